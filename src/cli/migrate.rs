@@ -19,6 +19,7 @@ pub struct Arguments {
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum Gateway {
     Nginx,
+    Haproxy,
 }
 
 /// Prints the configuration on `out` and returns the exit code: 0, 1 if nothing can be read, or [`EXIT_LEFT_OUT`].
@@ -28,6 +29,7 @@ enum Gateway {
 pub fn run(arguments: &Arguments, out: &mut dyn Write, errors: &mut dyn Write) -> io::Result<u8> {
     let from = match arguments.from {
         Gateway::Nginx => From::Nginx,
+        Gateway::Haproxy => From::Haproxy,
     };
     let migrated = match migrate::migrate(from, &arguments.file) {
         Ok(migrated) => migrated,

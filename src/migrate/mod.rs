@@ -7,8 +7,10 @@
 
 mod draft;
 mod file;
+mod haproxy;
 mod nginx;
 mod notes;
+mod order;
 mod print;
 mod template;
 
@@ -23,6 +25,8 @@ pub use file::Error;
 pub enum From {
     /// nginx, open source.
     Nginx,
+    /// HAProxy.
+    Haproxy,
 }
 
 /// What came out.
@@ -44,6 +48,7 @@ pub fn migrate(from: From, path: &Path) -> Result<Migrated, Error> {
     let mut draft = Draft::default();
     match from {
         From::Nginx => nginx::read(path, &mut draft)?,
+        From::Haproxy => haproxy::read(path, &mut draft)?,
     }
     let text = print::text(&draft, from.word(), from.everywhere(), path);
     let errors = config::from_text("gateway.toml", &text).err();
@@ -55,6 +60,7 @@ impl From {
     pub fn word(self) -> &'static str {
         match self {
             From::Nginx => "nginx",
+            From::Haproxy => "haproxy",
         }
     }
 
@@ -62,6 +68,7 @@ impl From {
     fn everywhere(self) -> &'static [&'static str] {
         match self {
             From::Nginx => nginx::EVERYWHERE,
+            From::Haproxy => haproxy::EVERYWHERE,
         }
     }
 }

@@ -260,6 +260,97 @@ fn what_is_left_out_cannot_leave_its_comment() {
     assert!(migrated.said_of("nginx.conf:9").contains("`map_x a [admin] bind = 1`"));
 }
 
+/// A frontend with these lines, and two backends.
+fn haproxy(lines: &str) -> String {
+    format!(
+        "defaults\n mode http\n timeout connect 5s\n timeout server 50s\nfrontend www\n bind :8080\n{lines}\n\
+         backend api\n balance leastconn\n server a1 10.0.1.1:8080 check inter 3s fall 2 rise 1\n\
+         backend web\n option httpchk GET /healthz\n http-check expect status 200\n\
+         server s1 10.0.0.1:8080 check weight 10\n server s2 10.0.0.2:8080 check backup\n"
+    )
+}
+
+#[test]
+fn haproxy_backends_keep_balance_checks_and_timeouts() {
+    let lines = "use_backend api if { path_beg /api }\ndefault_backend web\n";
+    let migrated = Migrated::of("haproxy", &[("haproxy.cfg", &haproxy(lines))]);
+    migrated.has(
+        "[upstream.api]\nservers = [\"http://10.0.1.1:8080\"]\nbalance = \"least-requests\"\n\
+         timeouts = { connect = \"5s\", response = \"50s\", stall = \"50s\" }\n\
+         health = { tcp = true, every = \"3s\", unhealthy-after = 2, healthy-after = 1 }",
+    );
+    migrated.has(
+        "[upstream.web]\nservers = [{ url = \"http://10.0.0.1:8080\", weight = 10 }]\nbalance = \"round-robin\"\n\
+         timeouts = { connect = \"5s\", response = \"50s\", stall = \"50s\" }\n\
+         health = { path = \"/healthz\", status = [\"200\"], every = \"2s\", unhealthy-after = 3, healthy-after = 2 }",
+    );
+    migrated.has("[[route]]\nname = \"/api/{*rest}\"\npath = \"/api/{*rest}\"\nto = \"api\"");
+    assert!(migrated.text.contains("server s2 10.0.0.2:8080 check backup"));
+}
+
+#[test]
+fn haproxy_rates_of_stick_tables_are_sliding_windows_that_count_what_they_refuse() {
+    let lines = "stick-table type ip size 100k expire 30s store http_req_rate(10s)\nhttp-request track-sc0 src\n\
+                 http-request deny deny_status 429 if { sc_http_req_rate(0) gt 20 }\ndefault_backend web\n";
+    let migrated = Migrated::of("haproxy", &[("haproxy.cfg", &haproxy(lines))]);
+    migrated.has(
+        "[policy.www]\nby = [\"ip\"]\nlimit = \"20/10s\"\nalgorithm = \"sliding-window\"\ncount-denied = true",
+    );
+    migrated.has("[[route]]\nname = \"/{*rest}\"\npath = \"/{*rest}\"\nlimit = \"www\"\nto = \"web\"");
+}
+
+#[test]
+fn haproxy_rules_keep_their_order() {
+    let lines = "acl static hdr(host) -i static.example.com\nhttp-request deny if { path_beg /internal }\n\
+                 use_backend api if { path_beg /api }\nuse_backend web if static\nuse_backend web if { path_beg /api/v2 }\n\
+                 default_backend web\n";
+    let migrated = Migrated::of("haproxy", &[("haproxy.cfg", &haproxy(lines))]);
+    // A host goes before a path here, so what was asked before it is asked for this host too.
+    migrated.has(
+        "[[route]]\nname = \"/internal/{*rest}-2\"\nhost = \"static.example.com\"\npath = \"/internal/{*rest}\"\n\
+         respond = { status = 403 }",
+    );
+    migrated.has(
+        "[[route]]\nname = \"/api/{*rest}-2\"\nhost = \"static.example.com\"\npath = \"/api/{*rest}\"\nto = \"api\"",
+    );
+    assert!(migrated.said_of("haproxy.cfg:11").contains("never reached"), "{}", migrated.text);
+}
+
+#[test]
+fn haproxy_rules_that_refuse_close_what_they_cannot_say() {
+    let closed = "http-request deny unless { hdr(x-key) -m found }\ndefault_backend web\n";
+    let migrated = Migrated::of("haproxy", &[("haproxy.cfg", &haproxy(closed))]);
+    assert!(migrated.section("[[route]]\nname = \"/{*rest}\"").contains("status = 501"));
+    assert!(migrated.said_of("haproxy.cfg:7").contains("closed"));
+    let addresses = "http-request deny unless { src 10.0.0.0/8 }\nhttp-request deny if { src 10.1.2.3 }\n\
+                     http-request set-header X-Real-IP %[src]\ndefault_backend web\n";
+    let migrated = Migrated::of("haproxy", &[("haproxy.cfg", &haproxy(addresses))]);
+    migrated.has(
+        "[[route]]\nname = \"/{*rest}\"\npath = \"/{*rest}\"\nto = \"web\"\nallow = \"10.0.0.0/8\"\n\
+         deny = \"10.1.2.3\"\nheaders = { set = { x-real-ip = \"{ip}\" } }",
+    );
+}
+
+#[test]
+fn haproxy_sends_what_comes_in_the_clear_to_https() {
+    let lines = "bind :8443 ssl crt certs/site.pem alpn h2,http/1.1\n\
+                 http-request redirect scheme https code 301 unless { ssl_fc }\ndefault_backend web\n";
+    let directory = Directory::new();
+    std::fs::create_dir_all(directory.join("certs")).expect("the target directory is writable");
+    certify(&directory, "certs/site", &["example.com"]);
+    let read = |name: &str| std::fs::read_to_string(directory.join(name)).expect("it was written");
+    let both = format!("{}{}", read("certs/site.pem"), read("certs/site.key"));
+    let migrated = Migrated::of("haproxy", &[("haproxy.cfg", &haproxy(lines)), ("certs/site.pem", &both)]);
+    assert!(
+        migrated
+            .section("[listener.www]\nbind = \"0.0.0.0:8080\"")
+            .contains("{ to = \"https\", status = 301 }")
+    );
+    assert!(
+        migrated.section("[listener.www-2]\nbind = \"0.0.0.0:8443\"").contains("certs/site.pem\", key = ")
+    );
+}
+
 /// The blocks of a kind in docs/migration.md, each with the block of TOML that it becomes.
 fn documented(kind: &str) -> Vec<(&'static str, &'static str)> {
     const PAGE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/migration.md"));
@@ -272,7 +363,7 @@ fn documented(kind: &str) -> Vec<(&'static str, &'static str)> {
 
 #[test]
 fn what_the_documentation_shows_of_each_is_what_is_printed() {
-    for (from, kind, file) in [("nginx", "nginx\n", "nginx.conf")] {
+    for (from, kind, file) in [("nginx", "nginx\n", "nginx.conf"), ("haproxy", "haproxy\n", "haproxy.cfg")] {
         let documented = documented(kind);
         assert!(!documented.is_empty(), "docs/migration.md shows nothing of {from}");
         for (source, shown) in documented {

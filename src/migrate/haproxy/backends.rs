@@ -1,0 +1,216 @@
+//! Backends as upstreams.
+
+use crate::config::printer::{array, table, text, time as show_time};
+
+use super::super::draft::Section as Upstream;
+use super::super::file;
+use super::Reading;
+use super::lines::{Line, Section};
+use super::values::time;
+
+impl<'d> Reading<'d> {
+    /// The upstream of a backend; `None` if it has no server that takes requests.
+    pub(super) fn upstream(&mut self, section: &'d Section) -> Option<String> {
+        if let Some(name) = self.upstreams.get(&section.name) {
+            return Some(name.clone());
+        }
+        let mut upstream = Upstream::new(&section.name);
+        let mut servers = Vec::new();
+        let mut first = None;
+        for server in section.lines.iter().filter(|line| line.begins("server")) {
+            if let Some(shown) = self.server(server.taken()) {
+                servers.push(shown);
+                first = first.or(Some(server));
+            }
+        }
+        let Some(first) = first else {
+            let why = "it has no server that takes requests; its place answers 503";
+            self.draft.notes.left_out(&section.place, &format!("{} {}", section.kind, section.name), why);
+            return None;
+        };
+        upstream.key("servers", array(servers.into_iter()));
+        self.balance(section, &mut upstream);
+        self.trust(section, first, &mut upstream);
+        self.timeouts(section, &mut upstream);
+        self.health(section, first, &mut upstream);
+        if let Some(retries) = self.line(section, "retries")
+            && retries.word(1) == "0"
+        {
+            upstream.key("retry", "{ times = 0 }");
+        }
+        let name = self.draft.add_upstream(upstream);
+        self.upstreams.insert(section.name.clone(), name.clone());
+        Some(name)
+    }
+
+    /// A server, as `servers` has it.
+    fn server(&mut self, server: &Line) -> Option<String> {
+        let weight = server.after("weight").and_then(|weight| weight.parse::<u64>().ok());
+        let unusable =
+            [("backup", "there are no spare servers: all take requests"), ("disabled", "it is disabled")];
+        let unusable = unusable.iter().find(|(word, _)| server.has(word)).map(|(_, why)| *why);
+        let unusable = unusable.or_else(|| (weight == Some(0)).then_some("its weight is 0"));
+        let unusable = unusable.or_else(|| {
+            let sends = server.words.iter().any(|word| word.starts_with("send-proxy"));
+            sends.then_some("no header of the PROXY protocol is sent to servers")
+        });
+        if let Some(why) = unusable {
+            self.draft.notes.left_out(&server.place, &server.shown(), why);
+            return None;
+        }
+        let is_tls = server.has("ssl");
+        let address = server.word(2);
+        let url = match address.strip_prefix("unix@").or_else(|| address.starts_with('/').then_some(address))
+        {
+            Some(path) => format!("unix:{path}"),
+            None => {
+                let address = address.trim_start_matches("ipv4@").trim_start_matches("ipv6@");
+                format!("{}://{address}", if is_tls { "https" } else { "http" })
+            }
+        };
+        for word in ["cookie", "maxconn", "slowstart", "on-marked-down", "observe", "maxqueue", "track"] {
+            if let Some(value) = server.after(word) {
+                let why = match word {
+                    "maxconn" => {
+                        "write `connections = { max = … }` at the upstream: it holds for each of its servers"
+                    }
+                    "slowstart" => "write `slow-start` at the upstream",
+                    _ => "there is no counterpart",
+                };
+                self.draft.notes.left_out(
+                    &server.place,
+                    &format!("server {} {word} {value}", server.word(1)),
+                    why,
+                );
+            }
+        }
+        Some(match weight {
+            // 256 is the most there, 1,000 here.
+            Some(weight) if weight != 1 => format!("{{ url = {}, weight = {weight} }}", text(&url)),
+            _ => text(&url),
+        })
+    }
+
+    fn balance(&mut self, section: &'d Section, upstream: &mut Upstream) {
+        let line = self.line(section, "balance");
+        let balance = match line.map_or("roundrobin", |line| line.word(1)) {
+            "roundrobin" | "static-rr" => "round-robin",
+            "leastconn" => "least-requests",
+            other => {
+                if let Some(line) = line {
+                    let why = match other.starts_with("random") {
+                        true => "two servers are drawn, and the less loaded one is taken",
+                        false => "requests are not bound to a server here: the less loaded of two is taken",
+                    };
+                    self.draft.notes.differs(&line.place, &line.shown(), why);
+                }
+                "p2c"
+            }
+        };
+        upstream.key("balance", text(balance));
+    }
+
+    /// `ssl`, `ca-file`, `crt`, `sni`, `verify` of the first server, for all of them.
+    fn trust(&mut self, section: &'d Section, first: &'d Line, upstream: &mut Upstream) {
+        if !first.has("ssl") {
+            return;
+        }
+        let path = |word: &str| first.after(word).map(|path| text(&file::absolute(self.directory, path)));
+        let mut keys = Vec::new();
+        keys.extend(path("ca-file").map(|path| ("ca", path)));
+        // HAProxy keeps certificate and key in one file.
+        keys.extend(path("crt").into_iter().flat_map(|path| [("cert", path.clone()), ("key", path)]));
+        keys.extend(
+            first
+                .after("sni")
+                .and_then(|sni| sni.strip_prefix("str("))
+                .map(|sni| ("sni", text(sni.trim_end_matches(')')))),
+        );
+        if first.after("verify") == Some("none") {
+            let why = "the server's certificate is verified here, by `tls.ca` or the system's authorities";
+            self.draft.notes.differs(&first.place, &first.shown(), why);
+        }
+        if first.after("alpn").is_some_and(|alpn| alpn.starts_with("h2")) {
+            upstream.key("http", text("h2"));
+        }
+        if !keys.is_empty() {
+            upstream.key("tls", table(keys));
+        }
+        let differs = |line: &&Line| {
+            line.begins("server")
+                && line.words[3..] != first.words[3..]
+                && line.after("ca-file") != first.after("ca-file")
+        };
+        if let Some(other) = section.lines.iter().find(differs) {
+            self.draft.notes.differs(
+                &other.place,
+                &other.shown(),
+                "all servers are trusted as the first one is",
+            );
+        }
+    }
+
+    fn timeouts(&self, section: &'d Section, upstream: &mut Upstream) {
+        let timeout =
+            |word: &str| self.line(section, &format!("timeout {word}")).and_then(|line| time(line.word(2)));
+        let (connect, server) = (timeout("connect"), timeout("server"));
+        let mut keys = Vec::new();
+        keys.extend(connect.map(|time| ("connect", show_time(time))));
+        keys.extend(
+            server.into_iter().flat_map(|time| [("response", show_time(time)), ("stall", show_time(time))]),
+        );
+        if !keys.is_empty() {
+            upstream.key("timeouts", table(keys));
+        }
+        if let Some(wait) = timeout("queue") {
+            upstream.key("connections", table([("wait", show_time(wait))]));
+        }
+    }
+
+    /// `check` of the first server, with what the section says of it.
+    fn health(&mut self, section: &'d Section, first: &'d Line, upstream: &mut Upstream) {
+        if !first.has("check") {
+            return;
+        }
+        let mut keys = Vec::new();
+        match self.line(section, "option httpchk") {
+            Some(check) => {
+                let uri = check.words[2..].iter().find(|word| word.starts_with('/')).cloned();
+                let send = self.line(section, "http-check send");
+                let uri = send.and_then(|send| send.after("uri")).map(str::to_owned).or(uri);
+                keys.push(("path", text(&uri.unwrap_or_else(|| "/".to_owned()))));
+                let asked = [check.word(2), send.and_then(|send| send.after("meth")).unwrap_or_default()];
+                if asked.iter().any(|method| matches!(*method, "HEAD" | "OPTIONS" | "POST"))
+                    || check.words.len() == 2
+                {
+                    self.draft.notes.differs(&check.place, &check.shown(), "the check is a GET");
+                }
+                match self.line(section, "http-check expect") {
+                    Some(expect) if expect.word(2) == "status" => {
+                        let statuses = expect.word(3).split(',').map(text);
+                        keys.push(("status", array(statuses)));
+                    }
+                    Some(expect) if expect.word(2) == "string" => {
+                        keys.push(("body", text(&expect.words[3..].join(" "))))
+                    }
+                    Some(expect) => {
+                        self.draft.notes.left_out(
+                            &expect.place,
+                            &expect.shown(),
+                            "only a status or a string is looked for",
+                        );
+                    }
+                    None => {}
+                }
+            }
+            None => keys.push(("tcp", "true".to_owned())),
+        }
+        let number = |word: &str, default: &str| first.after(word).unwrap_or(default).to_owned();
+        let every = first.after("inter").and_then(time).unwrap_or(std::time::Duration::from_secs(2));
+        keys.push(("every", show_time(every)));
+        keys.push(("unhealthy-after", number("fall", "3")));
+        keys.push(("healthy-after", number("rise", "2")));
+        keys.extend(first.after("port").map(|port| ("port", port.to_owned())));
+        upstream.key("health", table(keys));
+    }
+}

@@ -1,0 +1,134 @@
+//! Frontends: listeners, and their rules as routes.
+
+use crate::config::printer::{array, table, text, time as show_time};
+
+use super::super::draft::{Section as Listener, unique};
+use super::super::file;
+use super::Reading;
+use super::lines::{Line, Section};
+use super::values::time;
+
+impl<'d> Reading<'d> {
+    /// The listeners and routes of a frontend, or of a `listen`.
+    pub(super) fn frontend(&mut self, section: &'d Section) {
+        let mode = self.line(section, "mode").map_or("tcp", |line| line.word(1));
+        if mode != "http" {
+            let why = "only HTTP is forwarded here";
+            self.draft.notes.left_out(
+                &section.place,
+                &format!("{} {} (mode {mode})", section.kind, section.name),
+                why,
+            );
+            section.lines.iter().for_each(|line| {
+                line.taken();
+            });
+            return;
+        }
+        let has = |word: &str| section.lines.iter().any(|line| line.begins(word));
+        if has("stats") && !has("server") && !has("use_backend") && !has("default_backend") {
+            let why = "the admin listener has /metrics and /v1/upstreams";
+            self.draft.notes.left_out(&section.place, &format!("{} {}", section.kind, section.name), why);
+            section.lines.iter().for_each(|line| {
+                line.taken();
+            });
+            return;
+        }
+        let redirect = self.https_redirect(section);
+        let mut is_served = false;
+        for bind in section.lines.iter().filter(|line| line.begins("bind")) {
+            let is_tls = bind.taken().has("ssl");
+            is_served |= is_tls || redirect.is_none();
+            for address in bind.word(1).split(',') {
+                self.bind(section, bind, address, redirect.as_ref().filter(|_| !is_tls));
+            }
+        }
+        if is_served {
+            self.rules(section);
+        }
+    }
+
+    fn bind(&mut self, section: &'d Section, bind: &'d Line, address: &str, redirect: Option<&String>) {
+        let Some(address) = socket(address) else {
+            self.draft.notes.left_out(&bind.place, &bind.shown(), "its address is not a number with a port");
+            return;
+        };
+        let taken: Vec<&str> = self.draft.listeners.iter().map(|listener| listener.name.as_str()).collect();
+        let mut listener = Listener::new(unique(&section.name, "listener", &taken));
+        listener.key("bind", text(&address));
+        let is_tls = bind.has("ssl");
+        let alpn = bind.after("alpn").unwrap_or(if is_tls { "h2,http/1.1" } else { "http/1.1" });
+        let versions: Vec<&str> = ["h2", "http/1.1"].into_iter().filter(|it| alpn.contains(it)).collect();
+        listener.key("http", array(versions.iter().map(|version| text(version))));
+        if is_tls {
+            let mut pairs = Vec::new();
+            for pair in bind.words.windows(2).filter(|pair| pair[0] == "crt") {
+                let path = text(&file::absolute(self.directory, &pair[1]));
+                pairs.push(table([("cert", path.clone()), ("key", path)]));
+                if pair[1].ends_with('/') {
+                    self.draft.notes.left_out(
+                        &bind.place,
+                        &bind.shown(),
+                        "name each file of the folder in `certs`",
+                    );
+                }
+            }
+            listener.key("certs", array(pairs.into_iter()));
+        }
+        if let Some(ca) = bind.after("ca-file") {
+            listener.key("client-ca", text(&file::absolute(self.directory, ca)));
+            let is_asked = bind.after("verify") == Some("optional");
+            listener.key("client-cert", text(if is_asked { "ask" } else { "require" }));
+        }
+        if bind.has("accept-proxy") {
+            let why =
+                "write `proxy-protocol = { from = [...] }` at the listener: only named proxies are believed";
+            self.draft.notes.left_out(&bind.place, &bind.shown(), why);
+        }
+        listener.keys.extend(redirect.map(|redirect| ("redirect", redirect.clone())));
+        let timeout =
+            |word: &str| self.line(section, &format!("timeout {word}")).and_then(|line| time(line.word(2)));
+        let mut timeouts = Vec::new();
+        timeouts.extend(timeout("http-request").map(|time| ("header", show_time(time))));
+        timeouts.extend(
+            timeout("client")
+                .into_iter()
+                .flat_map(|time| [("idle", show_time(time)), ("body-stall", show_time(time))]),
+        );
+        if !timeouts.is_empty() {
+            listener.key("timeouts", table(timeouts));
+        }
+        self.draft.listeners.push(listener);
+    }
+
+    /// `redirect scheme https`, which sends what came in the clear to https.
+    fn https_redirect(&self, section: &'d Section) -> Option<String> {
+        let is_it = |line: &&Line| {
+            (line.begins("http-request redirect scheme https") || line.begins("redirect scheme https"))
+                && line.condition().is_none_or(|(words, unless)| {
+                    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+                    match unless {
+                        true => words == ["{", "ssl_fc", "}"],
+                        false => words == ["!{", "ssl_fc", "}"] || words == ["{", "!ssl_fc", "}"],
+                    }
+                })
+        };
+        let line = section.lines.iter().find(is_it)?;
+        let code = line.taken().after("code").unwrap_or("302");
+        Some(table([("to", text("https")), ("status", code.to_owned())]))
+    }
+}
+
+/// Address and port as `bind` has them.
+fn socket(address: &str) -> Option<String> {
+    let address = address.trim_start_matches("ipv4@").trim_start_matches("ipv6@");
+    let (host, port) = address.rsplit_once(':')?;
+    let port: u16 = port.parse().ok()?;
+    Some(match host {
+        "" | "*" => format!("0.0.0.0:{port}"),
+        "::" | "[::]" => format!("[::]:{port}"),
+        host => {
+            let host: std::net::IpAddr = host.trim_start_matches('[').trim_end_matches(']').parse().ok()?;
+            std::net::SocketAddr::new(host, port).to_string()
+        }
+    })
+}

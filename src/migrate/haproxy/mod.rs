@@ -1,0 +1,167 @@
+//! haproxy.cfg: frontends, backends, stick tables.
+
+mod backends;
+mod conditions;
+mod frontends;
+mod lines;
+mod rates;
+mod rules;
+mod values;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use super::draft::Draft;
+use super::file::Error;
+use lines::{Line, Section};
+
+/// What differs in every configuration.
+pub(super) const EVERYWHERE: &[&str] = &[
+    "The most specific route decides, not the first rule; a rule that this would change is listed above.",
+    "`path_beg` matches whole segments of a path (`/api` is not `/apix`); a slash at the end decides nothing.",
+    "All listeners serve all routes. Without a rule that fits the answer is 404, not 503.",
+    "Timeouts that are not written have bounds here (1 s to connect, 15 s to answer).",
+    "X-Forwarded-* of clients is removed; the gateway writes X-Forwarded-For, -Proto and -Host.",
+    "Limits answer 429 with Retry-After. IPv6 clients are counted by /64 (`ipv6-prefix` of [client-ip]).",
+];
+
+/// Everything that the parts of the reader share.
+struct Reading<'d> {
+    draft: &'d mut Draft,
+    directory: &'d Path,
+    sections: &'d [Section],
+    /// Upstreams that were made, by the name of their backend.
+    upstreams: BTreeMap<String, String>,
+}
+
+/// Reads a file into the draft.
+pub(super) fn read(path: &Path, draft: &mut Draft) -> Result<(), Error> {
+    let sections = lines::read(path)?;
+    let directory = path.parent().unwrap_or(Path::new("")).to_owned();
+    let mut reading =
+        Reading { draft, directory: &directory, sections: &sections, upstreams: BTreeMap::new() };
+    for section in sections.iter().filter(|section| matches!(section.kind.as_str(), "frontend" | "listen")) {
+        reading.frontend(section);
+    }
+    unread(&sections, reading.draft);
+    Ok(())
+}
+
+impl<'d> Reading<'d> {
+    /// Lines of a section, and of its defaults where it has none that begin so.
+    fn lines(&self, section: &'d Section, begin: &str) -> Vec<&'d Line> {
+        let of =
+            |section: &'d Section| section.lines.iter().filter(|line| line.begins(begin)).collect::<Vec<_>>();
+        let own = of(section);
+        match section.defaults.and_then(|index| self.sections.get(index)) {
+            Some(defaults) if own.is_empty() => of(defaults),
+            _ => own,
+        }
+    }
+
+    /// The last of them, marked as read.
+    fn line(&self, section: &'d Section, begin: &str) -> Option<&'d Line> {
+        self.lines(section, begin).last().map(|line| line.taken())
+    }
+}
+
+/// Lists every line that nobody has read.
+fn unread(sections: &[Section], draft: &mut Draft) {
+    for section in sections {
+        let is_whole = matches!(
+            section.kind.as_str(),
+            "global" | "resolvers" | "mailers" | "ring" | "log-forward" | "traces"
+        );
+        if is_whole {
+            draft.notes.needless(&section.place, &section.kind);
+            continue;
+        }
+        if !matches!(section.kind.as_str(), "defaults" | "frontend" | "backend" | "listen") {
+            let what = format!("{} {}", section.kind, section.name);
+            draft.notes.left_out(&section.place, &what, "there is no counterpart");
+            continue;
+        }
+        for line in section.lines.iter().filter(|line| !line.is_taken()) {
+            let first = line.word(0);
+            let needless = NEEDLESS.iter().any(|words| line.begins(words));
+            match needless {
+                true => draft.notes.needless(&line.place, &line.words[..line.words.len().min(2)].join(" ")),
+                false => {
+                    let why = WHY.iter().find(|(word, _)| *word == first || line.begins(word));
+                    let why =
+                        why.map_or("there is no counterpart, or `migrate` does not know it", |(_, why)| why);
+                    draft.notes.left_out(&line.place, &line.shown(), why);
+                }
+            }
+        }
+    }
+}
+
+const NEEDLESS: &[&str] = &[
+    "log",
+    "option httplog",
+    "option tcplog",
+    "option dontlognull",
+    "option dontlog-normal",
+    "option log-health-checks",
+    "option forwardfor",
+    "option http-server-close",
+    "option http-keep-alive",
+    "option httpclose",
+    "option redispatch",
+    "option splice-auto",
+    "option splice-request",
+    "option splice-response",
+    "option tcp-smart-accept",
+    "option tcp-smart-connect",
+    "option prefer-last-server",
+    "option contstats",
+    "option abortonclose",
+    "http-reuse",
+    "log-format",
+    "log-tag",
+    "unique-id-format",
+    "unique-id-header",
+    "description",
+    "maxconn",
+    "backlog",
+    "timeout check",
+    "timeout tunnel",
+    "timeout client-fin",
+    "timeout server-fin",
+    "timeout http-keep-alive",
+    "fullconn",
+    "balance",
+    "option http-use-htx",
+    "capture",
+    "http-request capture",
+    "http-request set-log-level",
+    "http-request track-sc0",
+    "http-request track-sc1",
+    "http-request track-sc2",
+    "stick-table",
+    "mode",
+];
+
+const WHY: &[(&str, &str)] = &[
+    ("cookie", "requests are not bound to a server by a cookie here"),
+    ("stick", "requests are not bound to a server here"),
+    ("appsession", "requests are not bound to a server here"),
+    ("compression", "answers are not compressed here"),
+    ("errorfile", "refusals have a form of their own"),
+    ("errorfiles", "refusals have a form of their own"),
+    ("errorloc", "refusals have a form of their own"),
+    (
+        "tcp-request",
+        "connections are bounded by `max-connections` and `max-connections-per-ip` of the listener",
+    ),
+    ("filter", "there are no filters"),
+    ("stats", "the admin listener has /metrics and /v1/upstreams"),
+    ("use-server", "a server of an upstream cannot be chosen by a rule"),
+    ("monitor-uri", "write a route with `respond`, or use /readyz of the admin listener"),
+    ("acl", "no rule that was taken over uses it, or routes cannot say it"),
+    ("http-response", "answers are changed by `response-headers` alone, without conditions"),
+    ("http-after-response", "answers are changed by `response-headers` alone, without conditions"),
+    ("http-request", "there is no counterpart of this rule"),
+    ("default-server", "its words are read at `server` alone"),
+];

@@ -1,0 +1,334 @@
+//! `http-request`, `use_backend` and `default_backend` as routes.
+
+use crate::config::printer::{key, table, text};
+
+use super::super::draft::{Route, texts};
+use super::super::order;
+use super::Reading;
+use super::conditions::{self, Which};
+use super::lines::{Line, Section};
+use super::values::format;
+
+/// What holds for all routes of a frontend.
+#[derive(Default)]
+struct Common {
+    limits: Vec<String>,
+    allow: Vec<String>,
+    deny: Vec<String>,
+    /// Changes of fields, as `headers` and `response-headers` have them.
+    request: Fields,
+    response: Fields,
+    /// A rule that keeps clients out, or changes paths, could not be taken over.
+    is_closed: bool,
+}
+
+#[derive(Clone, Default)]
+struct Fields {
+    remove: Vec<String>,
+    set: Vec<(String, String)>,
+    add: Vec<(String, String)>,
+}
+
+impl<'d> Reading<'d> {
+    pub(super) fn rules(&mut self, section: &'d Section) {
+        let acls: Vec<&Line> = section.lines.iter().filter(|line| line.begins("acl")).collect();
+        let mut common = Common::default();
+        let mut rules: Vec<(Route, String)> = Vec::new();
+        for line in section.lines.iter().filter(|line| line.begins("http-request") && !line.is_taken()) {
+            self.request_rule(line, section, &acls, &mut common, &mut rules);
+        }
+        self.response_rules(section, &mut common);
+        for line in section.lines.iter().filter(|line| line.begins("redirect") && !line.is_taken()) {
+            self.answer(line, 1, &acls, &mut rules);
+        }
+        for line in section.lines.iter().filter(|line| line.begins("use_backend")) {
+            let Some(which) = self.which(line, &acls) else { continue };
+            self.forward(line, line.word(1), which, &mut rules);
+        }
+        match self.line(section, "default_backend") {
+            Some(line) => self.forward(line, line.word(1), vec![Which::default()], &mut rules),
+            None if section.kind == "listen" => {
+                let mut route =
+                    Route { place: section.place.clone(), path: ANY.to_owned(), ..Route::default() };
+                self.to(&mut route, section);
+                rules.push((route, format!("listen {}", section.name)));
+            }
+            None => {}
+        }
+        for (route, _) in &mut rules {
+            common.apply(route);
+        }
+        order::add_in_order(self.draft, rules);
+    }
+
+    /// The alternatives of a line's condition; `None` if routes cannot say it, which is listed.
+    fn which(&mut self, line: &'d Line, acls: &[&Line]) -> Option<Vec<Which>> {
+        let which = match line.taken().condition() {
+            None => Some(vec![Which::default()]),
+            Some((_, true)) => None,
+            Some((words, false)) => conditions::read(words, acls),
+        };
+        if which.is_none() {
+            let why = "its condition cannot be said by host, path, method and fields; its requests go to other rules";
+            self.draft.notes.left_out(&line.place, &line.shown(), why);
+        }
+        which
+    }
+
+    fn request_rule(
+        &mut self,
+        line: &'d Line,
+        section: &'d Section,
+        acls: &[&Line],
+        common: &mut Common,
+        rules: &mut Vec<(Route, String)>,
+    ) {
+        match line.word(1) {
+            "deny" | "reject" | "tarpit" | "silent-drop" => self.refuse(line, section, acls, common, rules),
+            "redirect" | "return" => self.answer(line, 2, acls, rules),
+            "set-header" | "add-header" | "del-header" if line.condition().is_none() => {
+                self.field(line, &mut common.request);
+            }
+            "auth" | "use-service" | "set-path" | "set-pathq" | "set-uri" | "replace-path"
+            | "replace-pathq" | "replace-uri" | "set-method" | "wait-for-body" => {
+                let why = "it has no counterpart; all routes of this section are closed (501) until it is written anew";
+                self.draft.notes.left_out(&line.taken().place, &line.shown(), why);
+                common.is_closed = true;
+            }
+            // Listed as unread, or needless.
+            _ => {}
+        }
+    }
+
+    /// A rule that refuses: a limit, a list of addresses, or a route that answers with the status.
+    fn refuse(
+        &mut self,
+        line: &'d Line,
+        section: &'d Section,
+        acls: &[&Line],
+        common: &mut Common,
+        rules: &mut Vec<(Route, String)>,
+    ) {
+        let read = match line.taken().condition() {
+            Some((words, false)) => conditions::read(words, acls),
+            None => Some(vec![Which::default()]),
+            // `unless` of addresses is what only they may.
+            Some((words, true)) => conditions::read(words, acls).and_then(|mut read| {
+                let source = read.first_mut().and_then(|which| which.source.as_mut())?;
+                source.is_negated = !source.is_negated;
+                (read.len() == 1).then_some(read)
+            }),
+        };
+        for which in read.iter().flatten() {
+            if let Some(rate) = which.only_rate().cloned() {
+                common.limits.extend(self.rate(line, &rate, section));
+            } else if let Some(source) = which.only_source() {
+                let list = if source.is_negated { &mut common.allow } else { &mut common.deny };
+                list.extend(source.ranges.iter().cloned());
+            } else if which.rate.is_some() {
+                let why = "a limit holds for whole routes, whatever else is asked here";
+                self.draft.notes.left_out(&line.place, &line.shown(), why);
+            } else if which.is_route() && matches!(line.word(1), "deny" | "reject") {
+                let status = line.after("deny_status").and_then(|status| status.parse().ok()).unwrap_or(403);
+                for mut route in routes(which, line) {
+                    route.respond(status);
+                    rules.push((route, line.shown()));
+                }
+            } else {
+                self.closed(line, common);
+            }
+        }
+        if read.is_none() {
+            self.closed(line, common);
+        }
+    }
+
+    fn closed(&mut self, line: &Line, common: &mut Common) {
+        let why = "what it refuses cannot be said here; all routes of this section are closed (501) until it is written anew";
+        self.draft.notes.left_out(&line.place, &line.shown(), why);
+        common.is_closed = true;
+    }
+
+    /// `redirect` and `return`, from the word at `at`.
+    fn answer(&mut self, line: &'d Line, at: usize, acls: &[&Line], rules: &mut Vec<(Route, String)>) {
+        let Some(which) = self.which(line, acls) else { return };
+        let answer = match line.word(1) {
+            "return" => respond(line),
+            _ => redirect(line, at),
+        };
+        for which in &which {
+            let Some((key, value)) = answer.clone().filter(|_| which.is_route()) else {
+                self.draft.notes.left_out(
+                    &line.place,
+                    &line.shown(),
+                    "there is no counterpart of this answer",
+                );
+                continue;
+            };
+            for mut route in routes(which, line) {
+                route.key(key, &value);
+                rules.push((route, line.shown()));
+            }
+        }
+    }
+
+    /// The routes of a rule that names a backend.
+    fn forward(&mut self, line: &'d Line, name: &str, which: Vec<Which>, rules: &mut Vec<(Route, String)>) {
+        let sections = self.sections;
+        let is_it = |section: &&Section| {
+            section.name == name && matches!(section.kind.as_str(), "backend" | "listen")
+        };
+        let Some(backend) = sections.iter().find(is_it) else {
+            self.draft.notes.left_out(&line.place, &line.shown(), "there is no such backend in this file");
+            return;
+        };
+        for which in &which {
+            if !which.is_route() {
+                let why = "routes are not chosen by address, rate or TLS; its requests go to other rules";
+                self.draft.notes.left_out(&line.place, &line.shown(), why);
+                continue;
+            }
+            for mut route in routes(which, line) {
+                self.to(&mut route, backend);
+                rules.push((route, line.shown()));
+            }
+        }
+    }
+
+    /// Leads a route to a backend, with what the backend itself says of requests and answers.
+    fn to(&mut self, route: &mut Route, backend: &'d Section) {
+        match self.upstream(backend) {
+            Some(upstream) => route.key("to", text(&upstream)),
+            None => return route.respond(503),
+        }
+        if backend.kind != "backend" {
+            return;
+        }
+        let acls: Vec<&Line> = backend.lines.iter().filter(|line| line.begins("acl")).collect();
+        let (mut common, mut rules) = (Common::default(), Vec::new());
+        for line in backend.lines.iter().filter(|line| line.begins("http-request")) {
+            self.request_rule(line, backend, &acls, &mut common, &mut rules);
+        }
+        for (_, what) in rules {
+            let why = "a rule of a backend that answers: write a route for it; the backend's routes are closed (501)";
+            self.draft.notes.left_out(&backend.place, &what, why);
+            common.is_closed = true;
+        }
+        self.response_rules(backend, &mut common);
+        common.apply(route);
+    }
+
+    fn response_rules(&mut self, section: &'d Section, common: &mut Common) {
+        let is_field = |line: &&Line| {
+            line.begins("http-response") && line.word(1).ends_with("-header") && line.condition().is_none()
+        };
+        for line in section.lines.iter().filter(is_field) {
+            self.field(line, &mut common.response);
+        }
+    }
+
+    fn field(&mut self, line: &'d Line, fields: &mut Fields) {
+        let name = line.word(2).to_ascii_lowercase();
+        let value = format(line.word(3));
+        match (line.word(1), value) {
+            ("del-header", _) => fields.remove.push(line.taken().word(2).to_ascii_lowercase()),
+            ("set-header", Some(value)) => fields.set.push((name, value)),
+            ("add-header", Some(value)) => fields.add.push((name, value)),
+            _ => {
+                self.draft.notes.left_out(&line.taken().place, &line.shown(), "its value is not known here");
+                return;
+            }
+        }
+        line.taken();
+    }
+}
+
+impl Common {
+    /// Adds what holds for all routes.
+    fn apply(&self, route: &mut Route) {
+        if self.is_closed {
+            return route.close();
+        }
+        for limit in &self.limits {
+            if !route.limits.contains(limit) {
+                route.limits.push(limit.clone());
+            }
+        }
+        for (key, list) in [("allow", &self.allow), ("deny", &self.deny)] {
+            if !list.is_empty() && !route.keys.iter().any(|(known, _)| *known == key) {
+                route.key(key, texts(list));
+            }
+        }
+        let is_forwarded = route.keys.iter().any(|(key, _)| *key == "to");
+        for (key, fields) in [("headers", &self.request), ("response-headers", &self.response)] {
+            let is_there = route.keys.iter().any(|(known, _)| *known == key);
+            if let Some(shown) = fields.shown().filter(|_| !is_there && (is_forwarded || key != "headers")) {
+                route.key(key, shown);
+            }
+        }
+    }
+}
+
+impl Fields {
+    fn shown(&self) -> Option<String> {
+        let mut keys = Vec::new();
+        if !self.remove.is_empty() {
+            keys.push(("remove", texts(&self.remove)));
+        }
+        for (word, fields) in [("set", &self.set), ("add", &self.add)] {
+            if !fields.is_empty() {
+                // Of two fields of one name the last one is sent.
+                let last = |(at, (name, _)): &(usize, &(String, String))| {
+                    !fields[at + 1..].iter().any(|(other, _)| other == name)
+                };
+                let kept = fields.iter().enumerate().filter(last);
+                keys.push((word, table(kept.map(|(_, (name, value))| (key(name), text(value))))));
+            }
+        }
+        (!keys.is_empty()).then(|| table(keys))
+    }
+}
+
+/// A route for each path of a condition.
+fn routes(which: &Which, line: &Line) -> Vec<Route> {
+    let any = [ANY.to_owned()];
+    let paths = if which.paths.is_empty() { any.as_slice() } else { which.paths.as_slice() };
+    let route = |path: &String| Route {
+        place: line.place.clone(),
+        hosts: which.hosts.clone(),
+        path: path.clone(),
+        methods: which.methods.clone(),
+        headers: which.headers.clone(),
+        ..Route::default()
+    };
+    paths.iter().map(route).collect()
+}
+
+/// `redirect location URL`, `redirect prefix URL`, `redirect scheme https`, with its code.
+fn redirect(line: &Line, at: usize) -> Option<(&'static str, String)> {
+    let code = line.after("code").unwrap_or("302").to_owned();
+    let to = format(line.word(at + 1))?;
+    let to = match line.word(at) {
+        "scheme" if to == "https" => to,
+        // A place of its own gets no query of the request, unless it ends what it has.
+        "location" if to.contains('?') => to,
+        "location" => format!("{to}?"),
+        "prefix" => format!("{}{{path}}", to.trim_end_matches('/')),
+        _ => return None,
+    };
+    let is_known = matches!(code.as_str(), "301" | "302" | "303" | "307" | "308");
+    is_known.then(|| ("redirect", table([("to", text(&to)), ("status", code)])))
+}
+
+/// `return status 200 content-type text/plain string "ok"`.
+fn respond(line: &Line) -> Option<(&'static str, String)> {
+    let mut keys = vec![("status", line.after("status").unwrap_or("200").to_owned())];
+    if ["file", "lf-file", "errorfile", "errorfiles", "hdr", "lf-string"].iter().any(|word| line.has(word)) {
+        return None;
+    }
+    keys.extend(line.after("string").map(|body| ("body", text(body))));
+    keys.extend(line.after("content-type").map(|kind| ("headers", table([("content-type", text(kind))]))));
+    Some(("respond", table(keys)))
+}
+
+const ANY: &str = "/{*rest}";
