@@ -139,7 +139,7 @@ fn read_topology(table: &Table<'_>) -> Option<Topology> {
             );
             return None;
         };
-        return read_ring(&ring.table("[redis.ring]")?);
+        return read_ring(ring.table("[redis.ring]")?);
     }
     if let Some(ring) = ring {
         ring.wrong_key("`[redis.ring]` is for a ring", "write `topology = \"ring\"`, or leave it out");
@@ -161,7 +161,7 @@ fn read_topology(table: &Table<'_>) -> Option<Topology> {
     })
 }
 
-fn read_ring(table: &Table<'_>) -> Option<Topology> {
+fn read_ring(table: Table<'_>) -> Option<Topology> {
     let mut shards = Vec::new();
     for value in table.value("shards").and_then(|value| value.array()).unwrap_or_default() {
         let Some(shard) = value.table("a shard") else { continue };
@@ -188,6 +188,7 @@ fn read_ring(table: &Table<'_>) -> Option<Topology> {
         );
         return None;
     }
+    table.finish(&[]);
     Some(Topology::Ring { shards, dedicated })
 }
 
