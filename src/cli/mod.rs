@@ -7,6 +7,7 @@ pub mod hash_key;
 pub mod man;
 pub mod migrate;
 pub mod run;
+pub mod schema;
 pub mod upgrade;
 
 use std::io;
@@ -44,6 +45,8 @@ enum Command {
     HashKey(hash_key::Arguments),
     /// Print the configuration that does what another gateway's does, and list what it leaves out
     Migrate(migrate::Arguments),
+    /// Print the JSON schema of the configuration, for editors
+    Schema,
     /// Let a running gateway hand over to the binary at its path, without losing a connection
     Upgrade(upgrade::Arguments),
     /// Print what a shell needs to complete this command line
@@ -74,6 +77,10 @@ pub fn main() -> ExitCode {
             let migrated = migrate::run(&arguments, &mut io::stdout(), &mut io::stderr());
             migrated.map_or(ExitCode::FAILURE, ExitCode::from)
         }
+        Command::Schema => match schema::run(&mut io::stdout()) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(_) => ExitCode::FAILURE,
+        },
         Command::Upgrade(arguments) => {
             let upgraded = upgrade::run(&arguments, &config, &mut io::stdout(), &mut io::stderr());
             upgraded.map_or_else(|error| failed(&error), ExitCode::from)

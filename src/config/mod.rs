@@ -31,6 +31,7 @@ mod redis;
 mod report;
 mod route;
 mod running;
+mod schema;
 mod sections;
 mod settings;
 mod socket;
@@ -58,6 +59,7 @@ use report::{Finding, Place, Places, Source};
 pub use definition::{Definition, Loaded};
 pub use mask::{MASK, is_secret_name};
 pub use report::{Errors, Report, Subject};
+pub use schema::schema;
 pub use settings::{Config, Shutdown};
 
 /// Reads what a file and those it includes define; `${...}` are variables of the process.
