@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
-use std::process::Output;
+use std::process::{Command, Output};
 
 use crate::auth::keys::hashed;
 use crate::support::gateway::binary;
@@ -56,6 +56,11 @@ fn check(directory: &Directory, config: &str) -> Output {
 fn completed(block: &Block<'_>, directory: &Directory) -> String {
     let route = "[[route]]\nname = \"around\"\npath = \"/around\"\nto = \"echo\"\n";
     match block.kind {
+        "toml files" => {
+            let entry = hashed("a key that is long enough", &["--consumer", "ann", "--tier", "pro"]);
+            directory.write("keys.toml", entry);
+            block.text.to_owned()
+        }
         "toml" if block.text.contains("[[route]]") => block.text.to_owned(),
         "toml" => format!("{}\n{route}", block.text),
         "toml key-file" => {
@@ -121,6 +126,102 @@ fn every_configuration_that_is_shown_passes_check() {
         }
     }
     assert!(checked > 0, "no configuration was found");
+}
+
+#[test]
+fn every_command_that_is_shown_runs() {
+    let binary = Path::new(env!("CARGO_BIN_EXE_sluicegate")).parent().expect("it is in a folder");
+    let path = format!("{}:{}", binary.display(), std::env::var("PATH").unwrap_or_default());
+    let mut ran = 0;
+    for (name, document) in documents() {
+        let blocks = blocks(&name, &document);
+        let directory = Directory::new();
+        fs::create_dir_all(directory.join("certs")).expect("the target directory is writable");
+        certify(&directory, "certs/api", &["api.example.com"]);
+        for (at, block) in blocks.iter().enumerate().filter(|(_, block)| block.kind == "sh") {
+            // Commands are about the configuration that was shown last, or the next one.
+            let is_whole = |block: &&Block<'_>| block.kind == "toml" && block.text.contains("[[route]]");
+            let around =
+                blocks[..at].iter().rev().find(is_whole).or_else(|| blocks[at..].iter().find(is_whole));
+            let config = around.map_or("[[route]]\npath = \"/\"\nto = \"echo\"\n", |around| around.text);
+            directory.write("gateway.toml", config);
+            let mut shell = Command::new("sh");
+            let output =
+                shell.args(["-euc", block.text]).current_dir(directory.join("")).env("PATH", &path).output();
+            let output = output.expect("there is a shell");
+            let said = format!("{}{}", text(&output.stdout), text(&output.stderr));
+            assert!(output.status.success(), "{}: {}\n{said}", block.place, block.text);
+            ran += 1;
+        }
+    }
+    assert!(ran > 0, "no command was found");
+}
+
+/// A configuration as the schema sees it.
+fn as_json(config: &str) -> serde_json::Value {
+    let table: toml::Table = config.parse().expect("it is TOML");
+    serde_json::to_value(table).expect("TOML is JSON, but for dates")
+}
+
+fn schema() -> jsonschema::Validator {
+    let output = binary().arg("schema").output().expect("the binary under test can be started");
+    let schema = serde_json::from_slice(&output.stdout).expect("the schema is JSON");
+    jsonschema::validator_for(&schema).expect("the schema is one")
+}
+
+#[test]
+fn the_schema_takes_every_configuration_that_is_shown() {
+    let schema = schema();
+    let own = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/gateway.toml")).to_owned();
+    let mut shown = vec![("gateway.toml".to_owned(), own)];
+    let directory = Directory::new();
+    for (name, document) in documents() {
+        for block in
+            blocks(&name, &document).iter().filter(|block| matches!(block.kind, "toml" | "toml files"))
+        {
+            shown.push((block.place.clone(), completed(block, &directory)));
+        }
+    }
+    for (place, config) in &shown {
+        let faults: Vec<String> = schema
+            .iter_errors(&as_json(config))
+            .map(|fault| format!("{}: {fault}", fault.instance_path()))
+            .collect();
+        assert!(faults.is_empty(), "{place}:\n{}", faults.join("\n"));
+    }
+    assert!(shown.len() > 5, "no configuration was found");
+}
+
+#[test]
+fn the_schema_refuses_what_the_reader_refuses() {
+    let schema = schema();
+    let route = "[[route]]\npath = \"/\"\nto = \"echo\"\n";
+    assert!(schema.is_valid(&as_json(route)));
+    for wrong in [
+        "workrs = 2\n".to_owned(),
+        "workers = \"many\"\n".to_owned(),
+        "workers = -1\n".to_owned(),
+        "admin = true\n".to_owned(),
+        format!("{route}upgrade = \"yes\"\n"),
+        format!("{route}methods = [1]\n"),
+        format!("{route}max-body = \"10 parrots\"\n"),
+        format!("{route}headers = {{ replace = {{ a = \"b\" }} }}\n"),
+        format!("{route}match = {{ header = {{ x = false }} }}\n"),
+        "[listener.a]\nhttp = \"h2\"\n".to_owned(),
+        "[listener.a]\nbind = \"[::]:1\"\ntimeouts = { idle = 15 }\n".to_owned(),
+        "[listener.a]\nbind = \"[::]:1\"\ncerts = [{ cert = \"a\" }]\n".to_owned(),
+        "[upstream.a]\n".to_owned(),
+        "[upstream.a]\nservers = \"http://a\"\nbalance = \"hash\"\n".to_owned(),
+        "[policy.a]\nlimit = \"1/s\"\n".to_owned(),
+        "[policy.a]\nby = []\nlimit = \"1/s\"\novershoot = 1\n".to_owned(),
+        "[auth.a]\nkind = \"oauth\"\n".to_owned(),
+        "[auth.a]\nkind = \"mtls\"\n".to_owned(),
+        "[auth.a]\nkind = \"basic\"\nusers = { file = \"a\" }\nissuer = \"b\"\n".to_owned(),
+        "[log]\naccess = { sample = { \"2xx\" = 10 } }\n".to_owned(),
+    ] {
+        assert!(!schema.is_valid(&as_json(&wrong)), "{wrong}");
+        assert_eq!(check(&Directory::new(), &wrong).status.code(), Some(78), "{wrong}");
+    }
 }
 
 #[test]
