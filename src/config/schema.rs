@@ -86,12 +86,14 @@ struct Gateway {
     workers: Option<Workers>,
     listener: Named<Listener>,
     client_ip: Option<ClientIp>,
+    dns: Option<Dns>,
     overload: Option<Overload>,
     auth: Named<Auth>,
     upstream: Named<Upstream>,
     limits: Option<Limits>,
     tier: Named<Tier>,
     policy: Named<Policy>,
+    compress: Option<RouteCompress>,
     route: Option<Vec<Route>>,
     admin: Option<OrFalse<Admin>>,
     redis: Option<Redis>,
@@ -124,12 +126,19 @@ enum OrFalse<T> {
 #[derive(JsonSchema)]
 #[schemars(rename_all = "kebab-case", deny_unknown_fields)]
 struct Listener {
-    /// Address and port: "127.0.0.1:8080", "[::]:443"
+    /// Address and port: "127.0.0.1:8080", "[::]:443"; or a Unix socket: "unix:/run/sluicegate/edge.sock"
     bind: String,
+    /// Of a Unix socket's file: "0660"
+    mode: Option<String>,
+    owner: Option<String>,
+    group: Option<String>,
     /// What is spoken: "h2", "http/1.1"
     http: Option<Texts>,
     /// Pairs of files, or one certificate that is ordered by ACME
     certs: Option<Certs>,
+    min_version: Option<TlsVersion>,
+    /// Names of IANA: "TLS_AES_256_GCM_SHA384"
+    ciphers: Option<Texts>,
     sni: Option<Sni>,
     underscores: Option<Refuse>,
     reuse_port: Option<bool>,
@@ -188,6 +197,14 @@ enum Challenge {
     Http01,
     #[schemars(rename = "tls-alpn-01")]
     TlsAlpn01,
+}
+
+#[derive(JsonSchema)]
+enum TlsVersion {
+    #[schemars(rename = "1.2")]
+    Tls12,
+    #[schemars(rename = "1.3")]
+    Tls13,
 }
 
 #[derive(JsonSchema)]
@@ -265,6 +282,13 @@ struct ClientIp {
 enum Forwarded {
     XForwardedFor,
     Forwarded,
+}
+
+/// Name servers that are asked instead of the system's.
+#[derive(JsonSchema)]
+#[schemars(deny_unknown_fields)]
+struct Dns {
+    servers: Option<Texts>,
 }
 
 /// What is given up as memory runs out.
@@ -346,8 +370,9 @@ struct Fetch {
 
 /// Whom a server is checked by, and what it is shown.
 #[derive(JsonSchema)]
-#[schemars(deny_unknown_fields)]
+#[schemars(rename_all = "kebab-case", deny_unknown_fields)]
 struct Tls {
+    min_version: Option<TlsVersion>,
     ca: Option<String>,
     cert: Option<String>,
     key: Option<String>,
@@ -361,6 +386,7 @@ struct Tls {
 struct Upstream {
     servers: Servers,
     balance: Option<Balance>,
+    sticky: Option<Sticky>,
     http: Option<Version>,
     tls: Option<Tls>,
     health: Option<Health>,
@@ -396,11 +422,39 @@ struct Weighted {
 }
 
 #[derive(JsonSchema)]
-#[schemars(rename_all = "kebab-case")]
+#[schemars(untagged)]
 enum Balance {
+    Word(BalanceWord),
+    /// A dimension that keeps a client's server: "hash:ip", "hash:header:x-user"
+    Hash(#[schemars(regex(pattern = r"^(hash:.+|.*\$\{.*)$"))] String),
+}
+
+#[derive(JsonSchema)]
+#[schemars(rename_all = "kebab-case")]
+enum BalanceWord {
     P2c,
     RoundRobin,
     LeastRequests,
+}
+
+/// A signed cookie that keeps a client at its server.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "kebab-case", deny_unknown_fields)]
+struct Sticky {
+    cookie: String,
+    secret: String,
+    max_age: Option<Time>,
+    path: Option<String>,
+    same_site: Option<SameSite>,
+    secure: Option<bool>,
+}
+
+#[derive(JsonSchema)]
+#[schemars(rename_all = "kebab-case")]
+enum SameSite {
+    Lax,
+    Strict,
+    None,
 }
 
 #[derive(JsonSchema)]
@@ -626,8 +680,10 @@ struct Route {
     path: Option<String>,
     methods: Option<Texts>,
     r#match: Option<RouteMatch>,
-    /// The name of an upstream, a URL, or "echo"
-    to: Option<String>,
+    /// The name of an upstream, a URL, or "echo"; or several with weights
+    to: Option<To>,
+    /// The dimension by which a client keeps its upstream, if there are several: "consumer", "header:x-user"
+    sticky: Option<String>,
     respond: Option<Respond>,
     redirect: Option<Redirect>,
     /// Names of policies, or limits as text: "100/m burst 20 by ip"
@@ -644,6 +700,48 @@ struct Route {
     allow: Option<Texts>,
     deny: Option<Texts>,
     cors: Option<Cors>,
+    compress: Option<RouteCompress>,
+}
+
+#[derive(JsonSchema)]
+#[schemars(untagged)]
+enum To {
+    One(String),
+    Several(Vec<Part>),
+}
+
+/// One of several upstreams, and its share of the requests.
+#[derive(JsonSchema)]
+#[schemars(deny_unknown_fields)]
+struct Part {
+    upstream: String,
+    weight: Option<Number>,
+}
+
+#[derive(JsonSchema)]
+#[schemars(untagged)]
+enum RouteCompress {
+    Is(bool),
+    With(Compress),
+}
+
+/// Which answers are compressed, and how.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "kebab-case", deny_unknown_fields)]
+struct Compress {
+    types: Option<Texts>,
+    min: Option<Size>,
+    encodings: Option<Texts>,
+    level: Option<Levels>,
+    set_cookie: Option<bool>,
+}
+
+#[derive(JsonSchema)]
+#[schemars(deny_unknown_fields)]
+struct Levels {
+    zstd: Option<Number>,
+    br: Option<Number>,
+    gzip: Option<Number>,
 }
 
 #[derive(JsonSchema)]
