@@ -77,7 +77,7 @@ impl Client {
     /// operator's word.
     ///
     /// # Errors
-    /// If there is no whole answer of at most [`ANSWER_BYTES_MAX`] within this time.
+    /// If there is no whole answer of at most a MiB within this time.
     pub async fn ask<B>(&self, request: Request<B>, within: Duration) -> Result<Response<Bytes>, Error>
     where
         B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,

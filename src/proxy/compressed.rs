@@ -73,7 +73,7 @@ impl Compressed {
         self.stage == Stage::Ended && self.trailers.is_none()
     }
 
-    /// The next piece, of [`OUTPUT_BYTES`] at most.
+    /// The next piece, of `OUTPUT_BYTES` at most.
     pub fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
         let mut taken = 0;
         loop {
