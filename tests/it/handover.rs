@@ -10,6 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::support::dns::{Dns, Reply};
+use crate::support::redis::Redis;
 use crate::support::upstream::receive;
 use crate::support::{
     Client, Directory, Gateway, PATIENCE, Upstream, eventually, get, heavy, run, signal, text,
@@ -163,6 +164,35 @@ fn an_upgrade_keeps_limits_ports_and_the_admin_listener() {
     }
     assert_eq!(get(plain, "/limited").status, 429);
     assert_eq!(upgraded.count("ready"), 4, "every one of them says so: {:?}", upgraded.gateway.stderr());
+}
+
+#[test]
+fn an_upgrade_hands_out_no_unit_of_the_fleets_twice() {
+    for overshoot in ["0%", "5%"] {
+        let redis = Redis::start(&[]);
+        let mut upgraded = Upgraded::start(&format!(
+            "[policy.p]\nby = []\nlimit = \"400/365d\"\novershoot = \"{overshoot}\"\n\
+             [redis]\nurl = \"redis://{}\"\ndeadline = \"1s\"\n\
+             [[route]]\npath = \"/{{*rest}}\"\nlimit = \"p\"\nrespond = {{ status = 200 }}\n",
+            redis.addr()
+        ));
+        let plain = upgraded.gateway.plain();
+        let mut admitted = 0;
+        for _ in 0..3 {
+            admitted += (0..100).filter(|_| get(plain, "/").status == 200).count();
+            let before = upgraded.pid;
+            upgraded.upgrade();
+            eventually("the old process ends", || (!is_running(before)).then_some(()));
+        }
+        // A process that ends returns the units that it holds.
+        eventually("the whole limit is spent", || {
+            admitted += usize::from(get(plain, "/").status == 200);
+            (admitted >= 400).then_some(())
+        });
+        admitted += (0..100).filter(|_| get(plain, "/").status == 200).count();
+        let most = if overshoot == "0%" { 400 } else { 420 };
+        assert!(admitted <= most, "{admitted} of 400 were admitted with {overshoot}");
+    }
 }
 
 #[test]
