@@ -133,6 +133,12 @@ pub fn explain(in_force: &InForce<'_>, known: Known<'_>, asked: &Asked<'_>, now_
     }
 }
 
+/// A refusal as its client is answered: `404: no route matches host and path`.
+fn status_and_detail(refusal: &Refusal) -> String {
+    let problem = Problem::of(refusal);
+    format!("{}: {}", problem.status.as_u16(), problem.detail)
+}
+
 /// The causes by the name of the method or server.
 fn words(causes: &[(String, Cause)]) -> serde_json::Value {
     causes.iter().map(|(name, cause)| (name.clone(), json!(cause.word()))).collect()
@@ -183,8 +189,7 @@ fn goes_to(found: &Found<'_, '_>, facts: &Facts<'_, '_>) -> String {
 impl Explained {
     /// The request is refused, whatever its limits say.
     fn refused(mut self, refusal: &Refusal) -> Explained {
-        let problem = Problem::of(refusal);
-        self.refused = Some(format!("{}: {}", problem.status.as_u16(), problem.detail));
+        self.refused = Some(status_and_detail(refusal));
         self
     }
 
@@ -271,8 +276,7 @@ impl Explained {
                 self.memories = paid.unknown;
             }
             Err(missing) => {
-                let refusal = Refusal::MissingKey(missing.dimension.to_string());
-                self.refused = Explained::default().refused(&refusal).refused;
+                self.refused = Some(status_and_detail(&Refusal::MissingKey(missing.dimension.to_string())));
             }
         }
     }
