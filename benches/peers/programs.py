@@ -1,4 +1,4 @@
-"""Where the programs come from: Debian, PyPI, Debian's next suite beside the system, this project.
+"""Where the programs come from: Debian, PyPI, Debian's newer suites beside the system, this project.
 
 Only Debian's packages are installed into the system; everything else is kept under target/peers.
 """
@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 WORK = TARGET / "peers"
 NEXT_SUITE = "trixie"
+NEWEST_SUITE = "forky"
 
 
 @dataclass(frozen=True)
@@ -48,11 +49,19 @@ def nginx() -> Program:
 
 
 def haproxy_next() -> Program:
-    return _haproxy(_from_next_suite("haproxy"))
+    return _haproxy(_from_suite(NEXT_SUITE, "haproxy"))
 
 
 def nginx_next() -> Program:
-    return _nginx(_from_next_suite("nginx"))
+    return _nginx(_from_suite(NEXT_SUITE, "nginx"))
+
+
+def haproxy_newest() -> Program:
+    return _haproxy(_from_suite(NEWEST_SUITE, "haproxy"))
+
+
+def nginx_newest() -> Program:
+    return _nginx(_from_suite(NEWEST_SUITE, "nginx"))
 
 
 def envoy() -> Program:
@@ -104,10 +113,10 @@ def llvm_profdata() -> Path | None:
     return found if found.exists() else None
 
 
-def _from_next_suite(package: str) -> list[str]:
-    """How to call `package` from Debian's next suite, which runs on that suite's own libraries."""
-    files = WORK / NEXT_SUITE / "root"
-    run([str(ROOT / "tests/unpack"), NEXT_SUITE, str(files.parent), "haproxy", "nginx"])
+def _from_suite(suite: str, package: str) -> list[str]:
+    """How to call `package` from another suite of Debian's, which runs on that suite's own libraries."""
+    files = WORK / suite / "root"
+    run([str(ROOT / "tests/unpack"), suite, str(files.parent), "haproxy", "nginx"])
     binary = files / "usr/sbin" / package
     libraries = "usr/lib/x86_64-linux-gnu"
     loader = files / "usr/lib64/ld-linux-x86-64.so.2"

@@ -58,6 +58,8 @@ def kinds(gateway_binary: Path | None) -> list[Kind]:
         Kind("nginx", programs.nginx, _nginx),
         Kind("haproxy-next", programs.haproxy_next, _haproxy),
         Kind("nginx-next", programs.nginx_next, _nginx),
+        Kind("haproxy-newest", programs.haproxy_newest, _haproxy),
+        Kind("nginx-newest", programs.nginx_newest, _nginx),
         Kind("envoy", programs.envoy, _envoy),
         Kind("relay", programs.relay, _relay, speaks_tls=False),
     ]
