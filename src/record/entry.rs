@@ -59,7 +59,7 @@ pub struct Entry<'a> {
     /// The limiter's decision.
     pub decision: Decision<'a>,
     /// Where the limits were decided: `local`, `global` or `fallback`; empty without a decision.
-    pub decided: &'a str,
+    pub decided: &'static str,
     /// The upstream's name.
     pub upstream: &'a str,
     /// The upstream's server: as it is configured, and the address of a name.

@@ -19,7 +19,7 @@ pub(super) fn push(out: &mut Vec<u8>, bytes: &[u8], bytes_max: usize) {
 }
 
 /// Whether no byte needs an escape. Eight bytes are checked at a time, because most texts have about a dozen.
-fn is_plain(bytes: &[u8]) -> bool {
+pub(super) fn is_plain(bytes: &[u8]) -> bool {
     let (words, rest) = bytes.as_chunks::<8>();
     let mut last = [b' '; 8];
     last[..rest.len()].copy_from_slice(rest);

@@ -67,8 +67,8 @@ fn push_client(out: &mut Vec<u8>, entry: &Entry<'_>) {
     if entry.peer != entry.client {
         push_address(out, text_key!("peer"), entry.peer);
     }
-    push_text(out, text_key!("protocol"), entry.protocol.as_bytes(), NAME_BYTES_MAX);
-    push_text(out, text_key!("tls"), entry.tls.as_bytes(), NAME_BYTES_MAX);
+    push_word(out, text_key!("protocol"), entry.protocol);
+    push_word(out, text_key!("tls"), entry.tls);
     push_text(out, text_key!("sni"), entry.sni, NAME_BYTES_MAX);
 }
 
@@ -159,8 +159,8 @@ fn push_fields(out: &mut Vec<u8>, entry: &Entry<'_>) {
 
 fn push_verdict(out: &mut Vec<u8>, entry: &Entry<'_>) {
     push_number(out, key!("status"), u64::from(entry.status));
-    push_text(out, text_key!("reason"), entry.reason.as_bytes(), NAME_BYTES_MAX);
-    push_text(out, text_key!("cause"), entry.cause.as_bytes(), NAME_BYTES_MAX);
+    push_word(out, text_key!("reason"), entry.reason);
+    push_word(out, text_key!("cause"), entry.cause);
     let (decision, policy) = match entry.decision {
         Decision::None => return,
         Decision::Admitted => ("admitted", ""),
@@ -169,8 +169,8 @@ fn push_verdict(out: &mut Vec<u8>, entry: &Entry<'_>) {
         Decision::Penalised(policy) => ("penalised", policy),
         Decision::ShadowPenalised(policy) => ("shadow-penalised", policy),
     };
-    push_text(out, text_key!("decision"), decision.as_bytes(), NAME_BYTES_MAX);
-    push_text(out, text_key!("decided"), entry.decided.as_bytes(), NAME_BYTES_MAX);
+    push_word(out, text_key!("decision"), decision);
+    push_word(out, text_key!("decided"), entry.decided);
     push_text(out, text_key!("policy"), policy.as_bytes(), NAME_BYTES_MAX);
 }
 
@@ -197,6 +197,17 @@ fn push_text(out: &mut Vec<u8>, key: &[u8], text: &[u8], bytes_max: usize) {
     }
     out.extend_from_slice(key);
     escape::push(out, text, bytes_max);
+    out.push(b'"');
+}
+
+/// Appends a text that is one of ours and needs no escapes.
+fn push_word(out: &mut Vec<u8>, key: &[u8], word: &'static str) {
+    if word.is_empty() {
+        return;
+    }
+    debug_assert!(escape::is_plain(word.as_bytes()), "{word}");
+    out.extend_from_slice(key);
+    out.extend_from_slice(word.as_bytes());
     out.push(b'"');
 }
 
@@ -419,7 +430,7 @@ mod tests {
             reason: "a-reason-of-common-length",
             cause: "a-cause-of-common-length",
             decision: Decision::ShadowDenied(&text),
-            decided: &text,
+            decided: "fallback",
             upstream: &text,
             server: &text,
             retries: u32::MAX,
