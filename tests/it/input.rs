@@ -179,6 +179,22 @@ fn a_head_that_is_too_large_is_431() {
     );
 }
 
+/// Every bound is to the field, the one that nobody wrote included.
+#[test]
+fn fields_are_counted_to_the_last() {
+    let route = "[[route]]\npath = \"/{*rest}\"\nrespond = { status = 200 }";
+    for (written, most) in [("", 100), ("max = { headers = 99 }\n", 99), ("max = { headers = 101 }\n", 101)] {
+        let gateway = Gateway::start(&format!("[listener.plain]\nbind = \"127.0.0.1:0\"\n{written}{route}"));
+        // Host is one of them.
+        for (count, status) in [(most - 1, 200), (most, 431)] {
+            let fields: String = (0..count).map(|n| format!("X-{n}: y\r\n")).collect();
+            let answer =
+                gateway.client().send(format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}\r\n")).response();
+            assert_eq!(answer.status, status, "{} fields with {written:?}", count + 1);
+        }
+    }
+}
+
 #[test]
 fn a_body_over_the_limit_is_413() {
     let upstream = Upstream::ok();
