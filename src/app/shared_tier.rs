@@ -138,12 +138,18 @@ impl SharedTier {
         self.global.ready(FIRST_ANSWER).await;
     }
 
-    /// Returns every lease and closes the connections. Call it when no request can be decided any more: a request would
-    /// take out a new lease.
-    pub(super) async fn close(self) {
+    /// Returns every lease and closes the connections, and waits at most so long for a Redis that does not answer. Call
+    /// it when no request can be decided any more: a request would take out a new lease.
+    pub(super) async fn close(self, within: Duration) {
         self.sweeping.abort();
-        let until_ns = clock::now_ns() + RELEASED_WITHIN_NS;
-        while self.limiter.release_all(clock::now_ns()) && clock::now_ns() < until_ns {
+        let until = clock::instant() + within;
+        while self.limiter.release_all(clock::now_ns()) {
+            if clock::instant() >= until {
+                tracing::warn!(
+                    "redis does not take back what this node has leased: it counts as spent until it refills"
+                );
+                break;
+            }
             tokio::time::sleep(RELEASE_EVERY).await;
         }
         self.global.shutdown().await;
@@ -161,9 +167,7 @@ async fn sweep(limiter: Arc<Limiter>) {
 /// The local table gets one eighth of `limits.memory`, the leases the rest.
 const OWN_PART: usize = 8;
 const SWEEP_EVERY: Duration = Duration::from_millis(50);
-/// How long a stopping node goes on returning leases, nanoseconds. What is not returned by then expires on its own.
-const RELEASED_WITHIN_NS: u64 = 500_000_000;
-/// The pause between two batches of returned leases.
+/// The pause between two batches of returned leases, and two looks for their answers.
 const RELEASE_EVERY: Duration = Duration::from_millis(5);
 /// How long a start waits for Redis before it goes on without: a gateway must start while Redis is down.
 const FIRST_ANSWER: Duration = Duration::from_millis(500);

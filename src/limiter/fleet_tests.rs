@@ -79,8 +79,13 @@ impl Desk {
 
     /// Loses everything asked so far.
     fn lose(&self, now_ns: u64) {
+        self.refuse(now_ns, Unanswered::Lost);
+    }
+
+    /// Ends everything asked so far without an answer.
+    fn refuse(&self, now_ns: u64, why: Unanswered) {
         let asked = std::mem::take(&mut *self.queue.lock().expect("no test panics here"));
-        asked.into_iter().for_each(|(_, done)| done(Err(Unanswered::Lost), now_ns));
+        asked.into_iter().for_each(|(_, done)| done(Err(why), now_ns));
     }
 
     fn act(&self, op: &Op, now_ns: u64) -> Reply {

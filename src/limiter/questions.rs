@@ -43,6 +43,11 @@ impl Questions {
         self.0.len()
     }
 
+    /// Whether none is in flight or queued.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Returns the question if it may be sent now, else queues it behind those in flight. `room`: units left as far as
     /// this node knows.
     pub(super) fn begin(&self, question: Question, room: u64) -> Option<Question> {

@@ -27,6 +27,11 @@ impl Renewals {
         self.0.len()
     }
 
+    /// Whether none is on its way.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Begins a renewal and returns true, or queues the waiter behind the one in flight and returns false.
     pub(super) fn begin(&self, key: Key, waiter: Option<Waiter>) -> bool {
         match self.0.of(key).entry(key) {

@@ -99,8 +99,8 @@ impl Limiter {
         );
     }
 
-    /// Returns a key's lease to Redis, unless a renewal is in flight; returns whether it did. Renewals that are wanted
-    /// meanwhile wait for the answer, because Redis must get the messages of a key in their order.
+    /// Returns a key's lease to Redis, unless a renewal is in flight. Renewals that are wanted meanwhile wait for the
+    /// answer, because Redis must get the messages of a key in their order.
     pub(super) fn release(
         self: &Arc<Self>,
         fleet: &Fleet,
@@ -108,16 +108,13 @@ impl Limiter {
         plan_id: Option<PlanId>,
         plan: &Arc<Plan>,
         now_ns: u64,
-    ) -> bool {
+    ) {
         if !fleet.renewals.begin(key, None) {
-            return false;
+            return;
         }
         let release = fleet.change_known(key, |_, share| share.release(plan, key, now_ns)).flatten();
         let leased = Leased { key, plan_id, plan: Arc::clone(plan), sent_ns: now_ns };
-        let Some(release) = release else {
-            self.renew_next(fleet, leased, now_ns);
-            return true;
-        };
+        let Some(release) = release else { return self.renew_next(fleet, leased, now_ns) };
         let (limiter, sent) = (Arc::clone(self), release.clone());
         fleet.link.send(
             Op::Renew(release),
@@ -133,7 +130,6 @@ impl Limiter {
                 limiter.renew_next(fleet, leased, now_ns);
             }),
         );
-        true
     }
 
     /// Ends a renewal or return, and sends the next renewal if requests have come meanwhile.

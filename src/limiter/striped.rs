@@ -21,6 +21,11 @@ impl<T> Striped<T> {
         self.0[key.high() as usize % STRIPES].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether there is no key.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.iter().all(|stripe| stripe.lock().unwrap_or_else(PoisonError::into_inner).is_empty())
+    }
+
     /// How many keys there are.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::Limiter;
 use super::fleet::Fleet;
-use crate::limit::{Lease, Plan};
+use crate::limit::{Key, Lease, Plan};
 
 impl Limiter {
     /// Returns idle leases, adapts this node's shares to the number of nodes, and sends permits and debts that are due.
@@ -18,26 +18,37 @@ impl Limiter {
         if !quotas.is_empty() {
             self.table.declare(quotas);
         }
-        self.release_where(fleet, now_ns, |share, plan| share.is_idle(plan, now_ns));
+        self.release_where(fleet, now_ns, |key, share, plan| {
+            share.is_idle(plan, now_ns) && fleet.link.is_up(key)
+        });
         self.say_permits(fleet, now_ns);
         self.tell_debts(fleet, now_ns);
     }
 
-    /// Returns all leases, when this node stops. Returns whether to call again in a moment: some are left, or have a
-    /// renewal in flight.
+    /// Returns all leases, when this node stops, and sends permits and debts. Whether to call again in a moment: something
+    /// is held or owed, or no answer has come yet to what was asked or returned. A return may find no connection, and has
+    /// to be sent again then.
     pub fn release_all(self: &Arc<Self>, now_ns: u64) -> bool {
-        self.fleet.as_ref().is_some_and(|fleet| self.release_where(fleet, now_ns, |_, _| true))
+        let Some(fleet) = &self.fleet else { return false };
+        // Looked at first: an answer makes its key a watched one, or a debt, before it is no longer missing.
+        let is_asked = !fleet.renewals.is_empty() || !fleet.questions.is_empty();
+        self.say_permits(fleet, now_ns);
+        self.tell_debts(fleet, now_ns);
+        // A shard that seems to be away is tried all the same. No sweep comes after this one, and if a process was
+        // stopped for a moment, Redis only seemed to be silent.
+        self.release_where(fleet, now_ns, |_, _, _| true) || is_asked || !fleet.debts.is_empty()
     }
 
     /// Returns the leases for which `is_over` holds, at most `RELEASED_MAX`: a request's question must not queue behind
-    /// thousands of returns, and a return that finds the pipeline's queue full is lost. Whether some are left.
+    /// thousands of returns, and a return that finds the pipeline's queue full has to be sent again. Whether any lease
+    /// was out, in flight or held.
     fn release_where(
         self: &Arc<Self>,
         fleet: &Fleet,
         now_ns: u64,
-        is_over: impl Fn(&Lease, &Plan) -> bool,
+        is_over: impl Fn(Key, &Lease, &Plan) -> bool,
     ) -> bool {
-        let (mut over, mut is_more) = (Vec::new(), false);
+        let (mut over, mut is_any_out) = (Vec::new(), false);
         let (plans, mut round_trip_ns) = (&fleet.plans, 0);
         fleet.watched.keys().retain(|&key, &mut number| {
             let Some(plan) = plans.get(number) else { return false };
@@ -47,12 +58,10 @@ impl Limiter {
                     return false;
                 }
                 share.forgive(now_ns);
-                let is_out = share.has_something_of_redis() || share.is_in_flight();
-                if is_out && is_over(share, plan) && fleet.link.is_up(key) {
-                    is_more |= share.is_in_flight() || over.len() >= RELEASED_MAX;
-                    if over.len() < RELEASED_MAX {
-                        over.push((key, number));
-                    }
+                let is_held = share.has_something_of_redis() && !share.is_in_flight();
+                is_any_out |= is_held || share.is_in_flight();
+                if is_held && over.len() < RELEASED_MAX && is_over(key, share, plan) {
+                    over.push((key, number));
                 }
                 true
             });
@@ -61,10 +70,10 @@ impl Limiter {
         fleet.follow(round_trip_ns);
         for (key, number) in over {
             if let Some(plan) = plans.get(number) {
-                is_more |= !self.release(fleet, key, number, plan, now_ns);
+                self.release(fleet, key, number, plan, now_ns);
             }
         }
-        is_more
+        is_any_out
     }
 }
 

@@ -169,7 +169,7 @@ fn an_upgrade_keeps_limits_ports_and_the_admin_listener() {
 }
 
 #[test]
-fn an_upgrade_hands_out_no_unit_of_the_fleets_twice() {
+fn an_upgrade_loses_no_unit_of_the_fleets_and_hands_out_none_twice() {
     for overshoot in ["0%", "5%"] {
         let redis = Redis::start(&[]);
         let mut upgraded = Upgraded::start(&format!(
@@ -186,10 +186,10 @@ fn an_upgrade_hands_out_no_unit_of_the_fleets_twice() {
             upgraded.upgrade();
             eventually("the old process ends", || (!is_running(before)).then_some(()));
         }
-        // A lease that could not be returned in a process's last moments is lost: fewer may be admitted, never more.
+        // Of a year's limit nothing refills, so a lease that is not returned in a process's last moments would be missing.
         admitted += (0..300).filter(|_| get(plain, "/").status == 200).count();
         let most = if overshoot == "0%" { 400 } else { 420 };
-        assert!(admitted <= most, "{admitted} of 400 were admitted with {overshoot}");
+        assert!((400..=most).contains(&admitted), "{admitted} of 400 were admitted with {overshoot}");
     }
 }
 

@@ -39,7 +39,7 @@ impl Gateway {
             tracing::error!("a worker ended in a panic");
         }
         if let Some(shared_tier) = self.shared_tier {
-            shared_tier.close().await;
+            shared_tier.close(returned_within(end)).await;
         }
         signals.abort();
         let _ = signals.await;
@@ -88,6 +88,15 @@ async fn while_draining(signals: &mut Signals, log: &record::Log) {
 }
 
 /// How long idle connections go on to be served once after a successor has taken over.
+/// How long a process goes on to return its leases to a Redis that does not answer. Nobody waits for one that has a
+/// successor.
+fn returned_within(end: End) -> Duration {
+    match end {
+        End::Stop => Duration::from_secs(1),
+        End::Upgraded => Duration::from_secs(10),
+    }
+}
+
 const IDLE_SERVED: Duration = Duration::from_secs(5);
 /// How long a stop waits for the access log: its reader may be a pipe that nobody reads.
 const LOG_WAIT: Duration = Duration::from_secs(2);

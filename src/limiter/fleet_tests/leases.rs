@@ -132,6 +132,60 @@ fn a_draining_node_returns_its_leases() {
 }
 
 #[test]
+fn a_node_that_stops_returns_what_it_holds_until_redis_has_it() {
+    let desk = Arc::new(Desk::default());
+    let node = node(&desk);
+    let charge = leased(&node, 1, 1_000);
+    for turn in 0..500 {
+        decide(&node, &desk, &[charge], NOW + turn * MS);
+    }
+    let end = NOW + 500 * MS;
+    let held = || node.fleet().expect("it is in a fleet").view(charge.key, end).map_or(0.0, |view| view.held);
+    let before = held();
+    assert!(before >= 1.0, "{before}");
+    // The connection breaks just then: the return is not sent, and the shard seems to be away.
+    assert!(node.release_all(end), "an answer is missing");
+    desk.refuse(end, Unanswered::Down);
+    desk.set_down(true);
+    assert!(node.release_all(end), "it is held again, and sent again");
+    assert!(node.release_all(end), "an answer is missing");
+    assert_eq!(desk.answer(end), 1);
+    assert!(!node.release_all(end));
+    assert!(held() < 1.0);
+}
+
+#[test]
+fn a_node_that_stops_waits_for_what_it_has_asked_and_returns_that_too() {
+    let desk = Arc::new(Desk::default());
+    let node = node(&desk);
+    let yearly = of_a_year(&node, leased(&node, 1, 1_000));
+    // Its request has stopped waiting; nothing of the key is known yet.
+    assert!(decide_late(&node, &[yearly], NOW).is_admitted());
+    assert!(node.release_all(NOW + 3 * MS), "the answer may bring units");
+    while node.release_all(NOW + 4 * MS) {
+        desk.answer(NOW + 4 * MS);
+    }
+    assert_eq!(left_for_another(&desk, NOW + 5 * MS), 999);
+}
+
+/// A charge whose limit hardly refills, so that nothing makes up for what is lost.
+fn of_a_year(node: &Limiter, charge: Charge) -> Charge {
+    let year_ns = NonZeroU64::new(365 * 24 * 3_600 * SECOND).expect("not zero");
+    let quota = Quota::new(Algorithm::TokenBucket, charge.quota.limit(), year_ns, charge.quota.limit());
+    let sharing = Sharing::new(&quota, 0.3, WhenDown::Local);
+    let plan = node.fleet().expect("a fleet's node").plans().id(Plan { policy: "p".into(), quota, sharing });
+    node.declare([quota, quota.share_of(2)]);
+    Charge { quota, plan: Some(plan), ..charge }
+}
+
+/// How many units of the year's limit another node can spend.
+fn left_for_another(desk: &Arc<Desk>, now_ns: u64) -> usize {
+    let other = node(desk);
+    let yearly = of_a_year(&other, leased(&other, 1, 1_000));
+    (0..2_000).filter(|_| decide(&other, desk, &[yearly], now_ns).is_admitted()).count()
+}
+
+#[test]
 fn leases_go_back_a_few_at_a_time_and_those_on_their_way_too() {
     let desk = Arc::new(Desk::default());
     let node = node(&desk);
