@@ -119,7 +119,7 @@ fn is_answered(path: &Path) -> io::Result<bool> {
 pub struct File {
     path: PathBuf,
     device_and_inode: (u64, u64),
-    /// Another process listens on the same socket.
+    /// Another process listens on the same socket, and the file is its.
     is_left: Arc<AtomicBool>,
 }
 
@@ -128,12 +128,20 @@ impl File {
     ///
     /// # Errors
     /// If there is none.
-    pub fn of(path: &Path) -> io::Result<File> {
+    fn of(path: &Path) -> io::Result<File> {
         let device_and_inode = device_and_inode(path)?;
         Ok(File { path: path.to_owned(), device_and_inode, is_left: Arc::default() })
     }
 
-    /// To be set once another process listens on the same socket: then the file stays.
+    /// The file of a predecessor, which leaves it to this process once this one serves: until then it stays whatever
+    /// happens here. `None` if it has gone.
+    pub fn inherited(path: &Path) -> Option<File> {
+        let file = File::of(path).ok()?;
+        file.is_left.store(true, Ordering::Relaxed);
+        Some(file)
+    }
+
+    /// To be set while another process listens on the same socket and the file is its: then the file stays.
     pub fn is_left(&self) -> &Arc<AtomicBool> {
         &self.is_left
     }

@@ -37,10 +37,15 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Leaves the file of a Unix socket to a successor, which listens there now.
-    pub fn leave_file(&self) {
-        if let Some(is_left) = &self.is_left {
-            is_left.store(true, Ordering::Relaxed);
+    /// Whether the file of its Unix socket goes with this process, or with its successor.
+    pub fn owns_file(&self) -> bool {
+        self.is_left.is_some()
+    }
+
+    /// Leaves the file of a Unix socket to another process that listens there (`true`), or takes it over from one.
+    pub fn leave_file(&self, is_left: bool) {
+        if let Some(file) = &self.is_left {
+            file.store(is_left, Ordering::Relaxed);
         }
     }
 }
@@ -83,18 +88,21 @@ impl Listener {
         }
     }
 
-    /// The same over a socket that listens already, where `bind` says.
+    /// The same over a socket that listens already, where `bind` says. The file of a Unix socket that systemd has made is
+    /// systemd's, which goes on listening there; the file of a predecessor (`owns_file`) is this process's once it serves.
     ///
     /// # Errors
     /// If it is no such socket.
-    pub fn adopt(socket: Socket, bind: &Bind) -> Result<Listener, Error> {
+    pub fn adopt(socket: Socket, bind: &Bind, owns_file: bool) -> Result<Listener, Error> {
         let adopted = match bind {
             Bind::Tcp(_) => TcpListener::from_std(std::net::TcpListener::from(OwnedFd::from(socket)))
                 .map(|listener| Listener { open: Open::Tcp(listener), file: None }),
-            Bind::Unix(path) => UnixListener::from_std(StdUnixListener::from(OwnedFd::from(socket)))
-                .and_then(|listener| {
-                    Ok(Listener { open: Open::Unix(listener), file: Some(unix_socket::File::of(path)?) })
-                }),
+            Bind::Unix(path) => {
+                UnixListener::from_std(StdUnixListener::from(OwnedFd::from(socket))).map(|listener| {
+                    let file = owns_file.then(|| unix_socket::File::inherited(path)).flatten();
+                    Listener { open: Open::Unix(listener), file }
+                })
+            }
         };
         adopted.map_err(|source| match bind {
             Bind::Tcp(address) => at(address.to_string(), source),

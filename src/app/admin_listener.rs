@@ -1,15 +1,16 @@
 //! The admin listener from its binding to its end: opened before anything else, served after the first publication, and
 //! handed to a successor.
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use anyhow::Context;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use super::inherited::Inherited;
+use super::inherited::{Inherited, Taken};
+use super::lines::say;
 use super::listeners;
+use super::upgrade::Given;
 use crate::admin::{self, Bind, Listener, State};
 
 /// An open listener that is not served yet.
@@ -33,8 +34,9 @@ pub(super) struct Serving {
 /// If it cannot be bound. A TCP address in use names the process that has it, if that can be seen.
 pub(super) fn open(config: &admin::Config, inherited: &mut Inherited) -> anyhow::Result<Opened> {
     let place = place(&config.bind);
-    let listener = match inherited.take(ADMIN, &place).pop() {
-        Some(socket) => Listener::adopt(socket, &config.bind),
+    let Taken { mut sockets, owns_file } = inherited.take(ADMIN, &place);
+    let listener = match sockets.pop() {
+        Some(socket) => Listener::adopt(socket, &config.bind, owns_file),
         None => Listener::bind(&config.bind),
     };
     let listener = listener.map_err(|error| match config.bind {
@@ -42,8 +44,8 @@ pub(super) fn open(config: &admin::Config, inherited: &mut Inherited) -> anyhow:
         Bind::Unix(_) => error.into(),
     })?;
     match listener.tcp_address() {
-        Some(addr) => eprintln!("sluicegate: admin on http://{addr}"),
-        None => eprintln!("sluicegate: admin on {place}"),
+        Some(addr) => say(format_args!("admin on http://{addr}")),
+        None => say(format_args!("admin on {place}")),
     }
     Ok(Opened { listener, place })
 }
@@ -65,20 +67,31 @@ impl Opened {
 }
 
 impl Serving {
-    /// Its name, its place and its socket, for a successor.
-    pub(super) fn share(&self) -> std::io::Result<(String, String, OwnedFd)> {
-        Ok((ADMIN.to_owned(), self.place.clone(), self.socket.socket.try_clone()?))
+    /// Its socket, for a successor.
+    pub(super) fn share(&self) -> std::io::Result<Given> {
+        Ok(Given {
+            name: ADMIN.to_owned(),
+            bind: self.place.clone(),
+            owns_file: self.socket.owns_file(),
+            socket: self.socket.socket.try_clone()?,
+        })
+    }
+
+    /// The predecessor drains: the file of its Unix socket is this process's from here on.
+    pub(super) fn own_file(&self) {
+        self.socket.leave_file(false);
     }
 
     /// Leaves the address to a successor: probes ask that from here on. Answers under way are given.
     pub(super) fn step_aside(&mut self) {
-        self.socket.leave_file();
+        self.socket.leave_file(true);
         self.stop = None;
     }
 
-    /// Ends it at once.
-    pub(super) fn end(self) {
+    /// Ends it at once. When this returns, the file of its Unix socket has gone with it.
+    pub(super) async fn end(self) {
         self.task.abort();
+        let _ = self.task.await;
     }
 }
 

@@ -18,7 +18,18 @@ struct Open {
     name: Option<String>,
     /// Where its listener was told to listen; `None` for systemd's, which listen where systemd was told to.
     bind: Option<String>,
+    /// See [`Taken::owns_file`].
+    owns_file: bool,
     socket: Socket,
+}
+
+/// The sockets for one listener.
+#[derive(Debug, Default)]
+pub(super) struct Taken {
+    /// None if nothing was there for it.
+    pub(super) sockets: Vec<Socket>,
+    /// A predecessor has made the file of the Unix socket, and leaves it to this process. systemd keeps its own.
+    pub(super) owns_file: bool,
 }
 
 impl Inherited {
@@ -41,26 +52,27 @@ impl Inherited {
             );
             socket.set_cloexec(true).context("LISTEN_FDS")?;
             socket.set_nonblocking(true).context("LISTEN_FDS")?;
-            inherited.0.push(Open { name, bind: None, socket });
+            inherited.0.push(Open { name, bind: None, owns_file: false, socket });
         }
         Ok(inherited)
     }
 
     /// One more, of a predecessor's listener of this name, which was told to listen there.
-    pub(super) fn push(&mut self, name: String, bind: String, descriptor: OwnedFd) {
-        self.0.push(Open { name: Some(name), bind: Some(bind), socket: Socket::from(descriptor) });
+    pub(super) fn push(&mut self, name: String, bind: String, owns_file: bool, descriptor: OwnedFd) {
+        let socket = Socket::from(descriptor);
+        self.0.push(Open { name: Some(name), bind: Some(bind), owns_file, socket });
     }
 
     /// Takes out the sockets for a listener of this name and address, as its configuration writes that; none if there
     /// are none.
-    pub(super) fn take(&mut self, name: &str, bind: &str) -> Vec<Socket> {
+    pub(super) fn take(&mut self, name: &str, bind: &str) -> Taken {
         let is_named = |open: &Open| open.name.as_deref() == Some(name);
         let same = self.extract(|open| is_named(open) && open.bind.as_deref() == Some(bind));
-        if !same.is_empty() {
+        if !same.sockets.is_empty() {
             return same;
         }
         let named = self.extract(|open| is_named(open) && open.bind.is_none());
-        if !named.is_empty() {
+        if !named.sockets.is_empty() {
             return named;
         }
         self.extract(|open| address(&open.socket).is_some_and(|address| address == bind))
@@ -75,11 +87,12 @@ impl Inherited {
         self.0.drain(..).map(shown).collect()
     }
 
-    fn extract(&mut self, is_wanted: impl Fn(&Open) -> bool) -> Vec<Socket> {
+    fn extract(&mut self, is_wanted: impl Fn(&Open) -> bool) -> Taken {
         let (wanted, others) = self.0.drain(..).partition(is_wanted);
         self.0 = others;
         let wanted: Vec<Open> = wanted;
-        wanted.into_iter().map(|open| open.socket).collect()
+        let owns_file = wanted.iter().any(|open| open.owns_file);
+        Taken { sockets: wanted.into_iter().map(|open| open.socket).collect(), owns_file }
     }
 }
 
@@ -109,21 +122,21 @@ mod tests {
         let (one, address_one) = socket();
         let (other, address_other) = socket();
         let mut inherited = Inherited(vec![
-            Open { name: Some("plain".to_owned()), bind: None, socket: one },
-            Open { name: Some("else".to_owned()), bind: None, socket: other },
+            Open { name: Some("plain".to_owned()), bind: None, owns_file: false, socket: one },
+            Open { name: Some("else".to_owned()), bind: None, owns_file: false, socket: other },
         ]);
-        let taken = inherited.take("plain", &address_other);
+        let taken = inherited.take("plain", &address_other).sockets;
         assert_eq!(taken.iter().filter_map(address).collect::<Vec<_>>(), [address_one]);
-        assert_eq!(inherited.take("more", &address_other).len(), 1);
-        assert!(inherited.take("more", &address_other).is_empty() && inherited.close().is_empty());
+        assert_eq!(inherited.take("more", &address_other).sockets.len(), 1);
+        assert!(inherited.take("more", &address_other).sockets.is_empty() && inherited.close().is_empty());
     }
 
     #[test]
     fn a_listener_that_moved_does_not_stay_where_it_was() {
         let mut inherited = Inherited::default();
         let (old, _) = socket();
-        inherited.push("plain".to_owned(), "127.0.0.1:0".to_owned(), old.into());
-        assert!(inherited.take("plain", "127.0.0.1:8081").is_empty());
-        assert_eq!(inherited.take("plain", "127.0.0.1:0").len(), 1);
+        inherited.push("plain".to_owned(), "127.0.0.1:0".to_owned(), false, old.into());
+        assert!(inherited.take("plain", "127.0.0.1:8081").sockets.is_empty());
+        assert_eq!(inherited.take("plain", "127.0.0.1:0").sockets.len(), 1);
     }
 }

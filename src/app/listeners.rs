@@ -3,7 +3,6 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -13,8 +12,10 @@ use socket2::Socket;
 use tokio::sync::mpsc::Sender;
 
 use super::certificates::{self, CertificateExpiry, Expiries, Tls};
-use super::inherited::Inherited;
+use super::inherited::{Inherited, Taken};
+use super::lines::say;
 use super::neighbour;
+use super::upgrade::Given;
 use crate::acme::Challenges;
 use crate::metrics::Metrics;
 use crate::server::listener::{self, Listener};
@@ -38,7 +39,7 @@ struct Open {
     bind: Bind,
     /// As bound: port 0 has become a real port. `None` of a Unix socket.
     addr: Option<SocketAddr>,
-    /// The file of a Unix socket that this process has made.
+    /// The file of a Unix socket that this process has made, or one whose place it has taken.
     file: Option<Arc<unix_socket::File>>,
     expiries: Vec<CertificateExpiry>,
     /// Its sockets, to be handed to a successor. Workers have the same under other descriptors.
@@ -100,8 +101,8 @@ impl Listeners {
         };
         let mut opened: HashMap<&str, Had> = HashMap::new();
         for config in wanted.iter().filter(|config| is_new(config)) {
-            let sockets = inherited.take(&config.name, &config.bind.to_string());
-            let had = if sockets.is_empty() { self.renamed(config)? } else { Had { sockets, file: None } };
+            let taken = inherited.take(&config.name, &config.bind.to_string());
+            let had = if taken.sockets.is_empty() { self.renamed(config)? } else { Had::of(taken, config) };
             if had.sockets.is_empty() {
                 self.check_free(config)?;
             }
@@ -186,8 +187,8 @@ impl Listeners {
         let bound = sockets.kept.first().and_then(|socket| socket.local_addr().ok()?.as_socket());
         let addr = bound.or(bind.tcp());
         match addr {
-            Some(addr) => eprintln!("sluicegate: listener {name:?} on {scheme}://{addr}"),
-            None => eprintln!("sluicegate: listener {name:?} on {bind}"),
+            Some(addr) => say(format_args!("listener {name:?} on {scheme}://{addr}")),
+            None => say(format_args!("listener {name:?} on {bind}")),
         }
         let listener = Arc::new(Listener::new(config, tls.config, metrics.listener(&name)));
         for (socket, orders) in sockets.given.into_iter().zip(orders.iter().cycle()) {
@@ -205,27 +206,42 @@ impl Listeners {
         }
     }
 
-    /// Every socket with its listener's name and address, as its configuration writes that, for a successor.
+    /// Every socket, for a successor.
     ///
     /// # Errors
     /// If there are no descriptors for them.
-    pub(super) fn share(&self) -> std::io::Result<Vec<(String, String, OwnedFd)>> {
+    pub(super) fn share(&self) -> std::io::Result<Vec<Given>> {
         let sockets = self
             .open
             .iter()
             .flat_map(|(name, open)| open.sockets.iter().map(move |socket| (name, open, socket)));
-        sockets
-            .map(|(name, open, socket)| Ok((name.clone(), open.bind.to_string(), socket.try_clone()?.into())))
-            .collect()
+        let given = |(name, open, socket): (&String, &Open, &Socket)| {
+            Ok(Given {
+                name: name.clone(),
+                bind: open.bind.to_string(),
+                owns_file: open.file.is_some(),
+                socket: socket.try_clone()?.into(),
+            })
+        };
+        sockets.map(given).collect()
     }
 
-    /// Lets go of every socket, so that each closes when its workers have closed theirs.
-    pub(super) fn let_go(&mut self) {
+    /// Lets go of every socket, so that each closes when its workers have closed theirs. The files of Unix sockets go at
+    /// once, or are left to a successor.
+    pub(super) fn let_go(&mut self, has_successor: bool) {
         for open in self.open.values_mut() {
             open.sockets.clear();
-            if let Some(file) = &open.file {
+            if let (Some(file), true) = (&open.file, has_successor) {
                 file.is_left().store(true, Ordering::Relaxed);
             }
+            open.file = None;
+        }
+    }
+
+    /// The predecessor drains: the files of its Unix sockets are this process's from here on.
+    pub(super) fn own_files(&self) {
+        for file in self.open.values().filter_map(|open| open.file.as_ref()) {
+            file.is_left().store(false, Ordering::Relaxed);
         }
     }
 
@@ -302,12 +318,22 @@ impl Sockets {
     }
 }
 
-/// Sockets that are there already. The file of a Unix socket only if this process has made it: systemd keeps its own, and
-/// after an upgrade the next start replaces what is left.
+/// Sockets that are there already. The file of a Unix socket only if this process has made it, or a predecessor has:
+/// systemd keeps its own.
 #[derive(Default)]
 struct Had {
     sockets: Vec<Socket>,
     file: Option<Arc<unix_socket::File>>,
+}
+
+impl Had {
+    fn of(taken: Taken, config: &config::Listener) -> Had {
+        let file = match &config.bind {
+            Bind::Unix(path) if taken.owns_file => unix_socket::File::inherited(path).map(Arc::new),
+            Bind::Unix(_) | Bind::Tcp(_) => None,
+        };
+        Had { sockets: taken.sockets, file }
+    }
 }
 
 /// One socket for each worker on one address. If the port is 0, all take the port that the first socket is given.

@@ -13,6 +13,7 @@ mod first_try;
 mod gateway;
 mod inherited;
 mod keys;
+mod lines;
 mod listeners;
 mod neighbour;
 mod orders;

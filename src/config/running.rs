@@ -8,6 +8,7 @@ use crate::service::config::{Memory, Overload};
 use crate::upstream::dns;
 
 use super::keys::{Keys, Written};
+use super::listener::TIMEOUT_MIN;
 use super::printer::{Page, array, size, text, word};
 use super::reader::Table;
 use super::sections;
@@ -97,6 +98,7 @@ fn shutdown_keys(keys: &mut impl Keys, shutdown: &mut Shutdown) {
     keys.duration("ready-delay", Duration::ZERO, &mut shutdown.ready_delay);
     keys.duration("drain", Duration::ZERO, &mut shutdown.drain);
     keys.duration("drain-tunnels", Duration::ZERO, &mut shutdown.drain_tunnels);
+    keys.duration("upgrade", TIMEOUT_MIN, &mut shutdown.upgrade);
 }
 
 /// Writes `[shutdown]`.
@@ -162,7 +164,12 @@ pub(super) fn read_overload(documents: &[Table<'_>]) -> Overload {
 }
 
 fn default_shutdown() -> Shutdown {
-    Shutdown { ready_delay: Duration::ZERO, drain: Duration::from_secs(30), drain_tunnels: Duration::ZERO }
+    Shutdown {
+        ready_delay: Duration::ZERO,
+        drain: Duration::from_secs(30),
+        drain_tunnels: Duration::ZERO,
+        upgrade: Duration::from_secs(60),
+    }
 }
 
 /// The port of DNS.

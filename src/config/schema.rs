@@ -847,6 +847,7 @@ struct Shutdown {
 
 #[derive(JsonSchema)]
 #[schemars(deny_unknown_fields)]
+    upgrade: Option<Time>,
 struct Log {
     level: Option<String>,
     access: Option<OrFalse<Access>>,

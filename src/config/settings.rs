@@ -63,7 +63,7 @@ impl Config {
     }
 }
 
-/// How the gateway drains when it is told to stop.
+/// How the gateway drains when it is told to stop, or upgraded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shutdown {
     /// How long /readyz says 503 before accepting stops.
@@ -72,4 +72,6 @@ pub struct Shutdown {
     pub drain: Duration,
     /// How long tunnels go on before they are told to end.
     pub drain_tunnels: Duration,
+    /// How long a successor may take until it serves.
+    pub upgrade: Duration,
 }

@@ -2,15 +2,14 @@
 
 use std::fs;
 use std::net::{SocketAddr, TcpStream};
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixDatagram, UnixStream};
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::support::dns::{Dns, Reply};
 use crate::support::redis::Redis;
+use crate::support::upgraded::{Upgraded, is_running};
 use crate::support::upstream::receive;
 use crate::support::{
     Client, Directory, Gateway, PATIENCE, Upstream, eventually, get, heavy, run, signal, text,
@@ -23,72 +22,6 @@ const UPGRADE: &[&str] = &[
     "Sec-WebSocket-Version: 13",
     "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
 ];
-
-/// A gateway whose binary is a file of its own, and the processes that have taken its place.
-struct Upgraded {
-    gateway: Gateway,
-    /// The process that serves.
-    pid: u32,
-    successors: Vec<u32>,
-}
-
-impl Upgraded {
-    fn start(config: &str) -> Upgraded {
-        let directory = Directory::new();
-        let binary = directory.join("gateway");
-        fs::copy(env!("CARGO_BIN_EXE_sluicegate"), &binary).expect("there is room for it");
-        let gateway = Gateway::start_by(Command::new(&binary), directory, config);
-        let pid = gateway.pid();
-        Upgraded { gateway, pid, successors: Vec::new() }
-    }
-
-    /// Puts another program where the binary stands, in one step.
-    fn replace_binary(&self, content: &[u8]) {
-        let path = self.gateway.write("next", content);
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("the file is ours");
-        fs::rename(path, self.binary()).expect("both are in one directory");
-    }
-
-    fn binary(&self) -> PathBuf {
-        self.gateway.file("gateway")
-    }
-
-    /// Upgrades and waits until the successor serves.
-    fn upgrade(&mut self) -> u32 {
-        signal(self.pid, "USR2");
-        let drains = format!(" serves, process {} drains", self.pid);
-        let line = self.says(&drains);
-        // Both processes write at this moment, so another line may begin behind it.
-        let before = line.split(&drains).next().unwrap_or_default();
-        let pid = before.rsplit(' ').next().and_then(|pid| pid.parse().ok());
-        self.pid = pid.expect("the line names the successor");
-        self.successors.push(self.pid);
-        self.pid
-    }
-
-    /// The first line that holds this, once there is one.
-    fn says(&self, what: &str) -> String {
-        eventually(what, || self.gateway.stderr().into_iter().find(|line| line.contains(what)))
-    }
-
-    fn count(&self, what: &str) -> usize {
-        self.gateway.stderr().iter().filter(|line| line.contains(what)).count()
-    }
-}
-
-impl Drop for Upgraded {
-    fn drop(&mut self) {
-        for pid in self.successors.iter().filter(|pid| is_running(**pid)) {
-            Command::new("kill").args(["-KILL", &pid.to_string()]).status().ok();
-        }
-    }
-}
-
-/// Whether the process runs; one that has ended and is not waited for does not.
-fn is_running(pid: u32) -> bool {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    status.lines().any(|line| line.starts_with("State:") && !line.contains('Z'))
-}
 
 /// Starts a gateway behind sockets that were open before it: of these names, on free ports.
 fn activated(names: &str, config: impl Fn(&[u16]) -> String) -> (Gateway, Vec<u16>) {
@@ -468,13 +401,9 @@ fn systemd_is_told_what_the_process_does() {
             message.contains(wanted).then_some(message)
         })
     };
-    let binary = directory.join("gateway");
-    fs::copy(env!("CARGO_BIN_EXE_sluicegate"), &binary).expect("there is room for it");
-    let mut command = Command::new(&binary);
-    command.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "600000");
-    let gateway = Gateway::start_by(command, directory, OK);
-    let pid = gateway.pid();
-    let mut upgraded = Upgraded { gateway, pid, successors: Vec::new() };
+    let mut upgraded = Upgraded::start_with(directory, OK, |command| {
+        command.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "600000");
+    });
     told("READY=1");
     told("WATCHDOG=1");
     upgraded.gateway.signal("HUP");

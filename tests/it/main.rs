@@ -78,6 +78,7 @@ mod smuggling;
 mod split;
 mod sticky;
 mod tls;
+mod succession;
 mod trailers;
 mod trouble;
 mod trust;

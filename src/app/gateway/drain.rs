@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::{End, Gateway, refuse_upgrade, reopen};
 use crate::admin::Phase;
+use crate::app::lines::say;
 use crate::app::service_manager;
 use crate::app::signals::{Asked, Signals};
 use crate::config::Shutdown;
@@ -16,7 +17,7 @@ impl Gateway {
     /// requests finish until `shutdown.drain` is over. After an upgrade nobody has to notice, so there is no delay.
     pub(super) async fn drain(mut self, mut signals: Signals, end: End) {
         let shutdown = self.publisher.shutdown();
-        eprintln!("sluicegate: draining");
+        say("draining");
         self.readiness.enter(Phase::Draining);
         self.publisher.stop_ordering();
         if end == End::Stop {
@@ -27,7 +28,7 @@ impl Gateway {
         if end == End::Stop {
             tokio::time::sleep(shutdown.ready_delay).await;
         }
-        self.publisher.let_sockets_go();
+        self.publisher.let_sockets_go(end == End::Upgraded);
         let deadlines = deadlines(&shutdown, end);
         for orders in &self.shared.orders {
             let _ = orders.send(Order::Drain(deadlines)).await;
@@ -50,9 +51,9 @@ impl Gateway {
             tracing::warn!(dropped, "access-log lines were not written in time");
         }
         if let Some(admin) = self.admin_serving {
-            admin.end();
+            admin.end().await;
         }
-        eprintln!("sluicegate: stopped");
+        say("stopped");
     }
 }
 
@@ -76,18 +77,17 @@ fn deadlines(shutdown: &Shutdown, end: End) -> Deadlines {
 async fn while_draining(signals: &mut Signals, log: &record::Log) {
     loop {
         match signals.next().await {
-            Asked::Reload => eprintln!("sluicegate: draining, SIGHUP is ignored"),
+            Asked::Reload => say("draining, SIGHUP is ignored"),
             Asked::Reopen => reopen(log),
             Asked::Upgrade => refuse_upgrade("the process drains"),
             Asked::Stop => {
-                eprintln!("sluicegate: stopped at once by a second signal");
+                say("stopped at once by a second signal");
                 std::process::exit(1);
             }
         }
     }
 }
 
-/// How long idle connections go on to be served once after a successor has taken over.
 /// How long a process goes on to return its leases to a Redis that does not answer. Nobody waits for one that has a
 /// successor.
 fn returned_within(end: End) -> Duration {
@@ -97,6 +97,7 @@ fn returned_within(end: End) -> Duration {
     }
 }
 
+/// How long idle connections go on to be served once after a successor has taken over.
 const IDLE_SERVED: Duration = Duration::from_secs(5);
 /// How long a stop waits for the access log: its reader may be a pipe that nobody reads.
 const LOG_WAIT: Duration = Duration::from_secs(2);

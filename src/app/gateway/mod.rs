@@ -15,6 +15,7 @@ use anyhow::Context;
 use tokio::sync::mpsc::{self, Receiver};
 use tokio::time::MissedTickBehavior;
 
+use super::lines::say;
 use super::publisher::prepare::Prepared;
 use super::publisher::{Process, Publisher};
 use super::signals::{Asked, Signals};
@@ -164,13 +165,15 @@ impl Gateway {
         self.readiness.enter(Phase::Ready);
         if let Some(predecessor) = predecessor {
             predecessor.serving()?;
+            self.publisher.own_socket_files();
+            self.admin_serving.iter().for_each(admin_listener::Serving::own_file);
             self.metrics.upgrade_succeeded();
         }
         service_manager::ready();
-        eprintln!("sluicegate: ready");
+        say("ready");
         let address = |listener: &str| self.publisher.address(listener);
         if let Some(url) = first_try::url(self.publisher.config(), address) {
-            eprintln!("sluicegate: try  curl -i {url}");
+            say(format_args!("try  curl -i {url}"));
         }
         Ok(())
     }
@@ -288,13 +291,13 @@ fn register(metrics: &Metrics, publisher: &Publisher) {
 
 fn reopen(log: &record::Log) {
     match log.reopen() {
-        Ok(()) => eprintln!("sluicegate: logs reopened"),
+        Ok(()) => say("logs reopened"),
         Err(error) => tracing::error!(%error, "the access log cannot be reopened, the old file stays in use"),
     }
 }
 
 fn refuse_upgrade(why: &str) {
-    eprintln!("sluicegate: SIGUSR2 is ignored: {why}");
+    say(format_args!("SIGUSR2 is ignored: {why}"));
     Report::open().end(false, why);
 }
 

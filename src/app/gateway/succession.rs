@@ -4,8 +4,9 @@
 use std::sync::Arc;
 
 use super::{End, Gateway, refuse_upgrade, reopen};
+use crate::app::lines::say;
 use crate::app::signals::{Asked, Signals};
-use crate::app::upgrade::{Handover, Report, UnderWay};
+use crate::app::upgrade::{Handover, Report, UnderWay, WITHIN_MAX};
 use crate::app::upkeep::Upkeep;
 use crate::app::{error_chain, service_manager};
 
@@ -14,7 +15,7 @@ impl Gateway {
     pub(super) async fn hand_over(&mut self, signals: &mut Signals, upkeep: &mut Upkeep) -> Option<End> {
         let report = Report::open();
         let succeeded = self.handover().map_err(anyhow::Error::from).and_then(|handover| {
-            eprintln!("sluicegate: upgrading");
+            say("upgrading");
             Ok(self.program.clone().succeed(handover)?)
         });
         let (under_way, mut told) = match succeeded {
@@ -28,7 +29,7 @@ impl Gateway {
                     Err(error) => self.not_upgraded(report, &error),
                 },
                 asked = signals.next() => match asked {
-                    Asked::Reload => eprintln!("sluicegate: upgrading, SIGHUP is ignored"),
+                    Asked::Reload => say("upgrading, SIGHUP is ignored"),
                     Asked::Reopen => reopen(&self.log),
                     Asked::Upgrade => refuse_upgrade("an upgrade is under way"),
                     Asked::Stop => {
@@ -48,15 +49,15 @@ impl Gateway {
             sockets.push(admin.share()?);
         }
         let limiter = Arc::clone(self.publisher.limiter());
-        let names = self.publisher.names();
-        Ok(Handover { sockets, limiter, salt: self.salt, table_bytes: self.table_bytes, names })
+        let (names, within) = (self.publisher.names(), self.publisher.shutdown().upgrade.min(WITHIN_MAX));
+        Ok(Handover { sockets, limiter, salt: self.salt, table_bytes: self.table_bytes, names, within })
     }
 
     fn upgraded(&mut self, under_way: UnderWay, report: Report, pid: u32) -> End {
         under_way.finish();
         service_manager::main_process(pid);
         let done = format!("process {pid} serves, process {} drains", std::process::id());
-        eprintln!("sluicegate: upgraded: {done}");
+        say(format_args!("upgraded: {done}"));
         report.end(true, &done);
         if let Some(admin) = &mut self.admin_serving {
             admin.step_aside();

@@ -12,7 +12,6 @@ mod warm_up;
 mod watch;
 
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use anyhow::Context;
@@ -24,7 +23,7 @@ use super::descriptors;
 use super::inherited::Inherited;
 use super::listeners::Listeners;
 use super::orders::Orders;
-use super::upgrade::Predecessor;
+use super::upgrade::{Given, Predecessor};
 use crate::acme::Challenges;
 use crate::config::{Config, Definition, Loaded, Shutdown};
 use crate::limiter::Limiter;
@@ -126,8 +125,13 @@ impl Publisher {
     ///
     /// # Errors
     /// If there are no descriptors for them.
-    pub(super) fn share_sockets(&self) -> std::io::Result<Vec<(String, String, OwnedFd)>> {
+    pub(super) fn share_sockets(&self) -> std::io::Result<Vec<Given>> {
         self.listeners.share()
+    }
+
+    /// The predecessor drains, and leaves the files of Unix sockets to this process.
+    pub(super) fn own_socket_files(&self) {
+        self.listeners.own_files();
     }
 
     /// What is known of the names of upstreams' servers, for a successor.
@@ -138,8 +142,8 @@ impl Publisher {
     }
 
     /// Lets go of the listeners' sockets: the workers close theirs.
-    pub(super) fn let_sockets_go(&mut self) {
-        self.listeners.let_go();
+    pub(super) fn let_sockets_go(&mut self, has_successor: bool) {
+        self.listeners.let_go(has_successor);
     }
 
     /// What watches memory by the marks of every configuration's `[overload]`.

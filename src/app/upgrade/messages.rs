@@ -31,6 +31,9 @@ pub(super) struct Passed {
     pub(super) name: String,
     /// Where it was told to listen.
     pub(super) bind: String,
+    /// The file of the Unix socket was made by this process or one before it, and goes with the last of them.
+    #[serde(default)]
+    pub(super) owns_file: bool,
 }
 
 /// What the new one says; the old one repeats the last of it.

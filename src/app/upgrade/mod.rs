@@ -18,6 +18,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
@@ -63,10 +64,22 @@ pub(super) enum Error {
     },
 }
 
+/// A listening socket for a successor.
+pub(super) struct Given {
+    /// The listener's name.
+    pub(super) name: String,
+    /// Its address, as its configuration writes it.
+    pub(super) bind: String,
+    /// Whether the file of the Unix socket goes with the successor.
+    pub(super) owns_file: bool,
+    /// The socket.
+    pub(super) socket: OwnedFd,
+}
+
 /// What a successor is given.
 pub(super) struct Handover {
-    /// The sockets with the name and address of their listeners.
-    pub(super) sockets: Vec<(String, String, OwnedFd)>,
+    /// The listening sockets.
+    pub(super) sockets: Vec<Given>,
     /// Whose states it takes over.
     pub(super) limiter: Arc<Limiter>,
     /// What limiter keys are hashed with.
@@ -75,19 +88,25 @@ pub(super) struct Handover {
     pub(super) table_bytes: usize,
     /// Addresses of upstreams' servers.
     pub(super) names: Vec<Remembered>,
+    /// How long the successor may take until it serves.
+    pub(super) within: Duration,
 }
 
 /// An upgrade that is under way, on a thread of its own. Dropped, it ends the successor.
 pub(super) struct UnderWay {
-    /// Ends the conversation.
+    /// Ends the conversation. `None`: the successor serves.
     line: Option<UnixStream>,
+    is_given_up: Arc<AtomicBool>,
+    thread: Option<thread::JoinHandle<()>>,
 }
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
-        if let Some(line) = &self.line {
-            let _ = line.shutdown(Shutdown::Both);
-        }
+        let Some(line) = &self.line else { return };
+        self.is_given_up.store(true, Ordering::Relaxed);
+        let _ = line.shutdown(Shutdown::Both);
+        // This process may end at once, and a successor that hangs would stay. Ending it takes no time.
+        let _ = self.thread.take().map(thread::JoinHandle::join);
     }
 }
 
@@ -126,28 +145,45 @@ impl Program {
         let line = ours.try_clone().map_err(begin)?;
         let (tell, told) = tokio::sync::oneshot::channel();
         let path = self.path.clone();
+        let is_given_up = Arc::<AtomicBool>::default();
+        let given_up = Arc::clone(&is_given_up);
         let converse = move || {
-            let _ = tell.send(self.converse(ours, theirs, &handover));
+            let _ = tell.send(self.converse(ours, theirs, &handover, &given_up));
         };
         let thread = thread::Builder::new().name("upgrade".to_owned()).spawn(converse);
-        thread.map_err(|source| Error::Start { path, source })?;
-        Ok((UnderWay { line: Some(line) }, told))
+        let thread = Some(thread.map_err(|source| Error::Start { path, source })?);
+        Ok((UnderWay { line: Some(line), is_given_up, thread }, told))
     }
 
-    fn converse(&self, ours: UnixStream, theirs: UnixStream, handover: &Handover) -> Result<u32, Error> {
+    fn converse(
+        &self,
+        ours: UnixStream,
+        theirs: UnixStream,
+        handover: &Handover,
+        is_given_up: &AtomicBool,
+    ) -> Result<u32, Error> {
         let mut child = self.start(theirs)?;
         let words = Words::of(&mut child);
-        match hand_over(Channel::new(ours, WITHIN), handover) {
+        match hand_over(Channel::new(ours, handover.within), handover) {
             Ok(mut channel) => {
                 words.pass_on();
                 // It waits for this, so that its next lines stand behind its first.
                 let _ = channel.send(&Word::Serving);
                 Ok(child.id())
             }
+            Err(_) if is_given_up.load(Ordering::Relaxed) => {
+                kill(&mut child);
+                let how = "was given up".to_owned();
+                Err(Error::NotServing { path: self.path.clone(), how, words: String::new() })
+            }
             Err(error) => {
-                let status = end(&mut child, &error);
-                let how = status
-                    .map_or_else(|| format!("was ended: {error}"), |status| format!("ended with {status}"));
+                let how = match end(&mut child, &error) {
+                    Some(status) => format!("ended with {status}"),
+                    None if is_late(&error) => {
+                        format!("was ended: it did not serve within {:?}", handover.within)
+                    }
+                    None => format!("was ended: {error}"),
+                };
                 Err(Error::NotServing { path: self.path.clone(), how, words: words.last() })
             }
         }
@@ -171,8 +207,11 @@ impl Program {
 
 /// Gives a successor all that it needs, and waits until it serves.
 fn hand_over(mut channel: Channel, handover: &Handover) -> io::Result<Channel> {
-    let passed =
-        |(name, bind, _): &(String, String, OwnedFd)| Passed { name: name.clone(), bind: bind.clone() };
+    let passed = |given: &Given| Passed {
+        name: given.name.clone(),
+        bind: given.bind.clone(),
+        owns_file: given.owns_file,
+    };
     channel.send(&Hello {
         states: local::FORMAT,
         clock_origin_ns: clock::origin_ns(),
@@ -183,7 +222,7 @@ fn hand_over(mut channel: Channel, handover: &Handover) -> io::Result<Channel> {
     })?;
     let stderr = io::stderr();
     let mut descriptors: Vec<BorrowedFd<'_>> = vec![stderr.as_fd()];
-    descriptors.extend(handover.sockets.iter().map(|(_, _, socket)| socket.as_fd()));
+    descriptors.extend(handover.sockets.iter().map(|given| given.socket.as_fd()));
     channel.send_descriptors(&descriptors)?;
     let word: Word = channel.receive()?;
     if word == (Word::Prepared { states: local::FORMAT }) {
@@ -198,17 +237,25 @@ fn hand_over(mut channel: Channel, handover: &Handover) -> io::Result<Channel> {
 
 /// Waits a moment for a successor that has ended, or ends it: `None` then.
 fn end(child: &mut Child, error: &io::Error) -> Option<ExitStatus> {
-    let is_late = matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock);
     let until = clock::instant() + ENDED_WITHIN;
-    while !is_late && clock::instant() < until {
+    while !is_late(error) && clock::instant() < until {
         if let Ok(Some(status)) = child.try_wait() {
             return Some(status);
         }
         thread::sleep(ENDED_EVERY);
     }
+    kill(child);
+    None
+}
+
+fn kill(child: &mut Child) {
     let _ = child.kill();
     let _ = child.wait();
-    None
+}
+
+/// Whether the successor's time is over; a socket says so in two ways.
+fn is_late(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock)
 }
 
 /// What a successor says on standard error before it serves.
@@ -262,8 +309,9 @@ fn is_same(path: &Path, other: &Path) -> bool {
     path.canonicalize().is_ok_and(|path| path == other)
 }
 
-/// How long a successor may take until it serves.
-const WITHIN: Duration = Duration::from_secs(60);
+/// The longest that `shutdown.upgrade` can be. Who only waits for the other side, which knows that time and hangs up,
+/// waits as long.
+pub(super) const WITHIN_MAX: Duration = Duration::from_secs(3_600);
 /// How long one that has hung up may take to end.
 const ENDED_WITHIN: Duration = Duration::from_secs(2);
 const ENDED_EVERY: Duration = Duration::from_millis(10);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 
-use super::WITHIN;
+use super::WITHIN_MAX;
 use super::channel::Channel;
 use super::messages::{Hello, Word};
 use crate::app::inherited::Inherited;
@@ -43,14 +43,14 @@ pub(in crate::app) fn find() -> anyhow::Result<Option<(Predecessor, Inherited)>>
     }
     let line = std::io::stdin().as_fd().try_clone_to_owned().context("standard input")?;
     rustix::stdio::dup2_stdin(File::open("/dev/null")?).context("standard input")?;
-    let mut channel = Channel::new(UnixStream::from(line), WITHIN);
+    let mut channel = Channel::new(UnixStream::from(line), WITHIN_MAX);
     let hello: Hello = channel.receive().context("the predecessor's first message")?;
     clock::resume(hello.clock_origin_ns);
     let mut descriptors = channel.receive_descriptors(hello.sockets.len() + 1)?.into_iter();
     let stderr = descriptors.next().context("the predecessor's standard error")?;
     let mut inherited = Inherited::default();
     for (passed, descriptor) in hello.sockets.into_iter().zip(descriptors) {
-        inherited.push(passed.name, passed.bind, descriptor);
+        inherited.push(passed.name, passed.bind, passed.owns_file, descriptor);
     }
     let Hello { states, salt, table_bytes, names, .. } = hello;
     Ok(Some((Predecessor { channel, stderr, states, salt, table_bytes, names }, inherited)))

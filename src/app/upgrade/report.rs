@@ -52,7 +52,7 @@ pub fn request(pid: u32) -> anyhow::Result<String> {
     kill_process(process, Signal::USR2).with_context(|| format!("process {pid}"))?;
     let answer = answer(&listener, pid)?;
     let mut line = String::new();
-    answer.set_read_timeout(Some(super::WITHIN + TOLD_WITHIN))?;
+    answer.set_read_timeout(Some(super::WITHIN_MAX + TOLD_WITHIN))?;
     BufReader::new(answer).read_line(&mut line).with_context(|| format!("process {pid} says nothing"))?;
     match (line.strip_prefix(DONE), line.strip_prefix(FAILED)) {
         (Some(done), _) => Ok(done.trim_end().to_owned()),

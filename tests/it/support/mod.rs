@@ -18,6 +18,7 @@ pub mod scripts;
 pub mod source;
 pub mod tls;
 pub mod toxic;
+pub mod upgraded;
 pub mod upstream;
 
 use std::fs;

@@ -1,0 +1,177 @@
+//! Upgrades that meet something else: a successor that hangs, another upgrade, a drain; and whose the files of Unix sockets
+//! are then.
+
+use std::fs;
+use std::net::TcpListener;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::Command;
+use std::sync::{Mutex, mpsc};
+
+use crate::support::upgraded::{Upgraded, is_running};
+use crate::support::upstream::receive;
+use crate::support::{Client, Directory, Gateway, Upstream, eventually, get, signal};
+
+const OK: &str = "[[route]]\npath = \"/{*rest}\"\nrespond = { status = 200, body = \"ok\" }\n";
+
+/// The process id that a script has written to this file.
+fn written(path: &Path) -> u32 {
+    eventually("the script runs", || fs::read_to_string(path).ok()?.trim().parse().ok())
+}
+
+#[test]
+fn a_successor_that_hangs_is_ended_and_the_next_upgrade_works() {
+    let shutdown = "[shutdown]\nready-delay = \"0s\"\ndrain = \"5s\"\nupgrade = \"1s\"\n";
+    let mut upgraded = Upgraded::start(&format!("{shutdown}{OK}"));
+    let plain = upgraded.gateway.plain();
+    let good = fs::read(upgraded.binary()).expect("it is there");
+    let mark = upgraded.gateway.file("hung");
+    // It starts, says something, and neither reads what it is given nor ends, not even when it is asked to.
+    let script = format!(
+        "#!/bin/sh\ntrap '' TERM HUP INT\necho waiting for a disk >&2\necho $$ > {0}.half && mv {0}.half {0}\nexec sleep 600\n",
+        mark.display()
+    );
+    upgraded.replace_binary(script.as_bytes());
+    signal(upgraded.pid, "USR2");
+    let hung = written(&mark);
+    assert_eq!(get(plain, "/").status, 200, "it is served meanwhile");
+    let line = upgraded.says("not upgraded, this process serves on");
+    assert!(line.ends_with("gateway was ended: it did not serve within 1s: waiting for a disk"), "{line}");
+    assert!(!is_running(hung));
+    assert_eq!(get(plain, "/").status, 200);
+    upgraded.replace_binary(&good);
+    upgraded.upgrade();
+    assert_eq!(get(plain, "/").status, 200);
+}
+
+#[test]
+fn a_stop_ends_a_successor_that_does_not_serve_yet() {
+    let mut upgraded = Upgraded::start(OK);
+    let mark = upgraded.gateway.file("hung");
+    let script =
+        format!("#!/bin/sh\necho $$ > {0}.half && mv {0}.half {0}\nexec sleep 600\n", mark.display());
+    upgraded.replace_binary(script.as_bytes());
+    signal(upgraded.pid, "USR2");
+    let hung = written(&mark);
+    signal(upgraded.pid, "TERM");
+    assert_eq!(upgraded.gateway.wait().code(), Some(0));
+    eventually("the successor has ended too", || (!is_running(hung)).then_some(()));
+}
+
+#[test]
+fn an_upgrade_follows_another_while_the_first_process_drains() {
+    let (release, released) = mpsc::channel();
+    let released = Mutex::new(released);
+    let upstream = Upstream::raw(move |stream| {
+        let mut peer = Client::over(stream);
+        if receive(&mut peer).is_some() {
+            released.lock().expect("nobody panics with it").recv().ok();
+            peer.try_send("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ndone");
+            peer.rest();
+        }
+    });
+    let mut upgraded = Upgraded::start(&format!(
+        "[shutdown]\nready-delay = \"0s\"\ndrain = \"60s\"\n[[route]]\npath = \"/held\"\nto = \"http://{}\"\n{OK}",
+        upstream.addr()
+    ));
+    let plain = upgraded.gateway.plain();
+    let mut held = Vec::new();
+    let mut draining = Vec::new();
+    for count in 1..=2 {
+        let mut client = Client::connect(plain);
+        client.send("GET /held HTTP/1.1\r\nHost: a\r\n\r\n");
+        eventually("the request is at the upstream", || (upstream.connections() >= count).then_some(()));
+        held.push(client);
+        draining.push(upgraded.pid);
+        upgraded.upgrade();
+        assert_eq!(get(plain, "/").status, 200);
+    }
+    assert!(draining.iter().all(|pid| is_running(*pid)), "each finishes what it has begun");
+    // One that drains has a successor already.
+    signal(draining[0], "USR2");
+    upgraded.says("SIGUSR2 is ignored: the process drains");
+    for client in &mut held {
+        release.send(()).expect("the upstream waits for it");
+        assert_eq!(client.response().text(), "done");
+    }
+    drop(held);
+    eventually("both end", || draining.iter().all(|pid| !is_running(*pid)).then_some(()));
+    assert_eq!(get(plain, "/").status, 200);
+}
+
+/// A listener and an admin listener on sockets of this directory.
+fn on_sockets(directory: &Directory) -> String {
+    let path = |name: &str| directory.join(name).display().to_string();
+    format!(
+        "[listener.plain]\nbind = \"127.0.0.1:0\"\n[listener.edge]\nbind = \"unix:{}\"\n[admin]\nbind = \"unix:{}\"\n{OK}",
+        path("edge.sock"),
+        path("admin.sock")
+    )
+}
+
+fn asks(path: &Path, target: &str) -> u16 {
+    Client::over(UnixStream::connect(path).expect("somebody listens there")).get(target).status
+}
+
+#[test]
+fn the_files_of_unix_sockets_go_with_the_last_process_that_has_them() {
+    let directory = Directory::new();
+    let (edge, admin) = (directory.join("edge.sock"), directory.join("admin.sock"));
+    let config = on_sockets(&directory);
+    let mut upgraded = Upgraded::start_in(directory, &config);
+    for _ in 0..2 {
+        let before = upgraded.pid;
+        upgraded.upgrade();
+        eventually("the old process ends", || (!is_running(before)).then_some(()));
+        assert_eq!((asks(&edge, "/"), asks(&admin, "/readyz")), (200, 200));
+    }
+    signal(upgraded.pid, "TERM");
+    eventually("the last one ends", || (!is_running(upgraded.pid)).then_some(()));
+    assert!(!edge.exists() && !admin.exists(), "nobody listens there");
+}
+
+#[test]
+fn a_successor_that_fails_leaves_the_files_of_unix_sockets() {
+    let directory = Directory::new();
+    let (edge, admin) = (directory.join("edge.sock"), directory.join("admin.sock"));
+    let config = on_sockets(&directory);
+    let mut upgraded = Upgraded::start_in(directory, &config);
+    // It has taken the sockets over by the time it finds that it cannot listen here.
+    let taken = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
+    let taken_at = taken.local_addr().expect("it is bound");
+    let good = fs::read(upgraded.gateway.file("gateway.toml")).expect("it is there");
+    let bad = format!("[listener.new]\nbind = \"{taken_at}\"\n{config}");
+    upgraded.gateway.write("gateway.toml", bad);
+    signal(upgraded.pid, "USR2");
+    upgraded.says("not upgraded, this process serves on");
+    assert_eq!((asks(&edge, "/"), asks(&admin, "/readyz")), (200, 200));
+    upgraded.gateway.write("gateway.toml", good);
+    upgraded.upgrade();
+    assert_eq!((asks(&edge, "/"), asks(&admin, "/readyz")), (200, 200));
+}
+
+/// What systemd does for a service whose admin listener is a Unix socket.
+const ACTIVATE: &str = r#"
+import fcntl, os, socket, sys
+opened = socket.socket(socket.AF_UNIX)
+opened.bind(sys.argv[1])
+opened.listen(64)
+high = fcntl.fcntl(opened.fileno(), fcntl.F_DUPFD_CLOEXEC, 100)
+os.dup2(high, 3)
+os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS="1", LISTEN_FDNAMES="admin")
+os.execv(sys.argv[2], sys.argv[2:])
+"#;
+
+#[test]
+fn the_file_of_an_admin_socket_of_systemd_stays() {
+    let directory = Directory::new();
+    let admin = directory.join("admin.sock");
+    let mut command = Command::new("python3");
+    command.args(["-c", ACTIVATE]).arg(&admin).arg(env!("CARGO_BIN_EXE_sluicegate"));
+    let config = on_sockets(&directory);
+    let mut gateway = Gateway::start_by(command, directory, &config);
+    assert_eq!(asks(&admin, "/readyz"), 200);
+    gateway.signal("TERM");
+    assert_eq!(gateway.wait().code(), Some(0));
+    assert!(admin.exists(), "systemd listens there");
+}
