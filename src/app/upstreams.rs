@@ -22,7 +22,7 @@ fn upstream_shown(live: &Live, now_ns: u64) -> Value {
     json!({
         "name": upstream.config.name,
         "all-used": upstream.health.is_panicking(),
-        "ejections": counts.ejections,
+        "ejections": counts.ejections.iter().sum::<u64>(),
         "checks": { "good": counts.checks_good, "failed": counts.checks_failed },
         "names": names_shown(live),
         "servers": servers,
@@ -63,6 +63,15 @@ fn server_shown(upstream: &Upstream, index: usize, state: State) -> Value {
         State::Ejected { left_ns } => shown["seconds-left"] = json!(left_ns as f64 / 1e9),
         State::WarmingUp { share } => shown["share"] = json!(f64::from(share) / 1e3),
         State::Healthy | State::Unhealthy => {}
+    }
+    if upstream.config.health.outliers().is_some() {
+        let seen = server.tallies.last_interval();
+        let first_byte = seen.first_byte_ns().map(|ns| ns / 1e9);
+        shown["last-interval"] = json!({
+            "requests": seen.requests(),
+            "success-rate": (seen.requests() > 0).then(|| seen.success_rate()),
+            "first-byte-seconds": first_byte,
+        });
     }
     if let Some(failure) = upstream.health.check_failure(index) {
         shown["check-failure"] = json!(failure);

@@ -1,13 +1,15 @@
 //! `health`, `eject`, `slow-start` and `panic` of `[upstream.*]`, and sets of statuses.
 
 use std::ops::RangeInclusive;
+use std::time::Duration;
 
 use super::keys::{Keys, Written};
 use super::listener::TIMEOUT_MIN;
 use super::printer::{Page, array, table, text, time};
 use super::reader::{Table, Value};
 use super::units::show_share;
-use crate::upstream::config::{Check, Eject, Health, Place, Probe, Server, Statuses, Version};
+use crate::upstream::config::{Check, Eject, Health, Outliers, Place, Probe, Server, Statuses, Version};
+use crate::upstream::health::SERVERS_MIN;
 
 /// Reads what an upstream with these servers says of their health.
 pub(super) fn read(upstream: &Table<'_>, http: Version, servers: &[Server]) -> Health {
@@ -16,7 +18,7 @@ pub(super) fn read(upstream: &Table<'_>, http: Version, servers: &[Server]) -> H
         health.check = check(&value, http, servers);
     }
     if let Some(value) = upstream.value("eject") {
-        health.eject = eject(&value, servers.len());
+        health.eject = eject(&value, servers);
     }
     health.slow_start = upstream.value("slow-start").and_then(|value| value.duration(TIMEOUT_MIN));
     if let Some(percent) = upstream.value("panic").and_then(|value| value.percent()) {
@@ -147,10 +149,19 @@ pub(super) fn show_statuses(statuses: &Statuses) -> impl Iterator<Item = String>
     })
 }
 
-fn eject(value: &Value<'_>, servers: usize) -> Option<Eject> {
+fn eject(value: &Value<'_>, servers: &[Server]) -> Option<Eject> {
+    let (has_names, servers) = (servers.iter().any(|server| server.unresolved().is_some()), servers.len());
     let mut table = value.table("`eject`")?;
     let mut eject = Eject::default();
     eject_keys(&mut table, &mut eject);
+    outliers(&mut table, value, &mut eject.outliers);
+    let is_compared = eject.outliers.is_on();
+    if is_compared && (1..SERVERS_MIN).contains(&servers) && !has_names {
+        value.warn(
+            format!("a server is compared with others: with {servers} none stands out"),
+            "list three servers, or leave `success-rate` and `latency` out",
+        );
+    }
     if let Some(most) = table.value("most")
         && let Some(percent) = most.percent()
     {
@@ -169,6 +180,35 @@ fn eject(value: &Value<'_>, servers: usize) -> Option<Eject> {
 fn eject_keys(keys: &mut impl Keys, eject: &mut Eject) {
     keys.number("after", 1..=IN_A_ROW_MAX, &mut eject.after);
     keys.duration("for", TIMEOUT_MIN, &mut eject.time);
+}
+
+/// When a server is worse than the others.
+fn outliers(table: &mut Table<'_>, eject: &Value<'_>, outliers: &mut Outliers) {
+    if let Some(value) = table.value("success-rate") {
+        match value.percent() {
+            Some(0) => value.wrong(
+                "`success-rate` says how far below the others a server may be",
+                "write it as in `\"15%\"`, or leave it out",
+            ),
+            percent => outliers.success_rate_percent = percent,
+        }
+    }
+    if let Some(value) = table.value("latency") {
+        outliers.latency_times = value.integer(2..=TIMES_MAX).and_then(|times| u32::try_from(times).ok());
+    }
+    outlier_keys(table, outliers);
+    let is_set = table.value("every").is_some() || table.value("requests").is_some();
+    if is_set && table.value("success-rate").is_none() && table.value("latency").is_none() {
+        eject.wrong_key(
+            "`every` and `requests` say how servers are compared, and they are not",
+            "write `success-rate = \"15%\"` or `latency = 3` beside them",
+        );
+    }
+}
+
+fn outlier_keys(keys: &mut impl Keys, outliers: &mut Outliers) {
+    keys.duration("every", EVERY_MIN, &mut outliers.every);
+    keys.number("requests", 1..=REQUESTS_MAX, &mut outliers.requests_min);
 }
 
 /// Writes what [`read`] reads.
@@ -191,6 +231,14 @@ pub(super) fn show(page: &mut Page, health: &Health) {
     if let Some(eject) = &health.eject {
         let mut keys = Written::of(eject, eject_keys);
         keys.push(("most", text(&show_share(eject.most_percent * 10_000))));
+        let Outliers { success_rate_percent, latency_times, .. } = &eject.outliers;
+        keys.extend(
+            success_rate_percent.map(|percent| ("success-rate", text(&show_share(percent * 10_000)))),
+        );
+        keys.extend(latency_times.map(|times| ("latency", times.to_string())));
+        if eject.outliers.is_on() {
+            keys.extend(Written::of(&eject.outliers, outlier_keys));
+        }
         page.key("eject", table(keys));
     }
     if let Some(slow_start) = health.slow_start {
@@ -205,3 +253,8 @@ const STATUS_HINT: &str = "write it as in `200`, `\"2xx\"` or `\"200-399\"`";
 const SERVICE_BYTES_MAX: usize = 100;
 const STATUS_MAX: u16 = 599;
 const IN_A_ROW_MAX: u64 = 1_000;
+/// Servers are looked at four times a second; more often they cannot be compared.
+const EVERY_MIN: Duration = Duration::from_millis(250);
+const REQUESTS_MAX: u64 = 1_000_000;
+/// How many times as long as the others' a server's answers may take.
+const TIMES_MAX: u64 = 1_000;

@@ -510,11 +510,15 @@ enum Grpc {
 }
 
 #[derive(JsonSchema)]
-#[schemars(deny_unknown_fields)]
+#[schemars(rename_all = "kebab-case", deny_unknown_fields)]
 struct Eject {
     after: Option<Number>,
     r#for: Option<Time>,
     most: Option<Share>,
+    success_rate: Option<Share>,
+    latency: Option<Number>,
+    every: Option<Time>,
+    requests: Option<Number>,
 }
 
 #[derive(JsonSchema)]
@@ -843,11 +847,11 @@ struct Shutdown {
     ready_delay: Option<Time>,
     drain: Option<Time>,
     drain_tunnels: Option<Time>,
+    upgrade: Option<Time>,
 }
 
 #[derive(JsonSchema)]
 #[schemars(deny_unknown_fields)]
-    upgrade: Option<Time>,
 struct Log {
     level: Option<String>,
     access: Option<OrFalse<Access>>,

@@ -113,7 +113,7 @@ connections = { max = 256, idle = 64, idle-timeout = "4s", max-age = "10m", wait
 timeouts = { connect = "1s", response = "15s", try = "1s", stall = "20s", total = "60s" }
 retry = { times = 0, on = ["connect", "timeout", "503", "500-502"], budget = "10%" }
 health = { path = "/h", status = [200, "3xx"], body = "ok", every = "2s", unhealthy-after = 2, healthy-after = 1, port = 81 }
-eject = { after = 7, for = "20s", most = "100%" }
+eject = { after = 7, for = "20s", most = "100%", success-rate = "15%", latency = 3, every = "5s", requests = 50 }
 slow-start = "9s"
 panic = "0%"
 http = "h2"

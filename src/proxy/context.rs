@@ -12,7 +12,7 @@ use http::{HeaderMap, HeaderValue, StatusCode, Uri, Version, uri};
 use tokio::time::sleep;
 
 use super::events::{self, Finished};
-use super::facts::{Attempts, CLIENT_GONE_STATUS, Outcome, RequestFacts};
+use super::facts::{Attempts, CLIENT_GONE_STATUS, Outcome, RequestFacts, ServerIndex};
 use super::reservation::Reservation;
 use super::services::Services;
 use super::snapshot::View;
@@ -142,6 +142,23 @@ impl RequestContext {
     pub fn fail(&mut self, reason: Reason) {
         self.outcome.reason = Some(reason);
         self.outcome.is_complete = true;
+    }
+
+    /// A good answer's body has begun to come, or there is none: the server has answered well.
+    pub fn judge_good(&mut self) {
+        if std::mem::take(&mut self.attempts.is_unjudged)
+            && let Some(ServerIndex { upstream, server }) = self.attempts.server
+        {
+            self.view.pools[upstream].succeeded(server, self.attempts.steps.first_byte());
+        }
+    }
+
+    /// The server let an answer stall, or broke it off.
+    pub fn judge_failed(&mut self) {
+        self.attempts.is_unjudged = false;
+        if let Some(ServerIndex { upstream, server }) = self.attempts.server {
+            self.view.pools[upstream].failed(server, clock::now_ns());
+        }
     }
 
     /// The last byte of the answer was handed to the client's connection.

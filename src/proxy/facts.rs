@@ -62,6 +62,8 @@ pub struct Attempts {
     pub retries: u8,
     /// It was sent, and nothing has come of it yet. Still set when the request ends only if its client left meanwhile.
     pub is_awaiting_head: bool,
+    /// A good head has come, and nothing of the body behind it yet: a server that goes on to stall has not answered well.
+    pub is_unjudged: bool,
     /// How long the upstream may take.
     pub allowed: Allowed,
     /// Where its time went, including the steps before the first attempt.

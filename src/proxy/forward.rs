@@ -278,11 +278,12 @@ impl UpstreamAttempt<'_> {
             self.context.attempts.is_awaiting_head = false;
             match sent {
                 Ok(status) => {
-                    self.answered(server, status);
+                    self.answered(server, status, &head.headers);
                     let Some(fields) = spare.filter(|_| self.is_to_be_sent_again(status)) else {
                         return Ok((status, checkout));
                     };
                     self.count().exchanged(self.cells(), metrics::Exchange::Answered);
+                    self.context.judge_good();
                     self.context.attempts.steps.answered = 0;
                     checkout.discard(clock::instant());
                     head.headers = fields;
@@ -322,14 +323,15 @@ impl UpstreamAttempt<'_> {
         self.wish.avoid = self.wish.avoid.and_then(index_now);
     }
 
-    /// The head of an answer has come.
-    fn answered(&mut self, server: usize, status: StatusCode) {
+    /// The head of an answer has come. Whether a good one is followed by its body is for the body to say.
+    fn answered(&mut self, server: usize, status: StatusCode, fields: &HeaderMap) {
         self.context.attempts.steps.answered = self.context.elapsed_ns();
         self.count().answered(self.cells(), self.context.attempts.steps.first_byte());
-        let health = &self.pool.upstream.health;
-        match status.is_server_error() {
-            true => self.pool.upstream.failed(server, clock::now_ns()),
-            false => health.succeeded(server, clock::now_ns),
+        let is_failed =
+            status.is_server_error() || self.context.facts.is_call && grpc::is_servers_fault(fields);
+        self.context.attempts.is_unjudged = !is_failed;
+        if is_failed {
+            self.pool.failed(server, clock::now_ns());
         }
     }
 
@@ -343,7 +345,7 @@ impl UpstreamAttempt<'_> {
     fn timed_out(&mut self, server: usize) -> bool {
         let is_past_total = self.context.is_past_total();
         if !is_past_total {
-            self.pool.upstream.failed(server, clock::now_ns());
+            self.pool.failed(server, clock::now_ns());
         }
         self.count().exchanged(
             self.cells(),
@@ -426,7 +428,7 @@ impl UpstreamAttempt<'_> {
         }
         // A connection that was idle may be closed at any time; what broke then says nothing of the server.
         if !matches!(unsent, Unsent::Request(_)) || error.is_bad_answer() {
-            self.pool.upstream.failed(server, clock::now_ns());
+            self.pool.failed(server, clock::now_ns());
         }
         // Over TLS 1.3 a server refuses our certificate only after our side has finished the handshake.
         if let Some(cause) = error.tls_cause() {
@@ -598,6 +600,7 @@ fn switch(
     let (Some(protocol), Some(upgraded)) = (protocol, checkout.into_upgraded()) else {
         return reply::refuse(context, &Refusal::UpstreamBadResponse);
     };
+    context.judge_good();
     context.answer(StatusCode::SWITCHING_PROTOCOLS);
     headers.insert(CONNECTION, UPGRADE_TOKEN);
     let is_websocket = protocol.as_bytes().eq_ignore_ascii_case(b"websocket");

@@ -44,6 +44,13 @@ pub fn timeout(headers: &HeaderMap) -> Option<Duration> {
     .map(|asked| asked.min(TIMEOUT_MAX))
 }
 
+/// Whether the head of an answer ends a call, without a body (Trailers-Only), by a fault of the server's: the statuses that
+/// stand for a 5xx, as Envoy maps them. Not UNIMPLEMENTED: it is the client that has called a method that is not there.
+pub fn is_servers_fault(fields: &HeaderMap) -> bool {
+    let Some(status) = fields.get(GRPC_STATUS) else { return false };
+    SERVERS_FAULTS.iter().any(|code| status.as_bytes() == code.as_bytes())
+}
+
 /// Writes a call's status into the head of an answer. `retry_after_seconds` becomes `google.rpc.RetryInfo`, which gRPC
 /// clients read instead of `Retry-After`.
 pub fn tell(headers: &mut HeaderMap, code: Code, message: &str, retry_after_seconds: Option<u64>) {
@@ -105,6 +112,8 @@ fn push_varint(mut value: u64, out: &mut Vec<u8>) {
     out.push(value as u8);
 }
 
+/// UNKNOWN, DEADLINE_EXCEEDED, INTERNAL, UNAVAILABLE, DATA_LOSS.
+const SERVERS_FAULTS: [&str; 5] = ["2", "4", "13", "14", "15"];
 const CALL: &str = "application/grpc";
 const RETRY_INFO: &str = "type.googleapis.com/google.rpc.RetryInfo";
 const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");

@@ -230,9 +230,10 @@ impl ResponseBody {
     pub fn without(
         checkout: upstream::Checkout<RequestBody>,
         now: Instant,
-        context: Box<RequestContext>,
+        mut context: Box<RequestContext>,
     ) -> ResponseBody {
         checkout.finish(now);
+        context.judge_good();
         ResponseBody::new(Source::Empty, Some(context))
     }
 
@@ -243,7 +244,7 @@ impl ResponseBody {
         stall: Duration,
         ends: Option<Instant>,
         now: Instant,
-        context: Box<RequestContext>,
+        mut context: Box<RequestContext>,
     ) -> ResponseBody {
         let source = if checkout.is_answered() {
             checkout.finish(now);
@@ -254,6 +255,9 @@ impl ResponseBody {
         } else {
             Source::Upstream(Box::new(Download::new(checkout, stall, ends, now)))
         };
+        if !matches!(source, Source::Upstream(_)) {
+            context.judge_good();
+        }
         ResponseBody::new(source, Some(context))
     }
 
@@ -269,14 +273,26 @@ impl ResponseBody {
     fn note(&mut self, frame: &Option<Result<Frame<Bytes>, Error>>) {
         let Some(context) = &mut self.context else { return };
         match frame {
-            Some(Ok(frame)) => context.outcome.bytes_out += frame.data_ref().map_or(0, Bytes::len) as u64,
-            Some(Err(Error::Timeout)) => context.fail(Reason::UpstreamTimeout),
+            Some(Ok(frame)) => {
+                context.judge_good();
+                context.outcome.bytes_out += frame.data_ref().map_or(0, Bytes::len) as u64;
+            }
+            Some(Err(Error::Timeout)) => {
+                // The time of the whole exchange is the client's or the route's, not the server's.
+                if !context.is_past_total() {
+                    context.judge_failed();
+                }
+                context.fail(Reason::UpstreamTimeout);
+            }
             Some(Err(Error::TooLarge { .. })) => context.fail(Reason::BodyTooLarge),
             Some(Err(Error::Slow)) => context.fail(Reason::BodySlow),
             Some(Err(Error::Broken(_))) => context.fail(Reason::ClientGone),
-            Some(Err(Error::Upstream(_))) => context.fail(Reason::UpstreamReset),
+            Some(Err(Error::Upstream(_))) => {
+                context.judge_failed();
+                context.fail(Reason::UpstreamReset);
+            }
             Some(Err(Error::Compress(_))) => context.fail(Reason::Panic),
-            None => {}
+            None => context.judge_good(),
         }
         let ended = match frame {
             // Trailers are the last frame: hyper does not poll again after them.

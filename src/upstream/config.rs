@@ -50,6 +50,13 @@ pub struct Health {
     pub panic_percent: u32,
 }
 
+impl Health {
+    /// How servers are compared; `None`: they are not.
+    pub fn outliers(&self) -> Option<&Outliers> {
+        self.eject.as_ref().map(|eject| &eject.outliers).filter(|outliers| outliers.is_on())
+    }
+}
+
 impl Default for Health {
     fn default() -> Self {
         Health { check: None, eject: None, slow_start: None, panic_percent: 25 }
@@ -113,6 +120,36 @@ pub struct Eject {
     pub time: Duration,
     /// Servers that may be left out so at once, percent.
     pub most_percent: u32,
+    /// When a server is left out because it answers worse than the others.
+    pub outliers: Outliers,
+}
+
+/// When a server counts as worse than the others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outliers {
+    /// Its success rate is so many percentage points below the others'. `None`: that is not looked at.
+    pub success_rate_percent: Option<u32>,
+    /// Its answers take so many times as long as the others'. `None`: that is not looked at.
+    pub latency_times: Option<u32>,
+    /// How often servers are compared.
+    pub every: Duration,
+    /// The fewest requests between two looks that say something of a server.
+    pub requests_min: u32,
+}
+
+impl Outliers {
+    /// Servers are not compared.
+    pub const OFF: Outliers = Outliers {
+        success_rate_percent: None,
+        latency_times: None,
+        every: Duration::from_secs(10),
+        requests_min: 100,
+    };
+
+    /// Whether servers are compared.
+    pub fn is_on(&self) -> bool {
+        self.success_rate_percent.is_some() || self.latency_times.is_some()
+    }
 }
 
 impl Eject {
@@ -124,7 +161,7 @@ impl Eject {
 
 impl Default for Eject {
     fn default() -> Self {
-        Eject { after: 5, time: Duration::from_secs(30), most_percent: 50 }
+        Eject { after: 5, time: Duration::from_secs(30), most_percent: 50, outliers: Outliers::OFF }
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
-use super::health::State;
+use super::health::{Reason, State};
 use super::{Live, Server, Upstream};
 use crate::clock;
 use crate::metrics::{Families, UPSTREAMS_MAX};
@@ -85,10 +85,12 @@ fn health(upstreams: &[Arc<Upstream>], families: &mut Families<'_>) -> fmt::Resu
     )?;
     families.counters(
         "upstream_ejections",
-        "Servers left out because requests to them failed",
+        "Servers left out because of their answers to requests, by the reason",
         None,
-        watched.iter().map(|upstream| {
-            ([("upstream", upstream.config.name.as_str())], upstream.health.counts().ejections)
+        watched.iter().flat_map(|upstream| {
+            let (name, ejections) = (upstream.config.name.as_str(), upstream.health.counts().ejections);
+            Reason::ALL
+                .map(|reason| ([("upstream", name), ("reason", reason.word())], ejections[reason as usize]))
         }),
     )?;
     families.counters(

@@ -25,6 +25,7 @@ pub mod resolve;
 mod server_pool;
 mod shared;
 pub mod sticky;
+pub mod tally;
 pub mod uploads;
 
 pub use checkout::Checkout;

@@ -94,10 +94,12 @@ where
         let labels = upstream.servers.iter().map(|server| server.label.as_str());
         let weights = upstream.config.servers.iter().map(|server| server.weight);
         let balanced: Vec<_> = labels.zip(weights).collect();
+        let is_compared = upstream.config.health.outliers().is_some();
+        let pool = |server| Rc::new(ServerPool::new(server, is_compared));
         Pool {
             balancer: Balancer::new(upstream.config.balance.clone(), &balanced, seed),
             budget: Rc::new(Budget::new(upstream.config.retry.budget_percent)),
-            servers: upstream.servers.iter().map(|server| Rc::new(ServerPool::new(server))).collect(),
+            servers: upstream.servers.iter().map(pool).collect(),
             jitter: Random::new(seed.rotate_left(17)),
             upstream,
         }
@@ -113,9 +115,10 @@ where
     pub fn renewed(&self, upstream: Arc<Upstream>, seed: u64) -> Pool<B> {
         let index_before = |server: &Arc<Server>| self.upstream.index_of(server);
         let before: Vec<Option<usize>> = upstream.servers.iter().map(index_before).collect();
+        let is_compared = upstream.config.health.outliers().is_some();
         let pool = |(server, before): (&Arc<Server>, &Option<usize>)| match before {
             Some(before) => Rc::clone(&self.servers[*before]),
-            None => Rc::new(ServerPool::new(server)),
+            None => Rc::new(ServerPool::new(server, is_compared)),
         };
         let servers = upstream.servers.iter().zip(&before).map(pool).collect();
         for (index, pool) in self.servers.iter().enumerate() {
@@ -402,7 +405,7 @@ where
         if !matches!(source, ConnectError::Descriptors(_)) {
             let now = clock::instant();
             self.balancer.rest(index, now + REST);
-            self.upstream.failed(index, clock::ns_of(now));
+            self.failed(index, clock::ns_of(now));
         }
         if let Some(cause) = source.cause() {
             self.upstream.servers[index].last_connect.failed(cause);
@@ -438,6 +441,22 @@ where
 }
 
 impl<B: Body + 'static> Pool<B> {
+    /// A request to this server failed.
+    pub fn failed(&self, server: usize, now_ns: u64) {
+        if let Some(tally) = &self.servers[server].tally {
+            tally.failed();
+        }
+        self.upstream.failed(server, now_ns);
+    }
+
+    /// A request to this server was answered well: the answer's head came after so long, and the first of its body.
+    pub fn succeeded(&self, server: usize, first_byte_ns: u64) {
+        if let Some(tally) = &self.servers[server].tally {
+            tally.answered(first_byte_ns);
+        }
+        self.upstream.health.succeeded(server, clock::now_ns);
+    }
+
     /// An exchange with this server is over.
     pub(super) fn exchange_over(&self, server: usize) {
         let exchanges = &self.servers[server].exchanges;

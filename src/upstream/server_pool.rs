@@ -13,6 +13,7 @@ use tokio::sync::oneshot;
 use super::http1::Http1;
 use super::http2::Shared;
 use super::shared::Server;
+use super::tally::Tally;
 
 #[derive(Debug)]
 pub(super) struct ServerPool<B: Body + 'static> {
@@ -25,10 +26,12 @@ pub(super) struct ServerPool<B: Body + 'static> {
     pub(super) uploads_waiting: Cell<usize>,
     pub(super) uploads_turn: tokio::sync::Mutex<()>,
     pub(super) idle_shown: IdleShown,
+    /// What its answers are like, as this worker sees it. `None`: servers are not compared.
+    pub(super) tally: Option<Tally>,
 }
 
 impl<B: Body + 'static> ServerPool<B> {
-    pub(super) fn new(server: &Arc<Server>) -> ServerPool<B> {
+    pub(super) fn new(server: &Arc<Server>, is_compared: bool) -> ServerPool<B> {
         ServerPool {
             idle: RefCell::default(),
             shared: Shared::default(),
@@ -38,6 +41,7 @@ impl<B: Body + 'static> ServerPool<B> {
             uploads_waiting: Cell::default(),
             uploads_turn: tokio::sync::Mutex::default(),
             idle_shown: IdleShown { server: Arc::clone(server), shown: Cell::default() },
+            tally: is_compared.then(|| server.tallies.row()),
         }
     }
 

@@ -12,6 +12,7 @@ use super::config::{self, Config, Place};
 use super::health::Health;
 use super::live::Live;
 use super::sticky::Sticky;
+use super::tally::{Seen, Tallies};
 use super::uploads::Uploads;
 use crate::cause::Last;
 
@@ -67,6 +68,8 @@ pub struct Server {
     pub(super) tls_name: String,
     /// Requests' bodies on their way to it.
     pub(super) uploads: Uploads,
+    /// What its answers are like, if servers are compared.
+    pub tallies: Tallies,
 }
 
 /// Where connections to a server go.
@@ -220,6 +223,12 @@ impl Upstream {
         }
     }
 
+    /// Compares what the servers' answers were like since the last time, and leaves out those that are clearly worse.
+    pub(super) fn compare(&self, now_ns: u64) {
+        let seen: Vec<Seen> = self.servers.iter().map(|server| server.tallies.end_interval()).collect();
+        self.health.compare(&seen, now_ns);
+    }
+
     fn find(&self, origin: usize, endpoint: &Endpoint) -> Option<Arc<Server>> {
         let is_same = |(server, config): &(&Arc<Server>, &config::Server)| {
             let address = Some(&endpoint.address);
@@ -255,6 +264,7 @@ impl Server {
             host: server.authority(),
             tls_name: upstream.servers[origin].name().to_owned(),
             uploads: Uploads::default(),
+            tallies: Tallies::default(),
         }
     }
 

@@ -31,9 +31,16 @@ fn watch(live: &Arc<Live>, server: &Arc<Server>) {
 }
 
 async fn keep_ticking(live: Weak<Live>) {
+    let mut compared_ns = clock::now_ns();
     while let Some(live) = live.upgrade() {
-        live.load().health.tick(clock::now_ns());
-        drop(live);
+        let (upstream, now_ns) = (live.load(), clock::now_ns());
+        let every = live.config.health.outliers().map(|outliers| outliers.every.as_nanos());
+        if every.is_some_and(|every_ns| u128::from(now_ns - compared_ns) >= every_ns) {
+            upstream.compare(now_ns);
+            compared_ns = now_ns;
+        }
+        upstream.health.tick(now_ns);
+        drop((live, upstream));
         tokio::time::sleep(TICK).await;
     }
 }

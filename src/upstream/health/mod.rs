@@ -4,14 +4,18 @@
 //! one for its good answer. What is known behind these words (`Standing`) lies under a lock that only checks, failures
 //! and the upkeep take.
 
+mod outliers;
 mod standing;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::config;
+use super::tally::Seen;
+use outliers::Outlier;
 use standing::{Change, Standing, share_per_mille};
 
+pub use outliers::SERVERS_MIN;
 pub use standing::WHOLE;
 
 /// The health of an upstream's servers.
@@ -28,7 +32,8 @@ pub struct Health {
     /// Until when no server may be ejected because `most` are, nanoseconds.
     full_until_ns: AtomicU64,
     is_panicking: AtomicBool,
-    ejections: Arc<AtomicU64>,
+    /// In the order of [`Reason::ALL`].
+    ejections: [Arc<AtomicU64>; 3],
     checks_good: Arc<AtomicU64>,
     checks_failed: Arc<AtomicU64>,
 }
@@ -44,6 +49,31 @@ struct Server {
     back_ns: AtomicU64,
     /// Requests that failed since the last one that did not.
     failures: AtomicU32,
+}
+
+/// Why a server is ejected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// Requests to it have failed in a row.
+    Failures,
+    /// More of its requests fail than of the others'.
+    SuccessRate,
+    /// Its answers take longer than the others'.
+    Latency,
+}
+
+impl Reason {
+    /// Every reason that there is.
+    pub const ALL: [Reason; 3] = [Reason::Failures, Reason::SuccessRate, Reason::Latency];
+
+    /// As metrics and the admin listener have it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Reason::Failures => "failures",
+            Reason::SuccessRate => "success-rate",
+            Reason::Latency => "latency",
+        }
+    }
 }
 
 /// What operators are shown of a server.
@@ -83,8 +113,8 @@ impl State {
 /// What has been counted since the upstream is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Ejections.
-    pub ejections: u64,
+    /// Ejections, in the order of [`Reason::ALL`].
+    pub ejections: [u64; 3],
     /// Checks that succeeded.
     pub checks_good: u64,
     /// Checks that failed.
@@ -113,7 +143,7 @@ impl Health {
             unusual: AtomicUsize::new(0),
             full_until_ns: AtomicU64::new(if can_eject { 0 } else { u64::MAX }),
             is_panicking: AtomicBool::new(false),
-            ejections: Arc::default(),
+            ejections: Default::default(),
             checks_good: Arc::default(),
             checks_failed: Arc::default(),
         }
@@ -141,11 +171,8 @@ impl Health {
             }
             self.publish(&standings, now_ns);
         }
-        for (count, counted) in [
-            (&self.ejections, &other.ejections),
-            (&self.checks_good, &other.checks_good),
-            (&self.checks_failed, &other.checks_failed),
-        ] {
+        let checks = [(&self.checks_good, &other.checks_good), (&self.checks_failed, &other.checks_failed)];
+        for (count, counted) in self.ejections.iter().zip(&other.ejections).chain(checks) {
             count.store(counted.load(Ordering::Relaxed), Ordering::Relaxed);
         }
     }
@@ -175,7 +202,7 @@ impl Health {
                 None => {}
             }
         }
-        self.ejections = Arc::clone(&other.ejections);
+        self.ejections.clone_from(&other.ejections);
         self.checks_good = Arc::clone(&other.checks_good);
         self.checks_failed = Arc::clone(&other.checks_failed);
         self.is_panicking = AtomicBool::new(other.is_panicking());
@@ -238,7 +265,7 @@ impl Health {
         let change = (may_eject && !standings[server].is_ejected()).then(|| {
             // Back again, it has one try, until it has answered one request well.
             self.servers[server].failures.store(rules.after - 1, Ordering::Relaxed);
-            self.ejections.fetch_add(1, Ordering::Relaxed);
+            self.count(Reason::Failures);
             standings[server].eject(rules, now_ns)
         });
         self.publish(&standings, now_ns);
@@ -247,6 +274,33 @@ impl Health {
         if let Some(change) = change {
             self.say(server, change, &format_args!("{failures} requests failed in a row"));
         }
+    }
+
+    /// Ejects the servers that answered clearly worse than the others, by what was `seen` of each since the last look, as
+    /// far as more may be ejected.
+    pub fn compare(&self, seen: &[Seen], now_ns: u64) {
+        let Some(rules) = &self.rules.eject else { return };
+        for (server, outlier) in outliers::outliers(seen, &rules.outliers) {
+            let reason = match outlier {
+                Outlier::SuccessRate { .. } => Reason::SuccessRate,
+                Outlier::Latency { .. } => Reason::Latency,
+            };
+            let mut standings = self.standings();
+            let returned = advance(&mut standings, now_ns);
+            let may_eject = self.may_eject(&standings, rules) && !standings[server].is_ejected();
+            let change = may_eject.then(|| standings[server].eject(rules, now_ns));
+            self.publish(&standings, now_ns);
+            drop(standings);
+            self.say_returned(&returned);
+            if let Some(change) = change {
+                self.count(reason);
+                self.say(server, change, &outlier);
+            }
+        }
+    }
+
+    fn count(&self, reason: Reason) {
+        self.ejections[reason as usize].fetch_add(1, Ordering::Relaxed);
     }
 
     /// Whether one more server may be ejected. If not, notes until when: ejections end with their time only.
@@ -323,7 +377,7 @@ impl Health {
     /// What has been counted.
     pub fn counts(&self) -> Counts {
         Counts {
-            ejections: self.ejections.load(Ordering::Relaxed),
+            ejections: self.ejections.each_ref().map(|count| count.load(Ordering::Relaxed)),
             checks_good: self.checks_good.load(Ordering::Relaxed),
             checks_failed: self.checks_failed.load(Ordering::Relaxed),
         }
@@ -437,7 +491,7 @@ mod tests {
             let states = health.states(SECOND);
             let ejected = states.iter().filter(|state| matches!(state, State::Ejected { .. })).count();
             assert_eq!(ejected, most, "of {servers}");
-            assert_eq!(health.counts().ejections, most as u64);
+            assert_eq!(health.counts().ejections, [most as u64, 0, 0]);
         }
     }
 
