@@ -1,7 +1,9 @@
 //! `sluicegate migrate`: prints the gateway.toml that does what another gateway's configuration does.
 
+use std::fs::OpenOptions;
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 
 use crate::app::error_chain;
 use crate::migrate::{self, From};
@@ -14,12 +16,17 @@ pub struct Arguments {
     from: Gateway,
     /// Its main file
     file: PathBuf,
+    /// Of kong: a file to write with the hashes of the consumers' keys, named as gateway.toml will name it
+    #[arg(long, value_name = "FILE")]
+    keys: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum Gateway {
     Nginx,
     Haproxy,
+    Envoy,
+    Kong,
 }
 
 /// Prints the configuration on `out` and returns the exit code: 0, 1 if nothing can be read, or [`EXIT_LEFT_OUT`].
@@ -30,14 +37,22 @@ pub fn run(arguments: &Arguments, out: &mut dyn Write, errors: &mut dyn Write) -
     let from = match arguments.from {
         Gateway::Nginx => From::Nginx,
         Gateway::Haproxy => From::Haproxy,
+        Gateway::Envoy => From::Envoy,
+        Gateway::Kong => From::Kong,
     };
-    let migrated = match migrate::migrate(from, &arguments.file) {
+    let migrated = match migrate::migrate(from, &arguments.file, arguments.keys.as_deref()) {
         Ok(migrated) => migrated,
         Err(error) => {
             writeln!(errors, "sluicegate: {}", error_chain(&error.into()))?;
             return Ok(1);
         }
     };
+    if let Some((file, keys)) = arguments.keys.as_ref().zip(migrated.keys.as_ref())
+        && let Err(error) = write_new(file, keys)
+    {
+        writeln!(errors, "sluicegate: cannot write {}: {error}", file.display())?;
+        return Ok(1);
+    }
     out.write_all(migrated.text.as_bytes())?;
     if let Some(found) = migrated.errors {
         writeln!(
@@ -51,6 +66,12 @@ pub fn run(arguments: &Arguments, out: &mut dyn Write, errors: &mut dyn Write) -
     }
     writeln!(errors, "sluicegate: not everything was taken over: the first lines of the output say what")?;
     Ok(EXIT_LEFT_OUT)
+}
+
+/// Writes a file that was not there, for its owner alone: hashes of short keys can be guessed.
+fn write_new(path: &Path, text: &str) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(text.as_bytes())
 }
 
 /// The exit code if something was left out or differs.

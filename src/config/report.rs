@@ -110,6 +110,17 @@ impl Errors {
     pub fn count(&self) -> usize {
         self.0.error_count()
     }
+
+    /// The line of each error in the only file, from 1, and what is wrong there. Errors without a place are left out.
+    pub(crate) fn lines(&self) -> impl Iterator<Item = (usize, &str)> {
+        let text: &str = self.0.sources.first().map_or("", |source| &source.text);
+        let errors = self.0.findings.iter().filter(|finding| finding.is_error());
+        errors.filter_map(move |finding| {
+            let (place, _) = finding.place.as_ref()?;
+            let before = text.as_bytes().get(..place.start)?;
+            Some((before.iter().filter(|byte| **byte == b'\n').count() + 1, finding.message.as_str()))
+        })
+    }
 }
 
 impl Report {

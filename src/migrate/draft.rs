@@ -14,12 +14,23 @@ pub(super) struct Draft {
     pub(super) listeners: Vec<Section>,
     /// Hops that may speak for a client.
     pub(super) trust: Vec<String>,
+    pub(super) auth: Vec<Section>,
     pub(super) upstreams: Vec<Section>,
     pub(super) policies: Vec<Section>,
     pub(super) routes: Vec<Route>,
     /// The URL of the Redis that limits were shared through.
     pub(super) redis: Option<String>,
     pub(super) notes: Notes,
+    /// Clients and the hashes of their keys, for a file of their own.
+    pub(super) keys: Vec<KeyEntry>,
+}
+
+/// A client's key, as an entry of a file of keys has it.
+#[derive(Debug)]
+pub(super) struct KeyEntry {
+    pub(super) sha256: String,
+    pub(super) consumer: String,
+    pub(super) groups: Vec<String>,
 }
 
 /// A named table, and its keys with values as TOML writes them.
@@ -73,7 +84,11 @@ impl Route {
     /// Answers 501: what belongs here was not taken over, and its requests must not go to another route.
     pub(super) fn close(&mut self) {
         self.limits.clear();
-        self.keys = vec![("respond", "{ status = 501, body = \"left out by the migration\\n\" }".to_owned())];
+        self.keys = vec![("respond", CLOSED.to_owned())];
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.keys.iter().any(|(key, value)| *key == "respond" && value == CLOSED)
     }
 
     /// Whether no rule says which of the two is for a request that both take.
@@ -115,6 +130,19 @@ impl Draft {
             upstream.name = "echo-servers".to_owned();
         }
         add(&mut self.upstreams, upstream, "upstream")
+    }
+
+    /// Adds a method to authenticate clients, or finds the one that is the same but for its name. Returns its name.
+    pub(super) fn add_auth(&mut self, method: Section) -> String {
+        add(&mut self.auth, method, "auth")
+    }
+
+    /// Adds a policy that counts for itself, whatever others are like it. Returns its name.
+    pub(super) fn add_own_policy(&mut self, mut policy: Section) -> String {
+        let taken: Vec<&str> = self.policies.iter().map(|policy| policy.name.as_str()).collect();
+        policy.name = unique(&policy.name, "limit", &taken);
+        self.policies.push(policy);
+        self.policies.last().map(|policy| policy.name.clone()).unwrap_or_default()
     }
 
     /// Adds a policy, or finds the one that is the same but for its name. Returns its name.
@@ -207,5 +235,7 @@ pub(super) fn texts<T: AsRef<str>>(values: &[T]) -> String {
     }
 }
 
+/// What a route answers whose action or guard was not taken over.
+const CLOSED: &str = "{ status = 501, body = \"left out by the migration\\n\" }";
 /// Longer ones would leave no room for a number behind them.
 const NAME_MAX: usize = 150;

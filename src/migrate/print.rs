@@ -21,6 +21,7 @@ pub(super) fn text(draft: &Draft, from: &str, everywhere: &[&str], path: &Path) 
         page.heading("[client-ip]");
         page.key("trust", texts(&draft.trust));
     }
+    draft.auth.iter().for_each(|method| section(&mut page, "auth", method));
     draft.upstreams.iter().for_each(|upstream| section(&mut page, "upstream", upstream));
     draft.policies.iter().for_each(|policy| section(&mut page, "policy", policy));
     draft.routes.iter().for_each(|it| route(&mut page, it));
@@ -29,6 +30,21 @@ pub(super) fn text(draft: &Draft, from: &str, everywhere: &[&str], path: &Path) 
         page.key("url", text_of(url));
     }
     page.0
+}
+
+/// The file of keys: hashes, never the keys.
+pub(super) fn keys(draft: &Draft) -> String {
+    let mut page = Page(String::new());
+    for entry in &draft.keys {
+        page.heading("[[key]]");
+        page.key("sha256", text_of(&entry.sha256));
+        page.key("consumer", text_of(&entry.consumer));
+        if !entry.groups.is_empty() {
+            let groups = printer::array(entry.groups.iter().map(|group| text_of(group)));
+            page.key("claims", table([("groups", groups)]));
+        }
+    }
+    page.0.trim_start().to_owned()
 }
 
 fn text_of(value: &str) -> String {
@@ -62,7 +78,11 @@ fn list(out: &mut String, heading: &str, notes: &[Note]) {
     let mut notes: Vec<&Note> = notes.iter().collect();
     notes.sort();
     for Note { place, what, why } in notes {
-        line(out, &format!("  {}:{}: `{what}`: {why}", one_line(&place.file), place.line));
+        // What came of several lines together has no place.
+        match place.line {
+            0 => line(out, &format!("  `{what}`: {why}")),
+            number => line(out, &format!("  {}:{number}: `{what}`: {why}", one_line(&place.file))),
+        }
     }
 }
 

@@ -23,3 +23,28 @@ pub(super) fn of_dollars(text: &str, value: impl Fn(&str) -> Option<String>) -> 
     }
     Some(template)
 }
+
+/// A literal text as the body of an answer, where a brace means something only in front of a name.
+pub(super) fn body(text: &str) -> String {
+    let mut body = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find('{') {
+        body.push_str(&rest[..at]);
+        let behind = &rest[at + 1..];
+        let name = behind.split_once('}').map(|(name, _)| name);
+        let is_name =
+            |sign: char| sign.is_ascii_alphanumeric() || matches!(sign, '_' | ':' | '-' | '.' | '*');
+        match name.filter(|name| !name.is_empty() && name.chars().all(is_name)) {
+            Some(name) => {
+                body.push_str(&format!("{{{{{name}}}}}"));
+                rest = &behind[name.len() + 1..];
+            }
+            None => {
+                body.push('{');
+                rest = behind;
+            }
+        }
+    }
+    body.push_str(rest);
+    body
+}

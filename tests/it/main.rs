@@ -57,6 +57,8 @@ mod lua_exact;
 mod manual;
 mod many_routes;
 mod migrate;
+mod migrate_envoy;
+mod migrate_kong;
 mod names;
 mod one_node;
 mod outliers;

@@ -4,21 +4,21 @@ use std::process::Output;
 
 use crate::support::gateway::binary;
 use crate::support::tls::certify;
-use crate::support::{Directory, text};
+use crate::support::{Client, Directory, Gateway, Upstream, text};
 
 /// Runs `migrate` on files of a directory of its own, the first of which is the main one, and checks what it prints.
-struct Migrated {
-    code: Option<i32>,
-    text: String,
-    directory: Directory,
+pub struct Migrated {
+    pub code: Option<i32>,
+    pub text: String,
+    pub directory: Directory,
 }
 
 impl Migrated {
-    fn of(from: &str, files: &[(&str, &str)]) -> Migrated {
+    pub fn of(from: &str, files: &[(&str, &str)]) -> Migrated {
         Migrated::with(from, files, &[])
     }
 
-    fn with(from: &str, files: &[(&str, &str)], options: &[&str]) -> Migrated {
+    pub fn with(from: &str, files: &[(&str, &str)], options: &[&str]) -> Migrated {
         let directory = Directory::new();
         std::fs::create_dir_all(directory.join("conf.d")).expect("the target directory is writable");
         std::fs::create_dir_all(directory.join("certs")).expect("the target directory is writable");
@@ -41,14 +41,14 @@ impl Migrated {
     }
 
     /// The lines of the section whose first lines are these.
-    fn section(&self, begin: &str) -> &str {
+    pub fn section(&self, begin: &str) -> &str {
         let start = self.text.find(&format!("\n{begin}\n"));
         let start = start.unwrap_or_else(|| panic!("{begin} is not in\n{}", self.text));
         self.text[start + 1..].split("\n\n").next().unwrap_or_default().trim_end()
     }
 
     /// The line at the top about a line of a file.
-    fn said_of(&self, place: &str) -> &str {
+    pub fn said_of(&self, place: &str) -> &str {
         let lines = self.text.lines().take_while(|line| line.starts_with('#'));
         let mut said = lines.filter(|line| line.starts_with(&format!("#   {place}: ")));
         said.next().unwrap_or_else(|| panic!("nothing is said of {place} in\n{}", self.text))
@@ -56,13 +56,13 @@ impl Migrated {
 
     /// Asserts that the whole section is there.
     #[track_caller]
-    fn has(&self, section: &str) {
+    pub fn has(&self, section: &str) {
         let begin = section.lines().take(2).collect::<Vec<_>>().join("\n");
         assert_eq!(self.section(&begin), section.trim_end(), "{}", self.text);
     }
 }
 
-fn migrate(directory: &Directory, arguments: &[&str]) -> Output {
+pub fn migrate(directory: &Directory, arguments: &[&str]) -> Output {
     let mut command = binary();
     command.current_dir(directory.join("")).args(arguments);
     command.output().expect("the binary under test can be started")
@@ -118,6 +118,30 @@ fn nginx_upstreams_keep_balance_weights_and_timeouts() {
          headers = { set = { x-real-ip = \"{ip}\", host = \"{host}\" } }",
     );
     assert!(migrated.said_of("nginx.conf:6").contains("backup"));
+}
+
+#[test]
+fn clients_that_kept_their_server_keep_one() {
+    for (line, balance) in [
+        ("ip_hash;", "hash:ip"),
+        ("hash $http_x_user consistent;", "hash:header:x-user"),
+        ("hash $arg_user;", "hash:query:user"),
+        ("hash $request_uri;", "round-robin"),
+    ] {
+        let config = format!(
+            "http {{\nupstream b {{\n{line}\nserver a:1;\n}}\nserver {{\nlocation / {{ proxy_pass http://b; }}\n}}\n}}\n"
+        );
+        let migrated = Migrated::of("nginx", &[("nginx.conf", &config)]);
+        let upstream = migrated.section("[upstream.b]\nservers = [\"http://a:1\"]");
+        assert!(upstream.contains(&format!("balance = \"{balance}\"")), "{line}: {upstream}");
+        assert_eq!(migrated.text.contains("cannot be hashed"), balance == "round-robin", "{}", migrated.text);
+    }
+    for (line, balance) in [("source", "hash:ip"), ("hdr(X-User)", "hash:header:x-user"), ("uri", "p2c")] {
+        let config = haproxy("default_backend api\n").replace("leastconn", line);
+        let migrated = Migrated::of("haproxy", &[("haproxy.cfg", &config)]);
+        let upstream = migrated.section("[upstream.api]\nservers = [\"http://10.0.1.1:8080\"]");
+        assert!(upstream.contains(&format!("balance = \"{balance}\"")), "{line}: {upstream}");
+    }
 }
 
 #[test]
@@ -222,7 +246,7 @@ fn nginx_includes_are_read_and_named() {
         ("conf.d/c.txt", "nothing { that is read"),
     ];
     let migrated = Migrated::of("nginx", &files);
-    assert!(migrated.said_of("conf.d/a.conf:1").contains("not compressed"));
+    assert!(migrated.said_of("conf.d/a.conf:1").contains("write `compress`"));
     assert!(migrated.said_of("conf.d/a.conf:3").contains("regular expressions"));
     assert!(migrated.said_of("nginx.conf:4").contains("no such file"));
     assert!(
@@ -363,7 +387,12 @@ fn documented(kind: &str) -> Vec<(&'static str, &'static str)> {
 
 #[test]
 fn what_the_documentation_shows_of_each_is_what_is_printed() {
-    for (from, kind, file) in [("nginx", "nginx\n", "nginx.conf"), ("haproxy", "haproxy\n", "haproxy.cfg")] {
+    for (from, kind, file) in [
+        ("nginx", "nginx\n", "nginx.conf"),
+        ("haproxy", "haproxy\n", "haproxy.cfg"),
+        ("envoy", "yaml envoy\n", "envoy.yaml"),
+        ("kong", "yaml kong\n", "kong.yml"),
+    ] {
         let documented = documented(kind);
         assert!(!documented.is_empty(), "docs/migration.md shows nothing of {from}");
         for (source, shown) in documented {
@@ -372,4 +401,29 @@ fn what_the_documentation_shows_of_each_is_what_is_printed() {
             assert_eq!(printed, shown, "docs/migration.md shows another gateway.toml");
         }
     }
+}
+
+#[test]
+fn what_the_documentation_shows_of_traefik_does_what_it_says() {
+    let (_, shown) = documented("yaml traefik\n").pop().expect("docs/migration.md shows one");
+    let orders = Upstream::ok();
+    let config =
+        shown.replace("10.0.0.1:8080", &orders.addr().to_string()).replace("0.0.0.0:8000", "127.0.0.1:0");
+    let gateway = Gateway::start(&config);
+    let mut client = Client::connect(gateway.listener("web"));
+    let mut get = |host: &str, path: &str| {
+        client.send(format!("GET {path} HTTP/1.1\r\nhost: {host}\r\n\r\n")).response()
+    };
+    assert_eq!(get("other.example.com", "/api/a").status, 404);
+    assert_eq!(get("api.example.com", "/api/a?b").status, 200);
+    let request = orders.request();
+    assert_eq!(
+        (request.line.as_str(), request.header("x-from").as_deref()),
+        ("GET /a?b HTTP/1.1", Some("traefik"))
+    );
+    let answers: Vec<_> = (0..40).map(|_| get("api.example.com", "/api/a")).collect();
+    let admitted = answers.iter().filter(|answer| answer.status == 200).count();
+    // A burst of 20, and what came back while they were asked.
+    assert!((19..=39).contains(&admitted), "{admitted}");
+    assert!(answers.iter().any(|answer| answer.status == 429 && answer.header("retry-after").is_some()));
 }

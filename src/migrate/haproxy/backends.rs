@@ -4,6 +4,7 @@ use crate::config::printer::{array, table, text, time as show_time};
 
 use super::super::draft::Section as Upstream;
 use super::super::file;
+use super::super::values::is_field;
 use super::Reading;
 use super::lines::{Line, Section};
 use super::values::time;
@@ -96,7 +97,14 @@ impl<'d> Reading<'d> {
         let balance = match line.map_or("roundrobin", |line| line.word(1)) {
             "roundrobin" | "static-rr" => "round-robin",
             "leastconn" => "least-requests",
+            "source" => "hash:ip",
             other => {
+                if let Some(field) = other.strip_prefix("hdr(").and_then(|rest| rest.strip_suffix(')'))
+                    && is_field(field)
+                {
+                    let balance = format!("hash:header:{}", field.to_ascii_lowercase());
+                    return upstream.key("balance", text(&balance));
+                }
                 if let Some(line) = line {
                     let why = match other.starts_with("random") {
                         true => "two servers are drawn, and the less loaded one is taken",

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::path::Path;
 
-use super::super::file::{self, Error};
+use super::super::file::Error;
 use super::super::notes::Place;
 
 /// A line, as words.
@@ -67,8 +67,7 @@ impl Line {
 }
 
 /// The sections of a file.
-pub(super) fn read(path: &Path) -> Result<Vec<Section>, Error> {
-    let text = file::read(path)?;
+pub(super) fn read(path: &Path, text: &str) -> Result<Vec<Section>, Error> {
     let file = path.display().to_string();
     let mut sections: Vec<Section> = Vec::new();
     for (index, line) in text.lines().enumerate() {

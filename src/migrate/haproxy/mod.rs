@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::draft::Draft;
-use super::file::Error;
+use super::file::{self, Error};
 use lines::{Line, Section};
 
 /// What differs in every configuration.
@@ -36,7 +36,12 @@ struct Reading<'d> {
 
 /// Reads a file into the draft.
 pub(super) fn read(path: &Path, draft: &mut Draft) -> Result<(), Error> {
-    let sections = lines::read(path)?;
+    read_text(path, &file::read(path)?, draft)
+}
+
+/// Reads a text into the draft.
+pub(super) fn read_text(path: &Path, text: &str, draft: &mut Draft) -> Result<(), Error> {
+    let sections = lines::read(path, text)?;
     let directory = path.parent().unwrap_or(Path::new("")).to_owned();
     let mut reading =
         Reading { draft, directory: &directory, sections: &sections, upstreams: BTreeMap::new() };
@@ -144,10 +149,10 @@ const NEEDLESS: &[&str] = &[
 ];
 
 const WHY: &[(&str, &str)] = &[
-    ("cookie", "requests are not bound to a server by a cookie here"),
-    ("stick", "requests are not bound to a server here"),
-    ("appsession", "requests are not bound to a server here"),
-    ("compression", "answers are not compressed here"),
+    ("cookie", "write `sticky = { cookie = …, secret = … }` at the upstream"),
+    ("stick", "`balance = \"hash:ip\"` or `sticky` of the upstream keeps a client at its server"),
+    ("appsession", "write `sticky = { cookie = …, secret = … }` at the upstream"),
+    ("compression", "write `compress` at its routes, or [compress] for all"),
     ("errorfile", "refusals have a form of their own"),
     ("errorfiles", "refusals have a form of their own"),
     ("errorloc", "refusals have a form of their own"),

@@ -56,6 +56,8 @@ pub(super) struct Reader<'r> {
     /// Where relative paths start from.
     pub(super) directory: &'r Path,
     pub(super) notes: &'r mut Notes,
+    /// Whether files that are included may be read.
+    is_on_disk: bool,
     files: usize,
 }
 
@@ -75,13 +77,23 @@ enum Token {
 
 impl<'r> Reader<'r> {
     pub(super) fn new(directory: &'r Path, notes: &'r mut Notes) -> Reader<'r> {
-        Reader { directory, notes, files: 0 }
+        Reader { directory, notes, is_on_disk: true, files: 0 }
+    }
+
+    /// All directives of a text, without what it includes.
+    pub(super) fn text_alone(&mut self, path: &Path, text: &str) -> Result<Vec<Directive>, Error> {
+        self.is_on_disk = false;
+        self.text(path, text)
     }
 
     /// All directives of a file.
     pub(super) fn file(&mut self, path: &Path) -> Result<Vec<Directive>, Error> {
         self.files += 1;
         let text = file::read(path)?;
+        self.text(path, &text)
+    }
+
+    fn text(&mut self, path: &Path, text: &str) -> Result<Vec<Directive>, Error> {
         let file = path.display().to_string();
         let mut cursor = Cursor { file, rest: text.chars().peekable(), line: 1 };
         self.block(&mut cursor, 0)
@@ -122,6 +134,10 @@ impl<'r> Reader<'r> {
     fn included(&mut self, words: &[String], place: &Place) -> Result<Vec<Directive>, Error> {
         let pattern = self.directory.join(words.get(1).map_or("", String::as_str));
         let mut directives = Vec::new();
+        if !self.is_on_disk {
+            self.notes.left_out(place, &words.join(" "), "no files are read beside this one");
+            return Ok(directives);
+        }
         for path in self.matching(&pattern, place) {
             // Types of files matter to what nginx serves from a disk alone.
             if path.file_name().is_some_and(|name| name == "mime.types") {

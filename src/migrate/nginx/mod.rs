@@ -44,19 +44,31 @@ struct Reading<'d> {
 pub(super) fn read(path: &Path, draft: &mut Draft) -> Result<(), Error> {
     let directory = path.parent().unwrap_or(Path::new("")).to_owned();
     let whole = Reader::new(&directory, &mut draft.notes).file(path)?;
+    fill(&directory, &whole, draft);
+    Ok(())
+}
+
+/// Reads a text into the draft, without what it includes.
+pub(super) fn read_text(path: &Path, text: &str, draft: &mut Draft) -> Result<(), Error> {
+    let directory = path.parent().unwrap_or(Path::new("")).to_owned();
+    let whole = Reader::new(&directory, &mut draft.notes).text_alone(path, text)?;
+    fill(&directory, &whole, draft);
+    Ok(())
+}
+
+fn fill(directory: &Path, whole: &[Directive], draft: &mut Draft) {
     let block = whole.iter().find(|directive| directive.name == "http");
     // A file of conf.d has servers and no `http` around them.
     let (main, http) = match block {
-        Some(block) => (whole.as_slice(), block.taken().block()),
-        None => ([].as_slice(), whole.as_slice()),
+        Some(block) => (whole, block.taken().block()),
+        None => ([].as_slice(), whole),
     };
     if let Some(workers) = main.iter().find(|directive| directive.name == "worker_processes") {
         draft.workers = workers.taken().arg(0).parse().ok();
     }
     let scope = Scope::new(main).within(http);
-    let mut reading = Reading { draft, directory: &directory, http };
+    let mut reading = Reading { draft, directory, http };
     reading.trust(&scope);
     reading.servers(&scope);
-    unread::list(&whole, reading.draft);
-    Ok(())
+    unread::list(whole, reading.draft);
 }

@@ -83,8 +83,8 @@ const NEEDLESS_PREFIXES: &[&str] =
     &["worker_", "open_file_cache", "proxy_temp_", "proxy_buffer", "proxy_busy_", "proxy_max_temp_"];
 
 const WHY: &[(&str, &str)] = &[
-    ("gzip*", "answers are not compressed here"),
-    ("brotli*", "answers are not compressed here"),
+    ("gzip*", "write `compress` at its routes, or [compress] for all"),
+    ("brotli*", "write `compress` at its routes, or [compress] for all"),
     ("proxy_cache*", "answers are not kept here"),
     ("proxy_store*", "answers are not kept here"),
     ("expires", "set the field with `response-headers`"),
@@ -96,13 +96,13 @@ const WHY: &[(&str, &str)] = &[
     ("mirror*", "requests are not sent twice here"),
     ("map", "there are no maps: write a route for each case"),
     ("geo", "there are no maps of addresses: write `allow` and `deny`"),
-    ("split_clients", "requests are not split by share here"),
+    ("split_clients", "write a route to several upstreams with their weights"),
     ("stream", "only HTTP is forwarded here"),
     ("mail", "only HTTP is forwarded here"),
     ("if", "there are no conditions: write a route for each case, by `methods` or `match`"),
     ("limit_rate*", "there is no limit on bytes a second"),
-    ("ssl_ciphers", "the suites of TLS 1.2 and 1.3 are fixed here, all with forward secrecy"),
-    ("ssl_conf_command", "the suites of TLS 1.2 and 1.3 are fixed here"),
+    ("ssl_ciphers", "write `ciphers` at the listener, by their names at IANA"),
+    ("ssl_conf_command", "write `ciphers` and `min-version` at the listener"),
     ("ssl_ecdh_curve", "the curves are fixed here"),
     ("ssl_dhparam", "there is no plain Diffie-Hellman here"),
     ("ssl_stapling*", "no answers of OCSP are stapled here"),
@@ -126,8 +126,7 @@ const WHY: &[(&str, &str)] = &[
     ("proxy_pass_request_*", "bodies and fields always pass"),
     ("proxy_ignore_client_abort", "a request ends when its client is gone"),
     ("merge_slashes", "slashes of a path are always merged"),
-    ("hash", "requests are not bound to a server by hash here; `balance` says what there is"),
-    ("ip_hash", "requests are not bound to a server by address here; `balance` says what there is"),
-    ("sticky", "requests are not bound to a server here"),
+    ("hash", "this cannot be hashed: `balance = \"hash:…\"` takes a dimension"),
+    ("sticky", "write `sticky = { cookie = …, secret = … }` at the upstream"),
     ("internal", "no request of a client comes here in nginx, so there is nothing to serve"),
 ];

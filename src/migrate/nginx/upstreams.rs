@@ -144,6 +144,15 @@ impl Reading<'_> {
                 self.draft.notes.differs(&random.place, &random.shown(), why);
             }
             upstream.key("balance", text("p2c"));
+        } else if let Some(hash) = has("ip_hash") {
+            let why = "nginx hashes three of the four bytes of an address, here each client is its own";
+            self.draft.notes.differs(&hash.taken().place, &hash.shown(), why);
+            upstream.key("balance", text("hash:ip"));
+        } else if let Some((hash, dimension)) =
+            has("hash").and_then(|hash| Some((hash, hashed(hash.arg(0))?)))
+        {
+            hash.taken();
+            upstream.key("balance", text(&format!("hash:{dimension}")));
         } else {
             upstream.key("balance", text("round-robin"));
         }
@@ -204,6 +213,20 @@ impl Reading<'_> {
             }
         }
         upstream.key("retry", table([("on", array(on.iter().map(|word| text(word))))]));
+    }
+}
+
+/// The dimension of a variable that requests are hashed by.
+fn hashed(variable: &str) -> Option<String> {
+    let name = variable.strip_prefix('$')?;
+    let (header, argument) = (name.strip_prefix("http_"), name.strip_prefix("arg_"));
+    match name {
+        "remote_addr" | "binary_remote_addr" => Some("ip".to_owned()),
+        "host" => Some("host".to_owned()),
+        _ => {
+            let header = header.map(|header| format!("header:{}", header.replace('_', "-")));
+            header.or_else(|| argument.map(|argument| format!("query:{argument}")))
+        }
     }
 }
 

@@ -1,0 +1,86 @@
+//! Fields that routes, hosts and tables of routes add and remove.
+
+use super::super::fields::Fields;
+use super::super::template;
+use super::super::values::is_field;
+use super::super::yaml::Node;
+use super::Reading;
+
+/// The keys of changes in one direction: what is added, what is removed.
+pub(super) type Keys = (&'static str, &'static str);
+
+pub(super) const REQUEST: Keys = ("request_headers_to_add", "request_headers_to_remove");
+pub(super) const RESPONSE: Keys = ("response_headers_to_add", "response_headers_to_remove");
+
+impl<'d> Reading<'d> {
+    /// The changes of all levels, the route's first, as `headers` has them. `host` is set beside them.
+    pub(super) fn changed_fields(
+        &mut self,
+        levels: &[&'d Node],
+        keys: Keys,
+        host: Option<&str>,
+    ) -> Option<String> {
+        let mut fields = Fields::default();
+        fields.set.extend(host.map(|host| ("host".to_owned(), template::literal(host))));
+        for level in levels {
+            for name in level.words(keys.1).into_iter().map(str::to_lowercase) {
+                if !fields.remove.contains(&name) {
+                    fields.remove.push(name);
+                }
+            }
+            for option in level.list(keys.0) {
+                self.field(option, &mut fields);
+            }
+        }
+        fields.shown()
+    }
+
+    fn field(&mut self, option: &'d Node, fields: &mut Fields) {
+        let name = option.at(&["header", "key"]).and_then(Node::text).unwrap_or_default().to_lowercase();
+        let value = option.at(&["header", "value"]).and_then(Node::text).unwrap_or_default();
+        let Some(value) = format(value).filter(|_| is_field(&name)) else {
+            return self.left_out(option, &format!("header {name}"), "its value is not known here");
+        };
+        let action = option.word("append_action");
+        let is_appended = match action {
+            Some(action) => !action.starts_with("OVERWRITE_IF_EXISTS"),
+            None => option.get("append").and_then(Node::flag).unwrap_or(true),
+        };
+        if matches!(action, Some("ADD_IF_ABSENT" | "OVERWRITE_IF_EXISTS")) {
+            let why = "it is sent whether the field was there or not";
+            self.differs(option, &format!("header {name}"), why);
+        }
+        option.skip(&["keep_empty_value"]);
+        if is_appended {
+            fields.append(name, value);
+        } else if !fields.set.iter().any(|(known, _)| *known == name) {
+            // The route's own goes before its host's.
+            fields.set.push((name, value));
+        }
+    }
+}
+
+/// A format of Envoy, as values of fields are written; `None` if it holds what no value has.
+fn format(value: &str) -> Option<String> {
+    let mut template = String::new();
+    let mut rest = value;
+    while let Some(at) = rest.find('%') {
+        template.push_str(&template::literal(&rest[..at]));
+        let (inside, behind) = rest[at + 1..].split_once('%')?;
+        template.push_str(match inside.to_ascii_uppercase().as_str() {
+            "" => "%",
+            "DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT" | "DOWNSTREAM_DIRECT_REMOTE_ADDRESS_WITHOUT_PORT" => {
+                "{ip}"
+            }
+            "REQ(:METHOD)" => "{method}",
+            "REQ(:AUTHORITY)" | "REQ(HOST)" => "{host}",
+            "REQ(X-REQUEST-ID)" | "STREAM_ID" => "{request_id}",
+            "PATH(NQ)" => "{path}",
+            "ROUTE_NAME" => "{route}",
+            _ => return None,
+        });
+        rest = behind;
+    }
+    template.push_str(&template::literal(rest));
+    Some(template)
+}

@@ -1,0 +1,165 @@
+//! Virtual hosts and their routes, the first of which that fits decides.
+
+use super::super::draft::Route;
+use super::super::order;
+use super::super::yaml::Node;
+use super::Reading;
+use super::fields;
+use super::filters::Filters;
+use super::matches::Which;
+
+/// What stands around a route.
+pub(super) struct Around<'a, 'd> {
+    pub(super) table: &'d Node,
+    pub(super) host: &'d Node,
+    pub(super) filters: &'a Filters<'d>,
+    /// Whether clients come over TLS.
+    pub(super) is_tls: bool,
+}
+
+impl<'d> Reading<'d> {
+    /// The routes of a connection manager.
+    pub(super) fn manager_routes(&mut self, manager: &'d Node, is_tls: bool) {
+        let filters = self.filters(manager);
+        let Some(table) = manager.get("route_config") else {
+            let why = "its routes come from a control plane: write them";
+            return self.left_out(manager, "http_connection_manager", why);
+        };
+        table.skip(&["name"]);
+        let hosts = table.list("virtual_hosts");
+        let names: Vec<Vec<String>> = hosts.iter().map(|host| self.domains(host)).collect();
+        let has_others = names.iter().any(Vec::is_empty);
+        for (host, names) in hosts.iter().zip(names) {
+            let Some(names) = Some(names).filter(|names| !names.contains(&NOBODY.to_owned())) else {
+                continue;
+            };
+            host.skip(&["name"]);
+            let around = Around { table, host, filters: &filters, is_tls };
+            let mut rules = Vec::new();
+            for route in host.list("routes") {
+                self.route(route, &names, &around, &mut rules);
+            }
+            if matches!(host.word("require_tls"), Some("ALL" | "EXTERNAL_ONLY")) {
+                let why = "write `redirect = \"https\"` at a listener in the clear";
+                self.differs(host, "require_tls", why);
+            }
+            // What a host has no route for is not for the routes of all hosts.
+            let is_closed =
+                |route: &Route| route.path == ANY && route.methods.is_empty() && route.headers.is_empty();
+            if has_others && !names.is_empty() && !rules.iter().any(|(route, _)| is_closed(route)) {
+                let mut rest =
+                    Route { place: self.place(host), hosts: names, path: ANY.to_owned(), ..Route::default() };
+                rest.respond(404);
+                rules.push((rest, "the rest of a virtual host".to_owned()));
+            }
+            order::add_in_order(self.draft, rules);
+        }
+    }
+
+    /// The hosts of `domains`; none for all. If there is one that no route can name, `NOBODY` is among them.
+    fn domains(&mut self, host: &'d Node) -> Vec<String> {
+        let mut names = Vec::new();
+        for domain in host.list("domains") {
+            let name = domain.text().unwrap_or_default();
+            // A port behind it decides nothing here.
+            let bare =
+                name.rsplit_once(':').filter(|(_, port)| port.bytes().all(|byte| byte.is_ascii_digit()));
+            let bare = bare.map_or(name, |(bare, _)| bare);
+            if name == "*" {
+                return Vec::new();
+            }
+            let name_alone = bare.strip_prefix("*.").unwrap_or(bare);
+            match !name_alone.is_empty() && !name_alone.contains('*') {
+                true if !names.contains(&bare.to_lowercase()) => names.push(bare.to_lowercase()),
+                true => {}
+                false => {
+                    let why = "a host is a name, or `*.` and a name; its requests go to other hosts";
+                    self.left_out(domain, &format!("domains: {name}"), why);
+                }
+            }
+        }
+        if names.is_empty() { vec![NOBODY.to_owned()] } else { names }
+    }
+
+    /// The routes of a route, one for each way in which its condition can hold.
+    fn route(
+        &mut self,
+        node: &'d Node,
+        hosts: &[String],
+        around: &Around<'_, 'd>,
+        rules: &mut Vec<(Route, String)>,
+    ) {
+        let what = shown(node);
+        let Some(which) = node.get("match").and_then(|matched| self.matched(matched)) else {
+            let why = "its condition cannot be said by host, path, method and fields; its requests go to other routes";
+            return self.left_out(node, &what, why);
+        };
+        let mut route = Route {
+            place: self.place(node),
+            name: node.word("name").unwrap_or_default().to_owned(),
+            hosts: hosts.to_vec(),
+            ..Route::default()
+        };
+        let Which { path, prefix, methods, headers } = which;
+        (route.path, route.methods, route.headers) = (path, methods, headers);
+        match around.filters.guard {
+            Some(_) => {
+                route.close();
+                node.dismiss();
+            }
+            None => {
+                self.act(node, &prefix, around, &mut route);
+                self.changes(node, around, &mut route);
+            }
+        }
+        rules.push((route, what));
+    }
+
+    /// What holds whatever a route does: limits, fields, bounds.
+    fn changes(&mut self, node: &'d Node, around: &Around<'_, 'd>, route: &mut Route) {
+        if route.is_closed() {
+            return node.dismiss();
+        }
+        route.limits.extend(self.limits(node, around));
+        let levels = [node, around.host, around.table];
+        let is_forwarded = route.keys.iter().any(|(key, _)| *key == "to");
+        let host =
+            node.at(&["route", "host_rewrite_literal"]).or_else(|| node.at(&["route", "host_rewrite"]));
+        let host = host.and_then(Node::text).filter(|_| is_forwarded);
+        let fields = fields::REQUEST;
+        if let Some(shown) = self.changed_fields(&levels, fields, host).filter(|_| is_forwarded) {
+            route.key("headers", shown);
+        }
+        if let Some(shown) = self.changed_fields(&levels, fields::RESPONSE, None) {
+            route.key("response-headers", shown);
+        }
+        let own = self
+            .own_buffer(node)
+            .or_else(|| self.own_buffer(around.host))
+            .or(around.filters.max_body.clone());
+        if let Some(most) = own.filter(|_| is_forwarded) {
+            route.key("max-body", most);
+        }
+        if let Some(compress) = around.filters.compress.clone().filter(|_| is_forwarded) {
+            route.key("compress", compress);
+        }
+        if let Some(cors) = self.cors(node, around) {
+            route.key("cors", cors);
+        }
+    }
+}
+
+/// A route as it is listed.
+fn shown(node: &Node) -> String {
+    let matched = node.get("match");
+    let said = ["prefix", "path", "path_separated_prefix"].iter().find_map(|key| {
+        let value = matched?.word(key)?;
+        Some(format!("route {key}: {value}"))
+    });
+    let name = node.word("name").map(|name| format!("route {name}"));
+    name.or(said).unwrap_or_else(|| "route".to_owned())
+}
+
+const ANY: &str = "/{*rest}";
+/// In the place of the names of a host that no route can name.
+const NOBODY: &str = "";

@@ -1,0 +1,127 @@
+//! The condition of a route: its path, its methods, its fields.
+
+use super::super::draft::literal_path;
+use super::super::regex;
+use super::super::yaml::Node;
+use super::Reading;
+
+/// Which requests a route takes.
+pub(super) struct Which {
+    /// A pattern of routes.
+    pub(super) path: String,
+    /// What `prefix_rewrite` replaces.
+    pub(super) prefix: Prefix,
+    pub(super) methods: Vec<String>,
+    pub(super) headers: Vec<(String, Option<String>)>,
+}
+
+/// The part of a path that a rewrite replaces.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Prefix {
+    /// The text that a path begins with.
+    Begin(String),
+    /// The whole path.
+    Whole,
+    /// Unknown before a request comes.
+    Unknown,
+}
+
+impl<'d> Reading<'d> {
+    /// Reads a `match`; `None` if routes cannot say it.
+    pub(super) fn matched(&mut self, node: &'d Node) -> Option<Which> {
+        let beyond = [
+            "query_parameters",
+            "grpc",
+            "runtime_fraction",
+            "tls_context",
+            "dynamic_metadata",
+            "filter_state",
+            "connect_matcher",
+            "cookies",
+        ];
+        if beyond.iter().any(|key| node.get(key).is_some()) {
+            return None;
+        }
+        let (path, prefix) = self.path(node)?;
+        let mut which = Which { path, prefix, methods: Vec::new(), headers: Vec::new() };
+        for header in node.list("headers") {
+            header_of(header, &mut which)?;
+        }
+        if node.get("case_sensitive").and_then(Node::flag) == Some(false) {
+            self.differs(node, "case_sensitive: false", "upper and lower case of a path differ");
+        }
+        Some(which)
+    }
+
+    fn path(&mut self, node: &'d Node) -> Option<(String, Prefix)> {
+        if let Some(prefix) = node.word("prefix").or_else(|| node.word("path_separated_prefix")) {
+            return Some((literal_path(prefix, true)?, Prefix::Begin(prefix.to_owned())));
+        }
+        if let Some(path) = node.word("path") {
+            return Some((literal_path(path, false)?, Prefix::Whole));
+        }
+        if let Some(expression) = node.at(&["safe_regex", "regex"]).and_then(Node::text) {
+            node.at(&["safe_regex"]).into_iter().for_each(|regex| regex.skip(&["google_re2"]));
+            let found = regex::pattern(expression, false)?;
+            if !found.is_exact {
+                let why = format!("`{}` takes more paths than the expression", found.pattern);
+                self.differs(node, &format!("safe_regex {expression}"), &why);
+            }
+            return Some((found.pattern, Prefix::Unknown));
+        }
+        let policy = node.at(&["path_match_policy", "typed_config"])?;
+        node.at(&["path_match_policy"]).into_iter().for_each(|policy| policy.skip(&["name"]));
+        policy.skip(&["@type"]);
+        Some((of_template(policy.word("path_template")?)?, Prefix::Unknown))
+    }
+}
+
+/// A header that a route asks for.
+fn header_of(node: &Node, which: &mut Which) -> Option<()> {
+    let name = node.word("name")?.to_ascii_lowercase();
+    let known = ["name", "exact_match", "string_match", "present_match"];
+    if node.entries().iter().any(|(key, value)| {
+        let is_off = value.flag() == Some(false);
+        !known.contains(&key.as_str()) && !is_off
+    }) {
+        return None;
+    }
+    let matched = node.get("string_match");
+    let is_plain = matched.is_none_or(|matched| matched.entries().len() == 1);
+    let exact = node.word("exact_match").or_else(|| matched?.word("exact"));
+    match (name.as_str(), exact) {
+        (":method", Some(method)) => which.methods.push(method.to_owned()),
+        (":method", None) => {
+            let expression = matched?.at(&["safe_regex", "regex"])?.text()?;
+            let methods = expression.trim_start_matches(['^', '(']).trim_end_matches(['$', ')']).split('|');
+            let methods: Vec<&str> = methods.collect();
+            let is_method =
+                |method: &&str| !method.is_empty() && method.bytes().all(|byte| byte.is_ascii_uppercase());
+            methods.iter().all(is_method).then_some(())?;
+            which.methods.extend(methods.into_iter().map(str::to_owned));
+        }
+        (name, _) if name.starts_with(':') => return None,
+        (_, Some(value)) if is_plain => which.headers.push((name, Some(value.to_owned()))),
+        (_, None) if node.is("present_match") => which.headers.push((name, None)),
+        _ => return None,
+    }
+    Some(())
+}
+
+/// A template of a path: `{id}` and `*` are segments, `**` is the rest.
+fn of_template(template: &str) -> Option<String> {
+    let mut pattern = String::new();
+    for (index, segment) in template.strip_prefix('/')?.split('/').enumerate() {
+        let (name, inside) = match segment.strip_prefix('{').and_then(|inside| inside.strip_suffix('}')) {
+            Some(variable) => variable.split_once('=').unwrap_or((variable, "*")),
+            None => ("", segment),
+        };
+        let name = if name.is_empty() { format!("p{}", index + 1) } else { name.to_owned() };
+        match inside {
+            "*" => pattern.push_str(&format!("/{{{name}}}")),
+            "**" => pattern.push_str("/{*rest}"),
+            literal => pattern.push_str(&literal_path(&format!("/{literal}"), false)?),
+        }
+    }
+    Some(pattern)
+}

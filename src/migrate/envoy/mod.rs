@@ -1,0 +1,86 @@
+//! A bootstrap of Envoy, as YAML or JSON: listeners, routes, clusters and local rate limits of its static resources.
+
+mod actions;
+mod clusters;
+mod descriptors;
+mod fields;
+mod filters;
+mod hosts;
+mod limits;
+mod listeners;
+mod matches;
+mod servers;
+mod unread;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use super::draft::Draft;
+use super::file::Error;
+use super::notes::Place;
+use super::yaml::{self, Node};
+
+/// What differs in every configuration.
+pub(super) const EVERYWHERE: &[&str] = &[
+    "The most specific route decides, not the first one; a route that this would change is listed above.",
+    "`prefix: /api` matches whole segments of a path (`/api` is not `/apix`); a slash at the end decides nothing.",
+    "All listeners serve all routes.",
+    "Buckets refill continuously, not once in a `fill_interval`; a refusal has Retry-After and a body.",
+    "An upstream connection takes 1 s at most and an answer's head 15 s unless a timeout is written.",
+    "X-Forwarded-* of clients is removed unless `client-ip.trust` names them; x-envoy-* fields are not made.",
+    "A request is tried once more at most, and only if it is idempotent and has no body.",
+];
+
+/// Everything that the parts of the reader share.
+struct Reading<'d> {
+    draft: &'d mut Draft,
+    file: String,
+    /// Where relative paths start from.
+    directory: &'d Path,
+    resources: &'d Node,
+    /// Policies that were made, by the place of their bucket in the tree: routes that share a bucket share a policy.
+    policies: BTreeMap<usize, String>,
+}
+
+/// Reads a text into the draft.
+pub(super) fn read(path: &Path, text: &str, draft: &mut Draft) -> Result<(), Error> {
+    let file = path.display().to_string();
+    let syntax =
+        |fault: yaml::Fault| Error::Syntax { file: file.clone(), line: fault.line, message: fault.message };
+    let root = yaml::read(text).map_err(syntax)?;
+    let Some(resources) = root.get("static_resources") else {
+        let message = "there is no `static_resources`: what a control plane sends cannot be read".to_owned();
+        return Err(Error::Syntax { file, line: root.line, message });
+    };
+    let directory = path.parent().unwrap_or(Path::new(""));
+    let mut reading = Reading { draft, file, directory, resources, policies: BTreeMap::new() };
+    for listener in resources.list("listeners") {
+        reading.listener(listener);
+    }
+    unread::list(&root, &mut reading);
+    Ok(())
+}
+
+impl Reading<'_> {
+    fn place(&self, node: &Node) -> Place {
+        Place { file: self.file.clone(), line: node.line }
+    }
+
+    /// Lists a value as left out, and everything in it as read.
+    fn left_out(&mut self, node: &Node, what: &str, why: &str) {
+        node.dismiss();
+        let place = self.place(node);
+        self.draft.notes.left_out(&place, what, why);
+    }
+
+    fn differs(&mut self, node: &Node, what: &str, why: &str) {
+        let place = self.place(node);
+        self.draft.notes.differs(&place, what, why);
+    }
+}
+
+/// The last part of the type of a `typed_config`: `HttpConnectionManager`.
+fn kind(config: &Node) -> &str {
+    let kind = config.word("@type").unwrap_or_default();
+    kind.rsplit('.').next().unwrap_or_default()
+}

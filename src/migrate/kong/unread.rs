@@ -1,0 +1,61 @@
+//! Lists what nobody has read, with the reason where one is known.
+
+use super::super::notes::Place;
+use super::Reading;
+
+/// Lists every value that was not read.
+pub(super) fn list(reading: &mut Reading<'_>) {
+    for unread in reading.root.unread() {
+        let place = Place { file: reading.file.clone(), line: unread.line };
+        // `services[a]` is a part of `services`.
+        let key = unread.key.split('[').next().unwrap_or_default();
+        if NEEDLESS.contains(&key) {
+            reading.draft.notes.needless(&place, key);
+            continue;
+        }
+        let why = WHY.iter().find(|(known, _)| *known == key);
+        let why = why.map_or("there is no counterpart, or `migrate` does not know it", |(_, why)| why);
+        reading.draft.notes.left_out(&place, &unread.shown, why);
+    }
+}
+
+/// Keys that change no answer.
+const NEEDLESS: &[&str] = &[
+    "_comment",
+    "_format_version",
+    "_ignore",
+    "_info",
+    "_transform",
+    "_workspace",
+    "created_at",
+    "hash_fallback",
+    "id",
+    "instance_name",
+    "max_retry_after",
+    "protocols",
+    "regex_priority",
+    "request_buffering",
+    "response_buffering",
+    "slots",
+    "tags",
+    "updated_at",
+];
+
+const WHY: &[(&str, &str)] = &[
+    ("certificates", "write them into files: `certs` of the listener names files"),
+    ("ca_certificates", "write them into files: `tls.ca` and `client-ca` name files"),
+    ("snis", "a certificate is chosen by its own names"),
+    ("client_certificate", "write it into files: `tls.cert` and `tls.key` of the upstream"),
+    ("consumer_groups", "write tiers: [tier.…], and `tier` in the file of keys"),
+    ("basicauth_credentials", "`sluicegate hash-key --basic` makes the entry of a user"),
+    ("upstreams", "no service leads to it"),
+    ("targets", "no service leads to its upstream"),
+    ("consumers", "no plugin that was taken over asks for them"),
+    ("keyauth_credentials", "its consumer is not in this file"),
+    ("jwt_secrets", "no plugin that was taken over asks for them"),
+    ("vaults", "write `${NAME}` or `${file:/path}` in the place of a secret"),
+    ("https_redirect_status_code", "write `redirect = \"https\"` at a listener in the clear"),
+    ("path_handling", "paths are joined with one slash"),
+    ("message", "a refusal has a body of its own"),
+    ("status", "a refusal by address is 403"),
+];
