@@ -22,6 +22,7 @@ mod costs;
 mod deadlines;
 mod dns;
 mod dns_trouble;
+mod documented;
 mod documents;
 mod drain;
 mod exact_bursts;

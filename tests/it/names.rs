@@ -58,11 +58,20 @@ fn the_table_of_floors_is_the_one_that_is_checked() {
     assert_eq!(listed, checked);
 }
 
-/// What stands between backticks, with its line.
+/// What stands between backticks, with its line. Blocks of code are for `documented`.
 fn spans(text: &str) -> Vec<(usize, String)> {
     let mut line = 1;
     let mut found = Vec::new();
-    for (at, piece) in text.split('`').enumerate() {
+    let without_blocks: Vec<String> = text
+        .split("```")
+        .enumerate()
+        .map(
+            |(at, piece)| {
+                if at % 2 == 1 { "\n".repeat(piece.matches('\n').count()) } else { piece.to_owned() }
+            },
+        )
+        .collect();
+    for (at, piece) in without_blocks.concat().split('`').enumerate() {
         if at % 2 == 1 {
             found.push((line, piece.split_whitespace().collect::<Vec<_>>().join(" ")));
         }
