@@ -5,6 +5,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use crate::support::authority::{Authority, DAY, Fault, now};
 use crate::support::gateway::binary;
@@ -265,6 +266,58 @@ fn a_certificate_that_cannot_be_written_is_kept_until_it_can() {
 }
 
 #[test]
+/// A gateway whose clock is so far off.
+fn with_clock(offset: &str, config: &str) -> Gateway {
+    let mut command = Command::new("faketime");
+    // Only the time of day: timers count on.
+    command.env("FAKETIME_DONT_FAKE_MONOTONIC", "1").env("DONT_FAKE_MONOTONIC", "1");
+    command.args(["-f", offset]).arg(env!("CARGO_BIN_EXE_sluicegate"));
+    Gateway::start_by(command, Directory::new(), config)
+}
+
+#[test]
+fn a_clock_that_is_wrong_orders_once_and_leaves_nothing_behind() {
+    let (authority, directory) = (Authority::start(), Directory::new());
+    let state = directory.join("");
+    let text = ordering(&authority, &state);
+    // A year ahead the good certificate has long expired, and so has what the authority issues.
+    keep(&authority, &state, (-10 * DAY, 80 * DAY));
+    let ahead = with_clock("+400d", &text);
+    said(&ahead, "is the clock right?");
+    let (failures, again) = attempts(&authority, &state).expect("it counts as a failure");
+    assert!(failures == 1 && again > now() + 300 * 86_400, "{again}");
+    assert_eq!(authority.counts().0, 1);
+    drop(ahead);
+    // With a right clock what was written down then is none that could be waited for.
+    fs::remove_file(kept(&authority, &state)).expect("it is there");
+    let right = Gateway::start(&text);
+    eventually("it is ordered", || (issued(&right) == 1.0).then_some(()));
+    drop(right);
+    // A year behind it is not valid yet: ordering another one would change nothing.
+    let count = authority.counts().0;
+    let behind = with_clock("-400d", &text);
+    let edge = behind.listener("edge");
+    assert!(tls::presented(edge, "api.example.com").windows(14).any(|part| part == b"Test Authority"));
+    assert_eq!((authority.counts().0, issued(&behind)), (count, 0.0));
+}
+
+#[test]
+fn nothing_is_ordered_while_the_disk_is_full() {
+    let (authority, directory) = (Authority::start(), Directory::new());
+    let state = directory.join("state");
+    fs::create_dir(&state).expect("made");
+    // A disk of its own, with nothing left on it.
+    let script =
+        "mount -t tmpfs -o size=64k tmpfs \"$1\" && cat /dev/zero > \"$1/fill\" 2>&-; shift; exec \"$@\"";
+    let mut command = Command::new("unshare");
+    command.args(["-Urm", "sh", "-c", script, "sh"]).arg(&state).arg(env!("CARGO_BIN_EXE_sluicegate"));
+    let gateway = Gateway::start_by(command, directory, &ordering(&authority, &state));
+    let line = said(&gateway, "no certificate is ordered: the state cannot be written");
+    assert!(line.contains("No space left on device"), "{line}");
+    assert_eq!(authority.counts(), (0, 0));
+    assert_eq!(gateway.get("/").text(), "ok");
+}
+
 fn an_unknown_token_goes_to_the_routes() {
     let (authority, state) = (Authority::start(), Directory::new());
     authority.book().fault = Some(Fault::Silent);
