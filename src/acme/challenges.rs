@@ -8,6 +8,7 @@ use instant_acme::KeyAuthorization;
 use rustls::crypto::aws_lc_rs::sign::any_supported_type;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::sign::CertifiedKey;
+use serde::{Deserialize, Serialize};
 
 /// Challenges that wait to be checked, of all orders. Without one, looking costs an atomic load.
 #[derive(Debug, Default)]
@@ -15,6 +16,29 @@ pub struct Challenges {
     shown: ArcSwap<Vec<Shown>>,
     /// Writers replace the whole list, so they take turns.
     writing: Mutex<()>,
+}
+
+/// What proves control of one name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Proof {
+    /// A token over plain HTTP, and what it is answered with.
+    Http { name: String, token: String, text: String },
+    /// A digest in a certificate for the name.
+    Tls { name: String, digest: Vec<u8> },
+}
+
+impl Proof {
+    /// By `token` over plain HTTP.
+    pub(super) fn http(name: &str, token: &str, authorization: &KeyAuthorization) -> Proof {
+        let text = authorization.as_str().to_owned();
+        Proof::Http { name: name.to_owned(), token: token.to_owned(), text }
+    }
+
+    /// By a certificate in handshakes.
+    pub(super) fn tls(name: &str, authorization: &KeyAuthorization) -> Proof {
+        Proof::Tls { name: name.to_owned(), digest: authorization.digest().as_ref().to_vec() }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -48,7 +72,7 @@ impl Challenges {
         })
     }
 
-    /// Shows what is added to it, until it is dropped.
+    /// Shows what is added to it until it is dropped.
     pub(super) fn show(self: &Arc<Self>) -> Showing {
         Showing { challenges: Arc::clone(self), names: Vec::new() }
     }
@@ -68,26 +92,22 @@ pub(super) struct Showing {
 }
 
 impl Showing {
-    /// Answers for `token` over plain HTTP.
-    pub(super) fn http(&mut self, name: &str, token: &str, authorization: &KeyAuthorization) {
-        let text = authorization.as_str().to_owned();
-        self.add(name, Answer::Http { token: token.to_owned(), text });
-    }
-
-    /// Answers for `name` in handshakes.
-    pub(super) fn tls(&mut self, name: &str, authorization: &KeyAuthorization) -> Result<(), Error> {
-        let key = challenge_certificate(name, authorization.digest().as_ref())?;
-        self.add(name, Answer::Tls(Arc::new(key)));
-        Ok(())
-    }
-
-    fn add(&mut self, name: &str, answer: Answer) {
-        let name = name.to_owned();
+    /// Shows one more, in place of any other of the same name.
+    pub(super) fn add(&mut self, proof: &Proof) -> Result<(), Error> {
+        let (name, answer) = match proof {
+            Proof::Http { name, token, text } => {
+                (name.clone(), Answer::Http { token: token.clone(), text: text.clone() })
+            }
+            Proof::Tls { name, digest } => {
+                (name.clone(), Answer::Tls(Arc::new(challenge_certificate(name, digest)?)))
+            }
+        };
         self.names.push(name.clone());
         self.challenges.change(|shown| {
             shown.retain(|other| other.name != name);
             shown.push(Shown { name, answer });
         });
+        Ok(())
     }
 }
 

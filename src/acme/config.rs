@@ -1,5 +1,6 @@
 //! What a certificate is ordered for, of whom, and where it is kept. `crate::config` fills it from the file.
 
+use std::fmt;
 use std::path::PathBuf;
 
 use crate::trust::Trust;
@@ -19,6 +20,18 @@ pub struct Config {
     pub challenge: Option<Challenge>,
     /// The folder for the account, the certificate and the record of attempts.
     pub state: PathBuf,
+    /// What the nodes of a fleet share the certificate under. `None`: each node orders its own.
+    pub secret: Option<Secret>,
+}
+
+/// A text that `Debug` does not show.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(pub String);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Secret")
+    }
 }
 
 /// How control of a name is proved.

@@ -13,7 +13,8 @@ use tokio::time::{sleep, timeout};
 use super::challenges::Challenges;
 use super::client::Client;
 use super::config::{Challenge, Config};
-use super::order::{self, Error};
+use super::fleet::{Fleet, Notes};
+use super::order::{self, Error, Provers};
 use super::schedule::{self, Window};
 use super::state::{self, Attempts, Issued};
 use crate::clock;
@@ -45,6 +46,8 @@ pub struct Keeper {
     advice: Option<Advice>,
     /// A certificate that could not be written. It is written before anything else is ordered: authorities count.
     unwritten: Option<String>,
+    /// The other nodes that share it. `None`: this node orders for itself.
+    fleet: Option<Arc<Fleet>>,
 }
 
 /// When the authority wants a certificate replaced, as it said last.
@@ -59,14 +62,16 @@ struct Advice {
 }
 
 impl Keeper {
-    /// A keeper that has looked at nothing yet.
+    /// A keeper that has looked at nothing yet. `notes` are those of the fleet, if there is one.
     pub fn new(
         config: Config,
         ways: Vec<Challenge>,
         challenges: Arc<Challenges>,
         connect: Connect,
         counts: Arc<Counts>,
+        notes: Option<Arc<dyn Notes>>,
     ) -> Keeper {
+        let fleet = notes.and_then(|notes| Fleet::of(&config, notes)).map(Arc::new);
         let client = Client::new(fetch::Client::new(connect, config.trust.clone()));
         let random = Random::seeded();
         Keeper {
@@ -79,11 +84,23 @@ impl Keeper {
             account: None,
             advice: None,
             unwritten: None,
+            fleet,
         }
     }
 
-    /// Keeps the certificate in date, for ever.
-    pub async fn run(mut self) {
+    /// Keeps the certificate in date, for ever, and shows what other nodes ask to be shown.
+    pub async fn run(self) {
+        let (fleet, challenges) = (self.fleet.clone(), Arc::clone(&self.challenges));
+        match fleet {
+            None => self.keep().await,
+            Some(fleet) => tokio::select! {
+                never = self.keep() => never,
+                never = fleet.follow(&challenges) => never,
+            },
+        }
+    }
+
+    async fn keep(mut self) -> ! {
         loop {
             let wait = self.step().await;
             // Not for longer: the clock may be set, and the files may be replaced.
@@ -98,16 +115,98 @@ impl Keeper {
         }
         let now = clock::unix().as_secs();
         let issued = Issued::read(&self.config.file()).filter(|issued| issued.covers(&self.config.names));
+        let fleet = self.fleet.clone();
+        if let Some(fleet) = &fleet
+            && let Some(wait) = self.share(fleet, issued.as_ref(), now).await
+        {
+            return wait;
+        }
         let attempts = Attempts::read(&self.config.attempts());
         let due = match &issued {
             Some(issued) => self.due(issued, now).await,
             None => 0,
         };
         let at = due.max(schedule::not_before(attempts.not_before, now));
-        if at > now {
-            return Duration::from_secs(at - now);
+        let wait = match &fleet {
+            _ if at > now => Duration::from_secs(at - now),
+            Some(fleet) => self.attempt_in_turn(fleet, issued.as_ref(), &attempts, now).await,
+            None => self.attempt(issued.as_ref(), &attempts, now).await,
+        };
+        // Without any, what another node leaves is wanted soon.
+        if issued.is_none() && fleet.is_some() { wait.min(TURN_AGAIN) } else { wait }
+    }
+
+    /// Takes over a newer certificate that another node has left, or leaves this node's for the others. `Some`: one was
+    /// taken over.
+    async fn share(&mut self, fleet: &Fleet, issued: Option<&Issued>, now: u64) -> Option<Duration> {
+        let left = fleet.certificate().await.ok()?;
+        let left = left.filter(|(_, left)| left.covers(&self.config.names));
+        let own_ends = issued.map_or(0, |issued| issued.validity.not_after);
+        let left_ends = left.as_ref().map_or(0, |(_, left)| left.validity.not_after);
+        match left {
+            Some((pem, _)) if left_ends > own_ends.max(now) => Some(self.take_over(pem).await),
+            _ if own_ends > left_ends.max(now) => {
+                let pem = std::fs::read_to_string(self.config.file()).ok()?;
+                leave(Some(fleet), self.config.first_name(), &pem).await;
+                None
+            }
+            _ => None,
         }
-        self.attempt(issued.as_ref(), &attempts, now).await
+    }
+
+    /// Writes another node's certificate. From there it comes into force like one that was ordered here.
+    async fn take_over(&mut self, pem: String) -> Duration {
+        let (name, file) = (self.config.first_name().to_owned(), self.config.file());
+        if let Err(error) = state::write(&file, pem.into_bytes()).await {
+            let file = file.display();
+            tracing::error!(%name, %file, %error, "another node's certificate cannot be written, it is tried again");
+            return WRITE_AGAIN;
+        }
+        forget(&self.config.attempts());
+        tracing::info!(%name, "certificate taken over from another node");
+        STEP_MIN
+    }
+
+    /// One attempt while no other node makes one. If nobody can be asked for the turn, this node waits for as long as its
+    /// certificate serves on, and then orders for itself, as it would alone.
+    async fn attempt_in_turn(
+        &mut self,
+        fleet: &Fleet,
+        issued: Option<&Issued>,
+        own: &Attempts,
+        now: u64,
+    ) -> Duration {
+        match fleet.take_turn().await {
+            Ok(true) => {}
+            Ok(false) => return TURN_AGAIN,
+            Err(error) => {
+                let name = self.config.first_name();
+                if issued.is_some_and(|issued| issued.validity.serves_on(now)) {
+                    tracing::debug!(%name, %error, "the renewal waits until the other nodes can be asked");
+                    return STEP_MAX;
+                }
+                tracing::warn!(%name, %error, "the other nodes cannot be asked: this one orders for itself");
+                return self.attempt(issued, own, now).await;
+            }
+        }
+        // Another node may have ordered, or failed, between the look and the turn.
+        let wait = match self.share(fleet, issued, now).await {
+            Some(wait) => wait,
+            None => {
+                let theirs = fleet.attempts().await.unwrap_or_default();
+                let at = schedule::not_before(theirs.not_before, now);
+                let before = Attempts { failures: own.failures.max(theirs.failures), ..theirs };
+                match at > now {
+                    true => Duration::from_secs(at - now),
+                    false => tokio::select! {
+                        wait = self.attempt(issued, &before, now) => wait,
+                        never = fleet.keep_turn() => never,
+                    },
+                }
+            }
+        };
+        fleet.end_turn().await;
+        wait
     }
 
     /// When a certificate is to be renewed: as the authority advises, else at two thirds of its life.
@@ -173,8 +272,13 @@ impl Keeper {
             tracing::error!(%name, %file, %error, "no certificate is ordered: the state cannot be written");
             return STEP_MAX;
         }
+        tell(self.fleet.as_deref(), Some(&attempts)).await;
         match self.order(issued, before.failures).await {
-            Ok(pem) => self.write(pem).await,
+            Ok(pem) => {
+                // Before it is written here: a full disk of this node must not keep it from the others.
+                leave(self.fleet.as_deref(), self.config.first_name(), &pem).await;
+                self.write(pem).await
+            }
             Err(error) => {
                 self.account = None;
                 if error.is_of_account() {
@@ -184,6 +288,7 @@ impl Keeper {
                 let attempts = Attempts { failures, not_before: clock::unix().as_secs() + pause.as_secs() };
                 // If it cannot be written, what was written before the attempt counts.
                 let _ = attempts.write(&file).await;
+                tell(self.fleet.as_deref(), Some(&attempts)).await;
                 self.counts.failed.fetch_add(1, Ordering::Relaxed);
                 let (directory, again_in_seconds) = (&self.config.directory, pause.as_secs());
                 let error = super::order::chain(&error);
@@ -209,7 +314,8 @@ impl Keeper {
                 None => order::account(&self.config, &client).await?,
             };
             let account = self.account.insert(account);
-            order::certificate(account, &self.config, by, &self.challenges, replaces).await
+            let provers = Provers { challenges: &self.challenges, fleet: self.fleet.as_deref() };
+            order::certificate(account, &self.config, by, provers, replaces).await
         };
         timeout(ORDER_WITHIN, ordered).await.unwrap_or(Err(Error::Timeout))
     }
@@ -237,8 +343,25 @@ impl Keeper {
             return STEP_MAX;
         }
         forget(&self.config.attempts());
+        tell(self.fleet.as_deref(), None).await;
         // The authority is asked at once when it wants this one replaced: it may be sooner than two thirds.
         STEP_MIN
+    }
+}
+
+/// Leaves a certificate for the other nodes, if there are any.
+async fn leave(fleet: Option<&Fleet>, name: &str, pem: &str) {
+    let (Some(fleet), Some(issued)) = (fleet, Issued::parse(pem.as_bytes())) else { return };
+    let left = issued.validity.not_after.saturating_sub(clock::unix().as_secs());
+    if let Err(error) = fleet.leave_certificate(pem, Duration::from_secs(left)).await {
+        tracing::warn!(%name, %error, "the certificate cannot be left for the other nodes, it is tried again");
+    }
+}
+
+/// Tells the other nodes what failed; none: that nothing did. If they cannot be told, each node counts its own.
+async fn tell(fleet: Option<&Fleet>, attempts: Option<&Attempts>) {
+    if let Some(fleet) = fleet {
+        let _ = fleet.note_attempts(attempts).await;
     }
 }
 
@@ -250,6 +373,8 @@ fn forget(attempts: &Path) {
 
 const STEP_MIN: Duration = Duration::from_secs(1);
 const STEP_MAX: Duration = Duration::from_secs(60);
+/// How soon the turn to order is asked for again, and what the node that has it may have left by then.
+const TURN_AGAIN: Duration = Duration::from_secs(3);
 /// How soon a certificate that could not be written is written again: until then another one may be presented.
 const WRITE_AGAIN: Duration = Duration::from_secs(5);
 /// A whole order: connections have deadlines of their own, but an authority may answer each in time and finish nothing.

@@ -12,9 +12,10 @@ use instant_acme::{
 
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 
-use super::challenges::{self, Challenges, Showing};
+use super::challenges::{self, Challenges, Proof};
 use super::client::Client;
 use super::config::{Challenge, Config};
+use super::fleet::Fleet;
 use super::state::{self, Issued};
 
 /// Why there is no certificate.
@@ -80,12 +81,21 @@ pub(super) async fn account(config: &Config, client: &Client) -> Result<Account,
     Ok(account)
 }
 
+/// Who shows an authority what proves a name.
+#[derive(Clone, Copy)]
+pub(super) struct Provers<'a> {
+    /// This process.
+    pub(super) challenges: &'a Arc<Challenges>,
+    /// The other nodes, if this one is in a fleet.
+    pub(super) fleet: Option<&'a Fleet>,
+}
+
 /// Orders a certificate and returns its key and its chain in PEM.
 pub(super) async fn certificate(
     account: &Account,
     config: &Config,
     by: Challenge,
-    challenges: &Arc<Challenges>,
+    provers: Provers<'_>,
     replaces: Option<CertificateIdentifier<'_>>,
 ) -> Result<String, Error> {
     let identifiers: Vec<Identifier> = config.names.iter().cloned().map(Identifier::Dns).collect();
@@ -94,20 +104,11 @@ pub(super) async fn certificate(
         wanted = wanted.replaces(replaces);
     }
     let mut order = account.new_order(&wanted).await?;
-    let mut showing = challenges.show();
-    prove(&mut order, by, &mut showing).await?;
-    match order.poll_ready(&POLLING).await {
-        Ok(OrderStatus::Ready) => {}
-        Ok(_) => return Err(why_not_proved(&mut order, by).await),
-        // The order's own error says less than the one of the challenge.
-        Err(instant_acme::Error::Api(problem)) => {
-            let error = why_not_proved(&mut order, by).await;
-            let is_known = matches!(&error, Error::NotProved { reason, .. } if !reason.is_empty());
-            return Err(if is_known { error } else { instant_acme::Error::Api(problem).into() });
-        }
-        Err(error) => return Err(error.into()),
+    let proved = prove(&mut order, by, provers).await;
+    if let Some(fleet) = provers.fleet {
+        fleet.hide().await;
     }
-    drop(showing);
+    proved?;
     let key = rcgen::KeyPair::generate()?;
     let request = rcgen::CertificateParams::new(config.names.clone())?.serialize_request(&key)?;
     order.finalize_csr(request.der()).await?;
@@ -129,8 +130,36 @@ fn check(pem: &str, key: &rcgen::KeyPair, names: &[String]) -> Result<(), Error>
     belongs.map(drop).map_err(|_| Error::Unusable("it is for another key"))
 }
 
-/// Shows what proves each name, and tells the authority to look. Names that were proved lately need no proof.
-async fn prove(order: &mut Order, by: Challenge, showing: &mut Showing) -> Result<(), Error> {
+/// Shows what proves each name, tells the authority to look, and waits until it has found all of it.
+async fn prove(order: &mut Order, by: Challenge, provers: Provers<'_>) -> Result<(), Error> {
+    let proofs = proofs(order, by).await?;
+    let mut showing = provers.challenges.show();
+    for proof in &proofs {
+        showing.add(proof)?;
+    }
+    if let (Some(fleet), false) = (provers.fleet, proofs.is_empty())
+        && let Err(error) = fleet.show(&proofs).await
+    {
+        // The authority may still ask this node.
+        tracing::warn!(%error, "the other nodes cannot be told what to show the authority");
+    }
+    say_ready(order, by).await?;
+    match order.poll_ready(&POLLING).await {
+        Ok(OrderStatus::Ready) => Ok(()),
+        Ok(_) => Err(why_not_proved(order, by).await),
+        // The order's own error says less than the one of the challenge.
+        Err(instant_acme::Error::Api(problem)) => {
+            let error = why_not_proved(order, by).await;
+            let is_known = matches!(&error, Error::NotProved { reason, .. } if !reason.is_empty());
+            Err(if is_known { error } else { instant_acme::Error::Api(problem).into() })
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// What proves each name. Names that were proved lately need no proof.
+async fn proofs(order: &mut Order, by: Challenge) -> Result<Vec<Proof>, Error> {
+    let mut proofs = Vec::new();
     let mut authorizations = order.authorizations();
     while let Some(authorization) = authorizations.next().await {
         let mut authorization = authorization?;
@@ -138,15 +167,29 @@ async fn prove(order: &mut Order, by: Challenge, showing: &mut Showing) -> Resul
             continue;
         }
         let name = authorization.identifier().to_string();
-        let Some(mut challenge) = authorization.challenge(by.kind()) else {
+        let Some(challenge) = authorization.challenge(by.kind()) else {
             return Err(Error::NotOffered { name, wanted: by.word() });
         };
-        let proof = challenge.key_authorization();
-        match by {
-            Challenge::Http01 => showing.http(&name, &challenge.token, &proof),
-            Challenge::TlsAlpn01 => showing.tls(&name, &proof)?,
+        let authorization = challenge.key_authorization();
+        proofs.push(match by {
+            Challenge::Http01 => Proof::http(&name, &challenge.token, &authorization),
+            Challenge::TlsAlpn01 => Proof::tls(&name, &authorization),
+        });
+    }
+    Ok(proofs)
+}
+
+/// Tells the authority to look, once all that it may look for is shown.
+async fn say_ready(order: &mut Order, by: Challenge) -> Result<(), Error> {
+    let mut authorizations = order.authorizations();
+    while let Some(authorization) = authorizations.next().await {
+        let mut authorization = authorization?;
+        if authorization.status == AuthorizationStatus::Valid {
+            continue;
         }
-        challenge.set_ready().await?;
+        if let Some(mut challenge) = authorization.challenge(by.kind()) {
+            challenge.set_ready().await?;
+        }
     }
     Ok(())
 }

@@ -25,6 +25,13 @@ impl Validity {
         self.not_before.saturating_add(life - life.div_ceil(3))
     }
 
+    /// Whether it serves on for a good while: a sixth of its life is left, half of what there was when it was due. A node
+    /// that cannot ask the others waits until then.
+    pub(super) fn serves_on(self, now: u64) -> bool {
+        let life = self.not_after.saturating_sub(self.not_before);
+        self.not_after.saturating_sub(now) > life / 6
+    }
+
     /// When it is to be renewed. `chance` picks the moment within the window, so that an authority that replaces many
     /// certificates at once is not met by all of their owners in one second (RFC 9773 section 4.2).
     ///
@@ -71,6 +78,8 @@ mod tests {
             let validity = Validity { not_before: at, not_after: at + days * DAY };
             assert_eq!(validity.due(None, 7), at + days * DAY * 2 / 3, "{days} days");
         }
+        let validity = Validity { not_before: at, not_after: at + 90 * DAY };
+        assert!(validity.serves_on(at + 74 * DAY) && !validity.serves_on(at + 76 * DAY));
         let never = Validity { not_before: at, not_after: at - 1 };
         assert_eq!(never.due(None, 0), at, "one that was never valid is due");
     }

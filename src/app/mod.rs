@@ -16,6 +16,7 @@ mod keys;
 mod lines;
 mod listeners;
 mod neighbour;
+mod notes;
 mod orders;
 mod publisher;
 mod redis_view;

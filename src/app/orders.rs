@@ -17,6 +17,8 @@ use crate::tls::{self, Challenged};
 pub(super) struct Orders {
     challenges: Arc<Challenges>,
     counts: Arc<Counts>,
+    /// Those of the fleet, if this is a node of one.
+    notes: Option<Arc<dyn acme::Notes>>,
     running: Vec<Running>,
 }
 
@@ -34,8 +36,8 @@ struct Wanted {
 
 impl Orders {
     /// Without any keeper yet.
-    pub(super) fn new(challenges: Arc<Challenges>) -> Orders {
-        Orders { challenges, counts: Arc::default(), running: Vec::new() }
+    pub(super) fn new(challenges: Arc<Challenges>, notes: Option<Arc<dyn acme::Notes>>) -> Orders {
+        Orders { challenges, counts: Arc::default(), notes, running: Vec::new() }
     }
 
     /// Starts and stops keepers until there is one for each certificate of these listeners. A keeper that stays is not
@@ -55,7 +57,7 @@ impl Orders {
             }
             let Wanted { config, ways } = wanted.clone();
             let (challenges, counts) = (Arc::clone(&self.challenges), Arc::clone(&self.counts));
-            let keeper = Keeper::new(config, ways, challenges, tls::connect(), counts);
+            let keeper = Keeper::new(config, ways, challenges, tls::connect(), counts, self.notes.clone());
             self.running.push(Running { wanted, task: tokio::spawn(keeper.run()) });
         }
     }

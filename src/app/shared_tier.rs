@@ -16,6 +16,7 @@ use crate::metrics::Metrics;
 use crate::{auth, clock, policy};
 
 use super::explain::{Asked, Explained, InForce, Known, explain};
+use super::notes::InRedis;
 
 /// This node's connection to the shared tier, and the task that sweeps its leases.
 pub(super) struct SharedTier {
@@ -127,6 +128,11 @@ pub(super) fn share(table: &mut policy::Table, config: &Config, limiter: &Limite
 }
 
 impl SharedTier {
+    /// What nodes leave for each other in Redis.
+    pub(super) fn notes(&self) -> InRedis {
+        InRedis(self.global.notes())
+    }
+
     /// Adds the metrics of Redis to every scrape.
     pub(super) fn show(&self, metrics: &Metrics) {
         let global = Arc::clone(&self.global);

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use crate::acme::config::{Challenge, Config, NAMES_MAX, STATE_UNWRITTEN};
+use crate::acme::config::{Challenge, Config, NAMES_MAX, STATE_UNWRITTEN, Secret};
 use crate::trust::Trust;
 use crate::{fetch, tls};
 
@@ -11,8 +11,9 @@ use super::context::Context;
 use super::listener;
 use super::printer::{array, table, text, word};
 use super::reader::{Table, Value};
-use super::report::Places;
+use super::report::{Place, Places};
 use super::settings;
+use super::sticky;
 use super::text::{Text, path};
 
 /// The certificates of a listener in the order they are written, and those of them that are ordered.
@@ -42,7 +43,7 @@ fn certificate(table: Table<'_>) -> Option<(tls::Pair, Option<Config>)> {
     Some((tls::Pair { cert: config.file(), key: config.file(), absent }, Some(config)))
 }
 
-/// `{ acme, names, email, agree, ca, challenge, state }`.
+/// `{ acme, names, email, agree, ca, challenge, state, secret }`.
 fn ordered(table: Table<'_>) -> Option<Config> {
     let directory = table.value("acme").and_then(|value| directory(&value.text()?));
     let names = names(&table);
@@ -57,8 +58,10 @@ fn ordered(table: Table<'_>) -> Option<Config> {
     let trust = Trust { ca: file("ca"), ..Trust::default() };
     let challenge = table.value("challenge").and_then(|value| value.choice(&CHALLENGES, &["dns-01"]));
     let state = file("state").unwrap_or_else(|| PathBuf::from(STATE_UNWRITTEN));
+    let secret =
+        table.value("secret").and_then(|value| value.text()).map(|text| Secret(sticky::secret(&text)));
     table.finish(&[]);
-    Some(Config { directory: directory?, names: names?, email, trust, challenge, state })
+    Some(Config { directory: directory?, names: names?, email, trust, challenge, state, secret })
 }
 
 /// Plain http is accepted for loopback only, since anyone on the network path could pose as the authority.
@@ -150,6 +153,7 @@ pub(super) fn check(ctx: &Context<'_>, config: &settings::Config, places: &Place
     for (listener, fields) in config.listeners.iter().zip(&places.listeners) {
         let Some(place) = fields.place("certs") else { continue };
         for ordered in &listener.acme {
+            check_sharing(ctx, ordered, config.redis.is_some(), place);
             if listener.ways(ordered, &config.listeners).is_empty() {
                 let hint = "add a listener without `certs` that the authority reaches on port 80, and leave `challenge` out";
                 ctx.wrong(
@@ -169,6 +173,24 @@ pub(super) fn check(ctx: &Context<'_>, config: &settings::Config, places: &Place
             }
             seen.push(ordered);
         }
+    }
+}
+
+/// Reports a certificate that is shared through nothing, or that every node of a fleet orders for itself.
+fn check_sharing(ctx: &Context<'_>, ordered: &Config, has_redis: bool, place: Place) {
+    let name = ordered.first_name();
+    match (&ordered.secret, has_redis) {
+        (Some(_), false) => ctx.wrong(
+            place,
+            format!("`secret` shares the certificate of `{name}` through [redis], and there is none"),
+            "add [redis], or leave `secret` out",
+        ),
+        (None, true) => ctx.warn(
+            place,
+            format!("every node orders a certificate for `{name}` of its own"),
+            "add `secret = \"${NAME}\"`, the same on all nodes: then one orders for all, and all can answer",
+        ),
+        (Some(_), true) | (None, false) => {}
     }
 }
 
@@ -192,6 +214,7 @@ fn show_ordered(config: &Config) -> String {
     fields.extend(config.email.iter().map(|email| ("email", text(email))));
     fields.extend(config.trust.ca.iter().map(|ca| ("ca", text(&ca.to_string_lossy()))));
     fields.extend(config.challenge.iter().map(|way| ("challenge", text(word(&CHALLENGES, way)))));
+    fields.extend(config.secret.iter().map(|secret| ("secret", text(&secret.0))));
     table(fields)
 }
 

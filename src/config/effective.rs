@@ -21,6 +21,10 @@ impl Config {
         for sticky in masked.upstreams.iter_mut().filter_map(|upstream| upstream.sticky.as_mut()) {
             mask::MASK.clone_into(&mut sticky.secret.0);
         }
+        let ordered = masked.listeners.iter_mut().flat_map(|listener| &mut listener.acme);
+        for secret in ordered.filter_map(|ordered| ordered.secret.as_mut()) {
+            mask::MASK.clone_into(&mut secret.0);
+        }
         for auth in &mut masked.auth {
             auth.hide_secrets(mask::MASK);
         }

@@ -190,6 +190,7 @@ struct Ordered {
     challenge: Option<Challenge>,
     state: Option<String>,
 }
+    secret: Option<String>,
 
 #[derive(JsonSchema)]
 enum Challenge {

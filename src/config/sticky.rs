@@ -21,7 +21,7 @@ pub(super) fn read(value: &Value<'_>) -> Option<Sticky> {
     }
     let mut sticky = Sticky::new(name.unwrap_or_default());
     if let Some(Some(text)) = secret {
-        sticky.secret = read_secret(&text);
+        sticky.secret = Secret(self::secret(&text));
     }
     sticky.max_age = table.value("max-age").and_then(|value| value.duration(Duration::from_secs(1)));
     if let Some(path) = table.value("path").and_then(|value| value.text()) {
@@ -67,7 +67,8 @@ fn prefix(cookie: &Value<'_>, sticky: &Sticky) {
     }
 }
 
-fn read_secret(text: &Text<'_>) -> Secret {
+/// A secret, of which it is said if it is written in the file or can be guessed.
+pub(super) fn secret(text: &Text<'_>) -> String {
     if text.text.is_empty() {
         text.wrong("`secret` is empty", WRITE_SECRET);
     } else if !text.has_reference {
@@ -78,7 +79,7 @@ fn read_secret(text: &Text<'_>) -> Secret {
             "make one: `openssl rand -base64 32`",
         );
     }
-    Secret(text.text.clone())
+    text.text.clone()
 }
 
 fn is_path_byte(byte: u8) -> bool {

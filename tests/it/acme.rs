@@ -113,6 +113,7 @@ fn kept(authority: &Authority, state: &Path) -> PathBuf {
         trust: sluicegate::trust::Trust::default(),
         challenge: None,
         state: state.to_owned(),
+        secret: None,
     };
     config.file()
 }
@@ -265,7 +266,6 @@ fn a_certificate_that_cannot_be_written_is_kept_until_it_can() {
     });
 }
 
-#[test]
 /// A gateway whose clock is so far off.
 fn with_clock(offset: &str, config: &str) -> Gateway {
     let mut command = Command::new("faketime");
@@ -318,6 +318,7 @@ fn nothing_is_ordered_while_the_disk_is_full() {
     assert_eq!(gateway.get("/").text(), "ok");
 }
 
+#[test]
 fn an_unknown_token_goes_to_the_routes() {
     let (authority, state) = (Authority::start(), Directory::new());
     authority.book().fault = Some(Fault::Silent);

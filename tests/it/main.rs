@@ -8,6 +8,7 @@ mod support;
 
 mod access_log;
 mod acme;
+mod acme_fleet;
 mod admin;
 mod algorithms;
 mod answers;

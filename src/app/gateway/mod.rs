@@ -31,7 +31,7 @@ use crate::server::run;
 use crate::server::worker::{Order, Shared};
 use crate::service::overload::Overload;
 use crate::service::reason::Reason;
-use crate::{record, upstream};
+use crate::{acme, record, upstream};
 
 /// Everything that lives as long as the process.
 pub(super) struct Gateway {
@@ -81,6 +81,7 @@ impl Gateway {
             overload: Arc::new(Overload::new(config.overload.clone())),
             log: Arc::clone(&log),
             orders: senders.clone(),
+            notes: shared_tier.as_ref().map(|tier| Arc::new(tier.notes()) as Arc<dyn acme::Notes>),
             salt,
         };
         let publisher = Publisher::new(process, config)?;

@@ -33,7 +33,7 @@ use crate::server::worker::Order;
 use crate::service::overload::Overload;
 use crate::upstream::dns::{self, Dns};
 use crate::upstream::live::Remembered;
-use crate::{admin, clock, global, record};
+use crate::{acme, admin, clock, global, record};
 
 pub use changes::Changes;
 use prepare::{Kept, Prepared, prepare_after};
@@ -51,6 +51,8 @@ pub(super) struct Process {
     pub(super) log: Arc<record::Log>,
     /// One for each worker.
     pub(super) orders: Vec<Sender<Order>>,
+    /// What nodes of a fleet leave for each other, if this is one.
+    pub(super) notes: Option<Arc<dyn acme::Notes>>,
     /// The salt of limiter keys; the same for the life of the process, or every reload would forget all counts.
     pub(super) salt: [u8; 16],
 }
@@ -82,7 +84,7 @@ impl Publisher {
         let (kept, config) = (Kept::default(), empty.config);
         let snapshot = snapshot::snapshot(&config, table, &kept, 0, &process.limiter, &process.metrics);
         let listeners = Listeners::new()?;
-        let orders = Orders::new(Arc::clone(listeners.challenges()));
+        let orders = Orders::new(Arc::clone(listeners.challenges()), process.notes.clone());
         Ok(Publisher {
             process,
             config: Arc::new(config),

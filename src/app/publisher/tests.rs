@@ -33,6 +33,7 @@ impl Bench {
             overload: Arc::new(Overload::new(first.overload.clone())),
             log: Arc::new(log),
             orders: vec![orders],
+            notes: None,
             salt: [7; 16],
         };
         let publisher = Publisher::new(process, &first).expect("nothing is wrong with nothing");

@@ -78,6 +78,11 @@ impl Pebble {
         )
     }
 
+    /// Where its directory is.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
     /// What it logged.
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.directory.join("pebble.log")).unwrap_or_default()

@@ -1,0 +1,204 @@
+//! Certificates that the nodes of a fleet share: one node orders, all answer the authority, and the finished certificate
+//! goes to each, sealed under the secret they have in common.
+//!
+//! Nodes leave notes for each other ([`Notes`]; in a gateway that is Redis). Nobody waits for one: each node looks at them
+//! now and then, so a request or a handshake finds in memory what it needs, or does not find it.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use aws_lc_rs::digest;
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::challenges::{Challenges, Proof, Showing};
+use super::config::Config;
+use super::seal::Seal;
+use super::state::{Attempts, Issued};
+use crate::random::Random;
+
+/// Small values that the nodes of a fleet keep for each other, under a lock or for a time.
+pub trait Notes: Send + Sync {
+    /// Takes a lock for so long, or keeps it for longer; `false` if another holder has it.
+    fn take<'a>(&'a self, name: &'a str, holder: &'a str, lasts: Duration) -> Asked<'a, bool>;
+    /// Gives back a lock, if this holder has it.
+    fn give_back<'a>(&'a self, name: &'a str, holder: &'a str) -> Asked<'a, ()>;
+    /// Leaves a value for so long.
+    fn put<'a>(&'a self, name: &'a str, value: &'a [u8], lasts: Duration) -> Asked<'a, ()>;
+    /// The value that is there.
+    fn get<'a>(&'a self, name: &'a str) -> Asked<'a, Option<Vec<u8>>>;
+    /// Takes a value away.
+    fn remove<'a>(&'a self, name: &'a str) -> Asked<'a, ()>;
+}
+
+/// What is asked of [`Notes`].
+pub type Asked<'a, T> = Pin<Box<dyn Future<Output = Result<T, Away>> + Send + 'a>>;
+
+/// Nobody can be asked at the moment.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Away(pub String);
+
+/// One certificate, as the nodes of a fleet share it.
+pub(super) struct Fleet {
+    notes: Arc<dyn Notes>,
+    seal: Seal,
+    /// Tells this process from the others.
+    node: String,
+    /// What every note of the certificate ends with: it says what the certificate is for and shows none of it.
+    id: String,
+}
+
+impl fmt::Debug for Fleet {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Fleet").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+/// The proofs that one node shows an authority.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Shown {
+    node: String,
+    proofs: Vec<Proof>,
+}
+
+impl Fleet {
+    /// That of this configuration; `None` if it has no secret to share it under.
+    pub(super) fn of(config: &Config, notes: Arc<dyn Notes>) -> Option<Fleet> {
+        let seal = Seal::new(config.secret.as_ref()?)?;
+        let what = format!("{}\n{}", config.directory, config.names.join("\n"));
+        let digest = digest::digest(&digest::SHA256, what.as_bytes());
+        let id = BASE64.encode(&digest.as_ref()[..ID_BYTES]);
+        Some(Fleet { notes, seal, node: format!("{:x}", Random::seeded().next()), id })
+    }
+
+    /// Takes the turn to order, or keeps it; `false` if another node has it.
+    pub(super) async fn take_turn(&self) -> Result<bool, Away> {
+        self.notes.take(&self.name(TURN), &self.node, TURN_LASTS).await
+    }
+
+    /// Keeps the turn for as long as it is polled. A turn that is lost is not noticed otherwise: the worst of it is a second
+    /// order.
+    pub(super) async fn keep_turn(&self) -> ! {
+        loop {
+            tokio::time::sleep(TURN_LASTS / 3).await;
+            if let Err(error) = self.take_turn().await {
+                tracing::debug!(%error, "the turn to order is not kept");
+            }
+        }
+    }
+
+    /// Gives the turn back. If that fails, it ends on its own.
+    pub(super) async fn end_turn(&self) {
+        let _ = self.notes.give_back(&self.name(TURN), &self.node).await;
+    }
+
+    /// The certificate that a node has left: its key and chain in PEM.
+    pub(super) async fn certificate(&self) -> Result<Option<(String, Issued)>, Away> {
+        let pem = self.get(CERTIFICATE).await?.and_then(|pem| String::from_utf8(pem).ok());
+        Ok(pem.and_then(|pem| Issued::parse(pem.as_bytes()).map(|issued| (pem, issued))))
+    }
+
+    /// Leaves a certificate for the others until it ends.
+    pub(super) async fn leave_certificate(&self, pem: &str, left: Duration) -> Result<(), Away> {
+        self.put(CERTIFICATE, pem.as_bytes(), left).await
+    }
+
+    /// What failed at any node.
+    pub(super) async fn attempts(&self) -> Result<Attempts, Away> {
+        Ok(self.get_json(ATTEMPTS).await?.unwrap_or_default())
+    }
+
+    /// Writes down what failed here; none: forgets what failed.
+    pub(super) async fn note_attempts(&self, attempts: Option<&Attempts>) -> Result<(), Away> {
+        match attempts {
+            None => self.notes.remove(&self.name(ATTEMPTS)).await,
+            Some(attempts) => self.put_json(ATTEMPTS, attempts, ATTEMPTS_LAST).await,
+        }
+    }
+
+    /// Has every node show these proofs, and gives them the time to notice.
+    pub(super) async fn show(&self, proofs: &[Proof]) -> Result<(), Away> {
+        let shown = Shown { node: self.node.clone(), proofs: proofs.to_vec() };
+        self.put_json(SHOWN, &shown, SHOWN_LASTS).await?;
+        tokio::time::sleep(NOTICED_WITHIN).await;
+        Ok(())
+    }
+
+    /// Ends what [`Fleet::show`] began.
+    pub(super) async fn hide(&self) {
+        let _ = self.notes.remove(&self.name(SHOWN)).await;
+    }
+
+    /// Shows what other nodes have asked to be shown, for as long as it is polled.
+    pub(super) async fn follow(&self, challenges: &Arc<Challenges>) -> ! {
+        // What another node orders is shown until it says otherwise, or until nobody can be asked for too long.
+        let mut showing: Option<(Shown, Showing)> = None;
+        loop {
+            let found: Result<Option<Shown>, Away> = self.get_json(SHOWN).await;
+            if let Ok(found) = found {
+                let wanted = found.filter(|shown| shown.node != self.node);
+                if showing.as_ref().map(|(shown, _)| shown) != wanted.as_ref() {
+                    showing = wanted.map(|wanted| {
+                        let mut showing = challenges.show();
+                        for proof in &wanted.proofs {
+                            if let Err(error) = showing.add(proof) {
+                                tracing::warn!(%error, "another node's proof cannot be shown");
+                            }
+                        }
+                        (wanted, showing)
+                    });
+                }
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
+    fn name(&self, kind: &str) -> String {
+        format!("acme.{kind}.{}", self.id)
+    }
+
+    async fn get(&self, kind: &str) -> Result<Option<Vec<u8>>, Away> {
+        let name = self.name(kind);
+        let sealed = self.notes.get(&name).await?;
+        // What does not open is of other nodes under another secret, or nobody's.
+        Ok(sealed.and_then(|sealed| self.seal.open(&name, &sealed)))
+    }
+
+    async fn put(&self, kind: &str, value: &[u8], lasts: Duration) -> Result<(), Away> {
+        let name = self.name(kind);
+        let sealed = self.seal.close(&name, value).ok_or_else(|| Away("it cannot be sealed".to_owned()))?;
+        self.notes.put(&name, &sealed, lasts).await
+    }
+
+    async fn get_json<T: DeserializeOwned>(&self, kind: &str) -> Result<Option<T>, Away> {
+        Ok(self.get(kind).await?.and_then(|text| serde_json::from_slice(&text).ok()))
+    }
+
+    async fn put_json(&self, kind: &str, value: &impl Serialize, lasts: Duration) -> Result<(), Away> {
+        let text = serde_json::to_vec(value).map_err(|error| Away(error.to_string()))?;
+        self.put(kind, &text, lasts).await
+    }
+}
+
+/// The kinds of notes.
+const TURN: &str = "turn";
+const CERTIFICATE: &str = "certificate";
+const ATTEMPTS: &str = "attempts";
+const SHOWN: &str = "shown";
+/// Of the digest of what a certificate is for.
+const ID_BYTES: usize = 12;
+/// How long a turn lasts that nobody keeps: the node that has it was killed.
+const TURN_LASTS: Duration = Duration::from_secs(60);
+/// As long as the longest pause after a failure, and some more.
+const ATTEMPTS_LAST: Duration = Duration::from_secs(7 * 3_600);
+/// Longer than any order.
+const SHOWN_LASTS: Duration = Duration::from_secs(600);
+/// How often a node looks for proofs to show.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How long the nodes have before the authority is told to look: two looks and what Redis takes.
+const NOTICED_WITHIN: Duration = Duration::from_millis(2_500);
