@@ -6,7 +6,7 @@ use crate::policy::definition::Action;
 
 use super::printer::Page;
 use super::settings::Config;
-use super::{admin, auth, listener, log, mask, policy, redis, route, running, upstream};
+use super::{admin, auth, errors, listener, log, mask, policy, redis, route, running, upstream};
 
 impl Config {
     /// The same configuration without its secrets: what a log, an answer or a terminal may show.
@@ -70,6 +70,7 @@ impl Config {
         config.routes.iter().for_each(|route| route::show(&mut page, route));
         admin::show(&mut page, config.admin.as_ref());
         config.redis.iter().for_each(|redis| redis::show(&mut page, redis));
+        errors::show(&mut page, &config.error_pages);
         running::show_overload(&mut page, &config.overload);
         running::show_shutdown(&mut page, &config.shutdown);
         log::show(&mut page, &config.log_level, &config.access_log);

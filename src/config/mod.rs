@@ -12,6 +12,7 @@ mod compress;
 mod context;
 mod definition;
 mod effective;
+mod errors;
 mod expand;
 mod headers;
 mod health;
@@ -157,6 +158,7 @@ fn define(ctx: &Context<'_>, documents: Vec<Table<'_>>) -> (Config, Places) {
         routes: Vec::new(),
         admin: None,
         redis: None,
+        error_pages: Vec::new(),
         shutdown: running::read_shutdown(&documents),
         log_level,
         access_log,
@@ -165,6 +167,7 @@ fn define(ctx: &Context<'_>, documents: Vec<Table<'_>>) -> (Config, Places) {
     places.auth = auth_places;
     (config.redis, places.redis) = redis::read(&documents);
     (config.admin, places.admin) = admin::read(&documents);
+    (config.error_pages, places.errors) = errors::read(&documents);
     listener::check_admin(ctx, &config, &places);
     acme::check(ctx, &config, &places);
     (config.upstreams, places.upstreams) = upstream::read_all(&documents);

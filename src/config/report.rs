@@ -63,6 +63,8 @@ pub enum Subject {
     Admin,
     /// The Redis that the nodes of a fleet share.
     Redis,
+    /// Own bodies for errors.
+    Errors,
 }
 
 /// One error or warning.
@@ -92,6 +94,7 @@ pub(super) struct Places {
     pub(super) routes: Vec<Fields>,
     pub(super) admin: Fields,
     pub(super) redis: Fields,
+    pub(super) errors: Fields,
 }
 
 /// Where one definition and its fields were written.
@@ -284,6 +287,7 @@ impl Places {
             Subject::Route(index) => self.routes.get(index),
             Subject::Admin => Some(&self.admin),
             Subject::Redis => Some(&self.redis),
+            Subject::Errors => Some(&self.errors),
         }
     }
 }
@@ -334,6 +338,7 @@ fn named(config: &Config, subject: Subject) -> String {
         Subject::Route(index) => name("route", config.routes.get(index).map(|it| &it.name)),
         Subject::Admin => "[admin]".to_owned(),
         Subject::Redis => "[redis]".to_owned(),
+        Subject::Errors => "[errors]".to_owned(),
     }
 }
 

@@ -97,6 +97,7 @@ struct Gateway {
     route: Option<Vec<Route>>,
     admin: Option<OrFalse<Admin>>,
     redis: Option<Redis>,
+    errors: Named<Texts>,
     shutdown: Option<Shutdown>,
     log: Option<Log>,
 }
@@ -189,8 +190,8 @@ struct Ordered {
     ca: Option<String>,
     challenge: Option<Challenge>,
     state: Option<String>,
-}
     secret: Option<String>,
+}
 
 #[derive(JsonSchema)]
 enum Challenge {

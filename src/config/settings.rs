@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::proxy::config::{ClientIp, LimitHeaders};
+use crate::proxy::config::{ClientIp, ErrorPage, LimitHeaders};
 use crate::record;
 use crate::service::config::{Listener, Overload};
 
@@ -40,6 +40,8 @@ pub struct Config {
     pub admin: Option<crate::admin::Config>,
     /// The Redis that the nodes of a fleet share; `None`: each limits on its own.
     pub redis: Option<crate::global::Config>,
+    /// Own bodies for errors that the gateway answers itself.
+    pub error_pages: Vec<ErrorPage>,
     /// How the process drains.
     pub shutdown: Shutdown,
     /// The process's own log: a level, or directives as `tracing` reads them.

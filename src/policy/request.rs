@@ -65,7 +65,7 @@ pub struct Values<'t, 'r> {
 
 impl<'t, 'r> Params<'t, 'r> {
     /// Parameters of a path that the pattern matches.
-    pub(super) fn new(pattern: &'t Pattern, path: &'r str) -> Params<'t, 'r> {
+    pub fn new(pattern: &'t Pattern, path: &'r str) -> Params<'t, 'r> {
         Params { pattern, path }
     }
 

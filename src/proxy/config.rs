@@ -1,6 +1,9 @@
 //! The settings of requests and answers, parsed and resolved: nothing in them can be invalid. `crate::config` fills them
 //! from the file.
 
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+
 use ipnet::IpNet;
 
 /// Which hops may report a client's address, and in which header.
@@ -24,6 +27,17 @@ pub enum ForwardedHeader {
     XForwarded,
     /// `Forwarded` (RFC 7239).
     Forwarded,
+}
+
+/// A file that takes the place of the gateway's own body of the same kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ErrorPage {
+    /// The statuses as they are written: `404`, `5xx`.
+    pub key: String,
+    /// The statuses.
+    pub statuses: RangeInclusive<u16>,
+    /// The file; its name says of what kind it is.
+    pub file: PathBuf,
 }
 
 /// Which rate-limit fields responses carry.

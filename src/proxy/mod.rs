@@ -9,6 +9,7 @@ pub mod compress;
 pub mod compressed;
 pub mod config;
 pub mod context;
+pub mod error_pages;
 mod events;
 pub mod facts;
 pub mod forward;

@@ -11,8 +11,10 @@ use super::response_body::ResponseBody;
 
 use super::grpc;
 use super::headers::X_REQUEST_ID;
+use super::validate;
+use crate::identity::NOBODY;
 use crate::policy::cors::Cors;
-use crate::policy::request::Values;
+use crate::policy::request::{Params, Values};
 use crate::policy::route::Respond;
 use crate::service::form::Form;
 use crate::service::problem::Problem;
@@ -48,8 +50,36 @@ fn refuse_request(mut context: Box<RequestContext>, problem: &Problem<'_>) -> Re
     let id = context.facts.request_id.clone();
     let may_close = context.facts.version != Version::HTTP_2;
     let form = context.facts.form;
-    let body = ResponseBody::bytes(problem.body(form, &id), Some(context));
-    request_refused(body, problem, form, may_close, id)
+    let (bytes, kind) = match operators_body(&context, problem.status) {
+        Some((bytes, kind)) => (bytes, Some(kind)),
+        None => (problem.body(form, &id), None),
+    };
+    let mut response =
+        request_refused(ResponseBody::bytes(bytes, Some(context)), problem, form, may_close, id);
+    if let Some(kind) = kind {
+        response.headers_mut().insert(CONTENT_TYPE, kind);
+    }
+    response
+}
+
+/// The operator's own body for a request that is refused with this status, and its type; `None`: the gateway's own.
+fn operators_body(context: &RequestContext, status: StatusCode) -> Option<(Bytes, HeaderValue)> {
+    let (snapshot, facts) = (&context.view.snapshot, &context.facts);
+    let pages = snapshot.error_pages.as_ref()?.load();
+    let page = pages.find(status, facts.form)?;
+    let (host, path) = (validate::host(&facts.authority), facts.uri.path());
+    let values = Values {
+        route: facts.route.map_or("", |id| &snapshot.table.routes()[id.index()].name),
+        params: Params::new(pages.pattern(), path),
+        method: &facts.method,
+        host: &host,
+        path,
+        query: facts.uri.query(),
+        client_ip: facts.client,
+        identity: facts.identity.as_deref().unwrap_or(&NOBODY),
+        request_id: facts.request_id.to_str().unwrap_or_default(),
+    };
+    Some(page.render(&values))
 }
 
 fn request_refused(

@@ -219,6 +219,7 @@ pub(super) mod tests {
             listeners: Vec::new(),
             client_ip: ClientIp::default(),
             limit_headers: LimitHeaders::default(),
+            error_pages: None,
             sampler: record::Sampler::new(&access),
             shown: record::Shown::new(&access),
             series: Series {

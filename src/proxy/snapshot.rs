@@ -4,7 +4,10 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
+
 use super::config::{ClientIp, LimitHeaders};
+use super::error_pages::ErrorPages;
 use super::request_body::RequestBody;
 use crate::random::Turns;
 use crate::service::config::Listener;
@@ -31,6 +34,8 @@ pub struct Snapshot {
     pub client_ip: ClientIp,
     /// Which rate-limit fields answers carry.
     pub limit_headers: LimitHeaders,
+    /// Own bodies for errors; their files are read again when they change. `None`: there are none.
+    pub error_pages: Option<Arc<ArcSwap<ErrorPages>>>,
     /// Which requests are written to the access log.
     pub sampler: record::Sampler,
     /// The optional parts of an access log line.

@@ -119,6 +119,10 @@ fn every_configuration_that_is_shown_passes_check() {
             let directory = Directory::new();
             fs::create_dir_all(directory.join("certs")).expect("the target directory is writable");
             certify(&directory, "certs/api", &["api.example.com"]);
+            fs::create_dir_all(directory.join("errors")).expect("the target directory is writable");
+            for page in ["404.html", "sorry.html", "sorry.json"] {
+                directory.write(&format!("errors/{page}"), "sorry");
+            }
             let output = check(&directory, &completed(&block, &directory));
             let said = format!("{}{}", text(&output.stdout), text(&output.stderr));
             assert_eq!(output.status.code(), Some(0), "{}:\n{said}", block.place);

@@ -26,6 +26,7 @@ mod dns_trouble;
 mod documented;
 mod documents;
 mod drain;
+mod error_pages;
 mod exact_bursts;
 mod explains;
 mod forwarding;

@@ -243,7 +243,7 @@ impl Publisher {
             }
         };
         self.listeners.apply(sockets, &self.process.metrics, &self.process.orders).await;
-        self.watch = Watch::new(&self.config.listeners, &self.kept);
+        self.watch = Watch::new(&self.config, &self.kept);
         self.orders.follow(&self.config.listeners);
         Ok((made.changes, predecessor))
     }
@@ -285,8 +285,9 @@ impl Publisher {
 
     /// Reads certificates, keys and users again whose files have changed. Compiles nothing.
     pub(super) async fn read_changed_files(&mut self) {
-        let wanted = &self.config.listeners;
-        self.watch.read_changed(wanted, &self.kept, &mut self.listeners, &self.process.metrics).await;
+        let snapshot = self.current.load_full();
+        let (config, metrics) = (&self.config, &self.process.metrics);
+        self.watch.read_changed(config, &self.kept, &snapshot, &mut self.listeners, metrics).await;
     }
 }
 

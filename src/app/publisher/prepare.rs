@@ -9,6 +9,8 @@ use crate::app::files::{self, Wrong, trust_field};
 use crate::auth::{self, Kind, jwt};
 use crate::clock;
 use crate::config::{Definition, Errors, Loaded, Subject};
+use crate::proxy::config::ErrorPage;
+use crate::proxy::error_pages::ErrorPages;
 use crate::tls;
 use crate::upstream::{self, Live, Moves};
 
@@ -22,6 +24,8 @@ pub(super) struct Kept {
     pub(super) moves: Arc<Moves>,
     /// Authentication methods, in the order of the configuration.
     pub(super) auth: Vec<Arc<auth::Method>>,
+    /// Own bodies for errors; read anew for each configuration.
+    pub(super) error_pages: Option<Arc<ErrorPages>>,
 }
 
 /// A configuration that can be put into force.
@@ -58,6 +62,7 @@ pub(super) fn prepare_after(mut definition: Definition, before: &Kept) -> Result
     making.wrong.extend(files::check(&definition.config));
     making.upstreams(&definition.config.upstreams, &before.upstreams);
     making.auth(&definition.config.auth, &claims, &before.auth);
+    making.error_pages(&definition.config.error_pages);
     let Making { kept, renewals, wrong } = making;
     wrong.into_iter().for_each(|wrong| wrong.reject(&mut definition));
     Ok(Prepared { loaded: definition.finish(table)?, kept, renewals })
@@ -135,6 +140,23 @@ impl Making {
                 }
             };
             self.kept.auth.push(method);
+        }
+    }
+}
+
+impl Making {
+    fn error_pages(&mut self, wanted: &[ErrorPage]) {
+        if wanted.is_empty() {
+            return;
+        }
+        match ErrorPages::read(wanted) {
+            Ok(pages) => self.kept.error_pages = Some(Arc::new(pages)),
+            Err(errors) => self.wrong.extend(errors.into_iter().map(|(index, error)| Wrong {
+                subject: Subject::Errors,
+                field: wanted[index].key.clone(),
+                message: error.to_string(),
+                hint: "",
+            })),
         }
     }
 }

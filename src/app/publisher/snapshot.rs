@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
+
 use crate::app::shared_tier;
 use crate::auth;
 use crate::config::Config;
@@ -42,6 +44,7 @@ pub(super) fn snapshot(
         listeners: config.listeners.clone(),
         client_ip: config.client_ip.clone(),
         limit_headers: config.limit_headers,
+        error_pages: kept.error_pages.as_ref().map(|pages| Arc::new(ArcSwap::new(Arc::clone(pages)))),
         sampler: Sampler::new(&config.access_log),
         shown: Shown::new(&config.access_log),
         series,

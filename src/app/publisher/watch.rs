@@ -1,4 +1,5 @@
-//! Reads files again that change while the configuration stays: certificates, authorities, revocation lists, keys, users.
+//! Reads files again that change while the configuration stays: certificates, authorities, revocation lists, keys, users,
+//! error pages.
 //!
 //! Each has a table of its own behind one pointer, and a change replaces that table. Nothing is compiled, and the
 //! snapshot in force stays the same object.
@@ -9,7 +10,11 @@ use std::sync::Arc;
 use super::prepare::{Kept, client_config};
 use super::stamps::Stamps;
 use crate::app::listeners::Listeners;
+use crate::config::Config;
 use crate::metrics::Metrics;
+use crate::proxy::config::ErrorPage;
+use crate::proxy::error_pages::ErrorPages;
+use crate::proxy::snapshot::Snapshot;
 use crate::service::config::Listener;
 use crate::{auth, upstream};
 
@@ -19,13 +24,15 @@ pub(super) struct Watch {
     listeners: Stamps<String>,
     upstreams: Stamps<u64>,
     auth: Stamps<u64>,
+    errors: Stamps<()>,
 }
 
 impl Watch {
     /// Starts watching the files of these parts.
-    pub(super) fn new(listeners: &[Listener], kept: &Kept) -> Watch {
+    pub(super) fn new(config: &Config, kept: &Kept) -> Watch {
         Watch {
-            listeners: of_listeners(listeners),
+            errors: of_errors(&config.error_pages),
+            listeners: of_listeners(&config.listeners),
             upstreams: of_upstreams(&kept.upstreams),
             auth: of_auth(&kept.auth),
         }
@@ -34,14 +41,33 @@ impl Watch {
     /// Reads the files that have changed. An invalid one is logged and counted, and what was read before stays.
     pub(super) async fn read_changed(
         &mut self,
-        wanted: &[Listener],
+        config: &Config,
         kept: &Kept,
+        snapshot: &Snapshot,
         listeners: &mut Listeners,
         metrics: &Metrics,
     ) {
-        self.read_listeners(wanted, listeners, metrics);
+        self.read_listeners(&config.listeners, listeners, metrics);
+        self.read_errors(&config.error_pages, snapshot, metrics);
         self.read_upstreams(&kept.upstreams, metrics);
         self.read_auth(&kept.auth, metrics).await;
+    }
+
+    fn read_errors(&mut self, wanted: &[ErrorPage], snapshot: &Snapshot, metrics: &Metrics) {
+        let has_changed = !self.errors.changed(of_errors(wanted)).is_empty();
+        let Some(pages) = snapshot.error_pages.as_ref().filter(|_| has_changed) else { return };
+        match ErrorPages::read(wanted) {
+            Ok(fresh) => {
+                pages.store(Arc::new(fresh));
+                tracing::info!("error pages read again");
+            }
+            Err(errors) => {
+                metrics.reload_failed();
+                for (_, error) in errors {
+                    tracing::error!(%error, "error pages not read again, the old ones stay");
+                }
+            }
+        }
     }
 
     fn read_listeners(&mut self, wanted: &[Listener], listeners: &mut Listeners, metrics: &Metrics) {
@@ -97,6 +123,10 @@ impl Watch {
             }
         }
     }
+}
+
+fn of_errors(pages: &[ErrorPage]) -> Stamps<()> {
+    Stamps::of([((), pages.iter().map(|page| page.file.as_path()).collect())].into_iter())
 }
 
 fn of_listeners(listeners: &[Listener]) -> Stamps<String> {
