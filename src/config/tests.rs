@@ -226,6 +226,10 @@ bind = "unix:/run/sluicegate/admin.sock"
 hosts = ["metrics.example"]
 token = "${SECRET}"
 
+[errors]
+404 = "/srv/errors/404.html"
+"5xx" = ["/srv/errors/sorry.html", "/srv/errors/sorry.json"]
+
 [overload]
 memory = "2GiB"
 keep-alive = "80%"
@@ -235,6 +239,7 @@ connections = "99%"
 [shutdown]
 ready-delay = "5s"
 drain = "10s"
+upgrade = "90s"
 
 [log]
 level = "info,sluicegate::proxy=debug"
@@ -1304,6 +1309,25 @@ fn the_process_is_checked() {
             "the marks of [overload] do not rise",
             "1:2",
             "write them rising",
+        ),
+        ("[errors]\n302 = \"a.html\"", "`302` is not a status of an error", "2:1", "`\"5xx\"`"),
+        (
+            "[errors]\n404 = \"a.png\"",
+            "`a.png` is no page, no JSON and no text by its name",
+            "2:7",
+            "name it as in `404.html`",
+        ),
+        (
+            "[upstream.u]\nservers = \"http://a\"\neject = { every = \"1s\" }",
+            "`every` and `requests` say how servers are compared, and they are not",
+            "3:1",
+            "write `success-rate = \"15%\"`",
+        ),
+        (
+            "[upstream.u]\nservers = \"http://a\"\neject = { success-rate = \"0%\" }",
+            "`success-rate` says how far below the others a server may be",
+            "3:26",
+            "`\"15%\"`",
         ),
         ("[shutdown]\ndrian = \"1s\"", "unknown key `drian` in [shutdown]", "2:1", "did you mean `drain`?"),
         ("[log]\nlevel = \"inof\"", "`inof` is not a value of `level`", "2:9", "did you mean `info`?"),

@@ -15,6 +15,10 @@ fn a_certificate_that_is_ordered_is_read_and_written() {
         r#"[{ cert = "/a.pem", key = "/a.key" }, { acme = "https://ca.example/dir", names = ["a.example", "b.example"],
         email = "ops@a.example", agree = true, ca = "/ca.pem", challenge = "tls-alpn-01", state = "/srv/state" }]"#,
     );
+    let shared = format!(
+        "{}[redis]\nurl = \"redis://r\"\n",
+        short.replace("agree = true", "agree = true, secret = \"${LONG_SECRET}\"")
+    );
     for text in [&short, &full] {
         let first = config(text);
         assert!(config(&first.effective()) == first, "{}", first.effective());
@@ -25,6 +29,9 @@ fn a_certificate_that_is_ordered_is_read_and_written() {
     assert_eq!((listener.certs[0].cert.as_path(), listener.certs[0].key.as_path()), (file, file));
     assert_eq!(listener.ways(&listener.acme[0], std::slice::from_ref(listener)), [Challenge::TlsAlpn01]);
     assert_eq!(config(&full).listeners[0].certs.len(), 2);
+    let shared = config(&shared);
+    assert_eq!(shared.listeners[0].acme[0].secret.as_ref().map(|secret| secret.0.len()), Some(39));
+    assert!(!format!("{shared:?}").contains("hunter2") && !shared.effective().contains("hunter2"));
 }
 
 #[test]
@@ -51,6 +58,10 @@ fn what_no_authority_would_issue_is_an_error() {
         (more("agree = true, email = \"ops\""), "`ops` is not an address of e-mail"),
         (more("agree = true, challenge = \"http-01\""), "no listener can prove `a.example`"),
         (more("agree = true, days = 3"), "`days`"),
+        (
+            more("agree = true, secret = \"${LONG_SECRET}\""),
+            "`secret` shares the certificate of `a.example` through [redis], and there is none",
+        ),
         (insists, "no listener can prove `a.example`"),
         (edge("{ acme = \"https://ca.example/dir\", agree = true }"), "needs `names`"),
         (names("[]"), "`names` is empty"),
