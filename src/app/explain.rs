@@ -17,11 +17,13 @@ use serde_json::json;
 
 use crate::auth;
 use crate::cause::Cause;
+use crate::config::{show_share, show_size};
 use crate::identity::NOBODY;
 use crate::limit::lease_messages::{Left, Seen};
 use crate::limit::{Charge, PolicyId};
 use crate::limiter::{Check, Limiter, Look, Paid};
 use crate::policy::cors::{self, Cors};
+use crate::policy::destination::Mirror;
 use crate::policy::table::{Aspect, Verdict};
 use crate::policy::{Action, Chosen, Facts, Found, HttpSubject, Table};
 use crate::proxy::config::ClientIp;
@@ -65,6 +67,8 @@ pub enum Known<'l> {
 pub struct Explained {
     route: Option<String>,
     goes_to: Option<String>,
+    /// How many such requests are copied, and to which upstream.
+    mirror: Option<String>,
     /// Who sent it, if the route authenticates.
     identity: Option<String>,
     /// Why each authentication method refused it, if none recognised it.
@@ -186,6 +190,12 @@ fn goes_to(found: &Found<'_, '_>, facts: &Facts<'_, '_>) -> String {
     }
 }
 
+/// `10% of the route's requests are copied to orders-next, none with a body over 64KiB`
+fn mirrored(mirror: &Mirror) -> String {
+    let (share, size) = (show_share(mirror.share_ppm), show_size(mirror.body_bytes_max as u64));
+    format!("{share} of the route's requests are copied to {}, none with a body over {size}", mirror.name)
+}
+
 impl Explained {
     /// The request is refused, whatever its limits say.
     fn refused(mut self, refusal: &Refusal) -> Explained {
@@ -224,6 +234,7 @@ impl Explained {
         let route = found.route;
         self.route = Some(route.name.to_string());
         self.goes_to = Some(goes_to(found, &facts));
+        self.mirror = route.mirror().map(mirrored);
         self.upstreams = match &route.action {
             Action::Forward { to, .. } if to.parts().is_empty() => vec![to.upstream],
             Action::Forward { to, .. } => to.parts().iter().map(|part| part.upstream).collect(),
@@ -327,6 +338,7 @@ impl Explained {
             (None, Some(goes_to)) => lines.push(format!("route    none: goes to {goes_to}")),
             _ => lines.push("route    none answers".to_owned()),
         }
+        lines.extend(self.mirror.iter().map(|mirror| format!("mirror   {mirror}")));
         for (route, why) in self.considered.iter().filter(|(route, _)| Some(route) != self.route.as_ref()) {
             lines.push(format!("not      {route}: {why}"));
         }
@@ -360,6 +372,7 @@ impl Explained {
         json!({
             "route": self.route,
             "goes-to": self.goes_to,
+            "mirror": self.mirror,
             "identity": self.identity,
             "causes": words(&self.causes),
             "servers-failing": words(&self.failing_servers),

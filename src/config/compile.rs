@@ -82,6 +82,7 @@ fn dependence(problem: &Problem) -> Dependence {
         | Problem::PolicyTwice { .. }
         | Problem::UnknownUpstream { .. }
         | Problem::UpstreamTwice { .. }
+        | Problem::MirrorIsUpstream { .. }
         | Problem::UnknownAuth { .. }
         | Problem::ParamNowhere { .. } => Dependence::Others,
     }
@@ -118,6 +119,7 @@ fn route_key(field: RouteField) -> String {
         RouteField::Auth(index) => format!("auth[{index}]"),
         RouteField::Upstream => "to".to_owned(),
         RouteField::Sticky => "sticky".to_owned(),
+        RouteField::Mirror => "mirror".to_owned(),
         RouteField::Rewrite => "rewrite".to_owned(),
         RouteField::RespondHeader(_) => "respond.headers".to_owned(),
         RouteField::RespondBody => "respond.body".to_owned(),

@@ -22,6 +22,7 @@ mod listener;
 mod log;
 mod mask;
 mod method;
+mod mirror;
 mod penalty;
 mod policy;
 pub(crate) mod printer;
@@ -62,6 +63,7 @@ pub use mask::{MASK, is_secret_name};
 pub use report::{Errors, Report, Subject};
 pub use schema::schema;
 pub use settings::{Config, Shutdown};
+pub(crate) use units::{show_share, show_size};
 
 /// Reads what a file and those it includes define; `${...}` are variables of the process.
 ///

@@ -20,7 +20,7 @@ use super::sections;
 use super::settings::Config;
 use super::text::Text;
 use super::words;
-use super::{access, compress, headers, limit_text, method, policy, redirect, upstream};
+use super::{access, compress, headers, limit_text, method, mirror, policy, redirect, upstream};
 
 /// Reads every route into `config`, and with them the upstreams that they write as URLs and the policies that they write as
 /// shorthands. `auth_names` are the names of all authentication methods, including those with errors.
@@ -124,6 +124,7 @@ impl Reader<'_> {
     /// What happens to an admitted request: one of `to`, `respond` and `redirect`.
     fn action(&mut self, table: &Table<'_>) -> Option<Action> {
         let (rewrite, sticky) = (table.value("rewrite"), table.value("sticky"));
+        let copies = table.value("mirror");
         let (to, respond, redirect) = (table.value("to"), table.value("respond"), table.value("redirect"));
         let action = match (&to, &respond, &redirect) {
             (Some(to), None, None) => self.forward(to),
@@ -142,6 +143,7 @@ impl Reader<'_> {
             }
         };
         let path = rewrite.as_ref().and_then(path);
+        let mirror = copies.as_ref().and_then(|value| mirror::read(value, |text| self.upstream(text, &[])));
         let by = sticky.as_ref().and_then(|value| policy::dimension(&value.text()?));
         let mut action = action?;
         match (&mut action, &rewrite) {
@@ -158,6 +160,13 @@ impl Reader<'_> {
                 "`sticky` needs several upstreams",
                 "write `to = [{ upstream = \"a\", weight = 95 }, { upstream = \"b\", weight = 5 }]`",
             ),
+            (_, None) => {}
+        }
+        match (&mut action, &copies) {
+            (Action::Forward { to, .. }, _) => to.mirror = mirror,
+            (_, Some(copies)) => {
+                copies.wrong_key("`mirror` needs an upstream", "leave it out, or name an upstream in `to`");
+            }
             (_, None) => {}
         }
         Some(action)
@@ -185,7 +194,7 @@ impl Reader<'_> {
             return None;
         }
         let parts: Vec<_> = values.iter().map(|value| self.part(value)).collect();
-        Some(Destination { parts: parts.into_iter().collect::<Option<_>>()?, sticky: None })
+        Some(Destination { parts: parts.into_iter().collect::<Option<_>>()?, sticky: None, mirror: None })
     }
 
     /// One upstream of several: its name or URL, or a table with that and a weight.
@@ -211,7 +220,7 @@ impl Reader<'_> {
             return Some(text.text.clone());
         }
         if text.text == upstream::ECHO {
-            text.wrong("`echo` cannot have a share", "name upstreams only");
+            text.wrong("`echo` can be neither one of several upstreams nor a mirror", "name upstreams only");
             return None;
         }
         if !upstream::is_url(&text.text) {
@@ -467,6 +476,9 @@ pub(super) fn show(page: &mut Page, route: &Route) {
             page.key("to", show_destination(to));
             if let Some(by) = &to.sticky {
                 page.key("sticky", show_text(&limit_text::show_dimension(by)));
+            }
+            if let Some(copies) = &to.mirror {
+                page.key("mirror", mirror::show(copies));
             }
             if let Some(rewrite) = rewrite {
                 page.key("rewrite", show_text(rewrite));

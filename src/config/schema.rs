@@ -690,6 +690,8 @@ struct Route {
     to: Option<To>,
     /// The dimension by which a client keeps its upstream, if there are several: "consumer", "header:x-user"
     sticky: Option<String>,
+    /// Another upstream that gets copies of requests, whose answers are thrown away
+    mirror: Option<Mirror>,
     respond: Option<Respond>,
     redirect: Option<Redirect>,
     /// Names of policies, or limits as text: "100/m burst 20 by ip"
@@ -722,6 +724,21 @@ enum To {
 struct Part {
     upstream: String,
     weight: Option<Number>,
+}
+
+#[derive(JsonSchema)]
+#[schemars(untagged)]
+enum Mirror {
+    To(String),
+    With(MirrorWith),
+}
+
+#[derive(JsonSchema)]
+#[schemars(rename_all = "kebab-case", deny_unknown_fields)]
+struct MirrorWith {
+    to: String,
+    share: Option<Share>,
+    max_body: Option<Size>,
 }
 
 #[derive(JsonSchema)]

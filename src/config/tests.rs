@@ -3,6 +3,7 @@
 mod acme;
 mod auth;
 mod compress;
+mod mirror;
 mod protocol;
 mod sticky;
 mod unix;
@@ -195,6 +196,7 @@ path-escapes = "keep"
 [[route]]
 path = "/url"
 to = "http://127.0.0.1:3000/"
+mirror = { to = "orders", share = "0.5%", max-body = "128KiB" }
 
 [[route]]
 path = "/same-url"
@@ -996,7 +998,12 @@ fn routes_are_checked() {
         ),
         ("[[route]]\nto = []", "`to` is empty", "2:6", "name an upstream"),
         ("[[route]]\nto = [{ weight = 1 }]", "a share needs `upstream`", "2:7", "weight = 95"),
-        ("[[route]]\nto = [\"echo\", \"http://a\"]", "`echo` cannot have a share", "2:7", "upstreams only"),
+        (
+            "[[route]]\nto = [\"echo\", \"http://a\"]",
+            "`echo` can be neither one of several upstreams nor a mirror",
+            "2:7",
+            "upstreams only",
+        ),
         (
             "[[route]]\nto = [\"http://a\", \"http://a:80\"]",
             "the route names the upstream `http://a` twice; give it one weight",

@@ -72,7 +72,7 @@ pub(super) fn show_duration(duration: Duration) -> String {
 }
 
 /// Writes a size so that [`size`] reads it back: in the largest unit that divides it.
-pub(super) fn show_size(bytes: u64) -> String {
+pub(crate) fn show_size(bytes: u64) -> String {
     let binary = SIZE_UNITS.iter().filter(|(unit, _)| unit.ends_with("iB"));
     match binary.rev().find(|(_, factor)| bytes > 0 && bytes.is_multiple_of(*factor)) {
         Some((unit, factor)) => format!("{}{unit}", bytes / factor),
@@ -81,7 +81,7 @@ pub(super) fn show_size(bytes: u64) -> String {
 }
 
 /// Writes parts per million so that [`share_ppm`] reads them back.
-pub(super) fn show_share(ppm: u32) -> String {
+pub(crate) fn show_share(ppm: u32) -> String {
     let shown = format!("{}.{:04}", ppm / 10_000, ppm % 10_000);
     format!("{}%", shown.trim_end_matches('0').trim_end_matches('.'))
 }

@@ -20,7 +20,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use cells::Worker;
 pub use series::{
-    Deadline, Decision, Exchange, Listener, Policy, Refusal, Refused, Request, Route, Tier, Upstream,
+    Deadline, Decision, Exchange, Listener, Mirrored, Policy, Refusal, Refused, Request, Route, Tier,
+    Upstream,
 };
 pub use text::{Families, Format, Labels, Unit};
 

@@ -51,7 +51,7 @@ impl Table {
         let policies: Box<[Policy]> = compiled_policies.into_iter().flatten().collect();
         let mut choices = 0;
         for route in compiled_routes.iter_mut().flatten() {
-            route.number_choice(&mut choices);
+            route.number_choices(&mut choices);
             let own = || route.policies.iter().map(|&policy| &policies[policy.index()]);
             route.holds = own().any(Policy::holds);
             route.remembers = own().any(|policy| policy.idempotency.is_some());

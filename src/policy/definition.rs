@@ -168,13 +168,26 @@ pub struct Destination {
     pub parts: Vec<Part>,
     /// What a caller keeps its upstream by. `None`: each request is divided anew.
     pub sticky: Option<Dimension>,
+    /// Where copies of requests go. `None`: nowhere.
+    pub mirror: Option<Mirror>,
 }
 
 impl Destination {
     /// One upstream.
     pub fn one(upstream: String) -> Destination {
-        Destination { parts: vec![Part { upstream, weight: 1 }], sticky: None }
+        Destination { parts: vec![Part { upstream, weight: 1 }], sticky: None, mirror: None }
     }
+}
+
+/// Where copies of a route's requests go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mirror {
+    /// The upstream's name.
+    pub upstream: String,
+    /// How many of the requests are copied, parts per million.
+    pub share_ppm: u32,
+    /// Requests with a larger body are not copied, bytes.
+    pub body_bytes_max: usize,
 }
 
 /// One upstream of a route, and its share.

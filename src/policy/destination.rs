@@ -16,6 +16,23 @@ pub struct Destination {
     pub upstream: usize,
     /// What each request is chosen by; `None`: all go to `upstream`. Boxed: most routes have none.
     pub choice: Option<Box<Choice>>,
+    /// Where copies of requests go. Boxed: most routes have none.
+    pub mirror: Option<Box<Mirror>>,
+}
+
+/// Where copies of a route's requests go.
+#[derive(Clone, Debug)]
+pub struct Mirror {
+    /// Index of the upstream.
+    pub upstream: usize,
+    /// Its name.
+    pub name: Box<str>,
+    /// How many of the requests are copied, parts per million.
+    pub share_ppm: u32,
+    /// Requests with a larger body are not copied, bytes.
+    pub body_bytes_max: usize,
+    /// Its place among the choices of the table.
+    pub(super) id: ChoiceId,
 }
 
 /// A choice that is made for each request.
@@ -91,6 +108,19 @@ impl Destination {
         let sticky = self.choice.iter().filter_map(|choice| choice.sticky.as_ref());
         let hashed = self.parts().iter().filter_map(|part| part.hash.as_deref());
         sticky.chain(hashed).filter_map(Affinity::claim)
+    }
+}
+
+impl Mirror {
+    /// Its place among the choices of the table.
+    pub fn id(&self) -> ChoiceId {
+        self.id
+    }
+
+    /// Whether the request that takes this turn is copied. Turns are the numbers of [`Turns`](crate::random::Turns).
+    pub fn is_chosen(&self, turn: u64) -> bool {
+        // Rounded down, so below a million.
+        ((u128::from(turn) * 1_000_000) >> 64) < u128::from(self.share_ppm)
     }
 }
 
@@ -185,6 +215,24 @@ mod tests {
     fn parts(weights: &[u32]) -> Vec<Part> {
         let part = |(upstream, &weight)| Part { upstream, weight, number: upstream as u64, hash: None };
         weights.iter().enumerate().map(part).collect()
+    }
+
+    #[test]
+    fn a_mirror_has_exactly_its_share() {
+        for (share_ppm, copied) in [(0, 0), (1_000, 10), (5_000, 50), (100_000, 1_000), (1_000_000, 10_000)] {
+            let mirror = Mirror {
+                upstream: 0,
+                name: "m".into(),
+                share_ppm,
+                body_bytes_max: 0,
+                id: ChoiceId::default(),
+            };
+            for seed in [0, 7, u64::MAX / 3] {
+                let turns = Turns::new(seed);
+                let count = (0..10_000).filter(|_| mirror.is_chosen(turns.next())).count();
+                assert!(count.abs_diff(copied) <= 3, "{share_ppm}: {count}");
+            }
+        }
     }
 
     #[test]

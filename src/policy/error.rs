@@ -50,6 +50,8 @@ pub enum RouteField {
     Upstream,
     /// `action`: what a caller keeps its upstream by.
     Sticky,
+    /// `action`: where copies go.
+    Mirror,
     /// `action`: the rewritten path.
     Rewrite,
     /// `action`: a header of a fixed answer.
@@ -171,6 +173,12 @@ pub enum Problem {
     /// An upstream named twice by one route.
     #[error("the route names the upstream `{name}` twice; give it one weight")]
     UpstreamTwice {
+        /// Its name.
+        name: String,
+    },
+    /// A mirror that is an upstream of its own route.
+    #[error("`{name}` gets the route's requests already; a mirror needs an upstream of its own")]
+    MirrorIsUpstream {
         /// Its name.
         name: String,
     },

@@ -12,7 +12,7 @@ use super::changes::HeaderChanges;
 use super::compress::Compress;
 use super::cors::Cors;
 use super::definition::{HttpsRedirect, PathEscapes, Timeouts};
-use super::destination::{Affinity, ChoiceId, Destination};
+use super::destination::{Affinity, ChoiceId, Destination, Mirror};
 use super::host::Host;
 use super::location::Location;
 use super::method::Methods;
@@ -154,11 +154,22 @@ impl Route {
         &self.pattern
     }
 
-    /// Gives its choice among upstreams, if it has one, the next place of the table.
-    pub(super) fn number_choice(&mut self, choices: &mut usize) {
-        if let Action::Forward { to: Destination { choice: Some(choice), .. }, .. } = &mut self.action {
-            choice.id = ChoiceId::new(*choices);
+    /// Gives its choice among upstreams and its mirror, as far as it has them, the next places of the table.
+    pub(super) fn number_choices(&mut self, choices: &mut usize) {
+        let Action::Forward { to: Destination { choice, mirror, .. }, .. } = &mut self.action else { return };
+        let choice = choice.as_deref_mut().map(|choice| &mut choice.id);
+        let mirror = mirror.as_deref_mut().map(|mirror| &mut mirror.id);
+        for id in choice.into_iter().chain(mirror) {
+            *id = ChoiceId::new(*choices);
             *choices += 1;
+        }
+    }
+
+    /// Where copies of its requests go.
+    pub fn mirror(&self) -> Option<&Mirror> {
+        match &self.action {
+            Action::Forward { to, .. } => to.mirror.as_deref(),
+            Action::Respond(_) | Action::Echo | Action::RedirectHttps(_) | Action::Redirect { .. } => None,
         }
     }
 

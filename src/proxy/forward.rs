@@ -16,7 +16,7 @@ use super::gather::{self, Ended};
 use super::headers::{self, Hop, Present, X_REQUEST_ID};
 use super::request_body::RequestBody;
 use super::response_body::ResponseBody;
-use super::{grpc, reply, sticky, upgrade};
+use super::{grpc, mirror, reply, sticky, upgrade};
 use crate::cause::Cause;
 use crate::policy::definition::PathEscapes;
 use crate::policy::destination::Picked;
@@ -173,7 +173,13 @@ pub async fn forward(
     // may wait for the answer to the one before.
     let gathered = if h2 { Ok(()) } else { attempt.gather(&mut body).await };
     let sent = match gathered {
-        Ok(()) => attempt.send(&mut head, body).await,
+        Ok(()) => {
+            // A request to switch the protocol is no copy without what follows it.
+            if let (Some(mirror), None) = (outbound.route.mirror(), &upgrade) {
+                mirror::copy(mirror, attempt.context, &head, &mut body, wants_trailers);
+            }
+            attempt.send(&mut head, body).await
+        }
         Err(refusal) => Err(refusal),
     };
     if let (Ok((_, checkout)), Some(sticky)) = (&sent, attempt.pool.upstream.sticky.as_ref()) {

@@ -1,5 +1,6 @@
 //! The first bytes of a body that has no connection upstream yet, and the bound on the memory of all such bodies.
-//! `super::gather` decides how long to wait for them.
+//! `super::gather` decides how long to wait for them. The copy of a body for a mirror is kept in the same way, with a bound
+//! of its own (`super::body_copy`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -36,6 +37,16 @@ impl Gathered {
         }
     }
 
+    /// Adds a copy of a frame and counts it in `room`. False if there is no room.
+    pub(super) fn copy(&mut self, frame: &Frame<Bytes>, room: &Arc<Room>) -> bool {
+        if let Some(data) = frame.data_ref() {
+            self.rest.extend_from_slice(data);
+        } else {
+            self.trailers = frame.trailers_ref().cloned();
+        }
+        self.hold(room)
+    }
+
     /// Copies what it holds into one small buffer, because more has to be waited for, and counts that buffer in `room`.
     /// False if there is no room.
     pub(super) fn compact(&mut self, room: &Arc<Room>) -> bool {
@@ -45,9 +56,13 @@ impl Gathered {
             all.extend_from_slice(&self.rest);
             (self.first, self.rest) = (Bytes::new(), all);
         }
-        self.held
-            .get_or_insert_with(|| HeldRoom { room: Arc::clone(room), bytes: 0 })
-            .grow(self.rest.capacity())
+        self.hold(room)
+    }
+
+    /// Counts its own buffer in `room`. False if there is no room.
+    fn hold(&mut self, room: &Arc<Room>) -> bool {
+        let held = self.held.get_or_insert_with(|| HeldRoom { room: Arc::clone(room), bytes: 0 });
+        held.grow(self.rest.capacity())
     }
 
     /// Takes the next piece that was gathered.
@@ -62,9 +77,24 @@ impl Gathered {
     }
 }
 
-/// Bytes held by all bodies that are being gathered, over all workers.
-#[derive(Debug, Default)]
-pub struct Room(AtomicUsize);
+/// Bytes held by all bodies of one kind, over all workers.
+#[derive(Debug)]
+pub struct Room {
+    held: AtomicUsize,
+    max: usize,
+}
+
+impl Room {
+    /// Room for bodies that wait for more before they have a connection.
+    pub fn of_gathered() -> Room {
+        Room { held: AtomicUsize::new(0), max: GATHERED_BYTES_MAX }
+    }
+
+    /// Room for copies of bodies. They have their own, so that no request finds none because of them.
+    pub fn of_copies() -> Room {
+        Room { held: AtomicUsize::new(0), max: COPIED_BYTES_MAX }
+    }
+}
 
 /// The part of one body; given back when dropped.
 #[derive(Debug)]
@@ -77,20 +107,22 @@ impl HeldRoom {
     /// Holds `bytes` in all; false if that is beyond the bound.
     fn grow(&mut self, bytes: usize) -> bool {
         let more = bytes.saturating_sub(self.bytes);
-        let before = self.room.0.fetch_add(more, Ordering::Relaxed);
+        let before = self.room.held.fetch_add(more, Ordering::Relaxed);
         self.bytes += more;
-        before + more <= GATHERED_BYTES_MAX
+        before + more <= self.room.max
     }
 }
 
 impl Drop for HeldRoom {
     fn drop(&mut self) {
-        self.room.0.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.room.held.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
 /// Bytes that all bodies that wait for more may hold together.
 const GATHERED_BYTES_MAX: usize = 64 << 20;
+/// Bytes that all copies of bodies may hold together, those included that are on their way to mirrors.
+const COPIED_BYTES_MAX: usize = 64 << 20;
 
 #[cfg(test)]
 mod tests {
@@ -98,7 +130,7 @@ mod tests {
 
     #[test]
     fn pieces_come_back_in_order_and_small_ones_are_copied_once_more_is_waited_for() {
-        let room = Arc::new(Room::default());
+        let room = Arc::new(Room::of_gathered());
         let mut gathered = Gathered::default();
         let buffer = Bytes::from(vec![b'a'; 8 * 1024]);
         gathered.push(Frame::data(buffer.slice(..3)));
@@ -108,19 +140,19 @@ mod tests {
         gathered.push(Frame::data(Bytes::from_static(b"bc")));
         gathered.push(Frame::trailers(HeaderMap::new()));
         assert!(gathered.compact(&room));
-        let held = room.0.load(Ordering::Relaxed);
+        let held = room.held.load(Ordering::Relaxed);
         assert!((5..64).contains(&held), "{held}");
         let data = gathered.take().and_then(|frame| frame.into_data().ok()).expect("data comes first");
         assert_eq!(data, "aaabc");
         assert!(gathered.take().is_some_and(|frame| frame.is_trailers()));
         assert!(gathered.take().is_none());
         drop(gathered);
-        assert_eq!(room.0.load(Ordering::Relaxed), 0);
+        assert_eq!(room.held.load(Ordering::Relaxed), 0);
     }
 
     #[test]
     fn room_is_bounded_over_all_bodies() {
-        let room = Arc::new(Room::default());
+        let room = Arc::new(Room::of_gathered());
         let held = |bytes| HeldRoom { room: Arc::clone(&room), bytes: 0 }.grow(bytes);
         assert!(held(GATHERED_BYTES_MAX));
         let mut first = HeldRoom { room: Arc::clone(&room), bytes: 0 };

@@ -4,6 +4,7 @@
 //! `crate::policy::key`; [`limits`] asks the limiter and turns a denial into a 429.
 
 pub mod authenticate;
+mod body_copy;
 pub mod client;
 pub mod compress;
 pub mod compressed;
@@ -19,6 +20,7 @@ pub mod grpc;
 pub mod headers;
 pub mod limit_fields;
 pub mod limits;
+mod mirror;
 pub mod pipeline;
 pub mod reply;
 pub mod request_body;

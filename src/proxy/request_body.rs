@@ -10,6 +10,7 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
+use super::body_copy::BodyCopy;
 use super::gathered::{Gathered, Room};
 use super::headers;
 use super::unread::Received;
@@ -61,6 +62,8 @@ pub enum RequestBody {
     Empty,
     /// Boxed, so that requests without a body are cheap to move.
     Streaming(Box<Streaming>),
+    /// The copy of one that has been sent elsewhere.
+    Copied(Box<Gathered>),
 }
 
 /// A body as the client sends it.
@@ -77,6 +80,8 @@ pub struct Streaming {
     gathered: Option<Gathered>,
     /// Where the connection upstream watches the body's progress, once there is one.
     progress: Option<Arc<Progress>>,
+    /// A copy that is made of it on its way.
+    copy: Option<Box<BodyCopy>>,
 }
 
 impl RequestBody {
@@ -94,6 +99,7 @@ impl RequestBody {
             ended: false,
             gathered: None,
             progress: None,
+            copy: None,
         };
         (RequestBody::Streaming(Box::new(body)), upload)
     }
@@ -114,6 +120,11 @@ impl RequestBody {
 }
 
 impl Streaming {
+    /// Copies it on its way, of which nothing has been sent yet.
+    pub(super) fn copy_to(&mut self, copy: BodyCopy) {
+        self.copy = Some(Box::new(copy));
+    }
+
     /// Reads ahead until `max` bytes are gathered or the body is whole.
     pub(super) fn poll_gather(
         &mut self,
@@ -176,6 +187,24 @@ impl Streaming {
         Poll::Ready(Some(Ok(frame)))
     }
 
+    /// Copies what a poll came to.
+    fn note(&mut self, polled: &Poll<Option<Result<Frame<Bytes>, Error>>>) {
+        let Some(mut copy) = self.copy.take() else { return };
+        let is_whole = self.gathered.is_none() && self.is_whole();
+        match polled {
+            // Who sends a body need not ask it again once it says that it is at its end.
+            Poll::Ready(Some(Ok(frame))) => {
+                if copy.push(frame) {
+                    if is_whole { copy.end() } else { self.copy = Some(copy) }
+                }
+            }
+            Poll::Ready(None) => copy.end(),
+            // What is not sent to its end is not copied either.
+            Poll::Ready(Some(Err(_))) => {}
+            Poll::Pending => self.copy = Some(copy),
+        }
+    }
+
     /// Reports what a poll came to.
     fn report(&self, polled: &Poll<Option<Result<Frame<Bytes>, Error>>>) {
         let Some(progress) = &self.progress else { return };
@@ -197,24 +226,32 @@ impl Body for RequestBody {
     type Error = Error;
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
-        let RequestBody::Streaming(streaming) = self.get_mut() else { return Poll::Ready(None) };
+        let streaming = match self.get_mut() {
+            RequestBody::Streaming(streaming) => streaming,
+            RequestBody::Copied(copied) => return Poll::Ready(copied.take().map(Ok)),
+            RequestBody::Empty => return Poll::Ready(None),
+        };
         if let Some(gathered) = &mut streaming.gathered {
             let frame = gathered.take();
             if gathered.is_empty() {
                 streaming.gathered = None;
             }
             if let Some(frame) = frame {
-                return Poll::Ready(Some(Ok(frame)));
+                let polled = Poll::Ready(Some(Ok(frame)));
+                streaming.note(&polled);
+                return polled;
             }
         }
         let polled = streaming.poll_incoming(cx);
         streaming.report(&polled);
+        streaming.note(&polled);
         polled
     }
 
     fn is_end_stream(&self) -> bool {
         match self {
             RequestBody::Empty => true,
+            RequestBody::Copied(copied) => copied.is_empty(),
             RequestBody::Streaming(streaming) => streaming.gathered.is_none() && streaming.is_whole(),
         }
     }
@@ -222,6 +259,7 @@ impl Body for RequestBody {
     fn size_hint(&self) -> SizeHint {
         match self {
             RequestBody::Empty => SizeHint::with_exact(0),
+            RequestBody::Copied(copied) => SizeHint::with_exact(copied.len() as u64),
             RequestBody::Streaming(streaming) => {
                 let gathered = streaming.gathered.as_ref().map_or(0, Gathered::len) as u64;
                 let rest =

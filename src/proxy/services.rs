@@ -37,6 +37,8 @@ pub struct Shared {
     pub overload: Arc<Overload>,
     /// The memory for bodies of requests that have no connection upstream yet.
     pub gathered: Arc<Room>,
+    /// The memory for copies of bodies that mirrors get.
+    pub copies: Arc<Room>,
     /// Counters of refusals, indexed by [`Reason`].
     pub refusals: Vec<Arc<metrics::Refusal>>,
     /// Counters of causes, indexed by [`Cause`].
@@ -59,6 +61,8 @@ pub struct Services {
     pub unread: Rc<Unread>,
     /// Each body that is being compressed has a copy.
     pub compressions: Rc<()>,
+    /// Each copy of a request that is on its way to a mirror has a copy.
+    pub mirrored: Rc<()>,
     snapshot: RefCell<Cache<Arc<ArcSwap<Snapshot>>, Arc<Snapshot>>>,
     view: RefCell<Rc<View>>,
     random: Random,
@@ -79,6 +83,7 @@ impl Services {
             log,
             unread: Rc::default(),
             compressions: Rc::default(),
+            mirrored: Rc::default(),
             snapshot: RefCell::new(snapshot),
             view: RefCell::new(view),
             random,
@@ -234,7 +239,8 @@ pub(super) mod tests {
             challenges: Arc::default(),
             limiter: Arc::new(Limiter::new(local::Table::with_memory(1 << 20))),
             overload: Arc::new(Overload::new(Default::default())),
-            gathered: Arc::default(),
+            gathered: Arc::new(Room::of_gathered()),
+            copies: Arc::new(Room::of_copies()),
             causes: Cause::ALL.iter().map(|cause| metrics.cause(cause.word())).collect(),
             refusals: Reason::ALL.iter().map(|reason| metrics.refusal(reason.code())).collect(),
             auth_verifications: metrics.auth_verifications.clone(),

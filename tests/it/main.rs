@@ -62,6 +62,7 @@ mod many_routes;
 mod migrate;
 mod migrate_envoy;
 mod migrate_kong;
+mod mirror;
 mod names;
 mod one_node;
 mod outliers;

@@ -26,6 +26,7 @@ use crate::admin::{self, Phase, Readiness};
 use crate::cause::Cause;
 use crate::config::Config;
 use crate::metrics::{Metrics, Worker};
+use crate::proxy::gathered::Room;
 use crate::proxy::services::{self, Services};
 use crate::server::run;
 use crate::server::worker::{Order, Shared};
@@ -254,7 +255,8 @@ fn services(publisher: &Publisher, metrics: &Metrics, workers: usize) -> service
         overload: Arc::clone(publisher.overload()),
         limiter: Arc::clone(publisher.limiter()),
         challenges: Arc::clone(publisher.challenges()),
-        gathered: Arc::default(),
+        gathered: Arc::new(Room::of_gathered()),
+        copies: Arc::new(Room::of_copies()),
         refusals: Reason::ALL.iter().map(|reason| metrics.refusal(reason.code())).collect(),
         causes: Cause::ALL.iter().map(|cause| metrics.cause(cause.word())).collect(),
         auth_verifications: metrics.auth_verifications.clone(),

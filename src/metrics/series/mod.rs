@@ -10,7 +10,7 @@ pub(in crate::metrics) mod upstream;
 pub use listener::{Deadline, Listener, Refused};
 pub use policy::{Decision, Policy, Tier};
 pub use route::{Refusal, Request, Route};
-pub use upstream::{Exchange, Upstream};
+pub use upstream::{Exchange, Mirrored, Upstream};
 
 #[cfg(test)]
 mod tests {

@@ -38,6 +38,36 @@ pub enum Exchange {
     ClientGone,
 }
 
+/// What became of a copy that was to go to a mirror.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mirrored {
+    /// An answer came.
+    Answered,
+    /// None came, or not in time.
+    Failed,
+    /// It was not sent: too many others were on their way, or memory was short.
+    TooMany,
+    /// It was not sent: the request's body is too large.
+    TooLarge,
+    /// It was not sent: the request's body broke off, or its first server did not take all of it.
+    Incomplete,
+}
+
+impl Mirrored {
+    const ALL: [Mirrored; 5] =
+        [Mirrored::Answered, Mirrored::Failed, Mirrored::TooMany, Mirrored::TooLarge, Mirrored::Incomplete];
+
+    fn label(self) -> &'static str {
+        match self {
+            Mirrored::Answered => "answered",
+            Mirrored::Failed => "failed",
+            Mirrored::TooMany => "too-many",
+            Mirrored::TooLarge => "too-large",
+            Mirrored::Incomplete => "incomplete",
+        }
+    }
+}
+
 impl Exchange {
     pub(in crate::metrics) const ALL: [Exchange; 11] = [
         Exchange::Answered,
@@ -107,6 +137,15 @@ impl Upstream {
         self.0.count(worker, slot::RETRIES_REFUSED);
     }
 
+    /// A copy of a request was to go there as to a mirror.
+    pub fn mirrored(&self, worker: &Worker, result: Mirrored) {
+        self.0.count(worker, slot::MIRRORED_FIRST + result as usize);
+    }
+
+    fn mirrors(&self, result: Mirrored) -> u64 {
+        self.0.total(slot::MIRRORED_FIRST + result as usize)
+    }
+
     pub(in crate::metrics) fn exchanges(&self, exchange: Exchange) -> u64 {
         self.0.total(slot::EXCHANGES_FIRST + exchange as usize)
     }
@@ -168,7 +207,22 @@ pub(in crate::metrics) fn families(
             ]
         }),
     )?;
+    mirrors(&used, families)?;
     connections(&used, families)
+}
+
+/// Of upstreams that are mirrors.
+fn mirrors(used: &[&(Box<str>, Arc<Upstream>)], families: &mut Families<'_>) -> fmt::Result {
+    let is_mirror = |upstream: &Upstream| Mirrored::ALL.iter().any(|result| upstream.mirrors(*result) > 0);
+    families.counters(
+        "upstream_mirrored",
+        "Copies of requests that were to go to an upstream as to a mirror, by what became of them",
+        None,
+        used.iter().filter(|(_, upstream)| is_mirror(upstream)).flat_map(|(name, upstream)| {
+            Mirrored::ALL
+                .map(|result| ([("upstream", &**name), ("result", result.label())], upstream.mirrors(result)))
+        }),
+    )
 }
 
 fn connections(used: &[&(Box<str>, Arc<Upstream>)], families: &mut Families<'_>) -> fmt::Result {
@@ -194,5 +248,6 @@ mod slot {
     pub(super) const CONNECT_FAILURES: usize = SUM_NS + 2;
     pub(super) const RETRIES: usize = SUM_NS + 3;
     pub(super) const RETRIES_REFUSED: usize = SUM_NS + 4;
-    pub(super) const SLOTS: usize = RETRIES_REFUSED + 1;
+    pub(super) const MIRRORED_FIRST: usize = RETRIES_REFUSED + 1;
+    pub(super) const SLOTS: usize = MIRRORED_FIRST + super::Mirrored::ALL.len();
 }

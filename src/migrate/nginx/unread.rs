@@ -93,7 +93,7 @@ const WHY: &[(&str, &str)] = &[
     ("proxy_redirect", "`Location` passes as the upstream wrote it"),
     ("proxy_cookie_*", "cookies pass as the upstream wrote them"),
     ("sub_filter*", "bodies are not changed here"),
-    ("mirror*", "requests are not sent twice here"),
+    ("mirror*", "write `mirror = \"http://…\"` at the route: copies go to an upstream, not to a path"),
     ("map", "there are no maps: write a route for each case"),
     ("geo", "there are no maps of addresses: write `allow` and `deny`"),
     ("split_clients", "write a route to several upstreams with their weights"),

@@ -12,7 +12,7 @@ use crate::policy::body::Body;
 use crate::policy::changes::{self, HeaderChanges};
 use crate::policy::cors::Cors;
 use crate::policy::definition::{self, Dimension};
-use crate::policy::destination::{Affinity, Choice, ChoiceId, Destination, Part};
+use crate::policy::destination::{Affinity, Choice, ChoiceId, Destination, Mirror, Part};
 use crate::policy::error::{Change, Direction, Problem, RouteField};
 use crate::policy::host::Host;
 use crate::policy::location::Location;
@@ -276,12 +276,35 @@ fn destination_of(
     {
         errors.route(index, RouteField::Sticky, Problem::ParamNotInPath { name: name.clone() });
     }
+    let mirror = to.mirror.as_ref().and_then(|mirror| mirror_of(mirror, &parts, index, names, errors));
     // An error has been reported where there is none.
     let upstream = parts.first().map_or(0, |part| part.upstream);
     let sticky = to.sticky.clone().map(|by| Affinity::new(by, names.ipv6_prefix));
     let choice =
         (parts.len() > 1).then(|| Box::new(Choice { parts: parts.into(), sticky, id: ChoiceId::default() }));
-    Destination { upstream, choice }
+    Destination { upstream, choice, mirror }
+}
+
+/// A mirror has connections of its own: copies that a server is slow to answer would make requests to it wait.
+fn mirror_of(
+    mirror: &definition::Mirror,
+    parts: &[Part],
+    index: usize,
+    names: &Names<'_>,
+    errors: &mut Errors,
+) -> Option<Box<Mirror>> {
+    let definition::Mirror { upstream: name, share_ppm, body_bytes_max } = mirror;
+    let problem = match names.upstreams.get(name.as_str()) {
+        Some(upstream) if parts.iter().all(|part| part.upstream != *upstream) => {
+            let (share_ppm, body_bytes_max) = (*share_ppm, *body_bytes_max);
+            let (upstream, name, id) = (*upstream, name.as_str().into(), ChoiceId::default());
+            return Some(Box::new(Mirror { upstream, name, share_ppm, body_bytes_max, id }));
+        }
+        Some(_) => Problem::MirrorIsUpstream { name: name.clone() },
+        None => Problem::UnknownUpstream { name: name.clone() },
+    };
+    errors.route(index, RouteField::Mirror, problem);
+    None
 }
 
 fn changes_of(
