@@ -546,11 +546,13 @@ struct UpstreamTimeouts {
 }
 
 #[derive(JsonSchema)]
-#[schemars(deny_unknown_fields)]
+#[schemars(rename_all = "kebab-case", deny_unknown_fields)]
 struct Retry {
     times: Option<Number>,
     on: Option<Texts>,
     budget: Option<Share>,
+    /// When a second server is asked while the first has not answered
+    hedge_after: Option<Time>,
 }
 
 #[derive(JsonSchema)]

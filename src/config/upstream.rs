@@ -241,6 +241,12 @@ fn read_retry(table: Table<'_>, retry: &mut Retry) {
     if let Some(percent) = table.value("budget").and_then(|value| value.percent()) {
         retry.budget_percent = percent;
     }
+    if let Some(value) = table.value("hedge-after") {
+        retry.hedge_after = value.duration(TIMEOUT_MIN);
+        if retry.times == 0 || retry.budget_percent == 0 {
+            value.wrong_key("`hedge-after` needs second tries", "leave `times` and `budget` above 0");
+        }
+    }
     table.finish(&[]);
 }
 
@@ -324,10 +330,9 @@ fn show_bounds(page: &mut Page, upstream: &Config) {
     let on = on.iter().filter(|(_, is_on)| *is_on).map(|(name, _)| text(name));
     let on = on.chain(health::show_statuses(&retry.on_status));
     let budget = show_share(retry.budget_percent * 10_000);
-    page.key(
-        "retry",
-        table([("times", retry.times.to_string()), ("on", array(on)), ("budget", text(&budget))]),
-    );
+    let keys = [("times", retry.times.to_string()), ("on", array(on)), ("budget", text(&budget))];
+    let hedge_after = retry.hedge_after.map(|after| ("hedge-after", time(after)));
+    page.key("retry", table(keys.into_iter().chain(hedge_after)));
     page.key("uploads", Written::table(&upstream.uploads, uploads));
     health::show(page, &upstream.health);
 }

@@ -8,12 +8,14 @@ use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, TE, T
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, Uri, Version};
 use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::timeout;
 
 use super::client::Client;
 use super::context::RequestContext;
 use super::facts::{Allowed, ServerIndex};
 use super::gather::{self, Ended};
 use super::headers::{self, Hop, Present, X_REQUEST_ID};
+use super::hedge::{Tried, Try, Trying};
 use super::request_body::RequestBody;
 use super::response_body::ResponseBody;
 use super::{grpc, mirror, reply, sticky, upgrade};
@@ -254,14 +256,28 @@ impl UpstreamAttempt<'_> {
         let names_server = is_nameless || self.pool.upstream.config.host == HostHeader::Server;
         loop {
             self.look_for_servers();
-            let may_retry = u32::from(self.context.attempts.retries) < self.pool.upstream.config.retry.times;
+            // A request with a body cannot be repeated: what was sent of the body is not kept.
+            let may_repeat = matches!(body, RequestBody::Empty) && headers::is_idempotent(&head.method);
+            let may_try_again = may_repeat && self.may_retry();
+            let retry = &self.pool.upstream.config.retry;
+            if let Some(after) = retry.hedge_after
+                && may_try_again
+                && self.may_hedge(head)
+            {
+                match Box::pin(self.hedged(after, head, names_server)).await? {
+                    Some(answer) => return Ok(answer),
+                    None => continue,
+                }
+            }
+            // The answer's fields take the place of the request's.
+            let spare = (may_try_again && !retry.on_status.is_empty()).then(|| head.headers.clone());
             let now = self.context.facts.started + self.context.attempts.steps.ready();
             let is_upload = body.is_on_its_way();
             let acquired = self.pool.acquire(self.wish, is_upload, now, self.context.ends()).await;
             let mut checkout = match acquired {
                 Ok(checkout) => checkout,
                 Err(error) => {
-                    self.wish.avoid = self.not_acquired(&error, self.wish.avoid, may_retry)?;
+                    self.wish.avoid = self.not_acquired(&error)?;
                     continue;
                 }
             };
@@ -270,50 +286,195 @@ impl UpstreamAttempt<'_> {
                 head.headers.insert(HOST, host);
             }
             let server = checkout.server;
-            // A request with a body cannot be repeated: what was sent of the body is not kept.
-            let may_repeat = matches!(body, RequestBody::Empty) && headers::is_idempotent(&head.method);
-            let may_try_again = may_retry && may_repeat;
-            let retry = &self.pool.upstream.config.retry;
-            let after_timeout = may_try_again && retry.on_timeout;
-            // The answer's fields take the place of the request's.
-            let spare = (may_try_again && !retry.on_status.is_empty()).then(|| head.headers.clone());
-            let until = self.response_deadline(after_timeout);
+            let until = self.response_deadline(may_try_again);
             self.watch(&mut checkout, &mut body);
             self.context.attempts.is_awaiting_head = true;
             let sent = checkout.send(head, body, until).await;
             self.context.attempts.is_awaiting_head = false;
-            match sent {
-                Ok(status) => {
-                    self.answered(server, status, &head.headers);
-                    let Some(fields) = spare.filter(|_| self.is_to_be_sent_again(status)) else {
-                        return Ok((status, checkout));
-                    };
-                    self.count().exchanged(self.cells(), metrics::Exchange::Answered);
-                    self.context.judge_good();
-                    self.context.attempts.steps.answered = 0;
+            match self.conclude(server, sent, &head.headers, may_repeat)? {
+                Next::Answered(status) => return Ok((status, checkout)),
+                Next::Again(again) => {
                     checkout.discard(clock::instant());
-                    head.headers = fields;
-                    (body, self.wish.avoid) = (RequestBody::Empty, Some(server));
-                }
-                Err(SendError::Timeout) => {
-                    if !(self.timed_out(server) && after_timeout && self.budget()) {
-                        return Err(Refusal::UpstreamTimeout);
-                    }
-                    (body, self.wish.avoid) = (RequestBody::Empty, Some(server));
-                }
-                Err(SendError::Slow) => {
-                    self.count().exchanged(self.cells(), metrics::Exchange::ClientGone);
-                    return Err(Refusal::BodySlow);
-                }
-                Err(SendError::Broken { error, unsent }) => {
-                    let again = self.broken(server, &error, unsent, may_repeat)?;
-                    if !(may_retry && self.budget()) {
-                        return Err(Refusal::UpstreamReset);
+                    if let Some(fields) = spare {
+                        head.headers = fields;
                     }
                     (body, self.wish.avoid) = (again, Some(server));
                 }
             }
         }
+    }
+
+    /// Whether one more try is within `times`.
+    fn may_retry(&self) -> bool {
+        u32::from(self.context.attempts.retries) < self.pool.upstream.config.retry.times
+    }
+
+    /// What a try has come to: an answer with these fields to go on with, or another try.
+    fn conclude(
+        &mut self,
+        server: usize,
+        sent: Result<StatusCode, SendError<RequestBody>>,
+        fields: &HeaderMap,
+        may_repeat: bool,
+    ) -> Result<Next, Refusal> {
+        match sent {
+            Ok(status) => {
+                self.answered(server, status, fields);
+                if !(may_repeat && self.is_to_be_sent_again(status)) {
+                    return Ok(Next::Answered(status));
+                }
+                self.forgo_answer();
+                Ok(Next::Again(RequestBody::Empty))
+            }
+            Err(SendError::Timeout) => {
+                let on_timeout = self.pool.upstream.config.retry.on_timeout;
+                if !(self.timed_out(server) && may_repeat && on_timeout && self.again()) {
+                    return Err(Refusal::UpstreamTimeout);
+                }
+                Ok(Next::Again(RequestBody::Empty))
+            }
+            Err(SendError::Slow) => {
+                self.count().exchanged(self.cells(), metrics::Exchange::ClientGone);
+                Err(Refusal::BodySlow)
+            }
+            Err(SendError::Broken { error, unsent }) => {
+                let again = self.broken(server, &error, unsent, may_repeat)?;
+                if self.again() { Ok(Next::Again(again)) } else { Err(Refusal::UpstreamReset) }
+            }
+        }
+    }
+
+    /// An answer's head has come, and is left for one of another try.
+    fn forgo_answer(&mut self) {
+        self.count().exchanged(self.cells(), metrics::Exchange::Answered);
+        self.context.judge_good();
+        self.context.attempts.steps.answered = 0;
+    }
+
+    /// Whether a second server may be asked while the first has not answered. A client that a cookie keeps at its server stays
+    /// there, and a switch of protocols is not begun twice.
+    fn may_hedge(&self, head: &Head) -> bool {
+        self.wish.kept.is_none() && !head.headers.contains_key(UPGRADE)
+    }
+
+    /// Tries a server, and one other as well if no head of an answer has come `after` that. `None`: the request is to be sent
+    /// again.
+    async fn hedged(
+        &mut self,
+        after: Duration,
+        head: &mut Head,
+        names_server: bool,
+    ) -> Result<Option<(StatusCode, Checkout<RequestBody>)>, Refusal> {
+        let now = self.context.facts.started + self.context.attempts.steps.ready();
+        let server = self.pool.choose(self.wish, now);
+        let mut first = self.try_at(server, head, names_server, now);
+        // If the client leaves, that is where its request was.
+        self.context.attempts.server = Some(ServerIndex { upstream: self.upstream, server });
+        self.context.attempts.is_awaiting_head = true;
+        let tried = match timeout(after, &mut first).await {
+            Ok(tried) => tried,
+            Err(_) => match self.hedge(server, head, names_server) {
+                Some(second) => self.race(first, second).await,
+                None => first.await,
+            },
+        };
+        self.context.attempts.is_awaiting_head = false;
+        let tried = match tried {
+            Ok(tried) => tried,
+            Err(error) => {
+                self.wish.avoid = self.not_acquired(&error)?;
+                return Ok(None);
+            }
+        };
+        self.tried(&tried);
+        let Tried { checkout, head: answered, result, .. } = tried;
+        let server = checkout.server;
+        match self.conclude(server, result, &answered.headers, true)? {
+            Next::Answered(status) => {
+                *head = answered;
+                Ok(Some((status, checkout)))
+            }
+            Next::Again(_) => {
+                checkout.discard(clock::instant());
+                self.wish.avoid = Some(server);
+                Ok(None)
+            }
+        }
+    }
+
+    fn try_at(&self, server: usize, head: &Head, names_server: bool, now: Instant) -> Trying {
+        let tried = Try {
+            pool: Rc::clone(&self.pool),
+            server,
+            head: Head {
+                method: head.method.clone(),
+                target: head.target.clone(),
+                headers: head.headers.clone(),
+            },
+            names_server,
+            response: self.response_time(self.may_retry()),
+            ends: self.context.ends(),
+        };
+        tried.begin(now)
+    }
+
+    /// A second try at another server, if one may be used and the budget allows it.
+    fn hedge(&mut self, first: usize, head: &Head, names_server: bool) -> Option<Trying> {
+        let now = clock::instant();
+        if !(self.pool.has_usable_server_beside(first, now) && self.again()) {
+            return None;
+        }
+        let server = self.pool.choose(Wish { avoid: Some(first), ..self.wish }, now);
+        Some(self.try_at(server, head, names_server, now))
+    }
+
+    /// The first of two tries that brings an answer to go on with. The other one is dropped, which closes its connection or
+    /// resets its stream, and is not held against its server. If one comes to nothing, the other decides.
+    async fn race(&mut self, mut first: Trying, mut second: Trying) -> Result<Tried, AcquireError> {
+        let (ended, other, is_second) = tokio::select! {
+            biased;
+            tried = &mut first => (tried, second, false),
+            tried = &mut second => (tried, first, true),
+        };
+        let on_status = &self.pool.upstream.config.retry.on_status;
+        let is_good =
+            |tried: &Tried| tried.result.as_ref().is_ok_and(|status| !on_status.contains(status.as_u16()));
+        let (decides, is_hedge) = if ended.as_ref().is_ok_and(is_good) {
+            drop(other);
+            self.count().exchanged(self.cells(), metrics::Exchange::Cancelled);
+            (ended, is_second)
+        } else {
+            self.came_to_nothing(ended);
+            (other.await, !is_second)
+        };
+        let is_won = is_hedge && decides.as_ref().is_ok_and(|tried| tried.result.is_ok());
+        self.count().hedged(self.cells(), is_won);
+        decides
+    }
+
+    /// Counts a try that has failed while another one is under way.
+    fn came_to_nothing(&mut self, ended: Result<Tried, AcquireError>) {
+        let tried = match ended {
+            Ok(tried) => tried,
+            Err(error) => {
+                self.no_connection(&error);
+                return;
+            }
+        };
+        self.tried(&tried);
+        // The refusal would be the client's answer if there were no other try.
+        let Tried { checkout, head, result, .. } = tried;
+        if let Ok(Next::Answered(_)) = self.conclude(checkout.server, result, &head.headers, false) {
+            self.forgo_answer();
+            checkout.discard(clock::instant());
+        }
+    }
+
+    /// Notes where the time of a try went.
+    fn tried(&mut self, tried: &Tried) {
+        self.connected(&tried.checkout);
+        let sent = tried.sent_at.saturating_duration_since(self.context.facts.started);
+        self.context.attempts.steps.sent = sent.as_nanos() as u64;
     }
 
     /// Goes on with the servers that there are now: some may have left their name while the request was waiting for its
@@ -344,7 +505,7 @@ impl UpstreamAttempt<'_> {
     /// Whether an answer with this status is left for one of another try.
     fn is_to_be_sent_again(&mut self, status: StatusCode) -> bool {
         let on_status = &self.pool.upstream.config.retry.on_status;
-        on_status.contains(status.as_u16()) && !self.context.is_past_total() && self.budget()
+        on_status.contains(status.as_u16()) && !self.context.is_past_total() && self.again()
     }
 
     /// No answer came in time; says whether there is time for another try.
@@ -364,12 +525,17 @@ impl UpstreamAttempt<'_> {
     }
 
     /// Handles a failure to get a connection. Nothing was sent, so another server may be tried: returns the one to avoid.
-    fn not_acquired(
-        &mut self,
-        error: &AcquireError,
-        avoid: Option<usize>,
-        may_retry: bool,
-    ) -> Result<Option<usize>, Refusal> {
+    fn not_acquired(&mut self, error: &AcquireError) -> Result<Option<usize>, Refusal> {
+        let Some((refusal, server)) = self.no_connection(error) else { return Ok(self.wish.avoid) };
+        if server.is_some() && self.pool.upstream.config.retry.on_connect && self.again() {
+            return Ok(server);
+        }
+        Err(refusal)
+    }
+
+    /// Counts a failure to get a connection. Returns how a client is told, and the server that it is the fault of, if another
+    /// one may do better; `None` if the servers there are now are to be asked.
+    fn no_connection(&mut self, error: &AcquireError) -> Option<(Refusal, Option<usize>)> {
         tracing::debug!(upstream = %self.pool.upstream.config.name, %error, "no connection to the upstream");
         let (refusal, outcome, index) = match error {
             AcquireError::Full { wait_ns, .. } => {
@@ -378,7 +544,7 @@ impl UpstreamAttempt<'_> {
             }
             AcquireError::Left { wait_ns } => {
                 self.context.attempts.steps.wait += wait_ns;
-                return Ok(avoid);
+                return None;
             }
             AcquireError::Late => (Refusal::UpstreamTimeout, metrics::Exchange::TotalTimeout, None),
             AcquireError::Connect { source, index, .. } => {
@@ -410,10 +576,7 @@ impl UpstreamAttempt<'_> {
             }
         };
         self.count().exchanged(self.cells(), outcome);
-        if index.is_some() && may_retry && self.pool.upstream.config.retry.on_connect && self.budget() {
-            return Ok(index);
-        }
-        Err(refusal)
+        Some((refusal, index))
     }
 
     /// Handles a connection that broke before an answer. Returns the body to send again with, if the request was never
@@ -484,8 +647,11 @@ impl UpstreamAttempt<'_> {
         checkout.watch(progress, bounds, self.early.take(), clock::instant());
     }
 
-    /// Whether one more retry fits the upstream's budget; counts it either way.
-    fn budget(&mut self) -> bool {
+    /// Whether one more try is within `times` and the upstream's budget; counts one that is due either way.
+    fn again(&mut self) -> bool {
+        if !self.may_retry() {
+            return false;
+        }
         let fits = self.pool.budget.retry(clock::now_ns());
         if fits {
             self.context.attempts.retries += 1;
@@ -497,29 +663,39 @@ impl UpstreamAttempt<'_> {
     }
 
     fn acquired(&mut self, checkout: &Checkout<RequestBody>) {
-        let server = ServerIndex { upstream: self.upstream, server: checkout.server };
-        self.context.attempts.server = Some(server);
-        if checkout.connect_ns > 0 {
-            self.count().connected(self.cells());
-        }
+        self.connected(checkout);
         let before = self.context.attempts.steps.delay + self.context.attempts.steps.gather;
         let waited = checkout.wait_ns + checkout.connect_ns + before;
         let immediate = waited == 0 && self.context.attempts.retries == 0;
         // If a connection was at hand, the step before has just ended: no need to read the clock again.
         let sent = if immediate { self.context.attempts.steps.decide } else { self.context.elapsed_ns() };
-        let steps = &mut self.context.attempts.steps;
-        steps.wait += checkout.wait_ns;
-        steps.connect += checkout.connect_ns;
-        steps.sent = sent;
+        self.context.attempts.steps.sent = sent;
     }
 
-    /// Until when an answer's head is waited for. Where another try may follow, this one has its own time.
+    /// Notes a connection: to which server, and how long it took.
+    fn connected(&mut self, checkout: &Checkout<RequestBody>) {
+        let server = ServerIndex { upstream: self.upstream, server: checkout.server };
+        self.context.attempts.server = Some(server);
+        if checkout.connect_ns > 0 {
+            self.count().connected(self.cells());
+        }
+        self.context.attempts.steps.wait += checkout.wait_ns;
+        self.context.attempts.steps.connect += checkout.connect_ns;
+    }
+
+    /// Until when an answer's head is waited for.
     fn response_deadline(&self, may_follow: bool) -> Instant {
         // The deadline counts from this attempt: time spent on connecting or an earlier attempt is not the server's.
         let from = self.context.facts.started + Duration::from_nanos(self.context.attempts.steps.sent);
-        let per_try = self.pool.upstream.config.timeouts.per_try.filter(|_| may_follow);
-        let at = from + per_try.unwrap_or(self.context.attempts.allowed.response);
+        let at = from + self.response_time(may_follow);
         self.context.ends().map_or(at, |ends| at.min(ends))
+    }
+
+    /// How long an answer's head is waited for. Where another try may follow after a silence, this one has its own time.
+    fn response_time(&self, may_follow: bool) -> Duration {
+        let config = &self.pool.upstream.config;
+        let per_try = config.timeouts.per_try.filter(|_| may_follow && config.retry.on_timeout);
+        per_try.unwrap_or(self.context.attempts.allowed.response)
     }
 
     fn count(&self) -> &metrics::Upstream {
@@ -529,6 +705,14 @@ impl UpstreamAttempt<'_> {
     fn cells(&self) -> &metrics::Worker {
         &self.context.services.metrics
     }
+}
+
+/// What follows a try.
+enum Next {
+    /// The head of an answer has come that the client gets.
+    Answered(StatusCode),
+    /// The request is sent again, with this body.
+    Again(RequestBody),
 }
 
 /// An answer whose head has come.

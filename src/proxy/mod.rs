@@ -18,6 +18,7 @@ mod gather;
 pub mod gathered;
 pub mod grpc;
 pub mod headers;
+mod hedge;
 pub mod limit_fields;
 pub mod limits;
 mod mirror;

@@ -418,6 +418,8 @@ pub struct Retry {
     pub on_timeout: bool,
     /// The answer has one of these statuses.
     pub on_status: Statuses,
+    /// A second server is asked as well if the first has sent no head of an answer after this. `None`: it is not.
+    pub hedge_after: Option<Duration>,
     /// Retries at most, as a share of the requests of the last ten seconds, percent.
     pub budget_percent: u32,
 }
@@ -471,6 +473,7 @@ impl Default for Retry {
             on_reset: true,
             on_timeout: false,
             on_status: Statuses::default(),
+            hedge_after: None,
             budget_percent: 20,
         }
     }

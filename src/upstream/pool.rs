@@ -141,6 +141,17 @@ where
         self.balancer.is_usable(server, &self.upstream.health, now)
     }
 
+    /// Whether another server than this one may be used.
+    pub fn has_usable_server_beside(&self, server: usize, now: Instant) -> bool {
+        (0..self.servers.len()).any(|other| other != server && self.is_usable(other, now))
+    }
+
+    /// The next server.
+    pub fn choose(&self, wish: Wish, now: Instant) -> usize {
+        let load = |index: usize| self.servers[index].exchanges.get();
+        self.balancer.next(wish, load, &self.upstream.health, now)
+    }
+
     /// A connection to the next server; `is_upload` says that the request's body is not whole yet. At `ends` the attempt is
     /// given up.
     pub async fn acquire(
@@ -150,8 +161,17 @@ where
         now: Instant,
         ends: Option<Instant>,
     ) -> Result<Checkout<B>, AcquireError> {
-        let load = |index: usize| self.servers[index].exchanges.get();
-        let server = self.balancer.next(wish, load, &self.upstream.health, now);
+        self.acquire_at(self.choose(wish, now), is_upload, now, ends).await
+    }
+
+    /// A connection to this server, which has just been chosen.
+    pub async fn acquire_at(
+        self: &Rc<Self>,
+        server: usize,
+        is_upload: bool,
+        now: Instant,
+        ends: Option<Instant>,
+    ) -> Result<Checkout<B>, AcquireError> {
         let pool = &self.servers[server];
         // Counted from here on, so that requests still connecting weigh on the balance; the checkout gives it back.
         pool.exchanges.set(pool.exchanges.get() + 1);

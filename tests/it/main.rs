@@ -40,6 +40,7 @@ mod h2_conformance_upstream;
 mod half_close;
 mod handover;
 mod hashing;
+mod hedging;
 mod hostile_h1;
 mod hostile_h2;
 mod hostile_heads;

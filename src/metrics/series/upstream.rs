@@ -36,6 +36,8 @@ pub enum Exchange {
     BadAnswer,
     /// The client went away first.
     ClientGone,
+    /// Another try of the same request was answered first.
+    Cancelled,
 }
 
 /// What became of a copy that was to go to a mirror.
@@ -69,7 +71,7 @@ impl Mirrored {
 }
 
 impl Exchange {
-    pub(in crate::metrics) const ALL: [Exchange; 11] = [
+    pub(in crate::metrics) const ALL: [Exchange; 12] = [
         Exchange::Answered,
         Exchange::ConnectFailed,
         Exchange::ConnectTimeout,
@@ -81,6 +83,7 @@ impl Exchange {
         Exchange::Reset,
         Exchange::BadAnswer,
         Exchange::ClientGone,
+        Exchange::Cancelled,
     ];
 
     pub(in crate::metrics) fn label(self) -> &'static str {
@@ -96,6 +99,7 @@ impl Exchange {
             Exchange::Reset => "reset",
             Exchange::BadAnswer => "bad-answer",
             Exchange::ClientGone => "client-gone",
+            Exchange::Cancelled => "cancelled",
         }
     }
 }
@@ -135,6 +139,11 @@ impl Upstream {
     /// A retry was due but the budget was spent.
     pub fn retry_refused(&self, worker: &Worker) {
         self.0.count(worker, slot::RETRIES_REFUSED);
+    }
+
+    /// A second server was asked while the first had not answered; whether its answer is the one that was used.
+    pub fn hedged(&self, worker: &Worker, is_won: bool) {
+        self.0.count(worker, if is_won { slot::HEDGES_WON } else { slot::HEDGES_LOST });
     }
 
     /// A copy of a request was to go there as to a mirror.
@@ -207,8 +216,25 @@ pub(in crate::metrics) fn families(
             ]
         }),
     )?;
+    hedges(&used, families)?;
     mirrors(&used, families)?;
     connections(&used, families)
+}
+
+/// Of upstreams whose requests are hedged.
+fn hedges(used: &[&(Box<str>, Arc<Upstream>)], families: &mut Families<'_>) -> fmt::Result {
+    let counts = |upstream: &Upstream| {
+        [("won", upstream.0.total(slot::HEDGES_WON)), ("lost", upstream.0.total(slot::HEDGES_LOST))]
+    };
+    let is_hedged = |upstream: &Upstream| counts(upstream).iter().any(|(_, count)| *count > 0);
+    families.counters(
+        "upstream_hedges",
+        "Requests sent to a second server while the first had not answered, by whether the second was faster",
+        None,
+        used.iter().filter(|(_, upstream)| is_hedged(upstream)).flat_map(|(name, upstream)| {
+            counts(upstream).map(|(result, count)| ([("upstream", &**name), ("result", result)], count))
+        }),
+    )
 }
 
 /// Of upstreams that are mirrors.
@@ -248,6 +274,8 @@ mod slot {
     pub(super) const CONNECT_FAILURES: usize = SUM_NS + 2;
     pub(super) const RETRIES: usize = SUM_NS + 3;
     pub(super) const RETRIES_REFUSED: usize = SUM_NS + 4;
-    pub(super) const MIRRORED_FIRST: usize = RETRIES_REFUSED + 1;
+    pub(super) const HEDGES_WON: usize = RETRIES_REFUSED + 1;
+    pub(super) const HEDGES_LOST: usize = HEDGES_WON + 1;
+    pub(super) const MIRRORED_FIRST: usize = HEDGES_LOST + 1;
     pub(super) const SLOTS: usize = MIRRORED_FIRST + super::Mirrored::ALL.len();
 }
