@@ -189,7 +189,8 @@ where
 }
 
 impl<B: Body + 'static> Checkout<B> {
-    fn entered(&mut self) {
+    /// It is no longer about to enter: it holds a connection, or goes to another server.
+    pub(super) fn entered(&mut self) {
         if std::mem::take(&mut self.is_entering) {
             self.pool.upstream.servers[self.server].uploads.entered();
         }

@@ -1,9 +1,13 @@
 //! One new connection to a server: TCP, TLS where wanted, HTTP/2's handshake.
+//!
+//! A server whose name has addresses of both families is not waited for long: after a quarter of a second one of the other
+//! family is tried as well, and the first that connects is used (Happy Eyeballs, RFC 8305 section 5). Which one that may be is
+//! the pool's to say.
 
 use std::cell::{Cell, RefCell};
 use std::io::{self, IoSlice};
 use std::path::Path;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -15,8 +19,10 @@ use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
+use tokio::time::timeout;
 use tokio_rustls::client::TlsStream;
 
+use super::open::Open;
 use super::shared::{Address, Upstream};
 use crate::cause::Cause;
 use crate::wire::http2::{Meter, Metered, Peer};
@@ -67,9 +73,39 @@ impl ConnectError {
 pub trait Stream: AsyncRead + AsyncWrite + Unpin + std::fmt::Debug {}
 impl<T: AsyncRead + AsyncWrite + Unpin + std::fmt::Debug> Stream for T {}
 
-/// Opens an HTTP/1.1 connection to server `index`.
-pub(super) async fn http1(upstream: &Upstream, index: usize) -> Result<Box<dyn Stream>, ConnectError> {
-    within(upstream, stream(upstream, index)).await
+/// A way to a server of the same name and the other family.
+pub(super) enum Beside<L> {
+    /// A connection that is open already.
+    Open(L),
+    /// A new one to this server, which has a place for it.
+    New { index: usize, open: Open },
+}
+
+/// What connecting has come to.
+pub(super) enum Connected<S, L> {
+    /// A new connection; `Some` if it is not to the server that was asked for.
+    New(S, Option<Moved>),
+    /// An open one to another server.
+    Open(L, Slow),
+}
+
+/// A new connection to another server than the one that was asked for.
+pub(super) struct Moved {
+    pub index: usize,
+    pub open: Open,
+    pub slow: Slow,
+}
+
+/// Why a server was not waited for: an error, or `None` if it has not answered yet.
+pub(super) type Slow = Option<ConnectError>;
+
+/// Opens an HTTP/1.1 connection to server `index`, unless a way `beside` it is faster.
+pub(super) async fn http1<L>(
+    upstream: &Upstream,
+    index: usize,
+    beside: impl FnOnce() -> Option<Beside<L>>,
+) -> Result<Connected<Box<dyn Stream>, L>, ConnectError> {
+    within(upstream, stream(upstream, index, beside)).await
 }
 
 /// By which fault of TLS a connection that drives itself has ended; its requests are told only that it is closed.
@@ -84,15 +120,22 @@ pub(super) struct Opened<B> {
     pub tls_fault: TlsFault,
 }
 
-/// Opens an HTTP/2 connection to server `index` and drives it until it ends.
-pub(super) async fn http2<B>(upstream: &Upstream, index: usize) -> Result<Opened<B>, ConnectError>
+/// Opens an HTTP/2 connection to server `index`, unless a way `beside` it is faster, and drives it until it ends.
+pub(super) async fn http2<B, L>(
+    upstream: &Upstream,
+    index: usize,
+    beside: impl FnOnce() -> Option<Beside<L>>,
+) -> Result<Connected<Opened<B>, L>, ConnectError>
 where
     B: Body + Unpin + 'static,
     B::Data: Send,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     within(upstream, async {
-        let stream = stream(upstream, index).await?;
+        let (stream, moved) = match stream(upstream, index, beside).await? {
+            Connected::New(stream, moved) => (stream, moved),
+            Connected::Open(lent, slow) => return Ok(Connected::Open(lent, slow)),
+        };
         let tls_fault = TlsFault::default();
         let stream: Box<dyn Stream> = match upstream.config.servers[index].tls {
             true => Box::new(Heard { stream, fault: Rc::clone(&tls_fault), failed: None }),
@@ -116,7 +159,7 @@ where
                 None => tracing::debug!(%error, "upstream connection ended"),
             }
         });
-        Ok(opened)
+        Ok(Connected::New(opened, moved))
     })
     .await
 }
@@ -129,21 +172,81 @@ async fn within<T>(
     tokio::time::timeout(limit, attempt).await.unwrap_or(Err(ConnectError::Timeout(limit)))
 }
 
-async fn stream(upstream: &Upstream, index: usize) -> Result<Box<dyn Stream>, ConnectError> {
+async fn stream<L>(
+    upstream: &Upstream,
+    index: usize,
+    beside: impl FnOnce() -> Option<Beside<L>>,
+) -> Result<Connected<Box<dyn Stream>, L>, ConnectError> {
     let server = &upstream.servers[index];
-    let address = match server.address.as_ref().ok_or(ConnectError::Unresolved)? {
-        Address::Unix(path) => return Ok(Box::new(unix(path).await.map_err(not_connected)?)),
-        Address::Tcp(address) => address,
+    if let Some(Address::Unix(path)) = &server.address {
+        return Ok(Connected::New(Box::new(unix(path).await.map_err(not_connected)?), None));
+    }
+    let (tcp, moved) = match race(upstream, index, beside).await? {
+        Connected::New(tcp, moved) => (tcp, moved),
+        Connected::Open(lent, slow) => return Ok(Connected::Open(lent, slow)),
     };
-    let tcp = TcpStream::connect(address).await.map_err(not_connected)?;
     tcp.set_nodelay(true)?;
+    // One beside it has the same name.
     match upstream.tls.as_ref().filter(|_| upstream.config.servers[index].tls) {
         Some(tls) => {
             let name = upstream.config.tls.name(&server.tls_name);
-            Ok(Box::new(secure(tls.load_full(), name, tcp).await?))
+            Ok(Connected::New(Box::new(secure(tls.load_full(), name, tcp).await?), moved))
         }
-        None => Ok(Box::new(tcp)),
+        None => Ok(Connected::New(Box::new(tcp), moved)),
     }
+}
+
+/// Connects to server `index`. If that fails or takes long, the way `beside` it is taken, or raced with it.
+async fn race<L>(
+    upstream: &Upstream,
+    index: usize,
+    beside: impl FnOnce() -> Option<Beside<L>>,
+) -> Result<Connected<TcpStream, L>, ConnectError> {
+    let mut first = pin!(tcp(upstream, index));
+    let slow = match timeout(BESIDE_AFTER, &mut first).await {
+        Ok(Ok(tcp)) => return Ok(Connected::New(tcp, None)),
+        Ok(Err(error)) => Some(error),
+        Err(_) => None,
+    };
+    let (other, open) = match (beside(), slow) {
+        (Some(Beside::Open(lent)), slow) => return Ok(Connected::Open(lent, slow)),
+        (Some(Beside::New { index, open }), None) => (index, open),
+        (Some(Beside::New { index, open }), Some(error)) => {
+            return instead(tcp(upstream, index), index, open, error).await;
+        }
+        (None, Some(error)) => return Err(error),
+        (None, None) => return first.await.map(|tcp| Connected::New(tcp, None)),
+    };
+    let mut second = pin!(tcp(upstream, other));
+    tokio::select! {
+        biased;
+        connected = &mut first => match connected {
+            Ok(tcp) => Ok(Connected::New(tcp, None)),
+            Err(error) => instead(second, other, open, error).await,
+        },
+        connected = &mut second => match connected {
+            Ok(tcp) => Ok(Connected::New(tcp, Some(Moved { index: other, open, slow: None }))),
+            Err(_) => first.await.map(|tcp| Connected::New(tcp, None)),
+        },
+    }
+}
+
+/// The connection to another server, after that to the first has failed with this error; the error if neither can be made.
+async fn instead<L>(
+    connecting: impl Future<Output = Result<TcpStream, ConnectError>>,
+    index: usize,
+    open: Open,
+    error: ConnectError,
+) -> Result<Connected<TcpStream, L>, ConnectError> {
+    match connecting.await {
+        Ok(tcp) => Ok(Connected::New(tcp, Some(Moved { index, open, slow: Some(error) }))),
+        Err(_) => Err(error),
+    }
+}
+
+async fn tcp(upstream: &Upstream, index: usize) -> Result<TcpStream, ConnectError> {
+    let address = upstream.servers[index].address.as_ref().and_then(Address::tcp);
+    TcpStream::connect(address.ok_or(ConnectError::Unresolved)?).await.map_err(not_connected)
 }
 
 fn not_connected(error: io::Error) -> ConnectError {
@@ -279,6 +382,8 @@ impl<F: Future + 'static> hyper::rt::Executor<F> for LocalExecutor {
     }
 }
 
+/// How long a connection to a server may take before one of the other family is tried (RFC 8305 section 8).
+const BESIDE_AFTER: Duration = Duration::from_millis(250);
 /// Read at once of a connection that takes no more: an alert is no byte of it, and everything else is lost.
 const LAST_BYTES: usize = 1_024;
 /// How soon a Unix socket whose queue is full is tried again: a server that works empties its queue within microseconds.

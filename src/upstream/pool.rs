@@ -20,7 +20,7 @@ use super::balance::{Balancer, Wish};
 use super::budget::Budget;
 use super::checkout::{Checkout, Connection};
 use super::config::Version;
-use super::connect::{self, ConnectError};
+use super::connect::{self, Beside, ConnectError, Connected, Moved, Slow};
 use super::deadline::{self, Deadline};
 use super::http1::Http1;
 use super::http2::{Exchange, Http2};
@@ -343,10 +343,21 @@ where
         let began = clock::instant();
         self.must_be_there(index, checkout.wait_ns)?;
         let open = Open::new(&self.upstream.servers[index], permit);
-        let connected = connect::http1(&self.upstream, index).await;
+        let idle = |other: usize| self.servers[other].take_idle(clock::instant());
+        let connected = connect::http1(&self.upstream, index, || self.beside(index, idle)).await;
+        let connected = match connected {
+            Ok(Connected::Open((other, connection), slow)) => {
+                self.move_to(other, slow, checkout);
+                checkout.wait_ns += since(began);
+                return Ok(connection);
+            }
+            Ok(Connected::New(stream, moved)) => Ok((stream, moved)),
+            Err(source) => Err(source),
+        };
         self.must_be_there(index, checkout.wait_ns + since(began))?;
-        let connected = connected.map_err(|source| self.unreachable(index, source))?;
-        self.upstream.servers[index].last_connect.works();
+        let (connected, moved) = connected.map_err(|source| self.unreachable(index, source))?;
+        let open = self.moved(moved, checkout).unwrap_or(open);
+        self.upstream.servers[checkout.server].last_connect.works();
         checkout.connect_ns = since(began);
         let now = clock::instant();
         let deadline = Deadline::new(now + self.upstream.config.timeouts.response);
@@ -379,6 +390,10 @@ where
             checkout.wait_ns = since(began);
             return Ok(connection);
         }
+        if let Some(connection) = self.share_beside(index, checkout) {
+            checkout.wait_ns = since(began);
+            return Ok(connection);
+        }
         let permit = tokio::time::timeout(bounds.wait, Arc::clone(&shared.permits).acquire_owned());
         let permit = permit.await.map_err(|_| full(since(began)))?;
         let permit = permit.map_err(|_| AcquireError::Left { wait_ns: since(began) })?;
@@ -387,12 +402,75 @@ where
         checkout.wait_ns = opening.saturating_duration_since(began).as_nanos() as u64;
         self.must_be_there(index, checkout.wait_ns)?;
         let open = Open::new(&self.upstream.servers[index], permit);
-        let opened = connect::http2(&self.upstream, index).await;
+        let share = |other: usize| self.servers[other].shared.share(clock::instant(), bounds.streams);
+        let opened = connect::http2(&self.upstream, index, || self.beside(index, share)).await;
+        let opened = match opened {
+            // Its stream is reserved: nothing may come between.
+            Ok(Connected::Open((other, connection), slow)) => {
+                self.move_to(other, slow, checkout);
+                checkout.wait_ns += since(opening);
+                return Ok(connection);
+            }
+            Ok(Connected::New(opened, moved)) => Ok((opened, moved)),
+            Err(source) => Err(source),
+        };
         self.must_be_there(index, checkout.wait_ns + since(opening))?;
-        let opened = opened.map_err(|source| self.unreachable(index, source))?;
-        shared.last_connect.works();
+        let (opened, moved) = opened.map_err(|source| self.unreachable(index, source))?;
+        let open = self.moved(moved, checkout).unwrap_or(open);
+        self.upstream.servers[checkout.server].last_connect.works();
         checkout.connect_ns = since(opening);
-        Ok(pool.shared.add(opened, clock::instant() + self.age(), open))
+        Ok(self.servers[checkout.server].shared.add(opened, clock::instant() + self.age(), open))
+    }
+
+    /// The way that is taken if connecting to this server takes long: to one of the same name, of the other family, that may be
+    /// used and has an open connection or room for another.
+    fn beside<L>(&self, index: usize, lend: impl FnOnce(usize) -> Option<L>) -> Option<Beside<(usize, L)>> {
+        let other = self.server_beside(index)?;
+        if let Some(lent) = lend(other) {
+            return Some(Beside::Open((other, lent)));
+        }
+        let server = &self.upstream.servers[other];
+        let permit = Arc::clone(&server.permits).try_acquire_owned().ok()?;
+        Some(Beside::New { index: other, open: Open::new(server, permit) })
+    }
+
+    fn server_beside(&self, index: usize) -> Option<usize> {
+        let now = clock::instant();
+        let fits =
+            |other: &usize| self.upstream.are_of_both_families(index, *other) && self.is_usable(*other, now);
+        (0..self.servers.len()).filter(fits).min_by_key(|&other| self.servers[other].exchanges.get())
+    }
+
+    fn moved(&self, moved: Option<Moved>, checkout: &mut Checkout<B>) -> Option<Open> {
+        let Moved { index, open, slow } = moved?;
+        self.move_to(index, slow, checkout);
+        Some(open)
+    }
+
+    /// A request goes to another server than the one chosen. That one rests, because other requests would wait for it, too.
+    fn move_to(&self, server: usize, slow: Slow, checkout: &mut Checkout<B>) {
+        match slow {
+            Some(source) => _ = self.unreachable(checkout.server, source),
+            None => self.balancer.rest(checkout.server, clock::instant() + REST),
+        }
+        checkout.entered();
+        self.exchange_over(checkout.server);
+        let exchanges = &self.servers[server].exchanges;
+        exchanges.set(exchanges.get() + 1);
+        checkout.server = server;
+    }
+
+    /// A stream on a connection to a server of the other family, where this one has turned out not to answer: requests that have
+    /// waited for a connection to it would otherwise find that out one after the other.
+    fn share_beside(&self, index: usize, checkout: &mut Checkout<B>) -> Option<Rc<Http2<B>>> {
+        let now = clock::instant();
+        if self.is_usable(index, now) {
+            return None;
+        }
+        let other = self.server_beside(index)?;
+        let connection = self.servers[other].shared.share(now, self.upstream.config.connections.streams)?;
+        self.move_to(other, None, checkout);
+        Some(connection)
     }
 
     /// Keeps requests that wait for a server from reaching it after it has left its name.

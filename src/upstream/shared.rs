@@ -211,6 +211,14 @@ impl Upstream {
         self.servers.iter().position(|other| Arc::ptr_eq(other, server))
     }
 
+    /// Whether these are two addresses of one name, of different families.
+    pub(super) fn are_of_both_families(&self, one: usize, other: usize) -> bool {
+        let place = |index: usize| (self.servers[index].origin, &self.config.servers[index].place);
+        let is_v4 = |index: usize| Some(self.servers[index].address.as_ref()?.tcp()?.is_ipv4());
+        place(one) == place(other)
+            && matches!((is_v4(one), is_v4(other)), (Some(true), Some(false)) | (Some(false), Some(true)))
+    }
+
     /// A request to this server failed. The set in force is told, which may be a newer one than the request's.
     pub fn failed(&self, server: usize, now_ns: u64) {
         match self.live.upgrade().map(|live| live.load()).filter(|newest| newest.id != self.id) {
