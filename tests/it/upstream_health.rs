@@ -289,6 +289,47 @@ fn retries_hold_their_budget_while_a_server_fails() {
     assert!(others.iter().sum::<usize>() <= REQUESTS * 2 / 3 + retries, "{bad}, {others:?}");
 }
 
+/// However one of three servers fails, no other one is asked more often than its share and the budget allow.
+#[test]
+fn a_server_that_fails_raises_the_load_on_the_others_by_the_budget_at_most() {
+    const REQUESTS: usize = 240;
+    let refusing = || Upstream::answering("HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n");
+    let breaking = || {
+        Upstream::raw(|stream| {
+            receive(&mut Client::over(stream));
+        })
+    };
+    let silent = || {
+        Upstream::raw(|stream| {
+            let mut peer = Client::over(stream);
+            while receive(&mut peer).is_some() {}
+        })
+    };
+    for (failing, retry) in [
+        (refusing(), "on = [\"503\"]"),
+        (breaking(), "on = [\"reset-before-bytes\"]"),
+        (silent(), "on = [\"timeout\"]"),
+        (silent(), "on = [\"503\"], hedge-after = \"5ms\""),
+    ] {
+        let others = [Server::start("two"), Server::start("three")];
+        let [two, three] = others.each_ref().map(|server| server.upstream.addr());
+        let keys = format!(
+            "balance = \"round-robin\"\nretry = {{ {retry}, budget = \"20%\" }}\ntimeouts = {{ response = \"20ms\" }}"
+        );
+        let gateway = gateway(&[failing.addr(), two, three], &keys);
+        let mut client = gateway.client();
+        let failed = (0..REQUESTS).filter(|_| client.get("/").status != 200).count();
+        let retries = gateway.metric("sluicegate_upstream_retries_total", &["result=\"sent\""]);
+        // Each worker allows a few to a quiet upstream.
+        let budget = REQUESTS / 5 + 3;
+        assert!((1.0..=budget as f64).contains(&retries), "{retry}: {retries} retries");
+        assert!(failed > 0, "{retry}: the budget would have been passed");
+        let taken = others.each_ref().map(Server::taken);
+        assert!(taken.iter().all(|taken| *taken <= REQUESTS / 3 + budget), "{retry}: {taken:?}");
+        assert!(taken.iter().sum::<usize>() <= REQUESTS * 2 / 3 + budget, "{retry}: {taken:?}");
+    }
+}
+
 /// A server in a process of its own, so that it can be stopped as a whole.
 struct Process {
     child: Child,
