@@ -208,3 +208,61 @@ fn known(server: &config::Server, before: Option<(&Live, u64)>) -> Name {
 
 /// Numbers upstreams.
 static NEXT_ID: AtomicU64 = AtomicU64::new(0);
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+    use std::rc::Rc;
+    use std::time::{Duration, Instant};
+
+    use http_body_util::Empty;
+
+    use super::*;
+    use crate::trust::Trust;
+    use crate::upstream::Pool;
+
+    /// The name has the addresses from `first` on.
+    fn name(first: u32, count: u32) -> Name {
+        let endpoint = |bits: u32| Endpoint {
+            place: Place::Tcp { host: "u.test".to_owned(), port: 80 },
+            address: Address::Tcp((Ipv4Addr::from_bits(bits), 80).into()),
+            weight: 1,
+        };
+        Name { endpoints: (first..first + count).map(endpoint).collect(), failure: None }
+    }
+
+    #[test]
+    fn a_change_of_many_servers_takes_the_time_of_a_look_at_each() {
+        const COUNT: u32 = 100_000;
+        let place = Place::Tcp { host: "u.test".to_owned(), port: 80 };
+        let config = Config {
+            name: "u".to_owned(),
+            servers: vec![config::Server { tls: false, place, weight: 1 }],
+            balance: config::Balance::RoundRobin,
+            sticky: None,
+            http: config::Version::default(),
+            tls: Trust::default(),
+            connections: config::Connections::default(),
+            timeouts: config::Timeouts::default(),
+            retry: config::Retry::default(),
+            uploads: config::Uploads::default(),
+            host: config::HostHeader::default(),
+            health: config::Health::default(),
+        };
+        let live = Live::new(config, None, &Arc::default(), None);
+        let began = Instant::now();
+        let before = live.learn(0, name(0, COUNT), 0).expect("the servers are others");
+        let pool: Rc<Pool<Empty<bytes::Bytes>>> = Rc::new(Pool::new(Arc::clone(&before), 7));
+        let after = live.learn(0, name(COUNT / 2, COUNT), 0).expect("the servers are others");
+        drop(pool.renewed(Arc::clone(&after), 7));
+        let half = COUNT as usize / 2;
+        // What stays is the same object at another place; what is gone is told so.
+        for (index, server) in before.servers.iter().enumerate() {
+            assert_eq!(after.index_of(server), index.checked_sub(half));
+            assert_eq!(server.has_left(), index < half);
+        }
+        assert_eq!(after.leaving.len(), half);
+        // Compared with each other they would take minutes.
+        assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    }
+}

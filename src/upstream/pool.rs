@@ -121,11 +121,9 @@ where
             None => Rc::new(ServerPool::new(server, is_compared)),
         };
         let servers = upstream.servers.iter().zip(&before).map(pool).collect();
-        for (index, pool) in self.servers.iter().enumerate() {
-            if !before.contains(&Some(index)) {
-                pool.close_idle();
-            }
-        }
+        let gone = self.servers.iter().zip(&self.upstream.servers);
+        let gone = gone.filter(|(_, server)| upstream.index_of(server).is_none());
+        gone.for_each(|(pool, _)| pool.close_idle());
         let next = Pool::new(upstream, seed);
         next.balancer.go_on_from(&self.balancer, &before);
         Pool { servers, budget: Rc::clone(&self.budget), ..next }

@@ -1,5 +1,6 @@
 //! What all workers share of an upstream and of each of its servers: addresses, permits, counts.
 
+use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -26,6 +27,9 @@ pub struct Upstream {
     pub config: Config,
     /// One an address, in the order of `config.servers`.
     pub servers: Vec<Arc<Server>>,
+    /// Where each server stands among them. A set of many is made anew at each change of a name, so no server is looked for
+    /// by comparing it with all others.
+    positions: HashMap<ServerId, usize>,
     /// Servers of former sets that some request may still use.
     pub leaving: Vec<Weak<Server>>,
     /// How TLS is spoken to those servers that want it.
@@ -39,9 +43,14 @@ pub struct Upstream {
     live: Weak<Live>,
 }
 
+/// A server, distinguished from every other of this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct ServerId(u64);
+
 /// What all workers share of one server: one address.
 #[derive(Debug)]
 pub struct Server {
+    id: ServerId,
     /// Where it is; `None` if its name has no address.
     pub address: Option<Address>,
     /// Which of the configured servers it comes from.
@@ -73,7 +82,7 @@ pub struct Server {
 }
 
 /// Where connections to a server go.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Address {
     /// An IP address and a port.
     Tcp(SocketAddr),
@@ -131,16 +140,17 @@ impl Upstream {
         before: Option<&Upstream>,
         live: Weak<Live>,
     ) -> Upstream {
+        let known = before.map(Upstream::known).unwrap_or_default();
         let mut list = Vec::new();
-        let mut servers = Vec::new();
+        let mut servers: Vec<Arc<Server>> = Vec::new();
         for ((origin, configured), endpoints) in config.servers.iter().enumerate().zip(endpoints) {
             for endpoint in endpoints {
                 let (place, weight) = (endpoint.place.clone(), endpoint.weight);
                 let server = config::Server { tls: configured.tls, place, weight };
-                let same = before.and_then(|before| before.find(origin, endpoint));
+                let same = known.get(&(origin, &endpoint.address, &endpoint.place));
                 let address = || Some(endpoint.address.clone());
                 let fresh = || Arc::new(Server::new(origin, address(), &server, config));
-                servers.push(same.unwrap_or_else(fresh));
+                servers.push(same.map_or_else(fresh, |same| Arc::clone(same)));
                 list.push(server);
             }
         }
@@ -160,7 +170,8 @@ impl Upstream {
         let labelled: Vec<_> =
             servers.iter().zip(&config.servers).map(|(it, of)| (&*it.label, of.tls)).collect();
         let sticky = config.sticky.as_ref().map(|sticky| Sticky::new(sticky, &labelled));
-        Upstream { id, config, servers, leaving, tls, early, health, sticky, live }
+        let positions = servers.iter().map(|server| server.id).zip(0..).collect();
+        Upstream { id, config, servers, positions, leaving, tls, early, health, sticky, live }
     }
 
     /// Whether it is, or was, the set of servers of this upstream.
@@ -175,15 +186,18 @@ impl Upstream {
 
     /// Goes on with what is known of servers that another configuration of this upstream has too.
     pub(super) fn inherit(&self, before: &Upstream, now_ns: u64) {
-        let key = |upstream: &Upstream, index: usize| {
-            let (config, server) = (&upstream.config.servers[index], &upstream.servers[index]);
+        let key = |(config, server): (&config::Server, &Arc<Server>)| {
             (config.tls, config.place.clone(), server.address.clone())
         };
-        let index_before = |index: usize| {
-            let wanted = key(self, index);
-            (0..before.servers.len()).find(|&other| key(before, other) == wanted)
+        let keys = |upstream: &Upstream| {
+            upstream.config.servers.iter().zip(&upstream.servers).map(key).collect::<Vec<_>>()
         };
-        self.health.inherit(&before.health, index_before, now_ns);
+        let mut known: HashMap<_, usize> = HashMap::new();
+        for (index, key) in keys(before).into_iter().enumerate() {
+            known.entry(key).or_insert(index);
+        }
+        let wanted = keys(self);
+        self.health.inherit(&before.health, |index| known.get(&wanted[index]).copied(), now_ns);
     }
 
     /// Goes on with what is known of the servers that the set before has too.
@@ -208,7 +222,7 @@ impl Upstream {
 
     /// The index of this server, if it is one of them.
     pub fn index_of(&self, server: &Arc<Server>) -> Option<usize> {
-        self.servers.iter().position(|other| Arc::ptr_eq(other, server))
+        self.positions.get(&server.id).copied()
     }
 
     /// Whether these are two addresses of one name, of different families.
@@ -237,18 +251,20 @@ impl Upstream {
         self.health.compare(&seen, now_ns);
     }
 
-    fn find(&self, origin: usize, endpoint: &Endpoint) -> Option<Arc<Server>> {
-        let is_same = |(server, config): &(&Arc<Server>, &config::Server)| {
-            let address = Some(&endpoint.address);
-            (server.origin, server.address.as_ref(), &config.place) == (origin, address, &endpoint.place)
-        };
-        self.servers.iter().zip(&self.config.servers).find(is_same).map(|(server, _)| Arc::clone(server))
+    /// Its servers by what makes them the same in another set: the configured server, the address, the place.
+    fn known(&self) -> HashMap<(usize, &Address, &Place), &Arc<Server>> {
+        let servers = self.servers.iter().zip(&self.config.servers);
+        servers
+            .filter_map(|(server, config)| {
+                Some(((server.origin, server.address.as_ref()?, &config.place), server))
+            })
+            .collect()
     }
 
     /// The servers that some request may still use once these are in force.
     fn leaving_after(&self, servers: &[Arc<Server>]) -> Vec<Weak<Server>> {
-        let is_there = |server: &Arc<Server>| servers.iter().any(|other| Arc::ptr_eq(other, server));
-        let gone = self.servers.iter().filter(|server| !is_there(server)).map(Arc::downgrade);
+        let there: HashSet<ServerId> = servers.iter().map(|server| server.id).collect();
+        let gone = self.servers.iter().filter(|server| !there.contains(&server.id)).map(Arc::downgrade);
         let before = self.leaving.iter().filter(|server| server.strong_count() > 0).cloned();
         before.chain(gone).collect()
     }
@@ -258,6 +274,7 @@ impl Server {
     fn new(origin: usize, address: Option<Address>, server: &config::Server, upstream: &Config) -> Server {
         let authority = server.shown();
         Server {
+            id: ServerId(NEXT_ID.fetch_add(1, Ordering::Relaxed)),
             label: label(&authority, address.as_ref()),
             address,
             origin,
@@ -296,7 +313,7 @@ fn label(authority: &str, address: Option<&Address>) -> String {
     }
 }
 
-/// Numbers sets of servers.
+/// Numbers sets of servers, and servers.
 static NEXT_ID: AtomicU64 = AtomicU64::new(0);
 
 /// One in so many connections may be taken by a request whose body has only begun to come.

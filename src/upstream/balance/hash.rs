@@ -3,6 +3,8 @@
 //!
 //! A worker knows its own requests alone, as every balance does, and bounds what it sends.
 
+use std::collections::HashMap;
+
 use super::weights::Weights;
 use crate::rendezvous;
 
@@ -31,13 +33,46 @@ pub(super) fn pick(
 /// Each server as a number, which is its own wherever it stands in the list. Several addresses of one name are told apart
 /// by their labels.
 pub(super) fn numbers(servers: &[(&str, u32)]) -> Box<[u64]> {
-    let number = |(index, (label, _)): (usize, &(&str, u32))| {
+    // A worker counts them at each change of a name, which may have many: none is compared with all others.
+    let mut seen: HashMap<&str, u64> = HashMap::with_capacity(servers.len());
+    let mut numbers = Vec::with_capacity(servers.len());
+    for (label, _) in servers {
         // One that is listed twice is two.
-        let earlier = servers[..index].iter().filter(|(other, _)| other == label).count() as u64;
-        rendezvous::number(&[label.as_bytes(), &earlier.to_le_bytes()])
-    };
-    servers.iter().enumerate().map(number).collect()
+        let earlier = seen.entry(label).or_default();
+        numbers.push(rendezvous::number(&[label.as_bytes(), &earlier.to_le_bytes()]));
+        *earlier += 1;
+    }
+    numbers.into()
 }
 
 /// So few requests overload no server: a client that sends a few at once keeps its server though nobody else is there.
 const LOAD_FREE: u32 = 4;
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    #[test]
+    fn a_servers_number_is_its_own_wherever_it_stands() {
+        let of = |labels: &[&str]| numbers(&labels.iter().map(|label| (*label, 1)).collect::<Vec<_>>());
+        let [a, b, again] = of(&["a", "b", "a"])[..] else { panic!("three numbers") };
+        assert_eq!(of(&["b", "a"])[..], [b, a]);
+        assert_eq!(of(&["a", "c", "a", "b"])[2..], [again, b]);
+        assert_ne!(a, again, "one that is listed twice is two");
+    }
+
+    #[test]
+    fn many_servers_are_numbered_in_the_time_of_a_look_at_each() {
+        let labels: Vec<String> =
+            (0..200_000).map(|index| format!("orders.internal:8080 ({index})")).collect();
+        let servers: Vec<_> = labels.iter().map(|label| (label.as_str(), 1)).collect();
+        let began = Instant::now();
+        let distinct: HashSet<u64> = numbers(&servers).iter().copied().collect();
+        assert_eq!(distinct.len(), servers.len());
+        // Compared with each other they would take minutes.
+        assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    }
+}
