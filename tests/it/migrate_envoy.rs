@@ -100,6 +100,26 @@ fn envoy_routes_and_rewrites_go_where_they_went() {
 }
 
 #[test]
+fn envoy_mirrors_get_their_share() {
+    let (orders, next) = (Upstream::ok(), Upstream::ok());
+    let listed = routes(
+        "- match: { path: /all }\n  route: { cluster: orders, request_mirror_policies: [{ cluster: next }] }\n\
+         - match: { path: /some }\n  route: { cluster: orders, request_mirror_policies: [{ cluster: next, \
+         runtime_fraction: { runtime_key: a.b, default_value: { numerator: 5, denominator: TEN_THOUSAND } } }] }\n\
+         - match: { path: /own }\n  route: { cluster: orders, request_mirror_policies: [{ cluster: orders }] }",
+    );
+    let clusters = cluster("orders", orders.addr().port(), "") + &cluster("next", next.addr().port(), "");
+    let migrated = Migrated::of("envoy", &[("envoy.yaml", &bootstrap(&listed, "", &clusters))]);
+    assert!(migrated.text.contains("mirror = { to = \"next\", share = \"0.05%\" }"), "{}", migrated.text);
+    assert!(migrated.text.contains("a mirror is an upstream of its own"), "{}", migrated.text);
+    let gateway = Gateway::start(&migrated.text);
+    let mut client = crate::support::Client::connect(gateway.listener("ingress"));
+    assert!(["/own", "/all"].iter().all(|path| client.get(path).status == 200));
+    assert_eq!(next.request().line, "GET /all HTTP/1.1");
+    assert!(next.is_quiet());
+}
+
+#[test]
 fn envoy_buckets_admit_what_they_held() {
     let web = Upstream::ok();
     let listed = routes(&format!(

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::config::printer::{array, table, text, time};
+use crate::config::show_share;
 
 use super::super::draft::Route;
 use super::super::template;
@@ -59,7 +60,9 @@ impl<'d> Reading<'d> {
             (None, None) => return self.close(node, "its cluster is known by a request alone", route),
         };
         let Some(to) = to else { return route.respond(503) };
+        let mirror = self.mirror(action, &to, &with);
         route.key("to", to);
+        mirror.into_iter().for_each(|mirror| route.key("mirror", mirror));
         if let Some(path) =
             ["regex_rewrite", "path_rewrite_policy", "path_rewrite"].iter().find(|key| action.has(key))
         {
@@ -82,6 +85,31 @@ impl<'d> Reading<'d> {
         if has_websocket.count() > 0 {
             route.key("upgrade", true);
         }
+    }
+
+    /// The first mirror: a route has one here. `to` is where its requests go.
+    fn mirror(&mut self, action: &'d Node, to: &str, with: &Use<'d>) -> Option<String> {
+        let (first, others) = action.list("request_mirror_policies").split_first()?;
+        for other in others {
+            self.left_out(other, "request_mirror_policies", "a route has one mirror");
+        }
+        let upstream = text(&self.upstream(first.word("cluster")?, action, with)?);
+        if to.contains(&upstream) {
+            self.left_out(first, "request_mirror_policies", "a mirror is an upstream of its own");
+            return None;
+        }
+        // Nothing changes shares while the gateway runs.
+        first.get("runtime_fraction").into_iter().for_each(|fraction| fraction.skip(&["runtime_key"]));
+        let share_ppm = first.at(&["runtime_fraction", "default_value"]).map_or(MILLION, |fraction| {
+            let whole = match fraction.word("denominator") {
+                Some("TEN_THOUSAND") => 10_000,
+                Some("MILLION") => MILLION,
+                _ => 100,
+            };
+            fraction.count("numerator").unwrap_or(0).min(whole) * (MILLION / whole)
+        });
+        let share = show_share(u32::try_from(share_ppm).unwrap_or(0));
+        Some(table([("to", upstream), ("share", text(&share))]))
     }
 
     /// `timeout` counts from the end of the request to the end of the answer.
@@ -203,6 +231,7 @@ fn respond(answer: &Node) -> Option<String> {
     Some(table(keys))
 }
 
+const MILLION: u64 = 1_000_000;
 /// In the place of a time without end.
 const LONG: Duration = Duration::from_secs(3_600);
 /// The most that a weight of ours may be.

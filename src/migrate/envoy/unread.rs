@@ -79,7 +79,7 @@ const WHY: &[(&str, &str)] = &[
     ("token_bucket", "no route makes its descriptor"),
     ("max_requests", "write a limit of requests in flight"),
     ("max_retries", "`retry.budget` bounds second tries"),
-    ("request_mirror_policies", "requests are not mirrored"),
+    ("disable_shadow_host_suffix_append", "the host of a copy always has `-shadow`"),
     ("response_headers_to_add", "a refusal has fields of its own"),
     ("secrets", "write them into files"),
     ("tls_certificate_sds_secret_configs", "write it into files: `certs` and `tls` name files"),
