@@ -1,8 +1,9 @@
 //! `http-request`, `use_backend` and `default_backend` as routes.
 
-use crate::config::printer::{key, table, text};
+use crate::config::printer::{table, text};
 
 use super::super::draft::{Route, texts};
+use super::super::fields::Fields;
 use super::super::order;
 use super::Reading;
 use super::conditions::{self, Which};
@@ -22,27 +23,34 @@ struct Common {
     is_closed: bool,
 }
 
-#[derive(Clone, Default)]
-struct Fields {
-    remove: Vec<String>,
-    set: Vec<(String, String)>,
-    add: Vec<(String, String)>,
+/// The rules of a section as they are read: what they hold for, and what has come of them.
+struct Rules<'d> {
+    section: &'d Section,
+    acls: Vec<&'d Line>,
+    common: Common,
+    /// Routes in the order of their rules, each with its line.
+    routes: Vec<(Route, String)>,
+}
+
+impl<'d> Rules<'d> {
+    fn of(section: &'d Section) -> Rules<'d> {
+        let acls = section.lines.iter().filter(|line| line.begins("acl")).collect();
+        Rules { section, acls, common: Common::default(), routes: Vec::new() }
+    }
 }
 
 impl<'d> Reading<'d> {
     pub(super) fn rules(&mut self, section: &'d Section) {
-        let acls: Vec<&Line> = section.lines.iter().filter(|line| line.begins("acl")).collect();
-        let mut common = Common::default();
-        let mut rules: Vec<(Route, String)> = Vec::new();
+        let mut rules = Rules::of(section);
         for line in section.lines.iter().filter(|line| line.begins("http-request") && !line.is_taken()) {
-            self.request_rule(line, section, &acls, &mut common, &mut rules);
+            self.request_rule(line, &mut rules);
         }
-        self.response_rules(section, &mut common);
+        self.response_rules(section, &mut rules.common);
         for line in section.lines.iter().filter(|line| line.begins("redirect") && !line.is_taken()) {
-            self.answer(line, 1, &acls, &mut rules);
+            self.answer(line, 1, &mut rules);
         }
         for line in section.lines.iter().filter(|line| line.begins("use_backend")) {
-            let Some(which) = self.which(line, &acls) else { continue };
+            let Some(which) = self.which(line, &rules.acls) else { continue };
             self.forward(line, line.word(1), which, &mut rules);
         }
         match self.line(section, "default_backend") {
@@ -51,14 +59,14 @@ impl<'d> Reading<'d> {
                 let mut route =
                     Route { place: section.place.clone(), path: ANY.to_owned(), ..Route::default() };
                 self.to(&mut route, section);
-                rules.push((route, format!("listen {}", section.name)));
+                rules.routes.push((route, format!("listen {}", section.name)));
             }
             None => {}
         }
-        for (route, _) in &mut rules {
-            common.apply(route);
+        for (route, _) in &mut rules.routes {
+            rules.common.apply(route);
         }
-        order::add_in_order(self.draft, rules);
+        order::add_in_order(self.draft, rules.routes);
     }
 
     /// The alternatives of a line's condition; `None` if routes cannot say it, which is listed.
@@ -75,25 +83,18 @@ impl<'d> Reading<'d> {
         which
     }
 
-    fn request_rule(
-        &mut self,
-        line: &'d Line,
-        section: &'d Section,
-        acls: &[&Line],
-        common: &mut Common,
-        rules: &mut Vec<(Route, String)>,
-    ) {
+    fn request_rule(&mut self, line: &'d Line, rules: &mut Rules<'d>) {
         match line.word(1) {
-            "deny" | "reject" | "tarpit" | "silent-drop" => self.refuse(line, section, acls, common, rules),
-            "redirect" | "return" => self.answer(line, 2, acls, rules),
+            "deny" | "reject" | "tarpit" | "silent-drop" => self.refuse(line, rules),
+            "redirect" | "return" => self.answer(line, 2, rules),
             "set-header" | "add-header" | "del-header" if line.condition().is_none() => {
-                self.field(line, &mut common.request);
+                self.field(line, &mut rules.common.request);
             }
             "auth" | "use-service" | "set-path" | "set-pathq" | "set-uri" | "replace-path"
             | "replace-pathq" | "replace-uri" | "set-method" | "wait-for-body" => {
                 let why = "it has no counterpart; all routes of this section are closed (501) until it is written anew";
                 self.draft.notes.left_out(&line.taken().place, &line.shown(), why);
-                common.is_closed = true;
+                rules.common.is_closed = true;
             }
             // Listed as unread, or needless.
             _ => {}
@@ -101,19 +102,12 @@ impl<'d> Reading<'d> {
     }
 
     /// A rule that refuses: a limit, a list of addresses, or a route that answers with the status.
-    fn refuse(
-        &mut self,
-        line: &'d Line,
-        section: &'d Section,
-        acls: &[&Line],
-        common: &mut Common,
-        rules: &mut Vec<(Route, String)>,
-    ) {
+    fn refuse(&mut self, line: &'d Line, rules: &mut Rules<'d>) {
         let read = match line.taken().condition() {
-            Some((words, false)) => conditions::read(words, acls),
+            Some((words, false)) => conditions::read(words, &rules.acls),
             None => Some(vec![Which::default()]),
             // `unless` of addresses is what only they may.
-            Some((words, true)) => conditions::read(words, acls).and_then(|mut read| {
+            Some((words, true)) => conditions::read(words, &rules.acls).and_then(|mut read| {
                 let source = read.first_mut().and_then(|which| which.source.as_mut())?;
                 source.is_negated = !source.is_negated;
                 (read.len() == 1).then_some(read)
@@ -121,9 +115,9 @@ impl<'d> Reading<'d> {
         };
         for which in read.iter().flatten() {
             if let Some(rate) = which.only_rate().cloned() {
-                common.limits.extend(self.rate(line, &rate, section));
+                rules.common.limits.extend(self.rate(line, &rate, rules.section));
             } else if let Some(source) = which.only_source() {
-                let list = if source.is_negated { &mut common.allow } else { &mut common.deny };
+                let list = if source.is_negated { &mut rules.common.allow } else { &mut rules.common.deny };
                 list.extend(source.ranges.iter().cloned());
             } else if which.rate.is_some() {
                 let why = "a limit holds for whole routes, whatever else is asked here";
@@ -132,14 +126,14 @@ impl<'d> Reading<'d> {
                 let status = line.after("deny_status").and_then(|status| status.parse().ok()).unwrap_or(403);
                 for mut route in routes(which, line) {
                     route.respond(status);
-                    rules.push((route, line.shown()));
+                    rules.routes.push((route, line.shown()));
                 }
             } else {
-                self.closed(line, common);
+                self.closed(line, &mut rules.common);
             }
         }
         if read.is_none() {
-            self.closed(line, common);
+            self.closed(line, &mut rules.common);
         }
     }
 
@@ -150,8 +144,8 @@ impl<'d> Reading<'d> {
     }
 
     /// `redirect` and `return`, from the word at `at`.
-    fn answer(&mut self, line: &'d Line, at: usize, acls: &[&Line], rules: &mut Vec<(Route, String)>) {
-        let Some(which) = self.which(line, acls) else { return };
+    fn answer(&mut self, line: &'d Line, at: usize, rules: &mut Rules<'d>) {
+        let Some(which) = self.which(line, &rules.acls) else { return };
         let answer = match line.word(1) {
             "return" => respond(line),
             _ => redirect(line, at),
@@ -167,13 +161,13 @@ impl<'d> Reading<'d> {
             };
             for mut route in routes(which, line) {
                 route.key(key, &value);
-                rules.push((route, line.shown()));
+                rules.routes.push((route, line.shown()));
             }
         }
     }
 
     /// The routes of a rule that names a backend.
-    fn forward(&mut self, line: &'d Line, name: &str, which: Vec<Which>, rules: &mut Vec<(Route, String)>) {
+    fn forward(&mut self, line: &'d Line, name: &str, which: Vec<Which>, rules: &mut Rules<'d>) {
         let sections = self.sections;
         let is_it = |section: &&Section| {
             section.name == name && matches!(section.kind.as_str(), "backend" | "listen")
@@ -190,7 +184,7 @@ impl<'d> Reading<'d> {
             }
             for mut route in routes(which, line) {
                 self.to(&mut route, backend);
-                rules.push((route, line.shown()));
+                rules.routes.push((route, line.shown()));
             }
         }
     }
@@ -204,18 +198,17 @@ impl<'d> Reading<'d> {
         if backend.kind != "backend" {
             return;
         }
-        let acls: Vec<&Line> = backend.lines.iter().filter(|line| line.begins("acl")).collect();
-        let (mut common, mut rules) = (Common::default(), Vec::new());
+        let mut rules = Rules::of(backend);
         for line in backend.lines.iter().filter(|line| line.begins("http-request")) {
-            self.request_rule(line, backend, &acls, &mut common, &mut rules);
+            self.request_rule(line, &mut rules);
         }
-        for (_, what) in rules {
+        for (_, what) in rules.routes {
             let why = "a rule of a backend that answers: write a route for it; the backend's routes are closed (501)";
             self.draft.notes.left_out(&backend.place, &what, why);
-            common.is_closed = true;
+            rules.common.is_closed = true;
         }
-        self.response_rules(backend, &mut common);
-        common.apply(route);
+        self.response_rules(backend, &mut rules.common);
+        rules.common.apply(route);
     }
 
     fn response_rules(&mut self, section: &'d Section, common: &mut Common) {
@@ -233,7 +226,7 @@ impl<'d> Reading<'d> {
         match (line.word(1), value) {
             ("del-header", _) => fields.remove.push(line.taken().word(2).to_ascii_lowercase()),
             ("set-header", Some(value)) => fields.set.push((name, value)),
-            ("add-header", Some(value)) => fields.add.push((name, value)),
+            ("add-header", Some(value)) => fields.append(name, value),
             _ => {
                 self.draft.notes.left_out(&line.taken().place, &line.shown(), "its value is not known here");
                 return;
@@ -266,26 +259,6 @@ impl Common {
                 route.key(key, shown);
             }
         }
-    }
-}
-
-impl Fields {
-    fn shown(&self) -> Option<String> {
-        let mut keys = Vec::new();
-        if !self.remove.is_empty() {
-            keys.push(("remove", texts(&self.remove)));
-        }
-        for (word, fields) in [("set", &self.set), ("add", &self.add)] {
-            if !fields.is_empty() {
-                // Of two fields of one name the last one is sent.
-                let last = |(at, (name, _)): &(usize, &(String, String))| {
-                    !fields[at + 1..].iter().any(|(other, _)| other == name)
-                };
-                let kept = fields.iter().enumerate().filter(last);
-                keys.push((word, table(kept.map(|(_, (name, value))| (key(name), text(value))))));
-            }
-        }
-        (!keys.is_empty()).then(|| table(keys))
     }
 }
 
