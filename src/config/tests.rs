@@ -439,8 +439,8 @@ fn what_cannot_be_meant_draws_a_warning() {
         (format!("{tls}{redirect}"), "5:12", "over https it redirects to itself"),
         (staff.to_owned(), "1:7", "this method never recognises a client"),
         (counted.to_owned(), "3:9", "no client has the dimension it counts by"),
-        (sticky.to_owned(), "3:10", "so no caller keeps its upstream"),
-        (hashed.to_owned(), "3:11", "so no caller keeps its server"),
+        (sticky.to_owned(), "3:10", "so no client keeps its upstream"),
+        (hashed.to_owned(), "3:11", "so no client keeps its server"),
     ] {
         let said = warned(&text);
         assert!(

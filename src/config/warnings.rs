@@ -34,20 +34,20 @@ fn hashed_identities_without_auth(ctx: &Context<'_>, config: &Config, places: &P
         let is_blind = used.get(upstream.name.as_str()) == Some(&false)
             && upstream.balance.dimension().is_some_and(Dimension::needs_identity);
         if let Some(place) = fields.place("balance").filter(|_| is_blind) {
-            let message = "no route to this upstream authenticates, so no caller keeps its server";
+            let message = "no route to this upstream authenticates, so no client keeps its server";
             ctx.warn(place, message, "give the routes an `auth`, or hash something else");
         }
     }
 }
 
-/// Routes whose callers keep their upstream by a dimension of the identity, if nobody has one there.
+/// Routes whose clients keep their upstream by a dimension of the identity, if nobody has one there.
 fn sticky_identities_without_auth(ctx: &Context<'_>, config: &Config, places: &Places) {
     for (route, fields) in config.routes.iter().zip(&places.routes) {
         let Action::Forward { to, .. } = &route.action else { continue };
         let is_blind =
             route.access.auth.is_empty() && to.sticky.as_ref().is_some_and(Dimension::needs_identity);
         if let Some(place) = fields.place("sticky").filter(|_| is_blind) {
-            let message = "the route does not authenticate, so no caller keeps its upstream";
+            let message = "the route does not authenticate, so no client keeps its upstream";
             ctx.warn(place, message, "give the route an `auth`, or name something else");
         }
     }

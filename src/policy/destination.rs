@@ -40,7 +40,7 @@ pub struct Mirror {
 pub struct Choice {
     /// The upstreams, in the order written.
     pub(super) parts: Box<[Part]>,
-    /// What a caller keeps its upstream by.
+    /// What a client keeps its upstream by.
     pub(super) sticky: Option<Affinity>,
     /// Its place among the choices of the table.
     pub(super) id: ChoiceId,
@@ -69,7 +69,7 @@ pub struct Part {
     pub upstream: usize,
     /// Its share against the others; 0: none.
     pub weight: u32,
-    /// Its name as a number, by which callers keep it whatever stands beside it.
+    /// Its name as a number, by which clients keep it whatever stands beside it.
     pub(super) number: u64,
     /// What its servers are kept by.
     pub(super) hash: Option<Arc<Affinity>>,
