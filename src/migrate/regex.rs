@@ -105,7 +105,7 @@ fn segment_of(segment: &str, index: usize, so_far: &str) -> Option<Segment> {
             Some((called, rest)) => {
                 let is_name =
                     |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
-                let is_new = !so_far.contains(&format!("{{{called}}}"));
+                let is_new = called != "rest" && !so_far.contains(&format!("{{{called}}}"));
                 if is_name(called) && is_new && called.starts_with(|first: char| first.is_ascii_alphabetic())
                 {
                     name = called.to_owned();

@@ -244,6 +244,53 @@ fn envoy_routes_behind_a_guard_are_closed() {
 }
 
 #[test]
+fn envoy_conditions_that_refuse_close_their_path() {
+    let listed = routes(
+        "- match: { prefix: /admin, query_parameters: [{ name: debug }] }\n  direct_response: { status: 403 }\n\
+         - match: { prefix: / }\n  direct_response: { status: 200 }",
+    );
+    let migrated = Migrated::of("envoy", &[("envoy.yaml", &bootstrap(&listed, "", &cluster("web", 1, "")))]);
+    assert!(
+        migrated.section("[[route]]\nname = \"/admin/{*rest}\"").contains("status = 501"),
+        "{}",
+        migrated.text
+    );
+    assert!(migrated.text.contains("it refuses requests: all of its path is closed"));
+}
+
+#[test]
+fn envoy_listeners_that_ask_for_certificates_or_refuse_connections_do_not_open() {
+    let route = routes("- match: { prefix: / }\n  direct_response: { status: 204 }");
+    let plain = bootstrap(&route, "", &cluster("web", 1, ""));
+    let context = |more: &str| {
+        format!(
+            "    - transport_socket:\n        name: envoy.transport_sockets.tls\n        typed_config:\n\
+             \x20         \"@type\": type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext\n\
+             \x20         require_client_certificate: true\n          common_tls_context:\n            tls_certificates: \
+             [{{ certificate_chain: {{ filename: certs/api.pem }}, private_key: {{ filename: certs/api.key }} }}]\n{more}      filters:"
+        )
+    };
+    // The authorities come from elsewhere: without them anybody would come in.
+    let source = plain.replacen("    - filters:", &context(""), 1);
+    let migrated = Migrated::of("envoy", &[("envoy.yaml", &source)]);
+    assert!(migrated.section("[[route]]\nname = \"/{*rest}\"").contains("status = 501"), "{}", migrated.text);
+    assert!(
+        migrated.text.contains("`require_client_certificate`: the authorities of clients are not in a file")
+    );
+    let known = "            validation_context: { trusted_ca: { filename: certs/api.pem } }\n";
+    let migrated =
+        Migrated::of("envoy", &[("envoy.yaml", &plain.replacen("    - filters:", &context(known), 1))]);
+    assert!(
+        migrated.section("[listener.ingress]\nbind = \"127.0.0.1:0\"").contains("client-cert = \"require\"")
+    );
+    assert!(migrated.section("[[route]]\nname = \"/{*rest}\"").contains("status = 204"), "{}", migrated.text);
+    let rbac = "    - filters:\n      - name: envoy.filters.network.rbac\n        typed_config: { \"@type\": type.googleapis.com/envoy.extensions.filters.network.rbac.v3.RBAC }";
+    let migrated = Migrated::of("envoy", &[("envoy.yaml", &plain.replacen("    - filters:", rbac, 1))]);
+    assert!(migrated.section("[[route]]\nname = \"/{*rest}\"").contains("status = 501"), "{}", migrated.text);
+    assert!(migrated.text.contains("it may refuse connections"));
+}
+
+#[test]
 fn envoy_first_routes_stay_first_and_hosts_keep_their_rest() {
     let source = bootstrap(
         &routes("- match: { prefix: / }\n  direct_response: { status: 200 }"),

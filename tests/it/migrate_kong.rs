@@ -228,3 +228,45 @@ fn what_is_not_read_of_a_kong_yml_is_listed_with_its_line() {
         text(&output.stderr)
     );
 }
+
+#[test]
+fn kong_routes_that_ask_for_two_credentials_are_closed_unless_one_is_enough() {
+    let secret = "a secret of more than thirty-two bytes";
+    let consumers = format!(
+        "consumers:\n- {{ username: ann, keyauth_credentials: [{{ key: key-of-ann }}], jwt_secrets: [{{ key: ann, secret: \"{secret}\" }}] }}\n\
+         - {{ username: guest }}\n"
+    );
+    let route = "  routes: [{ name: all, paths: [/] }]\n";
+    let both = format!("{route}  plugins: [{{ name: key-auth }}, {{ name: jwt }}]\n{consumers}");
+    let migrated = Migrated::with("kong", &[("kong.yml", &kong(1, &both))], &["--keys", "keys.toml"]);
+    assert!(migrated.section("[[route]]\nname = \"all\"").contains("status = 501"));
+    assert!(migrated.text.contains("Kong asks for every credential"), "{}", migrated.text);
+    let any = both.replace("name: key-auth }", "name: key-auth, config: { anonymous: guest } }");
+    let any = any.replace("name: jwt }", "name: jwt, config: { anonymous: guest } }");
+    let migrated = Migrated::with("kong", &[("kong.yml", &kong(1, &any))], &["--keys", "keys.toml"]);
+    let route = migrated.section("[[route]]\nname = \"all\"");
+    assert!(route.contains("auth = [\"key-auth\", \"anonymous\", \"jwt-ann\"]"), "{route}");
+}
+
+#[test]
+fn kong_consumers_that_a_plugin_refuses_are_not_taken_over() {
+    let web = Upstream::ok();
+    let lines = "  routes: [{ name: all, paths: [/] }, { name: own, paths: [/own], plugins: [{ name: request-termination, consumer: ann }] }]\n\
+                 \x20 plugins: [{ name: key-auth, config: { anonymous: guest } }]\n\
+                 consumers:\n- { username: ann, keyauth_credentials: [{ key: key-of-ann }], plugins: [{ name: rate-limiting, config: { minute: 5 } }] }\n\
+                 - { username: eve, keyauth_credentials: [{ key: key-of-eve }], plugins: [{ name: request-termination }] }\n- { username: guest }\n\
+                 plugins: [{ name: request-termination, consumer: guest, config: { status_code: 401 } }]\n";
+    let source = kong(web.addr().port(), lines);
+    let migrated = Migrated::with("kong", &[("kong.yml", &source)], &["--keys", "keys.toml"]);
+    for said in ["plugin request-termination of eve", "plugin request-termination of guest", "write a tier"] {
+        assert!(migrated.text.contains(said), "{said} in\n{}", migrated.text);
+    }
+    let gateway = started(migrated);
+    let mut client = Client::connect(gateway.listener("proxy"));
+    let mut status = |path: &str, fields: &[&str]| client.request("GET", path, fields, "").status;
+    assert_eq!(status("/", &["apikey: key-of-ann"]), 200);
+    assert_eq!(
+        [status("/", &["apikey: key-of-eve"]), status("/", &[]), status("/own", &["apikey: key-of-ann"])],
+        [401, 401, 501]
+    );
+}

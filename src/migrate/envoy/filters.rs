@@ -17,8 +17,8 @@ pub(super) struct Filters<'d> {
     pub(super) compress: Option<String>,
     /// `max-body` of routes.
     pub(super) max_body: Option<String>,
-    /// A filter that may refuse requests and is not known: all routes are closed.
-    pub(super) guard: Option<&'d Node>,
+    /// Whether something may refuse requests that is not known: all routes are closed.
+    pub(super) is_guarded: bool,
     pub(super) upgrades: &'d [Node],
 }
 
@@ -60,7 +60,7 @@ impl<'d> Reading<'d> {
                 None => {
                     let why = "it may refuse requests; all routes of this listener are closed (501) until that is written anew";
                     self.left_out(filter, name, why);
-                    filters.guard = Some(filter);
+                    filters.is_guarded = true;
                 }
             },
         }

@@ -19,8 +19,9 @@ pub(super) struct Around<'a, 'd> {
 
 impl<'d> Reading<'d> {
     /// The routes of a connection manager.
-    pub(super) fn manager_routes(&mut self, manager: &'d Node, is_tls: bool) {
-        let filters = self.filters(manager);
+    pub(super) fn manager_routes(&mut self, manager: &'d Node, is_tls: bool, is_guarded: bool) {
+        let mut filters = self.filters(manager);
+        filters.is_guarded |= is_guarded;
         let Some(table) = manager.get("route_config") else {
             let why = "its routes come from a control plane: write them";
             return self.left_out(manager, "http_connection_manager", why);
@@ -91,8 +92,7 @@ impl<'d> Reading<'d> {
     ) {
         let what = shown(node);
         let Some(which) = node.get("match").and_then(|matched| self.matched(matched)) else {
-            let why = "its condition cannot be said by host, path, method and fields; its requests go to other routes";
-            return self.left_out(node, &what, why);
+            return self.unsaid(node, &what, hosts, rules);
         };
         let mut route = Route {
             place: self.place(node),
@@ -102,17 +102,33 @@ impl<'d> Reading<'d> {
         };
         let Which { path, prefix, methods, headers } = which;
         (route.path, route.methods, route.headers) = (path, methods, headers);
-        match around.filters.guard {
-            Some(_) => {
-                route.close();
-                node.dismiss();
-            }
-            None => {
-                self.act(node, &prefix, around, &mut route);
-                self.changes(node, around, &mut route);
-            }
+        if around.filters.is_guarded {
+            route.close();
+            node.dismiss();
+        } else {
+            self.act(node, &prefix, around, &mut route);
+            self.changes(node, around, &mut route);
         }
         rules.push((route, what));
+    }
+
+    /// A route whose condition cannot be said. What it refused, no other route may let through: its path is closed.
+    fn unsaid(&mut self, node: &'d Node, what: &str, hosts: &[String], rules: &mut Vec<(Route, String)>) {
+        let condition = "its condition cannot be said by host, path, method and fields";
+        let status = node.at(&["direct_response", "status"]).and_then(Node::number);
+        if status.is_none_or(|status| status < 400) {
+            return self.left_out(node, what, &format!("{condition}; its requests go to other routes"));
+        }
+        let path = node.get("match").and_then(|matched| self.path(matched));
+        let mut closed = Route { place: self.place(node), hosts: hosts.to_vec(), ..Route::default() };
+        closed.path = path.map_or(ANY.to_owned(), |(path, _)| path);
+        closed.close();
+        self.left_out(
+            node,
+            what,
+            &format!("{condition}, and it refuses requests: all of its path is closed (501)"),
+        );
+        rules.push((closed, what.to_owned()));
     }
 
     /// What holds whatever a route does: limits, fields, bounds.

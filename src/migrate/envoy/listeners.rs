@@ -13,92 +13,113 @@ impl<'d> Reading<'d> {
         let name = node.word("name").unwrap_or("listener");
         let chains: Vec<&'d Node> =
             node.list("filter_chains").iter().chain(node.get("default_filter_chain")).collect();
-        let managers: Vec<(&'d Node, &'d Node)> =
-            chains.iter().filter_map(|chain| Some((*chain, self.manager(chain)?))).collect();
-        let Some((_, first)) = managers.first() else {
+        let mut is_guarded = false;
+        let managers: Vec<&'d Node> =
+            chains.iter().filter_map(|chain| self.manager(chain, &mut is_guarded)).collect();
+        let Some(first) = managers.first() else {
             return self.left_out(node, &format!("listener {name}"), "only HTTP is forwarded here");
         };
         let Some(bind) = node.get("address").and_then(address) else {
-            return self.left_out(
-                node,
-                &format!("listener {name}"),
-                "its address is no number with a TCP port",
-            );
+            let why = "its address is no number with a TCP port";
+            return self.left_out(node, &format!("listener {name}"), why);
         };
         let taken: Vec<&str> = self.draft.listeners.iter().map(|listener| listener.name.as_str()).collect();
         let mut listener = Listener::new(unique(name, "listener", &taken));
         listener.key("bind", text(&bind));
-        self.tls(&chains, &mut listener);
+        is_guarded |= self.tls(&chains, &mut listener);
         self.connections(first, &mut listener);
         self.listener_filters(node);
-        if let Some(redirect) = self.https_redirect(&managers) {
+        if let Some(redirect) = https_redirect(&managers) {
             listener.key("redirect", redirect);
         } else {
             let is_tls = listener.value("certs").is_some();
-            for (_, manager) in managers {
-                self.manager_routes(manager, is_tls);
+            for manager in managers {
+                self.manager_routes(manager, is_tls, is_guarded);
             }
         }
-        self.draft.listeners.push(listener);
+        match listener.value("certs") {
+            // In the clear it would not be what it was.
+            Some("[]") => {
+                let why = "none of its certificates is in a file: write `certs`";
+                let place = self.place(node);
+                self.draft.notes.left_out(&place, &format!("listener {name}"), why);
+            }
+            _ => self.draft.listeners.push(listener),
+        }
     }
 
-    /// The connection manager of a chain of filters.
-    fn manager(&mut self, chain: &'d Node) -> Option<&'d Node> {
+    /// The connection manager of a chain of filters. Other filters may refuse connections.
+    fn manager(&mut self, chain: &'d Node, is_guarded: &mut bool) -> Option<&'d Node> {
         let mut found = None;
         for filter in chain.list("filters") {
-            let config = filter.get("typed_config").filter(|config| kind(config) == "HttpConnectionManager");
-            match config {
-                Some(config) => {
-                    filter.skip(&["name"]);
-                    found = Some(config);
-                }
-                None => {
-                    let what = format!("filter {}", filter.word("name").unwrap_or_default());
-                    self.left_out(filter, &what, "only the HTTP connection manager is read");
-                }
+            let config = filter.get("typed_config");
+            if let Some(config) = config.filter(|config| kind(config) == "HttpConnectionManager") {
+                filter.skip(&["name"]);
+                found = Some(config);
+                continue;
             }
+            let name = filter.word("name").unwrap_or_default();
+            let is_bound = name.ends_with(".connection_limit") || name.ends_with(".local_ratelimit");
+            let why = match is_bound {
+                true => "`max-connections` and `max-connections-per-ip` of the listener bound connections",
+                false => {
+                    "it may refuse connections; the listener's routes are closed (501) until that is written anew"
+                }
+            };
+            *is_guarded |= !is_bound;
+            self.left_out(filter, &format!("filter {name}"), why);
         }
         found
     }
 
-    /// Certificates of all chains, by which the name that a client asks for chooses.
-    fn tls(&mut self, chains: &[&'d Node], listener: &mut Listener) {
-        let (mut pairs, mut first) = (Vec::new(), None);
+    /// Certificates of all chains, by which the name that a client asks for chooses. Returns whether clients had to show
+    /// a certificate that is not asked for here.
+    fn tls(&mut self, chains: &[&'d Node], listener: &mut Listener) -> bool {
+        let (mut pairs, mut contexts) = (Vec::new(), Vec::new());
         for chain in chains {
             // A certificate is chosen by its own names here.
             chain.skip(&["filter_chain_match", "name"]);
-            let Some(context) = chain.at(&["transport_socket", "typed_config"]) else { continue };
-            chain.at(&["transport_socket"]).into_iter().for_each(|socket| socket.skip(&["name"]));
-            if kind(context) != "DownstreamTlsContext" {
-                self.left_out(context, "transport_socket", "only TLS is known");
+            let Some(socket) = chain.get("transport_socket") else { continue };
+            socket.skip(&["name"]);
+            let Some(context) = socket.get("typed_config") else { continue };
+            let common = context.get("common_tls_context");
+            let Some(common) = common.filter(|_| kind(context) == "DownstreamTlsContext") else {
+                self.left_out(socket, "transport_socket", "only TLS is known");
                 continue;
-            }
-            let Some(common) = context.get("common_tls_context") else { continue };
+            };
             for certificate in common.list("tls_certificates") {
                 match self.pair(certificate) {
                     Some(pair) => pairs.push(table(pair)),
-                    None => self.left_out(
-                        certificate,
-                        "tls_certificates",
-                        "write it into files: `certs` names files",
-                    ),
+                    None => {
+                        let why = "write it into files: `certs` names files";
+                        self.left_out(certificate, "tls_certificates", why);
+                    }
                 }
             }
-            first = first.or(Some((context, common)));
+            contexts.push((context, common, context.is("require_client_certificate")));
         }
-        if let Some((context, common)) = first {
-            let alpn = common.words("alpn_protocols");
-            let versions =
-                ["h2", "http/1.1"].into_iter().filter(|version| alpn.is_empty() || alpn.contains(version));
-            listener.key("http", array(versions.map(text)));
-            listener.key("certs", array(pairs.into_iter()));
-            self.versions(common, listener);
-            let ca = common.at(&["validation_context", "trusted_ca", "filename"]).and_then(Node::text);
-            if let Some(ca) = ca {
+        // What one of the chains demands holds for the whole listener.
+        let strictest = contexts.iter().find(|(_, _, is_required)| *is_required).or_else(|| contexts.first());
+        let Some((context, common, is_required)) = strictest else { return false };
+        let alpn = common.words("alpn_protocols");
+        let versions =
+            ["h2", "http/1.1"].into_iter().filter(|version| alpn.is_empty() || alpn.contains(version));
+        listener.key("http", array(versions.map(text)));
+        listener.key("certs", array(pairs.into_iter()));
+        self.versions(common, listener);
+        match common.at(&["validation_context", "trusted_ca", "filename"]).and_then(Node::text) {
+            Some(ca) => {
                 listener.key("client-ca", text(&file::absolute(self.directory, ca)));
-                let demand = if context.is("require_client_certificate") { "require" } else { "ask" };
-                listener.key("client-cert", text(demand));
+                listener.key("client-cert", text(if *is_required { "require" } else { "ask" }));
+                false
             }
+            None if *is_required => {
+                let place = self.place(context);
+                let why = "the authorities of clients are not in a file: write `client-ca`; the listener's routes are closed (501)";
+                self.draft.notes.left_out(&place, "require_client_certificate", why);
+                true
+            }
+            None => false,
         }
     }
 
@@ -165,22 +186,22 @@ impl<'d> Reading<'d> {
             }
         }
     }
+}
 
-    /// `redirect` of a listener that does nothing but send its clients to https.
-    fn https_redirect(&self, managers: &[(&'d Node, &'d Node)]) -> Option<String> {
-        let [(_, manager)] = managers else { return None };
-        let [host] = manager.at(&["route_config", "virtual_hosts"])?.items() else { return None };
-        let [route] = host.list("routes") else { return None };
-        let redirect = route.get("redirect").filter(|redirect| redirect.is("https_redirect"))?;
-        let others = ["host_redirect", "path_redirect", "prefix_rewrite", "port_redirect", "strip_query"];
-        let is_all = route.at(&["match", "prefix"]).and_then(Node::text) == Some("/");
-        if !is_all || host.words("domains") != ["*"] || others.iter().any(|key| redirect.get(key).is_some()) {
-            return None;
-        }
-        let status = super::actions::redirect_status(redirect)?;
-        manager.dismiss();
-        Some(table([("to", text("https")), ("status", status.to_string())]))
+/// `redirect` of a listener that does nothing but send its clients to https.
+fn https_redirect(managers: &[&Node]) -> Option<String> {
+    let [manager] = managers else { return None };
+    let [host] = manager.at(&["route_config", "virtual_hosts"])?.items() else { return None };
+    let [route] = host.list("routes") else { return None };
+    let redirect = route.get("redirect").filter(|redirect| redirect.is("https_redirect"))?;
+    let others = ["host_redirect", "path_redirect", "prefix_rewrite", "port_redirect", "strip_query"];
+    let is_all = route.at(&["match", "prefix"]).and_then(Node::text) == Some("/");
+    if !is_all || host.words("domains") != ["*"] || others.iter().any(|key| redirect.get(key).is_some()) {
+        return None;
     }
+    let status = super::actions::redirect_status(redirect)?;
+    manager.dismiss();
+    Some(table([("to", text("https")), ("status", status.to_string())]))
 }
 
 /// Address and port, or the path of a Unix socket, as `bind` has them.

@@ -53,7 +53,7 @@ impl<'d> Reading<'d> {
         Some(which)
     }
 
-    fn path(&mut self, node: &'d Node) -> Option<(String, Prefix)> {
+    pub(super) fn path(&mut self, node: &'d Node) -> Option<(String, Prefix)> {
         if let Some(prefix) = node.word("prefix").or_else(|| node.word("path_separated_prefix")) {
             return Some((literal_path(prefix, true)?, Prefix::Begin(prefix.to_owned())));
         }

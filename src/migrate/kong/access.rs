@@ -45,11 +45,20 @@ impl<'d> Reading<'d> {
 
     /// Who comes without a credential, if that is admitted.
     fn anonymous(&mut self, config: &'d Node, common: &mut Common) {
+        common.ways += 1;
         let Some(consumer) = config.word("anonymous").filter(|consumer| !consumer.is_empty()) else { return };
+        common.ways_for_anybody += 1;
+        // A plugin of its own may refuse it.
+        if self.refused.contains(consumer) {
+            return;
+        }
         let mut method = Section::new("anonymous");
         method.key("kind", text("anonymous"));
         method.key("consumer", text(consumer));
-        common.auth.push(self.draft.add_auth(method));
+        let name = self.draft.add_auth(method);
+        if !common.auth.contains(&name) {
+            common.auth.push(name);
+        }
     }
 
     /// Tokens: a method for each consumer's secret, which is told by the issuer.
@@ -83,8 +92,12 @@ impl<'d> Reading<'d> {
         let root = self.root;
         let before = common.auth.len();
         for consumer in root.list("consumers") {
+            let name = consumer.get("username").and_then(Node::peek).unwrap_or("consumer");
+            if self.refused.contains(name) {
+                consumer.skip(&["jwt_secrets"]);
+                continue;
+            }
             for credential in self.parts(consumer, "jwt_secrets", "consumer") {
-                let name = consumer.get("username").and_then(Node::peek).unwrap_or("consumer");
                 let method = self.token(credential, name, &places, verified.contains(&"exp"));
                 common.auth.extend(method.map(|method| self.draft.add_auth(method)));
             }

@@ -4,7 +4,7 @@ use crate::auth::keys::digest_text;
 
 use super::super::draft::KeyEntry;
 use super::super::yaml::Node;
-use super::Reading;
+use super::{Reading, plugins};
 
 impl<'d> Reading<'d> {
     /// The entries of the file of keys.
@@ -19,16 +19,34 @@ impl<'d> Reading<'d> {
                 .filter_map(|group| group.word("group"))
                 .map(str::to_owned)
                 .collect();
-            for credential in self.parts(consumer, "keyauth_credentials", "consumer") {
-                self.key(credential, name, &groups);
-            }
             for plugin in self.parts(consumer, "plugins", "consumer") {
-                let what = format!("plugin {} of {name}", plugin.word("name").unwrap_or_default());
-                let why =
-                    "write a tier: `tier` in the file of keys, [tier.…], and `limit = \"tier\"` of a policy";
-                self.left_out(plugin, &what, why);
+                self.consumer_plugin(plugin, consumer, name);
+            }
+            for credential in self.parts(consumer, "keyauth_credentials", "consumer") {
+                match self.refused.contains(name) {
+                    true => credential.dismiss(),
+                    false => self.key(credential, name, &groups),
+                }
             }
         }
+    }
+
+    /// A plugin of a consumer alone: a limit of its own is listed, anything else may refuse it.
+    fn consumer_plugin(&mut self, plugin: &'d Node, consumer: &'d Node, name: &str) {
+        if plugin.get("enabled").and_then(Node::flag) == Some(false) {
+            return plugin.dismiss();
+        }
+        let kind = plugin.word("name").unwrap_or_default();
+        let what = format!("plugin {kind} of {name}");
+        if plugins::is_harmless(kind) || kind.contains("rate-limiting") {
+            let why =
+                "write a tier: `tier` in the file of keys, [tier.…], and `limit = \"tier\"` of a policy";
+            return self.left_out(plugin, &what, why);
+        }
+        self.left_out(plugin, &what, "it may refuse this consumer, none of whose credentials is taken over");
+        let names = ["username", "custom_id", "id"].iter().filter_map(|key| consumer.get(key)?.peek());
+        self.refused.extend(names.map(str::to_owned));
+        self.refused.insert(name.to_owned());
     }
 
     fn key(&mut self, credential: &'d Node, consumer: &str, groups: &[String]) {

@@ -9,7 +9,7 @@ mod routes;
 mod services;
 mod unread;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use crate::config::printer::text;
@@ -39,6 +39,8 @@ struct Reading<'d> {
     keys: Option<&'d Path>,
     /// Policies that were made, by the place of their plugin in the tree: routes that share a plugin share a policy.
     policies: BTreeMap<usize, Vec<String>>,
+    /// Consumers that plugins of their own may refuse: none of their credentials is taken over.
+    refused: BTreeSet<String>,
 }
 
 /// Reads a text into the draft.
@@ -56,7 +58,8 @@ pub(super) fn read(path: &Path, text_of: &str, keys: Option<&Path>, draft: &mut 
     let mut listener = Section::new("proxy");
     listener.key("bind", text("0.0.0.0:8000"));
     draft.listeners.push(listener);
-    let mut reading = Reading { draft, file, root: &root, keys, policies: BTreeMap::new() };
+    let mut reading =
+        Reading { draft, file, root: &root, keys, policies: BTreeMap::new(), refused: BTreeSet::new() };
     reading.consumers();
     reading.services();
     unread::list(&mut reading);

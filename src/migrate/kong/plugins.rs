@@ -15,6 +15,9 @@ pub(super) struct Common {
     /// Names of methods, and whether their keys are in our file, with the groups of their consumers.
     pub(super) auth: Vec<String>,
     pub(super) has_groups: bool,
+    /// Ways to authenticate, and those of them that let clients without a credential pass.
+    pub(super) ways: usize,
+    pub(super) ways_for_anybody: usize,
     /// Groups that may use the route.
     pub(super) groups: Vec<String>,
     pub(super) allow: Vec<String>,
@@ -36,10 +39,20 @@ impl<'d> Reading<'d> {
         for (plugin, scope) in self.plugins(route, service) {
             let name = plugin.word("name").unwrap_or_default();
             plugin.skip(&["route", "service"]);
+            if plugin.get("consumer").is_some() {
+                self.for_one_consumer(plugin, name, &mut common);
+                continue;
+            }
             match plugin.get("enabled").and_then(Node::flag) {
                 Some(false) => plugin.dismiss(),
                 _ => self.plugin(plugin, name, &scope, &mut common),
             }
+        }
+        if common.ways > 1 && common.ways_for_anybody < common.ways {
+            let place = self.place(route);
+            let why = "Kong asks for every credential, here one is enough; the route is closed (501)";
+            self.draft.notes.left_out(&place, "several ways to authenticate", why);
+            common.is_closed = true;
         }
         if !common.groups.is_empty() && !common.has_groups {
             let place = self.place(route);
@@ -48,6 +61,22 @@ impl<'d> Reading<'d> {
             common.is_closed = true;
         }
         common
+    }
+
+    /// A plugin of a route or a service that is for one consumer alone. A limit is listed; anything else may refuse.
+    fn for_one_consumer(&mut self, plugin: &'d Node, name: &str, common: &mut Common) {
+        let what = format!("plugin {name} of one consumer");
+        if is_harmless(name) || name.contains("rate-limiting") {
+            let why =
+                "write a tier: `tier` in the file of keys, [tier.…], and `limit = \"tier\"` of a policy";
+            return self.left_out(plugin, &what, why);
+        }
+        self.left_out(
+            plugin,
+            &what,
+            "it may refuse requests; its routes are closed (501) until that is written anew",
+        );
+        common.is_closed = true;
     }
 
     /// The plugins of a route, each with the name of what it belongs to.
@@ -66,9 +95,11 @@ impl<'d> Reading<'d> {
             self.root.list("plugins").iter().filter(is_for_all).map(|plugin| (plugin, String::new()));
         for (plugin, scope) in own.chain(of_service).chain(for_all) {
             let name = plugin.get("name").and_then(Node::peek);
-            let is_other = |(known, _): &(&Node, String)| known.get("name").and_then(Node::peek) != name;
+            let is_other = |(known, _): &(&Node, String)| {
+                known.get("consumer").is_some() || known.get("name").and_then(Node::peek) != name
+            };
             // One that names a consumer is for that one alone.
-            if plugin.get("consumer").is_none() && found.iter().all(is_other) {
+            if plugin.get("consumer").is_some() || found.iter().all(is_other) {
                 found.push((plugin, scope));
             } else {
                 plugin.skip(&["name", "route", "service"]);
@@ -137,6 +168,11 @@ impl<'d> Reading<'d> {
         keys.extend(config.count("max_age").map(|seconds| ("max-age", text(&format!("{seconds}s")))));
         Some(table(keys))
     }
+}
+
+/// Whether a plugin lets everybody in.
+pub(super) fn is_harmless(name: &str) -> bool {
+    HARMLESS.iter().any(|(known, _)| *known == name)
 }
 
 impl Common {
