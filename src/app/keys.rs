@@ -60,6 +60,10 @@ pub(super) fn key(
                 "remaining": left.remaining,
                 "reset-seconds": left.reset_ns as f64 / 1e9,
             });
+            // Tiers count under one key: what is left is what a client of this tier would have.
+            if let Some(tier) = policy.tier_of(charge.window.into()) {
+                shown["tier"] = tier.into();
+            }
             show_lease(limiter, charge, now_ns, &mut shown);
             shown
         })

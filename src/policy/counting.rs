@@ -203,6 +203,12 @@ impl Policy {
         Some(self.windows.iter().enumerate().map(charge).collect())
     }
 
+    /// The tier that a window belongs to, if windows depend on the identity's tier.
+    pub fn tier_of(&self, window: usize) -> Option<&str> {
+        let ranges = &self.tiers.as_ref()?.ranges;
+        ranges.iter().find(|(_, range)| range.contains(&window)).map(|(name, _)| &**name)
+    }
+
     /// The position of a window within its tier, which selects its key.
     fn place(&self, number: usize) -> usize {
         let begin = self.tiers.as_ref().and_then(|tiers| tiers.begin_of(number));

@@ -86,6 +86,7 @@ mod slow_redis;
 mod smuggling;
 mod split;
 mod sticky;
+mod stranger;
 mod succession;
 mod tls;
 mod trailers;
