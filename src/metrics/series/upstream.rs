@@ -221,30 +221,26 @@ pub(in crate::metrics) fn families(
     connections(&used, families)
 }
 
-/// Of upstreams whose requests are hedged.
 fn hedges(used: &[&(Box<str>, Arc<Upstream>)], families: &mut Families<'_>) -> fmt::Result {
     let counts = |upstream: &Upstream| {
         [("won", upstream.0.total(slot::HEDGES_WON)), ("lost", upstream.0.total(slot::HEDGES_LOST))]
     };
-    let is_hedged = |upstream: &Upstream| counts(upstream).iter().any(|(_, count)| *count > 0);
     families.counters(
         "upstream_hedges",
         "Requests sent to a second server while the first had not answered, by whether the second was faster",
         None,
-        used.iter().filter(|(_, upstream)| is_hedged(upstream)).flat_map(|(name, upstream)| {
+        used.iter().flat_map(|(name, upstream)| {
             counts(upstream).map(|(result, count)| ([("upstream", &**name), ("result", result)], count))
         }),
     )
 }
 
-/// Of upstreams that are mirrors.
 fn mirrors(used: &[&(Box<str>, Arc<Upstream>)], families: &mut Families<'_>) -> fmt::Result {
-    let is_mirror = |upstream: &Upstream| Mirrored::ALL.iter().any(|result| upstream.mirrors(*result) > 0);
     families.counters(
         "upstream_mirrored",
         "Copies of requests that were to go to an upstream as to a mirror, by what became of them",
         None,
-        used.iter().filter(|(_, upstream)| is_mirror(upstream)).flat_map(|(name, upstream)| {
+        used.iter().flat_map(|(name, upstream)| {
             Mirrored::ALL
                 .map(|result| ([("upstream", &**name), ("result", result.label())], upstream.mirrors(result)))
         }),
