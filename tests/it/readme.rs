@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::support::redis::Redis;
 use crate::support::tls::certify;
-use crate::support::{Directory, Gateway, eventually};
+use crate::support::{Directory, Gateway, Upstream, eventually};
 
 const README: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md"));
 
@@ -58,15 +58,25 @@ fn every_metric_that_is_served_stands_in_the_table_with_its_labels() {
     let redis = Redis::start(&[]);
     let directory = Directory::new();
     certify(&directory, "good", &["a.example"]);
+    // Some are served once there is something to count: a second try that won, a copy that failed.
+    let silent = Upstream::raw(|mut stream| drop(std::io::copy(&mut stream, &mut std::io::sink())));
+    let quick = Upstream::ok();
     let config = format!(
         "[listener.plain]\nbind = \"127.0.0.1:0\"\n[listener.tls]\nbind = \"127.0.0.1:0\"\n\
          certs = [{{ cert = \"good.pem\", key = \"good.key\" }}]\n[redis]\nurl = \"redis://{}\"\n\
          [upstream.u]\nservers = \"http://localhost:1\"\neject = {{ after = 5, most = \"100%\" }}\n\
-         [[route]]\nname = \"all\"\npath = \"/{{*rest}}\"\nto = \"u\"\nlimit = \"9/s by ip\"\n",
-        redis.addr()
+         [upstream.two]\nservers = [\"http://{}\", \"http://{}\"]\nbalance = \"round-robin\"\n\
+         retry = {{ hedge-after = \"5ms\" }}\n\
+         [[route]]\npath = \"/hedged\"\nto = \"two\"\n\
+         [[route]]\nname = \"all\"\npath = \"/{{*rest}}\"\nto = \"u\"\nmirror = \"http://127.0.0.1:1\"\nlimit = \"9/s by ip\"\n",
+        redis.addr(),
+        silent.addr(),
+        quick.addr()
     );
     let gateway = Gateway::start_in(directory, &config);
     assert_eq!(gateway.get("/").status, 502);
+    // In turn: one of two goes to the server that says nothing, and then to the other.
+    assert_eq!([gateway.get("/hedged").status, gateway.get("/hedged").status], [200, 200]);
     eventually("the request is counted", || {
         (gateway.metric("sluicegate_requests_total", &["route=\"all\""]) > 0.0).then_some(())
     });
