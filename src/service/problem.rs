@@ -297,7 +297,7 @@ fn missing_text(dimension: &str) -> String {
 }
 
 fn limits_text(limited: &Limited) -> String {
-    let windows: Vec<String> = limited
+    let mut windows: Vec<String> = limited
         .violated
         .iter()
         .map(|Violation { policy, limit, period_seconds, is_penalty, .. }| match period_seconds {
@@ -306,6 +306,8 @@ fn limits_text(limited: &Limited) -> String {
             None => format!("{policy} allows {limit} in flight"),
         })
         .collect();
+    // The penalty of a policy with several windows is one. A policy's windows are adjacent.
+    windows.dedup();
     match limited.retry_after_seconds {
         Some(seconds) => format!("{}; try again in {seconds} s", windows.join(", ")),
         None => format!("{}; the request costs more than that", windows.join(", ")),
