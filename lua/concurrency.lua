@@ -73,6 +73,8 @@ local function free(key, plan, cost)
     wait_us = -1
   elseif used + cost > plan.limit then
     wait_us = 1e6
+  else
+    used = used + cost
   end
   if used > 0 then reset_us = 1e6 end
   return wait_us, max(0, plan.limit - used), reset_us
