@@ -172,6 +172,12 @@ impl Limiter {
         }
     }
 
+    /// Whether nodes hold leases of a charge's window, rather than Redis deciding each charge.
+    pub fn is_leased(&self, charge: &Charge) -> bool {
+        let plan = self.fleet.as_ref().and_then(|fleet| fleet.plans.get(charge.plan));
+        plan.is_some_and(|plan| !plan.sharing.is_exact())
+    }
+
     /// How long a request waits for Redis (`redis.deadline`).
     pub fn deadline(&self) -> Duration {
         self.fleet.as_ref().map_or(Duration::ZERO, |fleet| fleet.deadline)

@@ -18,7 +18,7 @@ pub struct Fields {
 }
 
 impl Fields {
-    /// The fields of a decision made at `unix_seconds`.
+    /// The fields of a decision made at `unix_seconds`. `is_leased`: whether nodes hold leases of a charge's window.
     pub fn new(
         style: LimitHeaders,
         unix_seconds: u64,
@@ -26,13 +26,14 @@ impl Fields {
         found: &Found<'_, '_>,
         charges: &[Charge],
         decision: &Decision,
+        is_leased: impl FnOnce(&Charge) -> bool,
     ) -> Fields {
         let Some((charge, outcome)) =
             decision.binding.map(|index| (&charges[index], &decision.outcomes[index]))
         else {
             return Fields::default();
         };
-        let reset_seconds = shared_reset(charge, outcome, decision.tier, unix_seconds)
+        let reset_seconds = shared_reset(charge, outcome, decision.tier, unix_seconds, is_leased)
             .unwrap_or(outcome.reset_ns.div_ceil(SECOND_NS));
         let ietf = matches!(style, LimitHeaders::Ietf | LimitHeaders::Both);
         let legacy = matches!(style, LimitHeaders::Legacy | LimitHeaders::Both);
@@ -89,7 +90,13 @@ fn item(window: &Window, outcome: &Outcome, reset_seconds: u64) -> Option<Header
 /// Seconds until a window that the fleet shares is whole again, if this node knows only what is left of it. Shared windows
 /// begin at multiples of their period on Redis's wall clock; this node's clock is close enough for a field in seconds.
 /// `None` in fallback, where a node has windows of its own.
-fn shared_reset(charge: &Charge, outcome: &Outcome, tier: Tier, unix_seconds: u64) -> Option<u64> {
+fn shared_reset(
+    charge: &Charge,
+    outcome: &Outcome,
+    tier: Tier,
+    unix_seconds: u64,
+    is_leased: impl FnOnce(&Charge) -> bool,
+) -> Option<u64> {
     if charge.plan.is_none() || tier == Tier::Fallback || outcome.remaining >= charge.quota.capacity() {
         return None;
     }
@@ -97,8 +104,10 @@ fn shared_reset(charge: &Charge, outcome: &Outcome, tier: Tier, unix_seconds: u6
     let ends_in = period_seconds - unix_seconds % period_seconds;
     match (charge.quota.algorithm(), tier) {
         (Algorithm::FixedWindow, _) => Some(ends_in),
-        // What was spent in this window counts, with falling weight, until the end of the next.
+        // What was spent in this window counts, with falling weight, until the end of the next. Redis says exactly when
+        // a window without leases is whole, of a leased one only what is left.
         (Algorithm::SlidingWindow, Tier::Local) => Some(ends_in + period_seconds),
+        (Algorithm::SlidingWindow, _) if is_leased(charge) => Some(ends_in + period_seconds),
         _ => None,
     }
 }
@@ -109,3 +118,32 @@ const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy")
 const X_RATELIMIT_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
 const X_RATELIMIT_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
 const X_RATELIMIT_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
+
+#[cfg(test)]
+mod tests {
+    use std::num::{NonZeroU32, NonZeroU64};
+
+    use super::*;
+    use crate::limit::{Answer, Key, PlanId, Quota};
+
+    #[test]
+    fn a_shared_sliding_window_is_whole_when_the_next_one_ends() {
+        let (limit, period_ns) = (NonZeroU64::new(60), NonZeroU64::new(60 * SECOND_NS));
+        let (limit, period_ns) = (limit.expect("not zero"), period_ns.expect("not zero"));
+        let quota = Quota::new(Algorithm::SlidingWindow, limit, period_ns, limit);
+        let charge =
+            Charge { plan: Some(PlanId::new(NonZeroU32::MIN)), ..Charge::one(Key::default(), quota) };
+        let reset = |remaining, tier, unix_seconds, is_leased| {
+            let outcome = Outcome::new(Answer::Admitted, remaining, 9 * SECOND_NS);
+            shared_reset(&charge, &outcome, tier, unix_seconds, |_| is_leased)
+        };
+        // Ten requests in the last second of a minute, one fourteen seconds later: whoever decided them.
+        for tier in [Tier::Local, Tier::Global] {
+            assert_eq!(reset(50, tier, 59, true), Some(61), "{tier:?}");
+            assert_eq!(reset(51, tier, 73, true), Some(107), "{tier:?}");
+        }
+        assert_eq!(reset(51, Tier::Global, 73, false), None, "Redis has said it exactly");
+        assert_eq!(reset(51, Tier::Fallback, 73, true), None);
+        assert_eq!(reset(60, Tier::Local, 73, true), None, "it is whole");
+    }
+}

@@ -7,7 +7,7 @@ use super::context::RequestContext;
 use super::limit_fields::Fields;
 use super::reservation::Reservation;
 use crate::clock;
-use crate::limit::Algorithm;
+use crate::limit::{Algorithm, Charge};
 use crate::limiter::{Check, Event, Pending};
 use crate::policy::{Facts, Found, HttpSubject, Table};
 use crate::service::refusal::{Limited, Refusal, Violation};
@@ -86,7 +86,9 @@ fn end(context: &mut RequestContext, table: &Table, found: &Found<'_, '_>, check
     context.attempts.steps.decide = context.elapsed_ns();
     let style = context.view.snapshot.limit_headers;
     let unix_seconds = context.services.unix(context.facts.started).as_secs();
-    let fields = Fields::new(style, unix_seconds, table, found, charges, decision);
+    let limiter = &context.services.shared.limiter;
+    let is_leased = |charge: &Charge| limiter.is_leased(charge);
+    let fields = Fields::new(style, unix_seconds, table, found, charges, decision, is_leased);
     if decision.is_admitted() {
         if found.route.holds {
             context.held = Reservation::of(table, charges, decision, clock::ns_of(context.facts.started));
