@@ -12,7 +12,7 @@ use super::charge_state::{ChargeState, Refund};
 use super::wait::{Fate, Wait};
 use super::waiting::Waiting;
 use super::{ClientAddress, Decision, Limiter};
-use crate::limit::{Algorithm, Charge, Outcome};
+use crate::limit::{Algorithm, Answer, Charge, Outcome};
 use crate::metrics::Tier;
 
 impl Limiter {
@@ -60,7 +60,7 @@ impl Limiter {
         let mut waits = false;
         for charge in charges {
             let (state, outcome) = if decision.is_refused && !charge.count_denied {
-                (ChargeState::Fits, self.foresee(charge, now_ns))
+                (ChargeState::Fits, self.foresee_refused(charge, now_ns))
             } else {
                 self.decide_charge(charge, client, now_ns, decision)
             };
@@ -72,8 +72,12 @@ impl Limiter {
         if waits && !decision.is_refused {
             return Some(self.ask(charges, states, client, now_ns));
         }
-        for (charge, _) in charges.iter().zip(&states).filter(|(_, state)| **state == ChargeState::Asked) {
-            self.forget_wanted(charge);
+        for (index, charge) in charges.iter().enumerate() {
+            if states[index] == ChargeState::Asked {
+                // Redis is not asked, because another window refuses the request from memory; so is this one, perhaps.
+                decision.outcomes[index] = self.foresee_refused(charge, now_ns);
+                self.forget_wanted(charge);
+            }
         }
         self.conclude(charges, &states, now_ns, decision);
         if decision.is_admitted() {
@@ -240,6 +244,20 @@ impl Limiter {
             }
             Some(quota) => self.table.peek(&Charge { quota, ..*charge }, now_ns),
             None => fleet.foresee(charge, now_ns).unwrap_or_else(|| self.table.peek(charge, now_ns)),
+        }
+    }
+
+    /// The same for a request that another window refuses: a window that has too little refuses it too, because the client
+    /// is told every wait. Of a window that Redis would have to be asked about, what Redis last said counts.
+    pub(super) fn foresee_refused(&self, charge: &Charge, now_ns: u64) -> Outcome {
+        let outcome = self.foresee(charge, now_ns);
+        let known = self.fleet.as_ref().and_then(|fleet| fleet.known_wait_ns(charge, now_ns));
+        match known {
+            Some(retry_after_ns) if outcome.is_admitted() => {
+                let reset_ns = outcome.reset_ns.max(retry_after_ns);
+                Outcome::new(Answer::Later { retry_after_ns }, outcome.remaining, reset_ns)
+            }
+            _ => outcome,
         }
     }
 

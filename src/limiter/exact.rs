@@ -133,7 +133,7 @@ impl Limiter {
         for ((index, charge), denial) in question.charges().zip(denials) {
             let answer = || match denial {
                 Some(outcome) => (ChargeState::Refused, outcome),
-                None => (ChargeState::Fits, self.foresee(charge, now_ns)),
+                None => (ChargeState::Fits, self.foresee_refused(charge, now_ns)),
             };
             self.resolve_one(fleet, &question.wait, (index, charge), Late::Untaken, answer);
         }
@@ -302,7 +302,7 @@ impl Limiter {
         for (charge, outcome) in charges.iter().zip(&taken.outcomes) {
             let Some(plan) = fleet.plans.get(charge.plan) else { continue };
             fleet.change(charge, sent_ns, |share| {
-                share.hear(outcome.remaining, sent_ns);
+                share.hear(outcome.remaining, outcome.reset_ns, sent_ns);
                 match outcome.answer() {
                     // A larger cost does not fit the field that remembers it, and says nothing about smaller ones.
                     Answer::Later { retry_after_ns } if charge.cost <= u64::from(u32::MAX) => {

@@ -156,6 +156,12 @@ impl Fleet {
         Key::new(state.finish128().as_u128())
     }
 
+    /// The charge to the coarse limit of `when-redis-down = "allow"`.
+    pub(super) fn coarse(&self, plan: &Plan, charge: &Charge, client: ClientAddress) -> Charge {
+        let (key, quota) = (self.key_of_address(charge, client), plan.quota.for_address());
+        Charge { key, quota, ..*charge }
+    }
+
     /// This node's lease of a key, for operators; `None` if it has none.
     pub fn view(&self, key: Key, now_ns: u64) -> Option<View> {
         let (_, words) = self.shares.peek(key)?;
@@ -174,9 +180,59 @@ impl Fleet {
         charge.cost == 1 && self.link.nodes() <= plan.sharing.spare && self.link.is_quick(charge.key)
     }
 
+    /// What a lease answers to a charge, overdrawn and rechecked as the policy allows. `Told::Ask`: Redis has to be asked.
+    #[inline]
+    pub(super) fn take_from(&self, share: &mut Lease, plan: &Plan, charge: &Charge, now_ns: u64) -> Told {
+        match share.take(plan, charge.cost, now_ns, self.lead_ns()) {
+            Told::Ask if self.may_owe(charge, plan) && share.overdraw(plan, now_ns) => {
+                Told::Admitted { renew: true }
+            }
+            Told::Denied { .. } if share.is_denial_old(now_ns) && self.link.is_quick(charge.key) => Told::Ask,
+            // Only Redis knows how long a cost above one has to wait in a sliding window.
+            Told::Denied { .. }
+                if charge.cost > 1
+                    && plan.quota.algorithm() == Algorithm::SlidingWindow
+                    && self.link.is_quick(charge.key) =>
+            {
+                Told::Ask
+            }
+            told => told,
+        }
+    }
+
+    /// The outcome of a charge on an exact window that Redis has denied before, while that denial lasts.
+    pub(super) fn denied_by(
+        &self,
+        share: &mut Lease,
+        plan: &Plan,
+        charge: &Charge,
+        now_ns: u64,
+    ) -> Option<Outcome> {
+        let retry_after_ns = match self.link.is_quick(charge.key) {
+            true => share.refuses(plan, charge.cost, now_ns),
+            // Redis cannot be asked again, so no recheck.
+            false => share.refused_for(plan, charge.cost, now_ns),
+        }?;
+        let (remaining, reset_ns) = share.estimate(plan, now_ns);
+        Some(Outcome::new(Answer::Later { retry_after_ns }, remaining, reset_ns.max(retry_after_ns)))
+    }
+
+    /// What a lease answers to a charge without Redis, and what is left then.
+    pub(super) fn fall_back(
+        &self,
+        share: &mut Lease,
+        plan: &Plan,
+        charge: &Charge,
+        now_ns: u64,
+    ) -> (Told, (u64, u64)) {
+        let (nodes, is_away) = (self.link.nodes(), !self.link.is_up(charge.key));
+        let told = share.take_fallback(plan, charge.cost, now_ns, nodes, is_away);
+        (told, share.fallback_left(plan, now_ns, nodes, is_away))
+    }
+
     /// Whether a key stays in fallback a little longer, so that a Redis that has just come back does not meet every key of
     /// every node at once. Chosen by bits of the key, so all nodes bring the same keys back first.
-    fn is_held_back(&self, key: Key) -> bool {
+    pub(super) fn is_held_back(&self, key: Key) -> bool {
         let is_fallback =
             self.shares.peek(key).is_some_and(|(_, words)| Lease::from_words(words).is_fallback());
         is_fallback && key.high() % 100 >= u64::from(self.link.ramp_percent(key))
@@ -208,12 +264,22 @@ impl Fleet {
         share_under(charge, under, words).estimate(plan, now_ns).0
     }
 
+    /// How long an exact window refuses a charge at most, by what Redis last said was left of it; `None`: it may admit it.
+    pub(super) fn known_wait_ns(&self, charge: &Charge, now_ns: u64) -> Option<u64> {
+        let plan = self.plans.get(charge.plan).filter(|plan| plan.sharing.is_exact())?;
+        let (under, words) = self.shares.peek(charge.key).filter(|(under, _)| *under == charge.plan)?;
+        share_under(charge, under, words).heard_wait_ns(plan, charge.cost, now_ns)
+    }
+
     /// The outcome that a shared charge would have as far as this node knows; `None` if the fleet does not share it.
     pub(super) fn foresee(&self, charge: &Charge, now_ns: u64) -> Option<Outcome> {
         let plan = self.plans.get(charge.plan)?;
         let (under, words) = self.shares.peek(charge.key).unwrap_or_default();
         let mut share = share_under(charge, under, words);
-        let (remaining, reset_ns) = share.estimate(plan, now_ns);
+        let (remaining, reset_ns) = match share.is_fallback() && !plan.sharing.is_exact() {
+            true => share.fallback_left(plan, now_ns, self.link.nodes(), !self.link.is_up(charge.key)),
+            false => share.estimate(plan, now_ns),
+        };
         let told = match (plan.sharing.is_exact(), share.refused_for(plan, charge.cost, now_ns)) {
             _ if charge.cost > plan.quota.capacity() => {
                 return Some(Outcome::new(Answer::Never, remaining, reset_ns));
@@ -302,24 +368,7 @@ impl Limiter {
     /// Spends from this node's lease; `None`: Redis has to be asked.
     fn spend_lease(&self, fleet: &Fleet, plan: &Plan, charge: &Charge, now_ns: u64) -> Option<Said> {
         let (told, left) = fleet.change(charge, now_ns, |share| {
-            let told = match share.take(plan, charge.cost, now_ns, fleet.lead_ns()) {
-                Told::Ask if fleet.may_owe(charge, plan) && share.overdraw(plan, now_ns) => {
-                    Told::Admitted { renew: true }
-                }
-                Told::Denied { .. } if share.is_denial_old(now_ns) && fleet.link.is_quick(charge.key) => {
-                    Told::Ask
-                }
-                // Only Redis knows how long a cost above one has to wait in a sliding window.
-                Told::Denied { .. }
-                    if charge.cost > 1
-                        && plan.quota.algorithm() == Algorithm::SlidingWindow
-                        && fleet.link.is_quick(charge.key) =>
-                {
-                    Told::Ask
-                }
-                told => told,
-            };
-            (told, share.estimate(plan, now_ns))
+            (fleet.take_from(share, plan, charge, now_ns), share.estimate(plan, now_ns))
         })?;
         let state = match told {
             Told::Ask => return None,
@@ -356,21 +405,12 @@ impl Limiter {
             }
             WhenDown::Allow => {
                 // A coarse limit: it is not refunded if another policy refuses the request.
-                let (key, quota) = (fleet.key_of_address(charge, client), plan.quota.for_address());
-                let outcome = self.table.take(&Charge { key, quota, ..*charge }, now_ns).outcome;
-                // The address may have ten times the policy's units left; clients are shown no more than the policy's.
-                let remaining = outcome.remaining.min(plan.quota.capacity());
-                let outcome = Outcome::new(outcome.answer(), remaining, outcome.reset_ns);
-                said(outcome, Refund::Nothing)
+                let coarse = fleet.coarse(plan, charge, client);
+                said(coarse_outcome(plan, self.table.take(&coarse, now_ns).outcome), Refund::Nothing)
             }
             WhenDown::Local if plan.sharing.is_exact() => self.take_share(fleet, charge, now_ns),
             WhenDown::Local => {
-                let (nodes, is_away) = (fleet.link.nodes(), !fleet.link.is_up(charge.key));
-                let told = fleet.change(charge, now_ns, |share| {
-                    let told = share.take_fallback(plan, charge.cost, now_ns, nodes, is_away);
-                    (told, share.estimate(plan, now_ns))
-                });
-                match told {
+                match fleet.change(charge, now_ns, |share| fleet.fall_back(share, plan, charge, now_ns)) {
                     Some((told, left)) => {
                         let outcome = outcome_of(told, left);
                         said(outcome, Refund::Lease)
@@ -391,8 +431,14 @@ impl Limiter {
     }
 }
 
+/// What clients are shown of the coarse limit of `when-redis-down = "allow"`: the address may have ten times the policy's
+/// units left, and they know the policy's.
+pub(super) fn coarse_outcome(plan: &Plan, outcome: Outcome) -> Outcome {
+    Outcome::new(outcome.answer(), outcome.remaining.min(plan.quota.capacity()), outcome.reset_ns)
+}
+
 /// A key's lease for a charge. A denial under another plan is dropped: a reload has changed the limit.
-fn share_under(charge: &Charge, under: Option<PlanId>, words: [u64; 6]) -> Lease {
+pub(super) fn share_under(charge: &Charge, under: Option<PlanId>, words: [u64; 6]) -> Lease {
     let mut share = Lease::from_words(words);
     if under != charge.plan {
         share.end_denial();
@@ -408,15 +454,9 @@ pub(super) fn denied_before(fleet: &Fleet, plan: &Plan, charge: &Charge, now_ns:
             share.end_denial();
             return None;
         }
-        let refused = match fleet.link.is_quick(charge.key) {
-            true => share.refuses(plan, charge.cost, now_ns),
-            // Redis cannot be asked again, so no recheck.
-            false => share.refused_for(plan, charge.cost, now_ns),
-        };
-        refused.map(|retry_after_ns| (retry_after_ns, share.estimate(plan, now_ns)))
+        fleet.denied_by(share, plan, charge, now_ns)
     });
-    let (retry_after_ns, (remaining, reset_ns)) = refused.flatten()?;
-    Some(Outcome::new(Answer::Later { retry_after_ns }, remaining, reset_ns.max(retry_after_ns)))
+    refused.flatten()
 }
 
 /// What a lease's answer means to a client. `Ask` is a denial of unknown length: Redis had too little.
@@ -451,6 +491,6 @@ pub(super) fn lease_outcome(plan: &Plan, cost: u64, told: Told, left: (u64, u64)
 /// The farthest ahead that leases are renewed: a fifth of their longest life.
 const LEAD_MAX_NS: u64 = 100_000_000;
 /// `Retry-After` of a client that is denied because Redis is down.
-const DOWN_RETRY_NS: u64 = 1_000_000_000;
+pub(super) const DOWN_RETRY_NS: u64 = 1_000_000_000;
 /// `Retry-After` of a client for whom Redis had too little, without saying for how long.
 const ASK_RETRY_NS: u64 = 10_000_000;

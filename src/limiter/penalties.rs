@@ -26,10 +26,10 @@ impl Limiter {
         if is_kept_out {
             decision.clear();
             decision.is_refused = true;
-            let is_out = |charge: &Charge| penalties.iter().any(|penalty| keeps_out(penalty, charge));
-            decision.outcomes.extend(charges.iter().map(|charge| match is_out(charge) {
-                true => Outcome::new(Answer::Admitted, 0, 0),
-                false => self.look(charge, now_ns),
+            // Windows that are used up refuse the request, too, and perhaps for longer than the penalty.
+            decision.outcomes.extend(charges.iter().map(|charge| {
+                let (outcome, left) = (self.foresee_refused(charge, now_ns), self.look(charge, now_ns));
+                Outcome::new(outcome.answer(), left.remaining, outcome.reset_ns.max(left.reset_ns))
             }));
             decision.impose(charges, penalties);
         }
@@ -59,6 +59,11 @@ impl Limiter {
         if begins {
             decision.impose(charges, penalties);
         }
+    }
+
+    /// How long a penalty would last after one more denial of a client that is told to wait `told_ns`. Nothing is counted.
+    pub fn foresee_penalty(&self, penalty: &PenaltyCheck, told_ns: u64, now_ns: u64) -> u64 {
+        self.table.foresee_denial(penalty.key, &penalty.rule, told_ns, now_ns)
     }
 
     /// Whether a policy refuses the client for a penalty. Nothing is counted.

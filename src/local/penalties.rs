@@ -63,6 +63,13 @@ impl Table {
         wait_ns
     }
 
+    /// What `note_denial` would return. Nothing is counted.
+    pub fn foresee_denial(&self, key: Key, rule: &Penalty, told_ns: u64, now_ns: u64) -> u64 {
+        let slot = self.slots.find(key).filter(|slot| slot.fingerprint() == Quota::NO_FINGERPRINT);
+        let record = slot.map_or_else(Record::default, |slot| Record::from_words(slot.state()));
+        record.denied(rule, told_ns, now_ns).wait_ns(now_ns)
+    }
+
     #[cold]
     fn claim_record(&self, key: Key, now_ns: u64) -> Option<Locked<'_, 4, 2>> {
         let is_whole = self.is_whole(None, now_ns);

@@ -44,12 +44,26 @@ impl Lease {
         Told::Admitted { renew: false }
     }
 
+    /// Units that are left in the bucket, and nanoseconds until it is full if nobody spends. `estimate` says what is left of
+    /// the fleet's limit, which nobody knows without Redis.
+    pub fn fallback_left(&self, plan: &Plan, now_ns: u64, nodes: u32, is_away: bool) -> (u64, u64) {
+        let ceiling = Ceiling::new(&plan.quota, nodes, is_away);
+        let rate = self.fallback_rate(&ceiling, now_ns);
+        let refilled = rate * seconds(now_ns.saturating_sub(self.0.end_ns()));
+        let balance = self.0.balance() as f64 / UNIT as f64;
+        // A bucket of less than a unit fills up to the one that the next request costs.
+        let whole = ceiling.burst.max(1.0);
+        let left = (balance + refilled).clamp(0.0, whole);
+        (left as u64, ((whole - left) / rate.max(RATE_MIN) * 1e9) as u64)
+    }
+
     /// Turns the lease into a bucket when Redis goes down.
     fn begin(&mut self, plan: &Plan, ceiling: &Ceiling, now_ns: u64) {
         let end_ns = self.0.end_ns();
         let is_held = self.0.epoch() != 0 && now_ns <= end_ns + plan.sharing.age_ns();
         let held = if is_held { self.held(now_ns) } else { self.0.balance().min(0) };
-        let rate = if now_ns <= end_ns + plan.sharing.epoch_ns { self.0.rate() } else { 0.0 };
+        let is_recent = self.0.epoch() != 0 && now_ns <= end_ns + plan.sharing.epoch_ns;
+        let rate = if is_recent { self.0.rate() } else { 0.0 };
         let is_denied = now_ns < self.0.deny_until_ns();
         // A key that Redis has said nothing about gets a burst; another at most what Redis said was left.
         let endowment = match self.0.has(Flag::Known) {

@@ -6,9 +6,10 @@
 //! `held(now) = balance - rate * (end - now)`. A negative balance is a debt, which the next renewal reports to Redis.
 //!
 //! It deliberately knows nothing of other keys, of waiting requests, or of how messages travel. This file has what
-//! happens between messages, `upkeep.rs` the messages, `fallback.rs` the time without Redis.
+//! happens between messages, `upkeep.rs` the messages, `heard.rs` what Redis said of windows without leases, `fallback.rs` the time without Redis.
 
 mod fallback;
+mod heard;
 mod upkeep;
 mod words;
 
@@ -246,12 +247,6 @@ impl Lease {
             && self.0.unreported_ns(now_ns) >= RECHECK_NS
     }
 
-    /// Records what Redis said is left of an exact window.
-    pub fn hear(&mut self, remaining: u64, now_ns: u64) {
-        self.0.set_level(remaining as f64);
-        self.0.set_end_ns(now_ns);
-    }
-
     /// Remembers that Redis refused `cost` units of an exact window: until then, as many or more would be refused too.
     pub fn refuse(&mut self, cost: u64, wait_ns: u64, now_ns: u64) {
         self.0.set_offered(u32::try_from(cost).unwrap_or(u32::MAX));
@@ -281,7 +276,9 @@ impl Lease {
             return Some(wait_ns);
         }
         let (left, _) = self.estimate(plan, now_ns);
-        self.hear(left, now_ns);
+        let heard_ago_ns = now_ns.saturating_sub(self.0.end_ns());
+        let reset_ns = ((self.0.rate() * 1e9) as u64).saturating_sub(heard_ago_ns);
+        self.hear(left, reset_ns, now_ns);
         None
     }
 
@@ -303,9 +300,7 @@ impl Lease {
     pub fn estimate(&self, plan: &Plan, now_ns: u64) -> (u64, u64) {
         let whole = plan.quota.capacity() as f64;
         let unit_ns = unit_ns(&plan.quota);
-        // Without a lease there may still be a debt.
-        let held = if self.0.epoch() == 0 { self.0.balance().min(0) } else { self.held(now_ns) };
-        let held = held as f64 / UNIT as f64;
+        let held = self.held_or_owed(now_ns);
         let level = if self.0.has(Flag::Fallback) { 0.0 } else { self.0.level() };
         // While the lease lasts, what refills goes to the leases of all nodes; after it, count it as left.
         let gone_ns = now_ns.saturating_sub(self.0.end_ns().max(1));
@@ -317,6 +312,13 @@ impl Lease {
         };
         let left = (level + held + refilled).clamp(0.0, whole);
         (left as u64, ((whole - left) * unit_ns) as u64)
+    }
+
+    /// Units it may spend without asking or, if negative, owes to Redis.
+    pub fn held_or_owed(&self, now_ns: u64) -> f64 {
+        // Without a lease there may still be a debt.
+        let held = if self.0.epoch() == 0 { self.0.balance().min(0) } else { self.held(now_ns) };
+        held as f64 / UNIT as f64
     }
 
     /// What this node knows of the key, for operators.

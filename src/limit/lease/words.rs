@@ -4,7 +4,7 @@
 //! |---|---|
 //! | 0 | balance at the lease's end: signed, `2^-20` units |
 //! | 1 | lease's end, 48 bits of `2^10` ns; last arrival, 16 bits of `2^22` ns, wrapping |
-//! | 2 | rate the lease accrues, f32, units a second; epoch of the lease, 24 bits, 0: none; flags, 8 |
+//! | 2 | rate the lease accrues, f32, units a second (of an exact window: seconds until it was whole); epoch of the lease, 24 bits, 0: none; flags, 8 |
 //! | 3 | denied until, 48 bits of `2^10` ns (in fallback with a rate: since when); demand, 16 bits |
 //! | 4 | last report, 32 bits of `2^20` ns, wrapping; reported demand, 16 bits; held after the last grant, 16 |
 //! | 5 | units offered since the last report, 32 bits; level in Redis (in fallback: units owed), f32 |

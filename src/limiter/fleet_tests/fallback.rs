@@ -84,6 +84,23 @@ fn without_redis_a_node_keeps_to_its_share() {
 }
 
 #[test]
+fn without_redis_the_fields_say_how_many_more_pass() {
+    for is_known in [false, true] {
+        let desk = Arc::new(Desk::default());
+        let node = node(&desk);
+        let charge = leased(&node, 1, 100);
+        if is_known {
+            assert!(decide(&node, &desk, &[charge], NOW).is_admitted());
+        }
+        desk.set_down(true);
+        let first = decide_late(&node, &[charge], NOW);
+        let more = (0..200).filter(|_| decide_late(&node, &[charge], NOW).is_admitted()).count();
+        assert!(first.is_admitted() && more > 0, "{is_known}");
+        assert_eq!(first.outcomes[0].remaining, more as u64, "{is_known}");
+    }
+}
+
+#[test]
 fn every_address_has_its_own_coarse_limit_whatever_the_policy_counts() {
     let desk = Arc::new(Desk::default());
     let node = node(&desk);

@@ -139,7 +139,7 @@ fn others(step: &Step, lease: &mut Lease, plan: &Arc<Plan>, renewal: Option<&Ren
             assert_eq!(held(*lease), before);
         }
         Step::Hear { remaining } => {
-            lease.hear(remaining, now_ns);
+            lease.hear(remaining, remaining.saturating_mul(1_000_000), now_ns);
             assert_eq!(held(*lease), before);
         }
         Step::Lost => {

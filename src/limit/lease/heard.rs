@@ -1,0 +1,97 @@
+//! What Redis last said of an exact window: no lease, but what is left and when it is whole. From it a node that must not
+//! ask knows how long the window refuses.
+
+use super::words::Flag;
+use super::{Lease, seconds, unit_ns};
+use crate::limit::{Algorithm, Plan};
+
+impl Lease {
+    /// Records what Redis said is left of an exact window, and in how many nanoseconds it is whole.
+    pub fn hear(&mut self, remaining: u64, reset_ns: u64, now_ns: u64) {
+        self.0.set_level(remaining as f64);
+        self.0.set_end_ns(now_ns);
+        // The field of the rate, which a window without leases has not. A lease from before a reload keeps its own.
+        if self.0.epoch() == 0 {
+            // Rounded up, because an f32 may be less.
+            self.0.set_lease(seconds(reset_ns) * (1.0 + RESET_ROUNDING), 0);
+        }
+    }
+
+    /// How long an exact window refuses `cost` at most, nanoseconds, if nobody spends or gives back; `None`: not at all, as
+    /// far as Redis said. Logs and sliding windows may admit earlier, because when their units were spent is not kept.
+    pub fn heard_wait_ns(&self, plan: &Plan, cost: u64, now_ns: u64) -> Option<u64> {
+        let (heard_ns, reset_ns) = (self.0.end_ns(), self.0.rate() * 1e9);
+        let left = self.0.level();
+        if heard_ns == 0 || self.0.epoch() != 0 || self.0.has(Flag::Fallback) || cost as f64 <= left {
+            return None;
+        }
+        let whole_in_ns = reset_ns - now_ns.saturating_sub(heard_ns) as f64;
+        let spare = plan.quota.capacity().saturating_sub(cost) as f64;
+        let wait_ns = match plan.quota.algorithm() {
+            Algorithm::TokenBucket | Algorithm::LeakyBucket => whole_in_ns - spare * unit_ns(&plan.quota),
+            // The units of one window decay together until it is whole: all of them, in the worst case.
+            Algorithm::SlidingWindow => {
+                let used = (plan.quota.capacity() as f64 - left).max(1.0);
+                whole_in_ns - reset_ns.min(plan.quota.period_ns().get() as f64) * spare / used
+            }
+            Algorithm::FixedWindow | Algorithm::SlidingLog => whole_in_ns,
+            Algorithm::Concurrency => return None,
+        };
+        (wait_ns > 0.0).then_some((wait_ns as u64).max(1))
+    }
+}
+
+/// More than an f32 loses.
+const RESET_ROUNDING: f64 = 1e-6;
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU64;
+    use std::sync::Arc;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::limit::{Quota, Sharing, State, WhenDown};
+
+    const SECOND: u64 = 1_000_000_000;
+    const NOW: u64 = 3_600 * SECOND;
+
+    fn plan(algorithm: Algorithm, limit: u64, period_ns: u64) -> Plan {
+        let (limit, period_ns) = (NonZeroU64::new(limit), NonZeroU64::new(period_ns));
+        let (limit, period_ns) = (limit.expect("not zero"), period_ns.expect("not zero"));
+        let quota = Quota::new(algorithm, limit, period_ns, limit);
+        let sharing = Sharing { epoch_ns: 0, spare: 0, when_down: WhenDown::Local };
+        Plan { policy: Arc::from("p"), quota, sharing }
+    }
+
+    proptest! {
+        /// The wait is never early, and of a bucket and a fixed window not late either.
+        #[test]
+        fn a_wait_that_was_heard_is_never_early(
+            which in 0usize..3, limit in 1u64..30, period_s in 1u64..100,
+            steps in prop::collection::vec((0u64..20 * SECOND, 1u64..9), 1..30),
+            later_ns in 0u64..30 * SECOND, cost in 1u64..9,
+        ) {
+            let algorithm = [Algorithm::TokenBucket, Algorithm::FixedWindow, Algorithm::SlidingWindow][which];
+            let plan = plan(algorithm, limit, period_s * SECOND);
+            prop_assume!(cost <= limit);
+            let (mut state, mut now_ns, mut lease) = (State::default(), NOW, Lease::default());
+            for (pause_ns, cost) in steps {
+                now_ns += pause_ns;
+                let (next, outcome) = state.take(&plan.quota, cost, now_ns);
+                state = next;
+                lease.hear(outcome.remaining, outcome.reset_ns, now_ns);
+            }
+            now_ns += later_ns;
+            let told = state.take(&plan.quota, cost, now_ns).1.retry_after_ns().expect("it fits once");
+            let heard = lease.heard_wait_ns(&plan, cost, now_ns).unwrap_or(0);
+            // Words keep times to about a microsecond.
+            prop_assert!(heard + 2_000 >= told, "{heard} {told}");
+            if algorithm != Algorithm::SlidingWindow {
+                let rounding_ns = period_s * 2_000 + 10_000;
+                prop_assert!(heard <= told + rounding_ns, "{heard} {told}");
+            }
+        }
+    }
+}
