@@ -58,7 +58,7 @@ pub(super) fn state(
             explained.show_upstream(&snapshot.upstreams);
             let limiter = Arc::clone(&limiter);
             Box::pin(async move {
-                explained.ask_redis(&limiter).await;
+                explained.decide(&limiter).await;
                 explained.to_json().to_string()
             })
         }),

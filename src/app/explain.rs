@@ -17,11 +17,12 @@ use serde_json::json;
 
 use crate::auth;
 use crate::cause::Cause;
+use crate::clock;
 use crate::config::{show_share, show_size};
 use crate::identity::NOBODY;
 use crate::limit::lease_messages::{Left, Seen};
-use crate::limit::{Charge, PolicyId};
-use crate::limiter::{Check, Limiter, Look, Paid};
+use crate::limit::{Charge, PenaltyCheck, PolicyId};
+use crate::limiter::{Check, Limiter, Look, Peeked};
 use crate::policy::cors::{self, Cors};
 use crate::policy::destination::Mirror;
 use crate::policy::table::{Aspect, Verdict};
@@ -84,7 +85,9 @@ pub struct Explained {
     limits: Vec<Limit>,
     /// What would remember the request's idempotency key in Redis, until that is asked.
     memories: Vec<Charge>,
-    /// Why it is refused whatever its limits say, with the status.
+    /// The penalties of the policies of `limits`.
+    penalties: Vec<PenaltyCheck>,
+    /// Why it is refused, with the status. Until its limits are decided: unless one of them refuses it first.
     refused: Option<String>,
 }
 
@@ -101,8 +104,8 @@ pub struct InForce<'s> {
     pub listeners: &'s [Listener],
 }
 
-/// Explains a request by what is in force. It does not ask Redis: [`Explained::ask_redis`] does that afterwards, because
-/// it has to wait.
+/// Explains a request by what is in force, without its limits' decision: [`Explained::decide`] adds that afterwards, because
+/// it may have to wait for Redis.
 pub fn explain(in_force: &InForce<'_>, known: Known<'_>, asked: &Asked<'_>, now_ns: u64) -> Explained {
     let arrived = match arrival::arrive(in_force, asked) {
         Ok(Arrival::Routed(arrived)) => arrived,
@@ -275,16 +278,24 @@ impl Explained {
         let mut check = Check::default();
         let peeked = match limiter {
             Some(limiter) => limiter.peek(policies, subject, now_ns, &mut check),
-            None => policies.charges(subject, &mut check.charges).map(|()| Paid::default()),
+            None => policies.charges(subject, &mut check.charges).map(|()| Peeked::default()),
         };
         match peeked {
-            Ok(paid) => {
-                self.limits = limits(table, &check, is_gateway);
+            Ok(peeked) => {
+                self.limits = limits(table, &check, if is_gateway { &peeked.foretold } else { &[] });
                 for (limit, charge) in self.limits.iter_mut().zip(&check.charges) {
                     limit.key = key(policies.policy_of(charge), subject);
                 }
-                paid.policies.iter().for_each(|policy| self.pay(*policy));
-                self.memories = paid.unknown;
+                if is_gateway {
+                    self.penalties = check.penalties.to_vec();
+                }
+                peeked.paid.iter().for_each(|policy| self.pay(*policy));
+                self.memories = peeked.unknown;
+                if self.limits.iter().any(|limit| limit.foretold.is_none())
+                    && let Some(refused) = &mut self.refused
+                {
+                    refused.push_str(LIMITS_UNKNOWN);
+                }
             }
             Err(missing) => {
                 self.refused = Some(status_and_detail(&Refusal::MissingKey(missing.dimension.to_string())));
@@ -297,19 +308,14 @@ impl Explained {
         self.limits.iter_mut().filter(|limit| limit.charge.policy == policy).for_each(Limit::pay);
     }
 
-    /// Asks Redis what is left of shared limits, without spending any.
-    pub async fn ask_redis(&mut self, limiter: &Limiter) {
+    /// Decides the limits as the gateway would. Asks Redis what is left of shared ones, and spends nothing.
+    pub async fn decide(&mut self, limiter: &Limiter) {
         let charges = self.limits.iter().map(|limit| limit.charge);
         let asked: Vec<Charge> = charges.chain(self.memories.iter().copied()).collect();
         let mut looks = limiter.look_in_redis(&asked).await;
         let remembered = looks.split_off(self.limits.len());
         for (limit, look) in self.limits.iter_mut().zip(looks) {
-            match look {
-                Some(Look::Seen(Seen { left: Left::Exact(outcome), .. })) => limit.correct(outcome),
-                Some(Look::Seen(Seen { left: Left::Lent(lent), .. })) => limit.bound(&lent, limiter),
-                _ => {}
-            }
-            limit.redis = look;
+            limit.hear(look);
         }
         for (memory, look) in std::mem::take(&mut self.memories).into_iter().zip(remembered) {
             // What remembers an idempotency key has one unit: if that is spent, the key is known.
@@ -319,6 +325,16 @@ impl Explained {
                 self.pay(memory.policy);
             }
         }
+        limit::penalise(&mut self.limits, &self.penalties, limiter, clock::now_ns());
+        if let Some(refusal) = limit::refusal(&self.limits) {
+            limit::without_request(&mut self.limits);
+            self.refused = Some(status_and_detail(&refusal));
+        }
+    }
+
+    /// Whether Redis has said what is left of a limit.
+    pub fn is_from_redis(&self) -> bool {
+        self.limits.iter().any(|limit| matches!(limit.redis, Some(Look::Seen(_))))
     }
 
     /// Adds the servers of the request's upstreams whose last connection attempt failed.
@@ -385,5 +401,7 @@ impl Explained {
     }
 }
 
+/// Follows what authentication says where nobody can be asked about the limits, which come first.
+const LIMITS_UNKNOWN: &str = "; 429 if a limit is used up, which only a running gateway knows";
 /// Routes listed beside the one that answers, unless `all` is asked for.
 const ROUTES_SHOWN: usize = 10;

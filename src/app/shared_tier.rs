@@ -81,7 +81,7 @@ pub fn explain_from_outside(
         let known = Known::SharedTier(&limiter);
         let in_force = InForce { table: &table, auth: auth_methods, client_ip, listeners };
         let mut explained = explain(&in_force, known, asked, clock::now_ns());
-        explained.ask_redis(&limiter).await;
+        explained.decide(&limiter).await;
         global.shutdown().await;
         Ok(explained)
     })

@@ -84,11 +84,12 @@ pub fn run(arguments: &Arguments, file: &Path) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let source = if config.redis.is_some() { "from the file and Redis" } else { "from the file only" };
-    match explain_from_outside(&config, loaded.table, &auth_methods, &asked) {
-        Ok(explained) => super::say(explained.to_text()),
+    let explained = match explain_from_outside(&config, loaded.table, &auth_methods, &asked) {
+        Ok(explained) => explained,
         Err(error) => return super::failed(&error),
-    }
+    };
+    super::say(explained.to_text());
+    let source = if explained.is_from_redis() { "from the file and Redis" } else { "from the file only" };
     super::say(format!("note     {why}: explained {source}\n"));
     ExitCode::SUCCESS
 }

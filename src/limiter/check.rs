@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 use tokio::time::timeout;
 
 use super::event::{Count, Event};
-use super::{ClientAddress, Decision, Limiter, Recall, Waiting};
+use super::{ClientAddress, Decision, Foretold, Limiter, Recall, Waiting};
 use crate::clock;
 use crate::limit::{Algorithm, Charge, PenaltyCheck, PolicyId};
 use crate::metrics::{self, Tier};
@@ -41,11 +41,13 @@ pub struct Check<'t> {
     begun_ns: u64,
 }
 
-/// Which policies a retry has paid, as far as this node knows.
+/// What a peek finds, as far as this node knows.
 #[derive(Debug, Default)]
-pub struct Paid {
-    /// They do not charge it again.
-    pub policies: Vec<PolicyId>,
+pub struct Peeked {
+    /// What each charge would be told, in their order.
+    pub foretold: Vec<Foretold>,
+    /// Policies that a retry has paid: they do not charge it again.
+    pub paid: Vec<PolicyId>,
     /// What remembers its idempotency keys elsewhere: only Redis can say whether they are known.
     pub unknown: Vec<Charge>,
 }
@@ -142,21 +144,23 @@ impl Limiter {
         subject: &impl Subject,
         now_ns: u64,
         check: &mut Check<'t>,
-    ) -> Result<Paid, MissingDimension<'t>> {
+    ) -> Result<Peeked, MissingDimension<'t>> {
         check.policies = policies;
         policies.charges(subject, &mut check.charges)?;
         let mut memories = policies.memories(subject);
         self.route_tenant(&mut memories, subject.tenant());
         let (known, unknown): (Vec<_>, Vec<_>) =
             memories.into_iter().partition(|memory| self.is_remembered(memory, now_ns));
-        let paid = Paid { policies: known.iter().map(|memory| memory.policy).collect(), unknown };
+        let paid = known.iter().map(|memory| memory.policy).collect();
         check.penalties = policies.penalty_checks(&check.charges);
         for penalty in &mut check.penalties {
             penalty.wait_ns = self.table.penalty_ns(penalty.key, now_ns);
         }
         self.route_tenant(&mut check.charges, subject.tenant());
         check.decision = self.peek_charges(&check.charges, now_ns);
-        Ok(paid)
+        let client = ClientAddress::from(policies.client_of(subject));
+        let foretell = |charge| self.foretell(charge, client, now_ns);
+        Ok(Peeked { foretold: check.charges.iter().map(foretell).collect(), paid, unknown })
     }
 
     /// Whether the policies whose decision does not depend on the client's identity would admit the subject. Nothing is

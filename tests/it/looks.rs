@@ -155,4 +155,5 @@ fn explain_asks_redis_where_no_gateway_runs() {
     redis.kill();
     let said = explain();
     assert!(said.contains("known only to a running gateway; Redis is away"), "{said}");
+    assert!(said.contains("explained from the file only"), "{said}");
 }

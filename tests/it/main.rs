@@ -29,6 +29,7 @@ mod drain;
 mod error_pages;
 mod exact_bursts;
 mod explains;
+mod explains_limits;
 mod families;
 mod forwarding;
 mod global;

@@ -5,12 +5,13 @@ use std::net::IpAddr;
 use serde_json::json;
 
 use crate::app::redis_view;
-use crate::limit::lease_messages::Lent;
+use crate::limit::lease_messages::{Left, Lent, Seen};
 use crate::limit::{Algorithm, Answer, Charge, Outcome, PenaltyCheck};
-use crate::limiter::{Check, Limiter, Look};
+use crate::limiter::{Check, Decider, Foretold, Limiter, Look};
 use crate::policy::definition::Dimension;
 use crate::policy::key::Value;
 use crate::policy::{Policy, Subject, Table};
+use crate::service::refusal::{Limited, Refusal, Violation};
 use crate::{clock, config};
 
 /// One window that the request would be charged to.
@@ -33,61 +34,91 @@ pub(super) struct Limit {
     pub(super) paid: bool,
     /// Whether a penalty denies the key, because its client kept sending after being denied.
     pub(super) penalty: bool,
+    /// Whether the wait is an estimate: Redis says exactly how long only to a request.
+    is_estimate: bool,
+    /// Whether it refuses because Redis does not answer (`when-redis-down = "deny"`).
+    is_redis_down: bool,
     pub(super) charge: Charge,
+    /// What this node would tell the charge; `None` if no gateway could be asked.
+    pub(super) foretold: Option<Foretold>,
     /// The answer of Redis, if it was asked.
     pub(super) redis: Option<Look>,
 }
 
-/// The windows of a check that spent nothing. `is_known` says whether its decision comes from a running gateway's state;
-/// from an empty table it would mean nothing.
-pub(super) fn limits(table: &Table, check: &Check<'_>, is_known: bool) -> Vec<Limit> {
-    let mut limits: Vec<Limit> = check
-        .charges
-        .iter()
-        .enumerate()
-        .map(|(index, charge)| {
-            let policy = &table.policies()[charge.policy.index()];
-            let outcome = check.decision.outcomes.get(index).filter(|_| is_known);
-            Limit {
-                policy: policy.name.to_string(),
-                by: policy.by.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
-                key: Vec::new(),
-                window: policy.windows[usize::from(charge.window)].item.to_string(),
-                limit: charge.quota.limit().get(),
-                cost: charge.cost,
-                remaining: outcome.map(|outcome| outcome.remaining),
-                answer: outcome.map(Outcome::answer),
-                delay_ns: outcome.map_or(0, Outcome::delay_ns),
-                shadow: charge.shadow,
-                paid: false,
-                penalty: false,
-                charge: *charge,
-                redis: None,
-            }
-        })
-        .collect();
-    if is_known {
-        apply_penalties(&mut limits, &check.penalties);
-    }
-    limits
+/// The windows of a check that spent nothing, with what each charge would be told; without that if nobody knows it.
+pub(super) fn limits(table: &Table, check: &Check<'_>, foretold: &[Foretold]) -> Vec<Limit> {
+    let limit = |(index, charge): (usize, &Charge)| {
+        let policy = &table.policies()[charge.policy.index()];
+        let foretold = foretold.get(index).copied();
+        let outcome = foretold.map(|foretold| foretold.outcome);
+        Limit {
+            policy: policy.name.to_string(),
+            by: policy.by.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+            key: Vec::new(),
+            window: policy.windows[usize::from(charge.window)].item.to_string(),
+            limit: charge.quota.limit().get(),
+            cost: charge.cost,
+            remaining: outcome.map(|outcome| outcome.remaining),
+            answer: outcome.as_ref().map(Outcome::answer),
+            delay_ns: outcome.map_or(0, |outcome| outcome.delay_ns()),
+            shadow: charge.shadow,
+            paid: false,
+            penalty: false,
+            is_estimate: false,
+            is_redis_down: false,
+            charge: *charge,
+            foretold,
+            redis: None,
+        }
+    };
+    check.charges.iter().enumerate().map(limit).collect()
 }
 
-/// Marks the limits whose key is under a penalty, and for how long. A penalty of a policy denies all of its windows, but
-/// not its concurrency limits.
-fn apply_penalties(limits: &mut [Limit], penalties: &[PenaltyCheck]) {
-    for penalty in penalties.iter().filter(|penalty| penalty.wait_ns > 0) {
-        let own = limits.iter_mut().filter(|limit| {
-            limit.charge.policy == penalty.policy && limit.charge.quota.algorithm() != Algorithm::Concurrency
-        });
-        for limit in own {
-            let retry_after_ns = match limit.answer {
-                Some(Answer::Later { retry_after_ns }) => retry_after_ns.max(penalty.wait_ns),
-                _ => penalty.wait_ns,
-            };
-            limit.answer = Some(Answer::Later { retry_after_ns });
-            limit.remaining = Some(0);
-            limit.penalty = true;
+/// Applies penalties: those that last, and those that this request would begin or prolong by being refused. A penalty of a
+/// policy denies all of its windows, but not its concurrency limits.
+pub(super) fn penalise(limits: &mut [Limit], penalties: &[PenaltyCheck], limiter: &Limiter, now_ns: u64) {
+    // A refusal because Redis is down does not count against the client.
+    let is_redis_down = limits.iter().any(|limit| limit.is_redis_down && !limit.shadow);
+    for penalty in penalties {
+        let is_own =
+            |limit: &&mut Limit| limit.charge.policy == penalty.policy && limit.is_timed() && !limit.paid;
+        let told_ns = match penalty.wait_ns {
+            0 if is_redis_down => None,
+            0 => limits.iter_mut().filter(is_own).filter_map(|limit| limit.told_ns()).max(),
+            wait_ns => Some(wait_ns),
+        };
+        let Some(told_ns) = told_ns else { continue };
+        let wait_ns = limiter.foresee_penalty(penalty, told_ns, now_ns);
+        for limit in limits.iter_mut().filter(is_own).filter(|_| wait_ns > 0) {
+            if limit.answer != Some(Answer::Never) {
+                let retry_after_ns = limit.told_ns().unwrap_or(0).max(wait_ns);
+                limit.answer = Some(Answer::Later { retry_after_ns });
+                (limit.remaining, limit.penalty, limit.is_estimate) = (Some(0), true, false);
+            }
         }
+    }
+}
+
+/// What refuses the request for its limits; `None` if nothing does, or nobody knows.
+pub(super) fn refusal(limits: &[Limit]) -> Option<Refusal> {
+    let refusing = limits.iter().filter(|limit| !limit.shadow && limit.is_refused());
+    let violated: Vec<Violation> = refusing.map(Limit::violation).collect();
+    if violated.is_empty() {
+        return None;
+    }
+    // One that never admits the request has no wait.
+    let waits: Option<Vec<u64>> = violated.iter().map(|violation| violation.retry_after_seconds).collect();
+    let retry_after_seconds = waits.and_then(|waits| waits.into_iter().max());
+    let limited = Box::new(Limited { violated, retry_after_seconds });
+    let is_redis_down = limits.iter().any(|limit| limit.is_redis_down && !limit.shadow);
+    Some(if is_redis_down { Refusal::RedisDown(limited) } else { Refusal::Limited(limited) })
+}
+
+/// Gives back the charges of a request that is refused: nothing of it is counted by the windows that would admit it.
+pub(super) fn without_request(limits: &mut [Limit]) {
+    for limit in limits.iter_mut().filter(|limit| !limit.paid && !limit.is_refused()) {
+        let stays = limit.charge.count_denied && limit.is_timed();
+        limit.remaining = limit.remaining.map(|left| if stays { left } else { left + limit.cost });
     }
 }
 
@@ -169,39 +200,106 @@ impl Limit {
         self.answer = Some(Answer::Admitted);
     }
 
-    /// Takes what Redis says of an exact window, which Redis decides, instead of what this node remembers of it. A
-    /// penalty is the node's own and stays.
-    pub(super) fn correct(&mut self, outcome: Outcome) {
-        if !self.penalty {
-            (self.remaining, self.answer) = (Some(outcome.remaining), Some(outcome.answer()));
-            self.delay_ns = outcome.delay_ns();
+    /// Takes what came of a look in Redis. A penalty is the node's own and is applied later.
+    pub(super) fn hear(&mut self, look: Option<Look>) {
+        self.redis = look;
+        if self.paid {
+            return;
+        }
+        let Some(foretold) = self.foretold else {
+            // Without a gateway Redis knows exact windows all the same.
+            if let Some(Look::Seen(Seen { left: Left::Exact(outcome), .. })) = look {
+                self.tell(&outcome);
+            }
+            return;
+        };
+        match (foretold.decider, look) {
+            (Decider::Node, Some(Look::Seen(Seen { left: Left::Lent(lent), .. }))) => {
+                // What this node remembers of Redis may be as old as a lease.
+                let left = (lent.level + foretold.held).max(0.0) as u64;
+                let is_admitted = self.answer == Some(Answer::Admitted);
+                self.remaining = Some(if is_admitted { left.saturating_sub(self.cost) } else { left });
+            }
+            (Decider::Node, _) => {}
+            (Decider::Redis, Some(Look::Seen(Seen { left: Left::Exact(outcome), .. }))) => {
+                self.tell(&outcome)
+            }
+            (Decider::Redis, Some(Look::Seen(Seen { left: Left::Lent(lent), .. }))) => {
+                self.lend(&lent, foretold.held);
+            }
+            (Decider::Redis, None) => {}
+            (Decider::Redis | Decider::Fallback, _) => {
+                self.tell(&foretold.without_redis);
+                self.is_redis_down = foretold.denies_without_redis;
+            }
         }
     }
 
-    /// Lowers a leased window to what Redis has left, if this node has no lease on it: it could get no more. One unit it
-    /// may spend on debt (`Fleet::may_owe`).
-    pub(super) fn bound(&mut self, lent: &Lent, limiter: &Limiter) {
-        let Some(fleet) = limiter.fleet() else { return };
-        let Some(plan) = fleet.plans().get(self.charge.plan) else { return };
-        if fleet.view(self.charge.key, clock::now_ns()).is_some_and(|view| view.has_lease) {
+    fn tell(&mut self, outcome: &Outcome) {
+        (self.remaining, self.answer) = (Some(outcome.remaining), Some(outcome.answer()));
+        self.delay_ns = outcome.delay_ns();
+    }
+
+    /// Decides a leased window that this node has to ask about: it gets what is left in Redis, beside what it holds.
+    fn lend(&mut self, lent: &Lent, held: f64) {
+        let left = lent.level + held;
+        let whole = left.max(0.0) as u64;
+        if self.cost <= whole {
+            (self.remaining, self.answer) = (Some(whole - self.cost), Some(Answer::Admitted));
             return;
         }
-        let left = lent.level.max(0.0) as u64;
-        let is_lacking = self.cost > left && !fleet.may_owe(&self.charge, plan);
-        if is_lacking && self.answer == Some(Answer::Admitted) {
-            let retry_after_ns = retry_after_ns(&self.charge, lent);
-            (self.remaining, self.answer) = (Some(left), Some(Answer::Later { retry_after_ns }));
-        } else {
-            let most = left.saturating_sub(self.cost);
-            self.remaining = self.remaining.map(|remaining| remaining.min(most));
+        let retry_after_ns = retry_after_ns(&self.charge, lent, left);
+        (self.remaining, self.answer) = (Some(whole), Some(Answer::Later { retry_after_ns }));
+        self.is_estimate = true;
+    }
+
+    fn is_timed(&self) -> bool {
+        self.charge.quota.algorithm() != Algorithm::Concurrency
+    }
+
+    fn is_refused(&self) -> bool {
+        self.answer.is_some_and(|answer| answer != Answer::Admitted)
+    }
+
+    /// The wait that the client is told; `None` if it is not refused, or for ever.
+    fn told_ns(&self) -> Option<u64> {
+        match self.answer {
+            Some(Answer::Later { retry_after_ns }) => Some(retry_after_ns),
+            Some(Answer::Admitted | Answer::Never) | None => None,
+        }
+    }
+
+    fn violation(&self) -> Violation {
+        let period_ns = self.charge.quota.period_ns().get();
+        Violation {
+            window: self.window.clone(),
+            policy: self.policy.clone(),
+            limit: self.limit,
+            period_seconds: self.is_timed().then(|| period_ns.div_ceil(SECOND_NS)),
+            retry_after_seconds: self.told_ns().map(|wait_ns| wait_ns.div_ceil(SECOND_NS)),
+            decided: "",
+            is_penalty: self.penalty,
         }
     }
 
     pub(super) fn sentence(&self) -> String {
-        match &self.redis {
-            None => self.decision(),
-            Some(look @ Look::Seen(_)) if self.answer.is_none() => redis_view::sentence(look),
-            Some(look) => format!("{}; {}", self.decision(), redis_view::sentence(look)),
+        let Some(look) = &self.redis else { return self.decision() };
+        let decider = self.foretold.map_or(Decider::Redis, |foretold| foretold.decider);
+        let said = match (decider, look) {
+            (Decider::Node, Look::Seen(Seen { left: Left::Exact(_), .. })) => {
+                "as Redis said before".to_owned()
+            }
+            (Decider::Fallback, Look::Seen(_)) => {
+                format!(
+                    "decided without Redis, which answers late or is just back; {}",
+                    redis_view::sentence(look)
+                )
+            }
+            _ => redis_view::sentence(look),
+        };
+        match (look, self.answer) {
+            (Look::Seen(_), None) => said,
+            _ => format!("{}; {said}", self.decision()),
         }
     }
 
@@ -219,17 +317,24 @@ impl Limit {
                 let seconds = retry_after_ns as f64 / 1e9;
                 format!("denied by a penalty, admitted again in {seconds:.1} s")
             }
+            Some(Answer::Later { .. }) if self.is_redis_down => {
+                "refused while Redis is away, as when-redis-down says".to_owned()
+            }
+            Some(Answer::Later { .. }) if !self.is_timed() => {
+                "over, admitted again once others are over".to_owned()
+            }
             Some(Answer::Later { retry_after_ns }) => {
-                format!("over, admitted again in {:.1} s", retry_after_ns as f64 / 1e9)
+                let about = if self.is_estimate { "about " } else { "" };
+                format!("over, admitted again in {about}{:.1} s", retry_after_ns as f64 / 1e9)
             }
             Some(Answer::Never) => "over, it costs more than the limit ever holds".to_owned(),
         }
     }
 }
 
-/// An estimate, from its record in Redis, of when a leased window admits a charge that it has too little left for,
-/// nanoseconds.
-fn retry_after_ns(charge: &Charge, lent: &Lent) -> u64 {
+/// An estimate, from its record in Redis, of when a leased window of which so much is `left` admits a charge that costs
+/// more, nanoseconds.
+fn retry_after_ns(charge: &Charge, lent: &Lent, left: f64) -> u64 {
     let (limit, period_ns) = (charge.quota.limit().get() as f64, charge.quota.period_ns().get());
     match charge.quota.algorithm() {
         // Nodes return unspent units when the epoch ends.
@@ -239,9 +344,10 @@ fn retry_after_ns(charge: &Charge, lent: &Lent) -> u64 {
             period_ns - into_ns as u64
         }
         // Buckets refill, and sliding windows forget, at the rate of the limit at most.
-        _ => ((charge.cost as f64 - lent.level) * period_ns as f64 / limit).max(1.0) as u64,
+        _ => ((charge.cost as f64 - left) * period_ns as f64 / limit).max(1.0) as u64,
     }
 }
 
+const SECOND_NS: u64 = 1_000_000_000;
 /// Longer values are cut.
 const VALUE_BYTES_MAX: usize = 80;
