@@ -99,7 +99,7 @@ async fn run<S: Service>(worker: Rc<Worker<S>>, poll: mio::Poll, mut orders: mps
             }
             // A connection may have been handed over by a worker that had not heard yet.
             Some(Order::Adopt(socket, peer, listener)) = orders.recv() => accept::adopt(&worker, socket, peer, listener),
-            () = tokio::time::sleep_until(deadlines.end().into()) => {
+            () = tokio::time::sleep_until(deadlines.end(worker.drain.has_tunnels()).into()) => {
                 tracing::warn!(worker = worker.index, connections = worker.connections(), "drain deadline: closing what is left");
                 worker.drain.cut();
                 break;
@@ -119,7 +119,7 @@ fn advance<S: Service>(worker: &Worker<S>, deadlines: &Deadlines) {
     if deadlines.tunnels <= now {
         drain.end_tunnels();
     }
-    if deadlines.requests <= now && deadlines.requests < deadlines.end() {
+    if deadlines.requests <= now && deadlines.requests < deadlines.end(drain.has_tunnels()) {
         drain.cut();
     }
 }

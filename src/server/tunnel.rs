@@ -30,6 +30,7 @@ enum End {
 /// Copies bytes until both sides have ended, one breaks, nothing moves for [`IDLE`], or the drain ends it. `read` is
 /// what the client sent after its request.
 pub async fn run(conn: &Conn, switched: Switched, client: Stream, read: Bytes) {
+    let _stands = conn.drain.tunnel();
     let Switched { upstream, is_websocket, request } = switched;
     let activity = Rc::new(Activity::new(clock::instant()));
     let bytes = Rc::new(ByteCounts::default());

@@ -47,9 +47,10 @@ impl Deadlines {
         Deadlines { idle: now, tunnels: now, requests: now }
     }
 
-    /// When the worker ends.
-    pub fn end(&self) -> Instant {
-        if self.tunnels > self.requests { self.tunnels + TUNNEL_FAREWELL } else { self.requests }
+    /// When the worker ends. Tunnels have their farewell whichever moment comes first: one that ended with the requests
+    /// would break off without a close frame.
+    pub fn end(&self, has_tunnels: bool) -> Instant {
+        if has_tunnels { self.requests.max(self.tunnels + TUNNEL_FAREWELL) } else { self.requests }
     }
 }
 

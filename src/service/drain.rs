@@ -15,6 +15,18 @@ pub struct Drain {
     idle_closes: Moment,
     tunnels_end: Moment,
     cuts: Moment,
+    /// Tunnels that stand: the worker waits for their farewell only if there are any.
+    tunnels: Cell<usize>,
+}
+
+/// A tunnel that stands, until it is dropped.
+#[derive(Debug)]
+pub struct Tunnel<'a>(&'a Drain);
+
+impl Drop for Tunnel<'_> {
+    fn drop(&mut self) {
+        self.0.tunnels.update(|tunnels| tunnels - 1);
+    }
 }
 
 /// Something that happens once.
@@ -54,6 +66,17 @@ impl Drain {
     /// Tunnels are told to end from now on.
     pub fn end_tunnels(&self) {
         self.tunnels_end.come();
+    }
+
+    /// One more tunnel stands.
+    pub fn tunnel(&self) -> Tunnel<'_> {
+        self.tunnels.update(|tunnels| tunnels + 1);
+        Tunnel(self)
+    }
+
+    /// Whether any tunnel stands.
+    pub fn has_tunnels(&self) -> bool {
+        self.tunnels.get() > 0
     }
 
     /// The deadline has come: what still runs is about to be dropped, and logs that the drain ended it.

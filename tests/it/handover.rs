@@ -388,6 +388,19 @@ fn tunnels_have_a_bound_of_their_own_in_a_drain() {
 }
 
 #[test]
+fn an_upgrade_tells_tunnels_that_they_end_after_the_drain() {
+    let upstream = long_lived();
+    let mut upgraded = Upgraded::start(&format!(
+        "[shutdown]\nready-delay = \"0s\"\ndrain = \"1s\"\n[[route]]\npath = \"/{{*rest}}\"\nupgrade = true\nto = \"http://{}\"\n",
+        upstream.addr()
+    ));
+    let mut websocket = upgraded.gateway.client();
+    assert_eq!(websocket.request("GET", "/ws", UPGRADE, "").status, 101);
+    upgraded.upgrade();
+    assert_eq!(websocket.bytes(4), [0x88, 2, 0x03, 0xe9]);
+}
+
+#[test]
 fn systemd_is_told_what_the_process_does() {
     let directory = Directory::new();
     let path = directory.join("notify");

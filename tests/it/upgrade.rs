@@ -199,6 +199,31 @@ fn an_idle_websocket_gets_a_close_frame_and_does_not_hold_the_drain_up() {
 }
 
 #[test]
+fn a_websocket_has_its_farewell_also_when_the_drain_is_over_by_then() {
+    for shutdown in ["drain = \"1s\"\ndrain-tunnels = \"1s\"", "drain = \"1s\"\ndrain-tunnels = \"900ms\""] {
+        let upstream = Upstream::raw(|stream| {
+            let mut peer = Client::over(stream);
+            if receive(&mut peer).is_some() {
+                peer.send(SWITCHED);
+                peer.rest();
+            }
+        });
+        let mut gateway = Gateway::start(&format!(
+            "[shutdown]\nready-delay = \"0s\"\n{shutdown}\n[[route]]\npath = \"/ws\"\nto = \"http://{}\"\nupgrade = true",
+            upstream.addr()
+        ));
+        let mut client = gateway.client();
+        assert_eq!(client.request("GET", "/ws", UPGRADE, "").status, 101);
+        gateway.signal("TERM");
+        assert_eq!(client.bytes(4), [0x88, 2, 0x03, 0xe9], "{shutdown}");
+        let answer = [0x88, 0x82, 1, 2, 3, 4, 0x03 ^ 1, 0xe9 ^ 2];
+        client.send(answer);
+        assert!(client.is_closed());
+        assert_eq!(gateway.wait().code(), Some(0));
+    }
+}
+
+#[test]
 fn an_upstream_that_does_not_switch_answers_as_usual() {
     let upstream = Upstream::answering("HTTP/1.1 426 Upgrade Required\r\nContent-Length: 2\r\n\r\nno");
     let gateway = Gateway::start(&format!(
