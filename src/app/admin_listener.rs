@@ -22,7 +22,8 @@ pub(super) struct Opened {
 /// The listener at work.
 pub(super) struct Serving {
     place: String,
-    socket: admin::Shared,
+    /// A hold on the socket for a successor. `None` once there is one: it alone listens there then.
+    socket: Option<admin::Shared>,
     task: JoinHandle<()>,
     /// Lets it end when it is dropped: answers under way are given.
     stop: Option<oneshot::Sender<()>>,
@@ -62,29 +63,32 @@ impl Opened {
             let _: Result<(), _> = stopped.await;
         };
         let task = tokio::spawn(admin::serve(self.listener, state, stopped));
-        Ok(Serving { place: self.place, socket, task, stop: Some(stop) })
+        Ok(Serving { place: self.place, socket: Some(socket), task, stop: Some(stop) })
     }
 }
 
 impl Serving {
-    /// Its socket, for a successor.
-    pub(super) fn share(&self) -> std::io::Result<Given> {
-        Ok(Given {
+    /// Its socket, for a successor; `None` if there is one already.
+    pub(super) fn share(&self) -> std::io::Result<Option<Given>> {
+        let Some(socket) = &self.socket else { return Ok(None) };
+        Ok(Some(Given {
             name: ADMIN.to_owned(),
             bind: self.place.clone(),
-            owns_file: self.socket.owns_file(),
-            socket: self.socket.socket.try_clone()?,
-        })
+            owns_file: socket.owns_file(),
+            socket: socket.socket.try_clone()?,
+        }))
     }
 
     /// The predecessor drains: the file of its Unix socket is this process's from here on.
     pub(super) fn own_file(&self) {
-        self.socket.leave_file(false);
+        self.socket.iter().for_each(|socket| socket.leave_file(false));
     }
 
     /// Leaves the address to a successor: probes ask that from here on. Answers under way are given.
     pub(super) fn step_aside(&mut self) {
-        self.socket.leave_file(true);
+        if let Some(socket) = self.socket.take() {
+            socket.leave_file(true);
+        }
         self.stop = None;
     }
 

@@ -32,15 +32,13 @@ use std::path::Path;
 
 use anyhow::Context;
 
-use crate::admin;
-use crate::config::Config;
 use gateway::Gateway;
 use inherited::Inherited;
 pub use publisher::prepare::{Prepared, prepare};
 pub use shared_tier::{explain_from_outside, measure_from_outside};
 use signals::Signals;
 use upgrade::Predecessor;
-pub use upgrade::request as request_upgrade;
+pub use upgrade::{request as request_upgrade, request_where_listening as request_upgrade_where_listening};
 
 /// What a process has before it begins: sockets, and whose place it takes.
 #[derive(Debug, Default)]
@@ -58,16 +56,6 @@ pub fn inherit() -> anyhow::Result<Inheritance> {
         Some((predecessor, sockets)) => Ok(Inheritance { sockets, predecessor: Some(predecessor) }),
         None => Ok(Inheritance { sockets: Inherited::from_systemd()?, predecessor: None }),
     }
-}
-
-/// The process that listens on one of the addresses of a configuration, if it can be seen.
-pub fn process_listening(config: &Config) -> Option<u32> {
-    let admin = config.admin.iter().filter_map(|admin| match admin.bind {
-        admin::Bind::Tcp(addr) => Some(addr),
-        admin::Bind::Unix(_) => None,
-    });
-    let addresses = admin.chain(config.listeners.iter().filter_map(|listener| listener.bind.tcp()));
-    addresses.filter(|addr| addr.port() != 0).find_map(neighbour::on).map(|process| process.pid())
 }
 
 /// Runs the gateway until a signal stops it. `prepared` comes from the file at `path`, which SIGHUP reads again.

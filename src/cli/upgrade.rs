@@ -4,8 +4,6 @@
 use std::io::Write;
 use std::path::Path;
 
-use anyhow::Context;
-
 use super::check::EXIT_CONFIG;
 use crate::{app, config};
 
@@ -20,25 +18,23 @@ pub struct Arguments {
 /// Asks the process and writes how it ended. Returns the exit code.
 ///
 /// # Errors
-/// If no process is found, or it serves on because its successor did not start.
+/// If no gateway is found, or it serves on because its successor did not start.
 pub fn run(
     arguments: &Arguments,
     path: &Path,
     out: &mut impl Write,
     err: &mut impl Write,
 ) -> anyhow::Result<u8> {
-    let pid = match arguments.pid {
-        Some(pid) => pid,
+    let done = match arguments.pid {
+        Some(pid) => app::request_upgrade(pid)?,
         None => match config::read(path) {
-            Ok(definition) => app::process_listening(&definition.config)
-                .context("no process is seen to listen where the configuration says; name it by `--pid`")?,
+            Ok(definition) => app::request_upgrade_where_listening(&definition.config)?,
             Err(errors) => {
                 writeln!(err, "{errors}")?;
                 return Ok(EXIT_CONFIG);
             }
         },
     };
-    let done = app::request_upgrade(pid)?;
     writeln!(out, "{done}")?;
     Ok(0)
 }

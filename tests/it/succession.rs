@@ -2,15 +2,17 @@
 //! are then.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::{Mutex, mpsc};
 
+use crate::support::redis::free_port;
 use crate::support::upgraded::{Upgraded, is_running};
 use crate::support::upstream::receive;
-use crate::support::{Client, Directory, Gateway, Upstream, eventually, get, signal};
+use crate::support::{Client, Directory, Gateway, Upstream, eventually, get, run, signal, text};
 
 const OK: &str = "[[route]]\npath = \"/{*rest}\"\nrespond = { status = 200, body = \"ok\" }\n";
 
@@ -97,6 +99,115 @@ fn an_upgrade_follows_another_while_the_first_process_drains() {
     drop(held);
     eventually("both end", || draining.iter().all(|pid| !is_running(*pid)).then_some(()));
     assert_eq!(get(plain, "/").status, 200);
+}
+
+/// What `sluicegate upgrade` does with this configuration: its exit code and all that it says.
+fn asked(directory: &Directory, config: &str, more: &[&str]) -> (Option<i32>, String) {
+    let file = directory.write("asked.toml", config).display().to_string();
+    let output = run(env!("CARGO_BIN_EXE_sluicegate"), &[&["upgrade", "--config", &file], more].concat());
+    (output.status.code(), format!("{}{}", text(&output.stdout), text(&output.stderr)))
+}
+
+#[test]
+fn what_is_not_a_gateway_is_not_signalled() {
+    let directory = Directory::new();
+    let mut foreign = Command::new("python3")
+        .args(["-u", "-c", LISTEN])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("python3 is installed");
+    let mut port = String::new();
+    BufReader::new(foreign.stdout.take().expect("it is piped"))
+        .read_line(&mut port)
+        .expect("it says its port");
+    let (pid, at) = (foreign.id().to_string(), format!("bind = \"127.0.0.1:{}\"\n", port.trim()));
+    for listeners in [
+        format!("admin = false\n[listener.a]\n{at}"),
+        format!("[admin]\n{at}[listener.a]\nbind = \"127.0.0.1:0\"\n"),
+    ] {
+        let (code, said) = asked(&directory, &format!("{listeners}{OK}"), &[]);
+        assert_eq!(code, Some(1), "{said}");
+        assert!(said.contains(&format!("process {pid} (python3) is not a gateway: it runs ")), "{said}");
+    }
+    let (code, said) = asked(&directory, OK, &["--pid", &pid]);
+    assert!(code == Some(1) && said.contains(&format!("process {pid} is not a gateway: it runs ")), "{said}");
+    for (pid, why) in [("1", "is process 1"), ("4194304", "does not exist"), ("0", "does not exist")] {
+        let (code, said) = asked(&directory, OK, &["--pid", pid]);
+        assert!(code == Some(1) && said.contains(why), "{said}");
+    }
+    assert!(foreign.try_wait().expect("it is a child of ours").is_none(), "it lives on");
+    foreign.kill().expect("it is a child of ours");
+    foreign.wait().expect("it is a child of ours");
+}
+
+/// A program that listens and does not expect SIGUSR2.
+const LISTEN: &str = "\
+import socket, time
+opened = socket.create_server(('127.0.0.1', 0))
+print(opened.getsockname()[1])
+time.sleep(600)
+";
+
+/// What an activator does that keeps the sockets it has opened, as systemd does.
+const KEEP: &str = r#"
+import os, socket, subprocess, sys
+opened = socket.create_server(("127.0.0.1", int(sys.argv[1])), backlog=64)
+os.dup2(opened.fileno(), 3)
+start = 'LISTEN_PID=$$ LISTEN_FDS=1 LISTEN_FDNAMES=plain exec "$@"'
+print(subprocess.Popen(["sh", "-c", start, "sh"] + sys.argv[2:], pass_fds=[3]).wait(), file=sys.stderr)
+"#;
+
+#[test]
+fn of_those_that_hold_a_socket_the_gateway_is_asked() {
+    let directory = Directory::new();
+    let port = free_port();
+    let mut command = Command::new("python3");
+    command.args(["-c", KEEP, &port.to_string(), env!("CARGO_BIN_EXE_sluicegate")]);
+    let config = format!("admin = false\n[listener.plain]\nbind = \"127.0.0.1:{port}\"\n{OK}");
+    let mut gateway = Gateway::start_by(command, Directory::new(), &config);
+    let (code, said) = asked(&directory, &config, &[]);
+    assert_eq!(code, Some(0), "{said}");
+    let pids: Vec<u32> = said.split(' ').filter_map(|word| word.parse().ok()).collect();
+    assert!(gateway.is_running(), "the activator lives on");
+    for pid in pids.into_iter().filter(|pid| is_running(*pid)) {
+        signal(pid, "KILL");
+    }
+}
+
+#[test]
+fn the_command_finds_who_serves_while_another_drains_also_on_unix_sockets_alone() {
+    let upstream = Upstream::raw(|stream| {
+        let mut peer = Client::over(stream);
+        if receive(&mut peer).is_some() {
+            peer.rest();
+        }
+    });
+    let directory = Directory::new();
+    let path = |name: &str| directory.join(name);
+    let (edge, admin) = (path("edge.sock"), path("admin.sock"));
+    let config = format!(
+        "[shutdown]\nready-delay = \"0s\"\ndrain = \"60s\"\n[listener.plain]\nbind = \"127.0.0.1:0\"\n[listener.edge]\n\
+         bind = \"unix:{}\"\n[admin]\nbind = \"unix:{}\"\n[[route]]\npath = \"/held\"\nto = \"http://{}\"\n{OK}",
+        edge.display(),
+        admin.display(),
+        upstream.addr()
+    );
+    let asking = Directory::new();
+    let mut upgraded = Upgraded::start_in(directory, &config);
+    let mut held = Client::over(UnixStream::connect(&edge).expect("somebody listens there"));
+    held.send("GET /held HTTP/1.1\r\nHost: a\r\n\r\n");
+    eventually("the request is at the upstream", || (upstream.connections() > 0).then_some(()));
+    let first = upgraded.pid;
+    for _ in 0..3 {
+        let (code, said) = asked(&asking, &config, &[]);
+        assert_eq!(code, Some(0), "{said}");
+        assert!(said.ends_with(&format!(" serves, process {} drains\n", upgraded.pid)), "{said}");
+        upgraded.pid =
+            said.split(' ').nth(1).and_then(|pid| pid.parse().ok()).expect("it names the successor");
+        upgraded.successors.push(upgraded.pid);
+        assert!(is_running(first), "it drains");
+        assert_eq!((asks(&edge, "/"), asks(&admin, "/readyz")), (200, 200));
+    }
 }
 
 /// A listener and an admin listener on sockets of this directory.

@@ -8,6 +8,7 @@ use crate::admin::Phase;
 use crate::app::lines::say;
 use crate::app::service_manager;
 use crate::app::signals::{Asked, Signals};
+use crate::app::upgrade::DRAINS;
 use crate::config::Shutdown;
 use crate::server::worker::{Deadlines, Order};
 use crate::{clock, record};
@@ -79,7 +80,7 @@ async fn while_draining(signals: &mut Signals, log: &record::Log) {
         match signals.next().await {
             Asked::Reload => say("draining, SIGHUP is ignored"),
             Asked::Reopen => reopen(log),
-            Asked::Upgrade => refuse_upgrade("the process drains"),
+            Asked::Upgrade => refuse_upgrade(DRAINS),
             Asked::Stop => {
                 say("stopped at once by a second signal");
                 std::process::exit(1);

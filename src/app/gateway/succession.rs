@@ -46,7 +46,7 @@ impl Gateway {
     fn handover(&self) -> std::io::Result<Handover> {
         let mut sockets = self.publisher.share_sockets()?;
         if let Some(admin) = &self.admin_serving {
-            sockets.push(admin.share()?);
+            sockets.extend(admin.share()?);
         }
         let limiter = Arc::clone(self.publisher.limiter());
         let (names, within) = (self.publisher.names(), self.publisher.shutdown().upgrade.min(WITHIN_MAX));

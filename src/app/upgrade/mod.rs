@@ -9,6 +9,7 @@ mod channel;
 mod messages;
 mod predecessor;
 mod report;
+mod target;
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -31,8 +32,8 @@ use messages::{Hello, Passed, Word};
 
 pub use predecessor::Predecessor;
 pub(super) use predecessor::find;
-pub(super) use report::Report;
-pub use report::request;
+pub(super) use report::{DRAINS, Report};
+pub use target::{request, request_where_listening};
 
 /// The program that takes this process's place: found when this one starts, because the file may be another later.
 #[derive(Clone, Debug)]

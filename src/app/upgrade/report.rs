@@ -39,11 +39,33 @@ fn is_trusted(asker: &UnixStream) -> bool {
     rustix::net::sockopt::socket_peercred(asker).is_ok_and(|peer| peer.uid.is_root() || peer.uid == own)
 }
 
-/// Asks the gateway of this process id to upgrade itself, and says how that ended.
+/// What a process that was asked to upgrade itself says.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// Its successor serves.
+    Done(String),
+    /// It drains: it has a successor, or was told to stop.
+    Drains,
+    /// Why it serves on.
+    Failed(String),
+}
+
+impl Answer {
+    /// The text to show; an error unless the upgrade is done.
+    pub(super) fn into_result(self) -> anyhow::Result<String> {
+        match self {
+            Answer::Done(text) => Ok(text),
+            Answer::Drains => bail!("{DRAINS}"),
+            Answer::Failed(why) => bail!("{why}"),
+        }
+    }
+}
+
+/// Asks a process that is known to be a gateway to upgrade itself, and waits for its answer.
 ///
 /// # Errors
-/// If there is no such process, it does not answer, or it serves on because its successor did not start.
-pub fn request(pid: u32) -> anyhow::Result<String> {
+/// If it cannot be asked, or does not answer.
+pub(super) fn ask(pid: u32) -> anyhow::Result<Answer> {
     let process =
         i32::try_from(pid).ok().and_then(Pid::from_raw).context("a process id is a positive number")?;
     let listener = address(pid).and_then(|address| UnixListener::bind_addr(&address));
@@ -54,9 +76,10 @@ pub fn request(pid: u32) -> anyhow::Result<String> {
     let mut line = String::new();
     answer.set_read_timeout(Some(super::WITHIN_MAX + TOLD_WITHIN))?;
     BufReader::new(answer).read_line(&mut line).with_context(|| format!("process {pid} says nothing"))?;
-    match (line.strip_prefix(DONE), line.strip_prefix(FAILED)) {
-        (Some(done), _) => Ok(done.trim_end().to_owned()),
-        (None, Some(why)) => bail!("{}", why.trim_end()),
+    match (line.strip_prefix(DONE), line.strip_prefix(FAILED).map(str::trim_end)) {
+        (Some(done), _) => Ok(Answer::Done(done.trim_end().to_owned())),
+        (None, Some(DRAINS)) => Ok(Answer::Drains),
+        (None, Some(why)) => Ok(Answer::Failed(why.to_owned())),
         (None, None) => bail!("process {pid} ended before it was upgraded"),
     }
 }
@@ -83,6 +106,8 @@ fn address(pid: u32) -> std::io::Result<SocketAddr> {
     SocketAddr::from_abstract_name(format!("sluicegate-upgrade-{pid}"))
 }
 
+/// Why a process that drains is not upgraded. The command looks for its successor then.
+pub(in crate::app) const DRAINS: &str = "the process drains";
 const DONE: &str = "done ";
 const FAILED: &str = "failed ";
 /// How long the process may take to call back.

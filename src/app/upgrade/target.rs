@@ -1,0 +1,184 @@
+//! Whom `sluicegate upgrade` asks: a gateway that serves, and nothing else. SIGUSR2 ends a program that does not expect it,
+//! and other programs than this one have a meaning of their own for it.
+
+use std::fs::File;
+use std::io::{self, Read};
+
+use anyhow::bail;
+use memchr::memmem;
+use rustix::process::Signal;
+
+use super::predecessor::VARIABLE;
+use super::report::{Answer, ask};
+use crate::admin;
+use crate::app::neighbour::{self, Neighbour, Place};
+use crate::config::Config;
+use crate::service::config::Bind;
+
+/// Why a process is not asked to upgrade itself.
+#[derive(Debug, thiserror::Error)]
+enum Unfit {
+    /// No process has this number.
+    #[error("does not exist")]
+    Gone,
+    /// An upgrade ends the process that it begins in, and a container ends with its process 1.
+    #[error("is process 1, with which a container or the host would end: start a new container instead")]
+    First,
+    /// It runs another program.
+    #[error("is not a gateway: it runs {0}")]
+    Foreign(String),
+    /// It is a gateway that would die of the signal.
+    #[error("does not wait for SIGUSR2: it has just begun, or is another command of sluicegate than `run`")]
+    Deaf,
+    /// This user may not look at it.
+    #[error("cannot be looked at, run this as its user or as root: {0}")]
+    Unseen(io::Error),
+}
+
+/// Asks the gateway of this process id to upgrade itself, and says how that ended.
+///
+/// # Errors
+/// If there is no such process, it is not a gateway, it does not answer, or it serves on because its successor did not
+/// start.
+pub fn request(pid: u32) -> anyhow::Result<String> {
+    match examine(pid) {
+        Ok(()) => ask(pid)?.into_result(),
+        Err(why) => bail!("process {pid} {why}"),
+    }
+}
+
+/// The same of the gateway that serves where a configuration says.
+///
+/// # Errors
+/// The same, and if no gateway is seen to listen there.
+pub fn request_where_listening(config: &Config) -> anyhow::Result<String> {
+    let mut others: Vec<String> = Vec::new();
+    for place in places(config) {
+        let mut gateways: Vec<Neighbour> = Vec::new();
+        for neighbour in neighbour::all_on(&place) {
+            match examine(neighbour.pid()) {
+                Ok(()) => gateways.push(neighbour),
+                Err(why) => others.push(format!("{neighbour} {why}")),
+            }
+        }
+        if !gateways.is_empty() {
+            return ask_in_turn(&gateways);
+        }
+    }
+    others.sort();
+    others.dedup();
+    match others.is_empty() {
+        true => bail!(
+            "no process is seen to listen where the configuration says; run this as the gateway's user or as root, or \
+             name the process by `--pid`"
+        ),
+        false => bail!(
+            "no gateway is seen to listen where the configuration says, nobody was signalled: {}",
+            others.join("; ")
+        ),
+    }
+}
+
+/// Asks the oldest first. One that drains has a successor, which is younger; one whose successor does not serve yet has to
+/// be asked before that one is.
+fn ask_in_turn(gateways: &[Neighbour]) -> anyhow::Result<String> {
+    let mut last = Answer::Drains;
+    for gateway in gateways {
+        last = ask(gateway.pid())?;
+        if last != Answer::Drains {
+            break;
+        }
+    }
+    last.into_result()
+}
+
+/// Where a gateway of this configuration listens.
+fn places(config: &Config) -> Vec<Place> {
+    let admin = config.admin.iter().map(|admin| match &admin.bind {
+        admin::Bind::Tcp(addr) => Place::Tcp(*addr),
+        admin::Bind::Unix(path) => Place::Unix(path.clone()),
+    });
+    let listeners = config.listeners.iter().map(|listener| match &listener.bind {
+        Bind::Tcp(addr) => Place::Tcp(*addr),
+        Bind::Unix(path) => Place::Unix(path.clone()),
+    });
+    let is_known = |place: &Place| !matches!(place, Place::Tcp(addr) if addr.port() == 0);
+    admin.chain(listeners).filter(is_known).collect()
+}
+
+/// Whether a process is a gateway that waits for the signal. Its program is known by what it holds, not by its name:
+/// operators rename binaries, and a package has replaced the file by the time its gateway is upgraded.
+fn examine(pid: u32) -> Result<(), Unfit> {
+    if pid == 1 {
+        return Err(Unfit::First);
+    }
+    let entry = |name: &str| format!("/proc/{pid}/{name}");
+    let seen = |error: io::Error| match error.kind() {
+        io::ErrorKind::NotFound => Unfit::Gone,
+        _ => Unfit::Unseen(error),
+    };
+    let status = std::fs::read_to_string(entry("status")).map_err(seen)?;
+    let mut program = File::open(entry("exe")).map_err(seen)?;
+    if !holds_marker(&mut program).map_err(Unfit::Unseen)? {
+        let path = std::fs::read_link(entry("exe")).unwrap_or_default();
+        return Err(Unfit::Foreign(path.display().to_string()));
+    }
+    if catches(&status, Signal::USR2) { Ok(()) } else { Err(Unfit::Deaf) }
+}
+
+/// Whether the file holds the name of the variable that every gateway gives its successor.
+fn holds_marker(program: &mut impl Read) -> io::Result<bool> {
+    let finder = memmem::Finder::new(VARIABLE);
+    let mut some = vec![0; READ_BYTES];
+    let mut kept = 0;
+    loop {
+        let count = program.read(&mut some[kept..])?;
+        if count == 0 {
+            return Ok(false);
+        }
+        let filled = kept + count;
+        if finder.find(&some[..filled]).is_some() {
+            return Ok(true);
+        }
+        // The name may lie across two reads.
+        kept = filled.min(VARIABLE.len() - 1);
+        some.copy_within(filled - kept..filled, 0);
+    }
+}
+
+/// Whether the process of this /proc/PID/status has a handler for a signal.
+fn catches(status: &str, signal: Signal) -> bool {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    mask >> (signal.as_raw() - 1) & 1 == 1
+}
+
+/// Bytes of a program that are read at once.
+const READ_BYTES: usize = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_marker_across_two_reads_is_found() {
+        let around = |before: usize| {
+            let mut program = vec![b'S'; before];
+            program.extend(VARIABLE.as_bytes());
+            program.extend([b'x'; 100]);
+            holds_marker(&mut &program[..]).expect("memory can be read")
+        };
+        for before in [0, READ_BYTES - VARIABLE.len(), READ_BYTES - 5, READ_BYTES, 3 * READ_BYTES - 1] {
+            assert!(around(before), "{before} bytes in");
+        }
+        assert!(!holds_marker(&mut &vec![b'S'; 2 * READ_BYTES][..]).expect("memory can be read"));
+    }
+
+    #[test]
+    fn a_handler_is_seen() {
+        let status = |mask: &str| format!("Name:\tx\nSigIgn:\tffffffffffffffff\nSigCgt:\t{mask}\n");
+        assert!(catches(&status("0000000000000800"), Signal::USR2));
+        assert!(!catches(&status("fffffffffffff7ff"), Signal::USR2));
+        assert!(!catches("", Signal::USR2));
+    }
+}
