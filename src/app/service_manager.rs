@@ -1,7 +1,12 @@
-//! What systemd is told of this process (`Type=notify`), where it asks to be: `NOTIFY_SOCKET`.
+//! What systemd is told of this process (`Type=notify`), where it asks to be: `NOTIFY_SOCKET`, a path or, as in containers,
+//! `@` and a name of the abstract namespace.
 //!
-//! That nobody listens is no trouble of the gateway's, so errors are ignored.
+//! That nobody listens does not keep the gateway from serving: it is warned of once, when the process is ready.
 
+use std::io;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -12,29 +17,41 @@ use crate::server::worker::Shared;
 
 /// It serves.
 pub(super) fn ready() {
-    let _ = sd_notify::notify(&[NotifyState::Ready]);
+    if let Err(error) = notify(&[NotifyState::Ready]) {
+        tracing::warn!(%error, "NOTIFY_SOCKET cannot be told that the gateway is ready");
+    }
 }
 
 /// It reads its configuration again, until [`ready`].
 pub(super) fn reloading() {
     if let Ok(now) = NotifyState::monotonic_usec_now() {
-        let _ = sd_notify::notify(&[NotifyState::Reloading, now]);
+        let _ = notify(&[NotifyState::Reloading, now]);
     }
 }
 
 /// It drains, and ends.
 pub(super) fn stopping() {
-    let _ = sd_notify::notify(&[NotifyState::Stopping]);
+    let _ = notify(&[NotifyState::Stopping]);
 }
 
 /// The process of this id is the service's main one from here on.
 pub(super) fn main_process(pid: u32) {
-    let _ = sd_notify::notify(&[NotifyState::MainPid(pid)]);
+    let _ = notify(&[NotifyState::MainPid(pid)]);
 }
 
 /// It works.
 fn alive() {
-    let _ = sd_notify::notify(&[NotifyState::Watchdog]);
+    let _ = notify(&[NotifyState::Watchdog]);
+}
+
+fn notify(states: &[NotifyState<'_>]) -> io::Result<()> {
+    let named = std::env::var_os("NOTIFY_SOCKET");
+    let Some(name) = named.as_ref().and_then(|named| named.as_bytes().strip_prefix(b"@")) else {
+        return sd_notify::notify(states);
+    };
+    let message: String = states.iter().map(|state| format!("{state}\n")).collect();
+    let address = SocketAddr::from_abstract_name(name)?;
+    UnixDatagram::unbound()?.send_to_addr(message.as_bytes(), &address).map(drop)
 }
 
 /// How often [`alive`] has to be said: twice as often as systemd wants to hear it. `None`: never.

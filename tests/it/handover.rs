@@ -2,13 +2,14 @@
 
 use std::fs;
 use std::net::{SocketAddr, TcpStream};
+use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::support::dns::{Dns, Reply};
-use crate::support::redis::Redis;
+use crate::support::redis::{Redis, free_port};
 use crate::support::upgraded::{Upgraded, is_running};
 use crate::support::upstream::receive;
 use crate::support::{
@@ -398,6 +399,20 @@ fn an_upgrade_tells_tunnels_that_they_end_after_the_drain() {
     assert_eq!(websocket.request("GET", "/ws", UPGRADE, "").status, 101);
     upgraded.upgrade();
     assert_eq!(websocket.bytes(4), [0x88, 2, 0x03, 0xe9]);
+}
+
+#[test]
+fn systemd_is_told_in_the_abstract_namespace_too() {
+    let name = format!("sluicegate-test-{}-{}", std::process::id(), free_port());
+    let address = std::os::unix::net::SocketAddr::from_abstract_name(&name).expect("it is short");
+    let socket = UnixDatagram::bind_addr(&address).expect("the name is ours");
+    socket.set_read_timeout(Some(PATIENCE)).expect("it is a socket");
+    let _gateway = Upgraded::start_with(Directory::new(), OK, |command| {
+        command.env("NOTIFY_SOCKET", format!("@{name}"));
+    });
+    let mut message = [0; 512];
+    let length = socket.recv(&mut message).expect("something is told");
+    assert_eq!(text(&message[..length]), "READY=1\n");
 }
 
 #[test]
