@@ -7,7 +7,7 @@ use anyhow::Context;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use super::inherited::{Inherited, Taken};
+use super::inherited::{self, Inherited, Taken};
 use super::lines::say;
 use super::listeners;
 use super::upgrade::Given;
@@ -17,6 +17,8 @@ use crate::admin::{self, Bind, Listener, State};
 pub(super) struct Opened {
     listener: Listener,
     place: String,
+    /// systemd opened it.
+    is_activated: bool,
 }
 
 /// The listener at work.
@@ -24,6 +26,7 @@ pub(super) struct Serving {
     place: String,
     /// A hold on the socket for a successor. `None` once there is one: it alone listens there then.
     socket: Option<admin::Shared>,
+    is_activated: bool,
     task: JoinHandle<()>,
     /// Lets it end when it is dropped: answers under way are given.
     stop: Option<oneshot::Sender<()>>,
@@ -35,7 +38,9 @@ pub(super) struct Serving {
 /// If it cannot be bound. A TCP address in use names the process that has it, if that can be seen.
 pub(super) fn open(config: &admin::Config, inherited: &mut Inherited) -> anyhow::Result<Opened> {
     let place = place(&config.bind);
-    let Taken { mut sockets, owns_file } = inherited.take(ADMIN, &place);
+    let Taken { mut sockets, owns_file, is_activated } =
+        inherited.take(ADMIN, &place).context("admin listener")?;
+    let found = sockets.last().and_then(inherited::address);
     let listener = match sockets.pop() {
         Some(socket) => Listener::adopt(socket, &config.bind, owns_file),
         None => Listener::bind(&config.bind),
@@ -46,9 +51,9 @@ pub(super) fn open(config: &admin::Config, inherited: &mut Inherited) -> anyhow:
     })?;
     match listener.tcp_address() {
         Some(addr) => say(format_args!("admin on http://{addr}")),
-        None => say(format_args!("admin on {place}")),
+        None => say(format_args!("admin on {}", found.as_deref().unwrap_or(&place))),
     }
-    Ok(Opened { listener, place })
+    Ok(Opened { listener, place, is_activated })
 }
 
 impl Opened {
@@ -63,7 +68,8 @@ impl Opened {
             let _: Result<(), _> = stopped.await;
         };
         let task = tokio::spawn(admin::serve(self.listener, state, stopped));
-        Ok(Serving { place: self.place, socket: Some(socket), task, stop: Some(stop) })
+        let is_activated = self.is_activated;
+        Ok(Serving { place: self.place, socket: Some(socket), is_activated, task, stop: Some(stop) })
     }
 }
 
@@ -75,6 +81,7 @@ impl Serving {
             name: ADMIN.to_owned(),
             bind: self.place.clone(),
             owns_file: socket.owns_file(),
+            is_activated: self.is_activated,
             socket: socket.socket.try_clone()?,
         }))
     }

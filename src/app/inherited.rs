@@ -4,9 +4,12 @@
 //! A listener takes those that carry its name, else those on its address. Sockets that nobody wants are closed.
 
 use std::os::fd::OwnedFd;
+use std::path::Path;
 
 use anyhow::Context;
 use socket2::{Socket, Type};
+
+use super::upgrade::Passed;
 
 /// Sockets that listen already, until listeners take them.
 #[derive(Debug, Default)]
@@ -20,6 +23,8 @@ struct Open {
     bind: Option<String>,
     /// See [`Taken::owns_file`].
     owns_file: bool,
+    /// See [`Taken::is_activated`].
+    is_activated: bool,
     socket: Socket,
 }
 
@@ -30,6 +35,21 @@ pub(super) struct Taken {
     pub(super) sockets: Vec<Socket>,
     /// A predecessor has made the file of the Unix socket, and leaves it to this process. systemd keeps its own.
     pub(super) owns_file: bool,
+    /// systemd opened it for this process or one before it, and listens there for as long as the service is wanted: nobody
+    /// can bind the address anew.
+    pub(super) is_activated: bool,
+}
+
+/// What was passed does not fit the listener that it is meant for.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the socket named {name:?} of LISTEN_FDS listens on {found}, and `bind` is {bind}: write what the socket unit says, or \
+     another FileDescriptorName= there"
+)]
+pub(super) struct Misfit {
+    name: String,
+    found: String,
+    bind: String,
 }
 
 impl Inherited {
@@ -38,6 +58,7 @@ impl Inherited {
     /// # Errors
     /// If the variables are malformed, or one of the descriptors is no listening socket.
     pub(super) fn from_systemd() -> anyhow::Result<Inherited> {
+        check_open(missing_descriptor(std::env::var))?;
         let passed = sd_listen_fds::get().context("LISTEN_FDS")?;
         let mut inherited = Inherited::default();
         for (number, (name, descriptor)) in passed.into_iter().enumerate() {
@@ -52,30 +73,50 @@ impl Inherited {
             );
             socket.set_cloexec(true).context("LISTEN_FDS")?;
             socket.set_nonblocking(true).context("LISTEN_FDS")?;
-            inherited.0.push(Open { name, bind: None, owns_file: false, socket });
+            inherited.0.push(Open { name, bind: None, owns_file: false, is_activated: true, socket });
         }
         Ok(inherited)
     }
 
-    /// One more, of a predecessor's listener of this name, which was told to listen there.
-    pub(super) fn push(&mut self, name: String, bind: String, owns_file: bool, descriptor: OwnedFd) {
-        let socket = Socket::from(descriptor);
-        self.0.push(Open { name: Some(name), bind: Some(bind), owns_file, socket });
+    /// One more, of a predecessor's listener.
+    pub(super) fn push(&mut self, passed: Passed, descriptor: OwnedFd) {
+        let Passed { name, bind, owns_file, is_activated } = passed;
+        self.0.push(Open {
+            name: Some(name),
+            bind: Some(bind),
+            owns_file,
+            is_activated,
+            socket: Socket::from(descriptor),
+        });
+    }
+
+    /// One more that systemd opened and no listener has now.
+    pub(super) fn push_activated(&mut self, name: String, socket: Socket) {
+        self.0.push(Open { name: Some(name), bind: None, owns_file: false, is_activated: true, socket });
     }
 
     /// Takes out the sockets for a listener of this name and address, as its configuration writes that; none if there
     /// are none.
-    pub(super) fn take(&mut self, name: &str, bind: &str) -> Taken {
+    ///
+    /// # Errors
+    /// If a socket of systemd's has the listener's name and is of another kind: a listener on TCP knows addresses of
+    /// clients, one on a Unix socket does not.
+    pub(super) fn take(&mut self, name: &str, bind: &str) -> Result<Taken, Misfit> {
         let is_named = |open: &Open| open.name.as_deref() == Some(name);
         let same = self.extract(|open| is_named(open) && open.bind.as_deref() == Some(bind));
         if !same.sockets.is_empty() {
-            return same;
+            return Ok(same);
         }
         let named = self.extract(|open| is_named(open) && open.bind.is_none());
-        if !named.sockets.is_empty() {
-            return named;
+        let is_unix = bind.starts_with("unix:");
+        let found = named.sockets.iter().map(|socket| address(socket).unwrap_or_default());
+        if let Some(found) = found.into_iter().find(|found| found.starts_with("unix:") != is_unix) {
+            return Err(Misfit { name: name.to_owned(), found, bind: bind.to_owned() });
         }
-        self.extract(|open| address(&open.socket).is_some_and(|address| address == bind))
+        if !named.sockets.is_empty() {
+            return Ok(named);
+        }
+        Ok(self.extract(|open| address(&open.socket).is_some_and(|address| address == bind)))
     }
 
     /// The names of what nobody has taken; they are closed.
@@ -92,18 +133,45 @@ impl Inherited {
         self.0 = others;
         let wanted: Vec<Open> = wanted;
         let owns_file = wanted.iter().any(|open| open.owns_file);
-        Taken { sockets: wanted.into_iter().map(|open| open.socket).collect(), owns_file }
+        let is_activated = wanted.iter().any(|open| open.is_activated);
+        Taken { sockets: wanted.into_iter().map(|open| open.socket).collect(), owns_file, is_activated }
+    }
+}
+
+/// The first descriptor that the environment promises this process and that is not open: nothing may be done with it.
+fn missing_descriptor(variable: impl Fn(&'static str) -> Result<String, std::env::VarError>) -> Option<u32> {
+    let number = |name| variable(name).ok()?.parse::<u32>().ok();
+    if number("LISTEN_PID") != Some(std::process::id()) {
+        return None;
+    }
+    let end = FIRST_DESCRIPTOR.saturating_add(number("LISTEN_FDS")?);
+    let open = Path::new("/proc/self/fd");
+    // Without /proc nothing is known of descriptors.
+    let is_missing = |descriptor: &u32| open.join(descriptor.to_string()).symlink_metadata().is_err();
+    (FIRST_DESCRIPTOR..end).find(is_missing).filter(|_| open.exists())
+}
+
+fn check_open(missing: Option<u32>) -> anyhow::Result<()> {
+    match missing {
+        None => Ok(()),
+        Some(descriptor) => anyhow::bail!(
+            "LISTEN_FDS promises a socket as descriptor {descriptor}, which is not open: whoever starts the gateway has to \
+             pass it, or leave LISTEN_FDS out"
+        ),
     }
 }
 
 /// Where a socket listens, as a configuration writes it.
-fn address(socket: &Socket) -> Option<String> {
+pub(super) fn address(socket: &Socket) -> Option<String> {
     let address = socket.local_addr().ok()?;
     if let Some(address) = address.as_socket() {
         return Some(address.to_string());
     }
     address.as_pathname().map(|path| format!("unix:{}", path.display()))
 }
+
+/// The first descriptor that systemd passes.
+const FIRST_DESCRIPTOR: u32 = 3;
 
 #[cfg(test)]
 mod tests {
@@ -122,21 +190,35 @@ mod tests {
         let (one, address_one) = socket();
         let (other, address_other) = socket();
         let mut inherited = Inherited(vec![
-            Open { name: Some("plain".to_owned()), bind: None, owns_file: false, socket: one },
-            Open { name: Some("else".to_owned()), bind: None, owns_file: false, socket: other },
+            Open {
+                name: Some("plain".to_owned()),
+                bind: None,
+                owns_file: false,
+                is_activated: true,
+                socket: one,
+            },
+            Open {
+                name: Some("else".to_owned()),
+                bind: None,
+                owns_file: false,
+                is_activated: true,
+                socket: other,
+            },
         ]);
-        let taken = inherited.take("plain", &address_other).sockets;
+        let taken = inherited.take("plain", &address_other).expect("both are of TCP").sockets;
         assert_eq!(taken.iter().filter_map(address).collect::<Vec<_>>(), [address_one]);
-        assert_eq!(inherited.take("more", &address_other).sockets.len(), 1);
-        assert!(inherited.take("more", &address_other).sockets.is_empty() && inherited.close().is_empty());
+        assert_eq!(inherited.take("more", &address_other).expect("both are of TCP").sockets.len(), 1);
+        assert!(inherited.take("more", &address_other).expect("there is none").sockets.is_empty());
+        assert!(inherited.close().is_empty());
     }
 
     #[test]
     fn a_listener_that_moved_does_not_stay_where_it_was() {
         let mut inherited = Inherited::default();
         let (old, _) = socket();
-        inherited.push("plain".to_owned(), "127.0.0.1:0".to_owned(), false, old.into());
-        assert!(inherited.take("plain", "127.0.0.1:8081").sockets.is_empty());
-        assert_eq!(inherited.take("plain", "127.0.0.1:0").sockets.len(), 1);
+        let (name, bind) = ("plain".to_owned(), "127.0.0.1:0".to_owned());
+        inherited.push(Passed { name, bind, owns_file: false, is_activated: false }, old.into());
+        assert!(inherited.take("plain", "127.0.0.1:8081").expect("there is none").sockets.is_empty());
+        assert_eq!(inherited.take("plain", "127.0.0.1:0").expect("it is the same").sockets.len(), 1);
     }
 }

@@ -12,7 +12,7 @@ use socket2::Socket;
 use tokio::sync::mpsc::Sender;
 
 use super::certificates::{self, CertificateExpiry, Expiries, Tls};
-use super::inherited::{Inherited, Taken};
+use super::inherited::{self, Inherited, Taken};
 use super::lines::say;
 use super::neighbour;
 use super::upgrade::Given;
@@ -26,6 +26,9 @@ use crate::{tls, unix_socket};
 /// The listeners in force by name.
 pub(super) struct Listeners {
     open: HashMap<String, Open>,
+    /// Sockets of systemd's that no listener has any more, by the name of the last that had them. systemd goes on listening
+    /// there, so a listener that comes back could not bind the address.
+    activated: Vec<(String, Socket)>,
     /// Encrypts TLS session tickets. One for all listeners and publications, so that clients can resume after a reload.
     tickets: Arc<dyn ProducesTickets>,
     /// What is shown to authorities that certificates are ordered of.
@@ -44,6 +47,8 @@ struct Open {
     expiries: Vec<CertificateExpiry>,
     /// Its sockets, to be handed to a successor. Workers have the same under other descriptors.
     sockets: Vec<Socket>,
+    /// systemd has opened them.
+    is_activated: bool,
 }
 
 /// The listeners of a configuration with their new sockets, before any of it is in force.
@@ -65,6 +70,7 @@ struct Sockets {
     /// One a worker at least: where there are fewer sockets than workers, some share one.
     given: Vec<Socket>,
     file: Option<Arc<unix_socket::File>>,
+    is_activated: bool,
 }
 
 impl Listeners {
@@ -72,6 +78,7 @@ impl Listeners {
     pub(super) fn new() -> Result<Listeners, tls::Error> {
         Ok(Listeners {
             open: HashMap::new(),
+            activated: Vec::new(),
             tickets: tls::tickets()?,
             challenges: Arc::default(),
             expiries: Expiries::default(),
@@ -100,9 +107,9 @@ impl Listeners {
             self.open.get(&config.name).is_none_or(|open| open.bind != config.bind)
         };
         let mut opened: HashMap<&str, Had> = HashMap::new();
+        let mut activated = self.activated()?;
         for config in wanted.iter().filter(|config| is_new(config)) {
-            let taken = inherited.take(&config.name, &config.bind.to_string());
-            let had = if taken.sockets.is_empty() { self.renamed(config)? } else { Had::of(taken, config) };
+            let had = self.had(config, wanted, [inherited, &mut activated])?;
             if had.sockets.is_empty() {
                 self.check_free(config)?;
             }
@@ -125,13 +132,48 @@ impl Listeners {
         Ok(Prepared { wanted: prepared })
     }
 
-    /// The sockets of a listener on the same Unix socket under another name. A path cannot be bound twice, and a connection
-    /// that waits for the old name must not be lost.
-    fn renamed(&self, config: &config::Listener) -> anyhow::Result<Had> {
-        let is_same = |open: &&Open| open.bind == config.bind && matches!(open.bind, Bind::Unix(_));
-        let Some(open) = self.open.values().find(is_same) else { return Ok(Had::default()) };
+    /// Sockets of systemd's that listeners have had, to be taken again as in the beginning.
+    fn activated(&self) -> anyhow::Result<Inherited> {
+        let mut activated = Inherited::default();
+        for (name, socket) in &self.activated {
+            let socket = socket.try_clone().with_context(|| format!("the socket of listener {name:?}"))?;
+            activated.push_activated(name.clone(), socket);
+        }
+        Ok(activated)
+    }
+
+    /// The sockets that are there already for a new listener.
+    fn had(
+        &self,
+        config: &config::Listener,
+        wanted: &[config::Listener],
+        inherited: [&mut Inherited; 2],
+    ) -> anyhow::Result<Had> {
+        let renamed = self.renamed(config, wanted)?;
+        if !renamed.sockets.is_empty() {
+            return Ok(renamed);
+        }
+        for inherited in inherited {
+            let taken = inherited.take(&config.name, &config.bind.to_string());
+            let taken = taken.with_context(|| cannot_bind(config))?;
+            if !taken.sockets.is_empty() {
+                return Ok(Had::of(taken, config));
+            }
+        }
+        Ok(Had::default())
+    }
+
+    /// The sockets of a listener that has this address under a name that it does not keep. A connection that waits for the
+    /// old name must not be lost, and a path cannot be bound twice. Port 0 is another port for each that asks.
+    fn renamed(&self, config: &config::Listener, wanted: &[config::Listener]) -> anyhow::Result<Had> {
+        let stays = |name: &str, bind: &Bind| wanted.iter().any(|it| it.name == name && it.bind == *bind);
+        let is_some_port = config.bind.tcp().is_some_and(|addr| addr.port() == 0);
+        let mut open = self.open.iter().filter(|_| !is_some_port);
+        let found = open.find(|(name, open)| open.bind == config.bind && !stays(name, &open.bind));
+        let Some((_, open)) = found else { return Ok(Had::default()) };
         let sockets = open.sockets.iter().map(Socket::try_clone).collect::<std::io::Result<_>>();
-        Ok(Had { sockets: sockets.with_context(|| cannot_bind(config))?, file: open.file.clone() })
+        let sockets = sockets.with_context(|| cannot_bind(config))?;
+        Ok(Had { sockets, file: open.file.clone(), is_activated: open.is_activated })
     }
 
     /// Fails if another process listens on the address already. With SO_REUSEPORT, which the workers need, the kernel would
@@ -188,18 +230,27 @@ impl Listeners {
         let addr = bound.or(bind.tcp());
         match addr {
             Some(addr) => say(format_args!("listener {name:?} on {scheme}://{addr}")),
-            None => say(format_args!("listener {name:?} on {bind}")),
+            None => {
+                let found = sockets.kept.first().and_then(inherited::address);
+                say(format_args!("listener {name:?} on {}", found.unwrap_or(bind.to_string())));
+            }
         }
         let listener = Arc::new(Listener::new(config, tls.config, metrics.listener(&name)));
         for (socket, orders) in sockets.given.into_iter().zip(orders.iter().cycle()) {
             let _ = orders.send(Order::Listen(socket, Arc::clone(&listener))).await;
         }
-        let Sockets { kept: sockets, file, .. } = sockets;
-        self.open.insert(name, Open { listener, bind, addr, file, expiries: tls.expiries, sockets });
+        let Sockets { kept: sockets, file, is_activated, .. } = sockets;
+        let places: Vec<_> = sockets.iter().map(inherited::address).collect();
+        self.activated.retain(|(_, socket)| !places.contains(&inherited::address(socket)));
+        let expiries = tls.expiries;
+        self.open.insert(name, Open { listener, bind, addr, file, expiries, sockets, is_activated });
     }
 
     async fn close(&mut self, name: &str, orders: &[Sender<Order>]) {
-        if self.open.remove(name).is_some() {
+        if let Some(open) = self.open.remove(name) {
+            if open.is_activated {
+                self.activated.extend(open.sockets.into_iter().map(|socket| (name.to_owned(), socket)));
+            }
             for orders in orders {
                 let _ = orders.send(Order::Close(name.to_owned())).await;
             }
@@ -220,6 +271,7 @@ impl Listeners {
                 name: name.clone(),
                 bind: open.bind.to_string(),
                 owns_file: open.file.is_some(),
+                is_activated: open.is_activated,
                 socket: socket.try_clone()?.into(),
             })
         };
@@ -229,6 +281,7 @@ impl Listeners {
     /// Lets go of every socket, so that each closes when its workers have closed theirs. The files of Unix sockets go at
     /// once, or are left to a successor.
     pub(super) fn let_go(&mut self, has_successor: bool) {
+        self.activated.clear();
         for open in self.open.values_mut() {
             open.sockets.clear();
             if let (Some(file), true) = (&open.file, has_successor) {
@@ -304,17 +357,17 @@ pub(super) fn in_use(error: anyhow::Error, addr: SocketAddr) -> anyhow::Error {
 impl Sockets {
     /// Those that were inherited, or new ones.
     fn open(config: &config::Listener, had: Had, workers: usize) -> anyhow::Result<Sockets> {
-        let Had { sockets: kept, file } = match &config.bind {
+        let Had { sockets: kept, file, is_activated } = match &config.bind {
             _ if !had.sockets.is_empty() => had,
-            Bind::Tcp(addr) => Had { sockets: bind_all(*addr, workers)?, file: None },
+            Bind::Tcp(addr) => Had { sockets: bind_all(*addr, workers)?, ..Had::default() },
             Bind::Unix(path) => {
                 let (socket, file) = unix_socket::bind(path, &config.rights)?;
-                Had { sockets: vec![socket], file: Some(Arc::new(file)) }
+                Had { sockets: vec![socket], file: Some(Arc::new(file)), is_activated: false }
             }
         };
         let count = kept.len().max(workers);
         let given = kept.iter().cycle().take(count).map(Socket::try_clone).collect::<std::io::Result<_>>()?;
-        Ok(Sockets { kept, given, file })
+        Ok(Sockets { kept, given, file, is_activated })
     }
 }
 
@@ -324,6 +377,7 @@ impl Sockets {
 struct Had {
     sockets: Vec<Socket>,
     file: Option<Arc<unix_socket::File>>,
+    is_activated: bool,
 }
 
 impl Had {
@@ -332,7 +386,7 @@ impl Had {
             Bind::Unix(path) if taken.owns_file => unix_socket::File::inherited(path).map(Arc::new),
             Bind::Unix(_) | Bind::Tcp(_) => None,
         };
-        Had { sockets: taken.sockets, file }
+        Had { sockets: taken.sockets, file, is_activated: taken.is_activated }
     }
 }
 

@@ -1,5 +1,6 @@
 //! A new process takes an old one's place: sockets that systemd opened, and upgrades under load.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::net::{SocketAddr, TcpStream};
 use std::os::linux::net::SocketAddrExt;
@@ -16,6 +17,30 @@ use crate::support::{
     Client, Directory, Gateway, PATIENCE, Upstream, eventually, get, heavy, run, signal, text,
 };
 
+/// Opens sockets on the ports in a file.
+macro_rules! opened {
+    () => {
+        r#"
+import fcntl, os, socket, sys
+ports = open(sys.argv[1]).read().split()
+opened = [socket.create_server(("127.0.0.1", int(port)), backlog=64) for port in ports]
+"#
+    };
+}
+
+/// Starts a program with these sockets.
+macro_rules! started {
+    () => {
+        r#"
+high = [fcntl.fcntl(one.fileno(), fcntl.F_DUPFD_CLOEXEC, 100) for one in opened]
+for place, one in enumerate(high):
+    os.dup2(one, 3 + place)
+os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS=str(len(high)), LISTEN_FDNAMES=sys.argv[2])
+os.execv(sys.argv[3], sys.argv[3:])
+"#
+    };
+}
+
 const OK: &str = "[[route]]\npath = \"/{*rest}\"\nrespond = { status = 200, body = \"ok\" }\n";
 const UPGRADE: &[&str] = &[
     "Connection: Upgrade",
@@ -26,6 +51,11 @@ const UPGRADE: &[&str] = &[
 
 /// Starts a gateway behind sockets that were open before it: of these names, on free ports.
 fn activated(names: &str, config: impl Fn(&[u16]) -> String) -> (Gateway, Vec<u16>) {
+    activated_by(ACTIVATE, names, config)
+}
+
+/// The same by this script.
+fn activated_by(script: &str, names: &str, config: impl Fn(&[u16]) -> String) -> (Gateway, Vec<u16>) {
     let directory = Directory::new();
     let ports = directory.join("ports");
     // The configuration may name a port, so the ports are found first.
@@ -37,22 +67,27 @@ fn activated(names: &str, config: impl Fn(&[u16]) -> String) -> (Gateway, Vec<u1
     let numbers: Vec<String> = free.iter().map(u16::to_string).collect();
     fs::write(&ports, numbers.join(" ")).expect("the directory is ours");
     let mut command = Command::new("python3");
-    command.args(["-c", ACTIVATE]).arg(&ports).arg(names).arg(env!("CARGO_BIN_EXE_sluicegate"));
+    command.args(["-c", script]).arg(&ports).arg(names).arg(env!("CARGO_BIN_EXE_sluicegate"));
     let text = config(&free);
     (Gateway::start_by(command, directory, &text), free)
 }
 
 /// What systemd does for a service with sockets.
-const ACTIVATE: &str = r#"
-import fcntl, os, socket, sys
-ports = open(sys.argv[1]).read().split()
-opened = [socket.create_server(("127.0.0.1", int(port)), backlog=64) for port in ports]
-high = [fcntl.fcntl(one.fileno(), fcntl.F_DUPFD_CLOEXEC, 100) for one in opened]
-for place, one in enumerate(high):
-    os.dup2(one, 3 + place)
-os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS=str(len(high)), LISTEN_FDNAMES=sys.argv[2])
-os.execv(sys.argv[3], sys.argv[3:])
-"#;
+const ACTIVATE: &str = concat!(opened!(), started!());
+
+/// The same by somebody who keeps the sockets for as long as the service runs, as systemd does.
+const HELD: &str = concat!(
+    opened!(),
+    r#"
+import time
+service = os.getpid()
+if not os.fork():
+    while os.getppid() == service:
+        time.sleep(0.1)
+    os._exit(0)
+"#,
+    started!()
+);
 
 #[test]
 fn sockets_of_systemd_are_taken_by_name_and_else_by_address() {
@@ -401,6 +436,36 @@ fn an_upgrade_tells_tunnels_that_they_end_after_the_drain() {
     assert_eq!(websocket.bytes(4), [0x88, 2, 0x03, 0xe9]);
 }
 
+/// The sockets that listen on this port, by the kernel's numbers.
+fn sockets(port: u16) -> BTreeSet<String> {
+    let table = fs::read_to_string("/proc/net/tcp").expect("/proc is there");
+    let lines = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let there = format!(":{port:04X}");
+    lines.filter(|it| it[1].ends_with(&there) && it[3] == "0A").map(|it| it[9].to_owned()).collect()
+}
+
+#[test]
+fn a_listener_that_is_renamed_keeps_its_sockets() {
+    let (one, other) = (free_port(), free_port());
+    let config = |first: &str, second: &str| {
+        let listener = |name: &str, port: u16| format!("[listener.{name}]\nbind = \"127.0.0.1:{port}\"\n");
+        format!("workers = 2\n{}{}{OK}", listener(first, one), listener(second, other))
+    };
+    let mut gateway = Gateway::start(&config("a", "b"));
+    let before = (sockets(one), sockets(other));
+    assert_eq!((before.0.len(), before.1.len()), (2, 2));
+    // New names, and names that change places.
+    for (first, second) in [("c", "b"), ("b", "c"), ("d", "e"), ("a", "b")] {
+        gateway.reload(&config(first, second));
+        assert_eq!((sockets(one), sockets(other)), before);
+        for port in [one, other] {
+            assert_eq!(get(SocketAddr::from(([127, 0, 0, 1], port)), "/").status, 200);
+        }
+    }
+    gateway.signal("TERM");
+    assert_eq!(gateway.wait().code(), Some(0));
+}
+
 #[test]
 fn systemd_is_told_in_the_abstract_namespace_too() {
     let name = format!("sluicegate-test-{}-{}", std::process::id(), free_port());
@@ -413,6 +478,25 @@ fn systemd_is_told_in_the_abstract_namespace_too() {
     let mut message = [0; 512];
     let length = socket.recv(&mut message).expect("something is told");
     assert_eq!(text(&message[..length]), "READY=1\n");
+}
+
+#[test]
+fn a_listener_on_a_socket_of_systemd_comes_back() {
+    let (gateway, ports) = activated_by(HELD, "plain:second", |ports| both(ports, true));
+    let second = SocketAddr::from(([127, 0, 0, 1], ports[1]));
+    assert_eq!(get(second, "/").status, 200);
+    for _ in 0..3 {
+        gateway.reload(&both(&ports, false));
+        gateway.reload(&both(&ports, true));
+        assert_eq!(get(second, "/").status, 200);
+    }
+}
+
+/// A configuration with one listener, or two.
+fn both(ports: &[u16], has_second: bool) -> String {
+    let listener = |name: &str, port: u16| format!("[listener.{name}]\nbind = \"127.0.0.1:{port}\"\n");
+    let second = if has_second { listener("second", ports[1]) } else { String::new() };
+    format!("{}{second}{OK}", listener("plain", ports[0]))
 }
 
 #[test]

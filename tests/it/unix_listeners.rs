@@ -228,3 +228,54 @@ fn a_socket_of_systemd_is_taken_and_its_file_stays() {
     gateway.wait();
     assert!(path.exists(), "it is systemd's");
 }
+
+/// Runs a gateway that cannot start behind a Unix socket of systemd's named `edge`: what it says.
+fn refused(directory: &Directory, config: &str) -> String {
+    let file = directory.write("gateway.toml", complete(config, directory));
+    let mut command = Command::new("timeout");
+    command
+        .args(["60", "python3", "-c", ACTIVATE])
+        .arg(directory.join("given.sock"))
+        .arg(env!("CARGO_BIN_EXE_sluicegate"));
+    let output = command.args(["run", "--config"]).arg(file).output().expect("python3 is installed");
+    assert_eq!(output.status.code(), Some(1));
+    text(&output.stderr)
+}
+
+#[test]
+fn a_socket_of_systemd_of_another_kind_is_refused_by_name() {
+    let directory = Directory::new();
+    let said = refused(&directory, &format!("[listener.edge]\nbind = \"127.0.0.1:0\"\n{OK}"));
+    let given = directory.join("given.sock");
+    let wanted = format!("socket named \"edge\" of LISTEN_FDS listens on unix:{}", given.display());
+    assert!(said.contains(&wanted) && said.contains("`bind` is 127.0.0.1:0"), "{said}");
+}
+
+#[test]
+fn it_says_where_a_socket_of_systemd_listens() {
+    let directory = Directory::new();
+    let path = directory.join("given.sock");
+    let mut command = Command::new("python3");
+    command.args(["-c", ACTIVATE]).arg(&path).arg(env!("CARGO_BIN_EXE_sluicegate"));
+    let config = format!("{}{OK}", listener(&directory, ""));
+    let gateway = Gateway::start_by(command, directory, &config);
+    let line = format!("listener \"edge\" on unix:{}", path.display());
+    assert!(gateway.stderr().iter().any(|said| said.ends_with(&line)), "{:?}", gateway.stderr());
+    assert_eq!(connect(&path).get("/").status, 200);
+}
+
+#[test]
+fn descriptors_that_are_promised_and_not_there_are_an_error() {
+    let directory = Directory::new();
+    let file = directory.write("gateway.toml", complete(OK, &directory));
+    let script = "LISTEN_PID=$$ LISTEN_FDS=2 exec \"$@\" 3<&- 4<&-";
+    let mut command = Command::new("timeout");
+    command
+        .args(["60", "sh", "-c", script, "sh", env!("CARGO_BIN_EXE_sluicegate")])
+        .args(["run", "--config"])
+        .arg(file);
+    let output = command.output().expect("sh is installed");
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("LISTEN_FDS promises a socket as descriptor 3, which is not open"), "{said}");
+}

@@ -26,14 +26,17 @@ pub(super) struct Hello {
 
 /// A listening socket that is passed on.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Passed {
-    /// The listener's name; [`ADMIN`] for the admin listener.
-    pub(super) name: String,
+pub(in crate::app) struct Passed {
+    /// The listener's name; `admin` for the admin listener.
+    pub(in crate::app) name: String,
     /// Where it was told to listen.
-    pub(super) bind: String,
+    pub(in crate::app) bind: String,
     /// The file of the Unix socket was made by this process or one before it, and goes with the last of them.
     #[serde(default)]
-    pub(super) owns_file: bool,
+    pub(in crate::app) owns_file: bool,
+    /// systemd opened it.
+    #[serde(default)]
+    pub(in crate::app) is_activated: bool,
 }
 
 /// What the new one says; the old one repeats the last of it.

@@ -28,7 +28,8 @@ use crate::limiter::Limiter;
 use crate::upstream::live::Remembered;
 use crate::{clock, local};
 use channel::Channel;
-use messages::{Hello, Passed, Word};
+pub(super) use messages::Passed;
+use messages::{Hello, Word};
 
 pub use predecessor::Predecessor;
 pub(super) use predecessor::find;
@@ -73,6 +74,8 @@ pub(super) struct Given {
     pub(super) bind: String,
     /// Whether the file of the Unix socket goes with the successor.
     pub(super) owns_file: bool,
+    /// Whether systemd opened it.
+    pub(super) is_activated: bool,
     /// The socket.
     pub(super) socket: OwnedFd,
 }
@@ -212,6 +215,7 @@ fn hand_over(mut channel: Channel, handover: &Handover) -> io::Result<Channel> {
         name: given.name.clone(),
         bind: given.bind.clone(),
         owns_file: given.owns_file,
+        is_activated: given.is_activated,
     };
     channel.send(&Hello {
         states: local::FORMAT,

@@ -50,7 +50,7 @@ pub(in crate::app) fn find() -> anyhow::Result<Option<(Predecessor, Inherited)>>
     let stderr = descriptors.next().context("the predecessor's standard error")?;
     let mut inherited = Inherited::default();
     for (passed, descriptor) in hello.sockets.into_iter().zip(descriptors) {
-        inherited.push(passed.name, passed.bind, passed.owns_file, descriptor);
+        inherited.push(passed, descriptor);
     }
     let Hello { states, salt, table_bytes, names, .. } = hello;
     Ok(Some((Predecessor { channel, stderr, states, salt, table_bytes, names }, inherited)))
