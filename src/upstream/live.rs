@@ -9,6 +9,7 @@ use arc_swap::ArcSwap;
 use serde::{Deserialize, Serialize};
 
 use super::config::{self, Config, Place};
+use super::health::Known;
 use super::shared::{Address, Endpoint, Upstream};
 use crate::clock;
 
@@ -49,6 +50,17 @@ pub struct Remembered {
     address: SocketAddr,
     /// Its share.
     weight: u32,
+}
+
+/// How one server is, as a process tells it to its successor.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RememberedServer {
+    /// The upstream.
+    upstream: String,
+    /// Where the server is.
+    address: Address,
+    /// What is known of it.
+    known: Known,
 }
 
 impl Remembered {
@@ -167,6 +179,28 @@ impl Live {
                 self.learn(index, Name { endpoints, failure: None }, clock::now_ns());
             }
         }
+    }
+
+    /// How the servers are of which anything is known, for another process.
+    pub fn remember_servers(&self) -> Vec<RememberedServer> {
+        let upstream = self.load();
+        let remembered = |(index, known): (usize, Known)| {
+            let address = upstream.servers.get(index)?.address.clone()?;
+            Some(RememberedServer { upstream: self.config.name.clone(), address, known })
+        };
+        upstream.health.remember().into_iter().filter_map(remembered).collect()
+    }
+
+    /// Goes on with what another process knew of the servers: one that is ejected or unhealthy gets no request.
+    pub fn recall_servers(&self, remembered: &[RememberedServer]) {
+        let upstream = self.load();
+        let known = |index: usize| {
+            let address = upstream.servers[index].address.as_ref();
+            let is_meant =
+                |it: &&RememberedServer| it.upstream == self.config.name && Some(&it.address) == address;
+            remembered.iter().find(is_meant).map(|it| it.known.clone())
+        };
+        upstream.health.recall(known, clock::now_ns());
     }
 
     /// New connections are made with this from now on; those there are stay.

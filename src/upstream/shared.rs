@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwap;
+use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 
 use super::config::{self, Config, Place};
@@ -82,7 +83,7 @@ pub struct Server {
 }
 
 /// Where connections to a server go.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Address {
     /// An IP address and a port.
     Tcp(SocketAddr),

@@ -185,6 +185,41 @@ fn a_successor_goes_on_with_addresses_while_dns_is_down() {
 }
 
 #[test]
+fn an_upgrade_keeps_what_is_known_of_servers() {
+    let (good, checked, ejected) = (
+        Upstream::ok(),
+        Upstream::answering("HTTP/1.1 500 X\r\nContent-Length: 0\r\n\r\n"),
+        Upstream::answering("HTTP/1.1 500 X\r\nContent-Length: 0\r\n\r\n"),
+    );
+    let upstream = |name: &str, bad: &Upstream, keys: &str| {
+        format!(
+            "[upstream.{name}]\nservers = [\"http://{}\", \"http://{}\"]\nbalance = \"round-robin\"\n{keys}\n\
+             [[route]]\npath = \"/{name}\"\nto = \"{name}\"\n",
+            good.addr(),
+            bad.addr()
+        )
+    };
+    let mut upgraded = Upgraded::start(&format!(
+        "{}{}",
+        upstream("checked", &checked, "health = { path = \"/\", every = \"30s\", unhealthy-after = 1 }"),
+        upstream("ejected", &ejected, "eject = { after = 3, for = \"300s\", most = \"100%\" }"),
+    ));
+    let plain = upgraded.gateway.plain();
+    for path in ["/checked", "/ejected"] {
+        let is_out = || (0..10).all(|_| get(plain, path).status == 200);
+        eventually("the bad server is left out", || is_out().then_some(()));
+    }
+    for _ in 0..2 {
+        let before = upgraded.pid;
+        upgraded.upgrade();
+        eventually("the old process ends", || (!is_running(before)).then_some(()));
+        for path in ["/checked", "/ejected"] {
+            assert!((0..20).all(|_| get(plain, path).status == 200), "{path}");
+        }
+    }
+}
+
+#[test]
 fn an_upgrade_keeps_a_unix_socket() {
     let directory = Directory::new();
     let path = directory.join("edge.sock");

@@ -49,8 +49,10 @@ impl Gateway {
             sockets.extend(admin.share()?);
         }
         let limiter = Arc::clone(self.publisher.limiter());
-        let (names, within) = (self.publisher.names(), self.publisher.shutdown().upgrade.min(WITHIN_MAX));
-        Ok(Handover { sockets, limiter, salt: self.salt, table_bytes: self.table_bytes, names, within })
+        let (names, servers) = (self.publisher.names(), self.publisher.servers());
+        let within = self.publisher.shutdown().upgrade.min(WITHIN_MAX);
+        let (salt, table_bytes) = (self.salt, self.table_bytes);
+        Ok(Handover { sockets, limiter, salt, table_bytes, names, servers, within })
     }
 
     fn upgraded(&mut self, under_way: UnderWay, report: Report, pid: u32) -> End {

@@ -32,7 +32,7 @@ use crate::proxy::snapshot::Snapshot;
 use crate::server::worker::Order;
 use crate::service::overload::Overload;
 use crate::upstream::dns::{self, Dns};
-use crate::upstream::live::Remembered;
+use crate::upstream::live::{Remembered, RememberedServer};
 use crate::{acme, admin, clock, global, record};
 
 pub use changes::Changes;
@@ -143,6 +143,12 @@ impl Publisher {
         names
     }
 
+    /// How upstreams' servers are, for a successor.
+    pub(super) fn servers(&self) -> Vec<RememberedServer> {
+        let upstreams = self.kept.upstreams.iter();
+        upstreams.flat_map(|upstream| upstream.remember_servers()).take(SERVERS_MAX).collect()
+    }
+
     /// Lets go of the listeners' sockets: the workers close theirs.
     pub(super) fn let_sockets_go(&mut self, has_successor: bool) {
         self.listeners.let_go(has_successor);
@@ -210,7 +216,10 @@ impl Publisher {
         predecessor: Option<Predecessor>,
     ) -> anyhow::Result<(Changes, Option<Predecessor>)> {
         if let Some(predecessor) = &predecessor {
-            prepared.kept.upstreams.iter().for_each(|upstream| upstream.recall(&predecessor.names));
+            for upstream in &prepared.kept.upstreams {
+                upstream.recall(&predecessor.names);
+                upstream.recall_servers(&predecessor.servers);
+            }
         }
         // Before anything changes, so that no request meets a new name without an answer.
         warm_up::resolve(&prepared.kept, &self.dns).await;
@@ -293,6 +302,8 @@ impl Publisher {
 
 /// Addresses of names that a successor is told of: the message that holds them is bounded.
 const NAMES_MAX: usize = 2_000;
+/// Servers that a successor is told of, for the same reason.
+const SERVERS_MAX: usize = 2_000;
 
 /// What a publication replaces.
 struct Made {

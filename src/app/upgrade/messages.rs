@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::upstream::live::Remembered;
+use crate::upstream::live::{Remembered, RememberedServer};
 
 /// The first message, from the old to the new. Behind it come the descriptors: the standard error that the new one is to
 /// use once it serves, then the sockets in their order.
@@ -22,6 +22,9 @@ pub(super) struct Hello {
     /// Addresses of upstreams' servers, for a successor that DNS does not answer.
     #[serde(default)]
     pub(super) names: Vec<Remembered>,
+    /// Servers of upstreams that are unhealthy, ejected or not yet back for long.
+    #[serde(default)]
+    pub(super) servers: Vec<RememberedServer>,
 }
 
 /// A listening socket that is passed on.

@@ -25,7 +25,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::limiter::Limiter;
-use crate::upstream::live::Remembered;
+use crate::upstream::live::{Remembered, RememberedServer};
 use crate::{clock, local};
 use channel::Channel;
 pub(super) use messages::Passed;
@@ -92,6 +92,8 @@ pub(super) struct Handover {
     pub(super) table_bytes: usize,
     /// Addresses of upstreams' servers.
     pub(super) names: Vec<Remembered>,
+    /// How their servers are.
+    pub(super) servers: Vec<RememberedServer>,
     /// How long the successor may take until it serves.
     pub(super) within: Duration,
 }
@@ -224,6 +226,7 @@ fn hand_over(mut channel: Channel, handover: &Handover) -> io::Result<Channel> {
         table_bytes: handover.table_bytes,
         sockets: handover.sockets.iter().map(passed).collect(),
         names: handover.names.clone(),
+        servers: handover.servers.clone(),
     })?;
     let stderr = io::stderr();
     let mut descriptors: Vec<BorrowedFd<'_>> = vec![stderr.as_fd()];

@@ -13,7 +13,7 @@ use super::channel::Channel;
 use super::messages::{Hello, Word};
 use crate::app::inherited::Inherited;
 use crate::limiter::Limiter;
-use crate::upstream::live::Remembered;
+use crate::upstream::live::{Remembered, RememberedServer};
 use crate::{clock, local};
 
 /// The process whose place this one takes.
@@ -29,6 +29,8 @@ pub struct Predecessor {
     pub(in crate::app) table_bytes: usize,
     /// Addresses of upstreams' servers.
     pub(in crate::app) names: Vec<Remembered>,
+    /// How their servers are.
+    pub(in crate::app) servers: Vec<RememberedServer>,
 }
 
 /// The predecessor and its sockets, if this process was started to take one's place. Has to be called before anything
@@ -52,8 +54,8 @@ pub(in crate::app) fn find() -> anyhow::Result<Option<(Predecessor, Inherited)>>
     for (passed, descriptor) in hello.sockets.into_iter().zip(descriptors) {
         inherited.push(passed, descriptor);
     }
-    let Hello { states, salt, table_bytes, names, .. } = hello;
-    Ok(Some((Predecessor { channel, stderr, states, salt, table_bytes, names }, inherited)))
+    let Hello { states, salt, table_bytes, names, servers, .. } = hello;
+    Ok(Some((Predecessor { channel, stderr, states, salt, table_bytes, names, servers }, inherited)))
 }
 
 impl Predecessor {

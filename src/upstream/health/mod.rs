@@ -10,6 +10,8 @@ mod standing;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use serde::{Deserialize, Serialize};
+
 use super::config;
 use super::tally::Seen;
 use outliers::Outlier;
@@ -49,6 +51,13 @@ struct Server {
     back_ns: AtomicU64,
     /// Requests that failed since the last one that did not.
     failures: AtomicU32,
+}
+
+/// What a process tells its successor of one server. Both read the same clock.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Known {
+    standing: Standing,
+    failures: u32,
 }
 
 /// Why a server is ejected.
@@ -175,6 +184,27 @@ impl Health {
         for (count, counted) in self.ejections.iter().zip(&other.ejections).chain(checks) {
             count.store(counted.load(Ordering::Relaxed), Ordering::Relaxed);
         }
+    }
+
+    /// What another process can go on with, server by server: those of which anything is known.
+    pub fn remember(&self) -> Vec<(usize, Known)> {
+        let standings = self.standings();
+        let known = |(index, standing): (usize, &Standing)| {
+            let known = Known { standing: standing.clone(), failures: self.failures(index) };
+            (known != Known::default()).then_some((index, known))
+        };
+        standings.iter().enumerate().filter_map(known).collect()
+    }
+
+    /// Goes on with what another process knew of each server, by its rules: what they do not ask for is forgotten.
+    pub fn recall(&self, known: impl Fn(usize) -> Option<Known>, now_ns: u64) {
+        let mut standings = self.standings();
+        for (index, standing) in standings.iter_mut().enumerate() {
+            let Some(known) = known(index) else { continue };
+            *standing = known.standing.under(&self.rules);
+            self.servers[index].failures.store(known.failures, Ordering::Relaxed);
+        }
+        self.publish(&standings, now_ns);
     }
 
     /// Goes on from the set of servers before, which it takes the place of: the servers and counts that both have are the

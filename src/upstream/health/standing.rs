@@ -4,13 +4,15 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::upstream::config::{self, Check, Eject};
 
 /// What is known of one server.
 ///
 /// Two things take it out of use: checks that fail, until enough of them succeed, and an ejection, until its time is
 /// over. A good check does not end an ejection: a health endpoint may say what it likes while requests fail.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Standing {
     is_unhealthy: bool,
     /// Checks in a row that spoke against what is believed.
