@@ -1,5 +1,5 @@
-//! Writes a configuration as a gateway.toml with every default and masked secrets. Read again, it gives an equal
-//! configuration but for the masks.
+//! Writes a configuration as a gateway.toml with every default and masked secrets. Once the secrets are filled in again, it
+//! gives an equal configuration. With the masks it is refused: a secret that everybody knows would let everybody in.
 
 use crate::global;
 use crate::policy::definition::Action;

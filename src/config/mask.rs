@@ -10,6 +10,17 @@ use std::ops::Range;
 /// Replaces a secret in everything that is shown.
 pub const MASK: &str = "********";
 
+/// What is wrong with a secret that is only a mask.
+pub(super) const MASKED: &str =
+    "is only asterisks, the mask that `check --effective` and `/config` print for a secret";
+/// What to write instead.
+pub(super) const WRITE_SECRET: &str = "write the secret itself, as `\"${NAME}\"` or `\"${file:/path}\"`";
+
+/// Whether a secret is only a mask, of any length: everybody knows it.
+pub(super) fn is_mask(secret: &str) -> bool {
+    !secret.is_empty() && secret.bytes().all(|byte| byte == b'*')
+}
+
 /// Whether a value under this key or header name is a secret.
 pub fn is_secret_name(name: &str) -> bool {
     let name = name.to_ascii_lowercase();

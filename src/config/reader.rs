@@ -13,6 +13,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::context::{Context, Since};
 use super::expand;
+use super::mask::{self, MASKED, WRITE_SECRET};
 use super::report::{Fields, Finding, Place, quoted};
 use super::text::Text;
 use super::units;
@@ -232,6 +233,11 @@ impl<'c> Value<'c> {
     fn expanded(&self, text: &str) -> Option<Text<'c>> {
         let directory = &self.ctx.sources[self.place.file].directory;
         match expand::expand(text, directory, self.ctx.variables) {
+            // Everybody knows the mask, so a secret of it would protect nothing.
+            Ok(expanded) if mask::is_secret_name(&self.key) && mask::is_mask(&expanded.text) => {
+                self.wrong(format!("{} {MASKED}", quoted(&self.key)), WRITE_SECRET);
+                None
+            }
             Ok(expanded) => Some(Text {
                 ctx: self.ctx,
                 text: expanded.text,

@@ -8,6 +8,7 @@ use crate::global::config::{
     Topology, Weighted,
 };
 
+use super::mask;
 use super::printer::{Page, array, table, text, time};
 use super::reader::{Table, Value};
 use super::report::Fields;
@@ -222,6 +223,9 @@ fn read_url(text: &Text<'_>, default_port: u16) -> Option<Vec<Server>> {
     let (username, password) = user.split_once(':').map_or((user, None), |(user, word)| (user, Some(word)));
     if password.is_some() && !text.has_reference {
         text.warn("a password is written in plain text", OUT_OF_FILE);
+    }
+    if password.is_some_and(mask::is_mask) {
+        text.wrong(format!("the password of `url` {}", mask::MASKED), mask::WRITE_SECRET);
     }
     let (hosts, db) = hosts.split_once('/').unwrap_or((hosts, ""));
     let Ok(db) = (if db.is_empty() { "0" } else { db }).parse::<u16>() else {

@@ -14,7 +14,7 @@ use std::time::Duration;
 use proptest::prelude::{Just, Strategy, any, prop_oneof, proptest};
 
 use super::report::Source;
-use super::{Config, Definition, Loaded, Subject, compiled, read_sources, source};
+use super::{Config, Definition, Loaded, MASK, Subject, compiled, read_sources, source};
 use crate::global::config::{Secret, Topology};
 use crate::limit::Algorithm;
 use crate::policy::definition::{Action, Destination, Dimension, Missing};
@@ -47,6 +47,11 @@ fn config(text: &str) -> Config {
         Ok(loaded) => loaded.config,
         Err(errors) => panic!("{errors}"),
     }
+}
+
+/// The text of a configuration with a secret for each mask.
+fn filled(effective: &str) -> String {
+    effective.replace(MASK, &"s".repeat(64))
 }
 
 /// What is said of a wrong configuration.
@@ -338,8 +343,8 @@ fn every_key_is_read() {
 fn the_effective_configuration_reads_the_same() {
     for text in [FULL, "", "admin = false", include_str!("../../gateway.toml")] {
         let first = config(text);
-        let again = config(&first.effective());
-        assert_eq!(again, first.masked());
+        let again = config(&filled(&first.effective()));
+        assert_eq!(again.masked(), first.masked());
         assert_eq!(again.effective(), first.effective());
     }
     assert!(!config(FULL).effective().contains("hunter2"));
@@ -356,8 +361,8 @@ fn every_topology_is_read_and_written_without_its_passwords() {
          weight = 2 }]\ndedicated = [{ url = \"redis://:${SECRET}@vip\", tenants = [\"acme\"] }]",
     ] {
         let first = config(&format!("[redis]\n{redis}"));
-        let again = config(&first.effective());
-        assert_eq!(again, first.masked());
+        let again = config(&filled(&first.effective()));
+        assert_eq!(again.masked(), first.masked());
         assert!(!first.effective().contains("hunter2") && !format!("{first:?}").contains("hunter2"));
     }
     let redis =
@@ -1451,8 +1456,8 @@ proptest! {
     fn no_file_panics_and_what_is_valid_reads_the_same_again(text in mutated()) {
         match load(&[&text]) {
             Ok(loaded) => {
-                let again = config(&loaded.config.effective());
-                assert!(again == loaded.config.masked(), "{}", loaded.config.effective());
+                let again = config(&filled(&loaded.config.effective()));
+                assert!(again.masked() == loaded.config.masked(), "{}", loaded.config.effective());
             }
             Err(said) => assert!(said.starts_with("error: ") || said.starts_with("warning: "), "{said}"),
         }

@@ -225,9 +225,49 @@ fn the_effective_configuration_can_be_loaded_again() {
         shown.contains("burst") && shown.contains("drain"),
         "defaults and shorthands are written out:\n{shown}"
     );
-    let second = sluicegate(&["check", "--effective", "--config", "FILE"], &shown);
+    // Only its secrets are missing.
+    let filled = shown.replace("********", &"s".repeat(64));
+    let second = sluicegate(&["check", "--effective", "--config", "FILE"], &filled);
     assert_eq!(second.status.code(), Some(0), "{}", said(&second));
     assert_eq!(text(&second.stdout), shown);
+}
+
+#[test]
+fn a_mask_is_never_taken_for_a_secret() {
+    let stars = "*".repeat(64);
+    let upstream = format!("sticky = {{ cookie = \"at\", secret = \"{stars}\" }}");
+    let route = |change: &str| format!("[[route]]\npath = \"/\"\nrespond = {{}}\n{change}\n");
+    for (place, config) in [
+        ("`token`", format!("[admin]\ntoken = \"{stars}\"\n")),
+        ("`token`", "[admin]\ntoken = \"*\"\n".to_owned()),
+        ("`token`", format!("[admin]\ntoken = \"${{SLUICEGATE_UNSET:-{stars}}}\"\n")),
+        (
+            "`secret`",
+            format!(
+                "[auth.a]\nkind = \"jwt\"\naudience = \"a\"\nalgorithms = [\"HS256\"]\nsecret = \"{stars}\"\n"
+            ),
+        ),
+        ("`secret`", format!("[upstream.u]\nservers = [\"http://a\"]\n{upstream}\n")),
+        ("`key-secret`", format!("[redis]\nurl = \"redis://a\"\nkey-secret = \"{stars}\"\n")),
+        ("the password of `url`", format!("[redis]\nurl = \"redis://gate:{stars}@a\"\n")),
+        (
+            "the password of `url`",
+            format!(
+                "[redis]\ntopology = \"ring\"\n[redis.ring]\nshards = [{{ url = \"redis://:{stars}@a\" }}]\n"
+            ),
+        ),
+        ("`authorization`", route(&format!("headers = {{ set = {{ authorization = \"{stars}\" }} }}"))),
+        ("`x-token`", route(&format!("response-headers = {{ add = {{ x-token = \"{stars}\" }} }}"))),
+        ("`x-api-key`", route(&format!("match = {{ header = {{ x-api-key = \"{stars}\" }} }}"))),
+    ] {
+        for command in ["check", "run"] {
+            let output = sluicegate(&[command, "-c", "FILE"], &config);
+            let said = said(&output);
+            assert_eq!(output.status.code(), Some(78), "{config}{said}");
+            let error = format!("error: {place} is only asterisks, the mask that `check --effective`");
+            assert!(said.contains(&error) && said.matches("error: ").count() == 1, "{said}");
+        }
+    }
 }
 
 #[test]
