@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
 
 use crate::policy::percent::{self, Plus};
+use crate::unix_socket::NO_ADDRESS;
 
 /// A request to explain.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,7 +14,7 @@ pub struct ExplainRequest {
     pub method: Method,
     /// An absolute URL, or a path with its query.
     pub url: Uri,
-    /// The client's address, if the query names one.
+    /// The client's address, if the query names one; [`NO_ADDRESS`] for a Unix socket.
     pub from: Option<IpAddr>,
     /// The `header` parameters, in the order of the query.
     pub headers: HeaderMap,
@@ -34,7 +35,7 @@ pub(super) enum Error {
     Method,
     #[error("url is neither an http URL nor a path: write it as in /v1/orders")]
     Url,
-    #[error("from is not an IP address: write it as in 192.0.2.1")]
+    #[error("from is not an IP address: write it as in 192.0.2.1, or unix")]
     From,
     #[error("all must be true or false")]
     All,
@@ -55,7 +56,7 @@ impl ExplainRequest {
                     once(&mut method, Method::from_bytes(value.as_bytes()).map_err(|_| Error::Method)?)?
                 }
                 "url" => once(&mut url, parse_url(&value)?)?,
-                "from" => once(&mut from, value.parse().map_err(|_| Error::From)?)?,
+                "from" => once(&mut from, parse_from(&value)?)?,
                 "all" => once(&mut all, value.parse().map_err(|_| Error::All)?)?,
                 "header" => {
                     let (name, value) = parse_header(&value)?;
@@ -81,10 +82,14 @@ fn once<T>(slot: &mut Option<T>, value: T) -> Result<(), Error> {
     }
 }
 
+fn parse_from(text: &str) -> Result<IpAddr, Error> {
+    if text == "unix" { Ok(NO_ADDRESS) } else { text.parse().map_err(|_| Error::From) }
+}
+
 fn parse_url(text: &str) -> Result<Uri, Error> {
     let url: Uri = text.parse().map_err(|_| Error::Url)?;
     let is_http = url.scheme_str().is_some_and(|scheme| scheme == "http" || scheme == "https");
-    if is_http || text.starts_with('/') { Ok(url) } else { Err(Error::Url) }
+    if is_http || text.starts_with('/') || text == "*" { Ok(url) } else { Err(Error::Url) }
 }
 
 fn parse_header(text: &str) -> Result<(HeaderName, HeaderValue), Error> {

@@ -1,12 +1,13 @@
 //! Explains a request: which route answers it and why the others do not, who sent it, which limits count it under which
 //! keys, and what is left of them. Nothing is spent, and no credential is verified that takes a password hash or a fetch.
 //!
-//! It calls the same functions as the proxy, in the same order (`arrival.rs` up to the route, `identity.rs` for who sent it,
+//! It calls the same functions as the proxy, in the same order (`listener.rs` and `arrival.rs` up to the route, `identity.rs` for who sent it,
 //! `limit.rs` for what it is charged), so that the two do not disagree.
 
 mod arrival;
 mod identity;
 mod limit;
+mod listener;
 mod nearest;
 
 use std::net::IpAddr;
@@ -33,7 +34,7 @@ use crate::service::config::Listener;
 use crate::service::problem::Problem;
 use crate::service::refusal::Refusal;
 use crate::upstream::{Live, Server};
-use arrival::Arrival;
+use arrival::{Arrival, Arrived};
 use identity::Authenticated;
 use limit::{Limit, key, limits};
 
@@ -46,7 +47,8 @@ pub struct Asked<'a> {
     pub url: &'a Uri,
     /// The request's headers.
     pub headers: &'a HeaderMap,
-    /// The address it comes from, which may be that of a trusted hop; loopback if none is given.
+    /// The address it comes from, which may be that of a trusted hop, or [`NO_ADDRESS`](crate::unix_socket::NO_ADDRESS)
+    /// over a Unix socket; loopback if none is given.
     pub from: Option<IpAddr>,
     /// Whether to list every route, not only the nearest.
     pub all: bool,
@@ -66,6 +68,8 @@ pub enum Known<'l> {
 /// The explanation of a request.
 #[derive(Debug, Default)]
 pub struct Explained {
+    /// The listener that takes it, and why this one if the URL does not tell.
+    listener: Option<String>,
     route: Option<String>,
     goes_to: Option<String>,
     /// How many such requests are copied, and to which upstream.
@@ -107,13 +111,24 @@ pub struct InForce<'s> {
 /// Explains a request by what is in force, without its limits' decision: [`Explained::decide`] adds that afterwards, because
 /// it may have to wait for Redis.
 pub fn explain(in_force: &InForce<'_>, known: Known<'_>, asked: &Asked<'_>, now_ns: u64) -> Explained {
-    let arrived = match arrival::arrive(in_force, asked) {
+    let taken = listener::take(in_force.listeners, asked.url, asked.from);
+    let mut explained =
+        Explained { listener: taken.shown(), refused: taken.unanswered.clone(), ..Explained::default() };
+    if explained.refused.is_some() {
+        return explained;
+    }
+    let arrived = match arrival::arrive(in_force, &taken, asked) {
         Ok(Arrival::Routed(arrived)) => arrived,
-        Ok(Arrival::Redirected { listener, port }) => {
-            let goes_to = format!("listener {listener}, which redirects to https, port {port}");
-            return Explained { goes_to: Some(goes_to), ..Explained::default() };
+        Ok(Arrival::Server) => {
+            explained.goes_to =
+                Some("the gateway's own answer to OPTIONS *, which counts nowhere".to_owned());
+            return explained;
         }
-        Err(refusal) => return Explained::default().refused(&refusal),
+        Ok(Arrival::Redirected { listener, port }) => {
+            explained.goes_to = Some(format!("listener {listener}, which redirects to https, port {port}"));
+            return explained;
+        }
+        Err(refusal) => return explained.refused(&refusal),
     };
     let facts = Facts {
         method: &arrived.method,
@@ -126,7 +141,6 @@ pub fn explain(in_force: &InForce<'_>, known: Known<'_>, asked: &Asked<'_>, now_
         identity: &NOBODY,
         refused: false,
     };
-    let mut explained = Explained::default();
     explained.consider(in_force.table, &facts, asked.all);
     if let Some(method) = cors::preflight(facts.method, facts.headers)
         && let Ok(found) = pipeline::route(in_force.table, &Facts { method: &method, ..facts }, arrived.doubt)
@@ -135,7 +149,7 @@ pub fn explain(in_force: &InForce<'_>, known: Known<'_>, asked: &Asked<'_>, now_
         return explained.preflight(&found, cors, &facts);
     }
     match pipeline::route(in_force.table, &facts, arrived.doubt) {
-        Ok(found) => explained.pass(in_force, known, &found, facts, now_ns),
+        Ok(found) => explained.pass(in_force, known, &found, &arrived, facts, now_ns),
         Err(refusal) => explained.refused(&refusal),
     }
 }
@@ -231,6 +245,7 @@ impl Explained {
         in_force: &InForce<'_>,
         known: Known<'_>,
         found: &Found<'_, '_>,
+        arrived: &Arrived,
         facts: Facts<'_, '_>,
         now_ns: u64,
     ) -> Explained {
@@ -248,9 +263,15 @@ impl Explained {
         if !route.access.addresses.admit(facts.client_ip) {
             return self.refused(&Refusal::AddressDenied);
         }
-        let authenticated = identity::authenticate(in_force.auth, &route.access, facts.headers, facts.query);
+        let Facts { headers, query, .. } = facts;
+        let authenticated =
+            identity::authenticate(in_force.auth, &route.access, headers, query, arrived.asks_certificate);
         self.identity = authenticated.sentence();
         self.refused = authenticated.refused(&route.access);
+        let body_bytes_max = route.body_bytes_max.unwrap_or(arrived.body_bytes_max);
+        if self.refused.is_none() && arrived.body_bytes > body_bytes_max {
+            return self.refused(&Refusal::BodyTooLarge);
+        }
         if let Authenticated::Unrecognised(causes) = &authenticated {
             self.causes.clone_from(causes);
         }
@@ -348,7 +369,8 @@ impl Explained {
 
     /// The explanation as operators read it, a fact on each line.
     pub fn to_text(&self) -> String {
-        let mut lines = Vec::new();
+        let mut lines: Vec<String> =
+            self.listener.iter().map(|listener| format!("listener {listener}")).collect();
         match (&self.route, &self.goes_to) {
             (Some(route), Some(goes_to)) => lines.push(format!("route    {route}: goes to {goes_to}")),
             (None, Some(goes_to)) => lines.push(format!("route    none: goes to {goes_to}")),
@@ -386,6 +408,7 @@ impl Explained {
     /// The explanation for programs; `text` is [`Explained::to_text`], which `sluicegate explain` prints.
     pub fn to_json(&self) -> serde_json::Value {
         json!({
+            "listener": self.listener,
             "route": self.route,
             "goes-to": self.goes_to,
             "mirror": self.mirror,

@@ -161,3 +161,125 @@ fn explain_does_not_charge_a_retry() {
         );
     }
 }
+
+/// The status with which an explanation refuses.
+fn refused(explained: &serde_json::Value) -> Option<u16> {
+    explained["refused"].as_str()?.split(':').next()?.parse().ok()
+}
+
+#[test]
+fn explain_applies_the_bounds_of_the_listener_to_fields() {
+    let config = "[listener.plain]\nbind = \"127.0.0.1:0\"\n\
+                  max = { headers = 20, header-bytes = \"1KiB\", body = \"1KiB\" }\n\
+                  [[route]]\npath = \"/\"\nrespond = {}\n[[route]]\npath = \"/big\"\nmax-body = \"1MiB\"\nrespond = {}\n";
+    let gateway = Gateway::start(config);
+    let many: Vec<String> = (0..25).map(|index| format!("x-{index}: 1")).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    let long = format!("x-long: {}", "a".repeat(1100));
+    let cases: [(&str, &[&str], u16); 10] = [
+        ("/", &[], 200),
+        ("/", &many, 431),
+        ("/", &[&long], 431),
+        ("/", &["content-length: abc"], 400),
+        ("/", &["content-length: 1", "content-length: 1"], 400),
+        ("/", &["content-length: 1", "transfer-encoding: chunked"], 400),
+        ("/", &["transfer-encoding: gzip"], 501),
+        ("/", &["content-length: 2000"], 413),
+        ("/big", &["content-length: 2000000"], 413),
+        ("/", &["transfer-encoding: chunked, chunked"], 400),
+    ];
+    for (target, fields, status) in cases {
+        let asked = Asked { gateway: &gateway, method: "POST", target, fields, from: [127, 0, 0, 1] };
+        let explained = asked.explained();
+        assert_eq!(refused(&explained), (status >= 400).then_some(status), "{fields:?}: {explained}");
+        assert_eq!(asked.answered().status, status, "{fields:?}");
+    }
+}
+
+#[test]
+fn explain_takes_the_listener_on_the_address_of_the_url() {
+    let port = free_port();
+    let gateway = Gateway::start(&format!(
+        "[listener.a]\nbind = \"127.0.0.1:0\"\nredirect = \"https\"\n\
+         [listener.b]\nbind = \"127.0.0.2:{port}\"\ndeny = [\"127.0.0.0/8\"]\n\
+         [listener.c]\nbind = \"127.0.0.1:{port}\"\n\
+         [listener.d]\nbind = \"[::1]:{port}\"\nredirect = \"https\"\n\
+         [[route]]\nname = \"all\"\npath = \"/{{*rest}}\"\nrespond = {{}}\n"
+    ));
+    let ask =
+        |method: &str, url: &str| gateway.admin(&format!("/v1/explain?method={method}&url={url}")).json();
+    let listener = |url: &str| ask("GET", url)["listener"].as_str().unwrap_or_default().to_owned();
+    assert_eq!(refused(&ask("GET", &format!("http://127.0.0.2:{port}/"))), Some(403));
+    assert_eq!(ask("GET", &format!("http://127.0.0.1:{port}/"))["route"], "all");
+    let sixth = ask("GET", &format!("http://[::1]:{port}/"));
+    assert!(sixth["goes-to"].as_str().is_some_and(|it| it.contains("listener d")), "{sixth}");
+    // curl tries ::1 first for this name.
+    assert_eq!(listener(&format!("http://localhost:{port}/")), format!("d on [::1]:{port}"));
+    // What is guessed is said.
+    let named = listener(&format!("http://name.example:{port}/"));
+    assert_eq!(named, format!("b on 127.0.0.2:{port} (the first of 3 on port {port})"));
+    let other = listener(&format!("http://127.0.0.3:{port}/"));
+    assert!(other.ends_with(&format!("(a guess: no listener is on 127.0.0.3:{port})")), "{other}");
+    let nobody = listener("http://name.example:1/");
+    assert!(nobody.ends_with("(a guess: no listener is on port 1)"), "{nobody}");
+    // A path alone is not for a listener that only redirects.
+    assert!(listener("/v1/x").starts_with("b on "), "{}", listener("/v1/x"));
+    let tls = ask("GET", &format!("https://127.0.0.1:{port}/"));
+    assert!(tls["refused"].as_str().is_some_and(|it| it.starts_with("no HTTP answer")), "{tls}");
+    let server = ask("OPTIONS", "*");
+    assert!(
+        server["goes-to"].as_str().is_some_and(|it| it.contains("OPTIONS *"))
+            || refused(&server) == Some(403)
+    );
+}
+
+#[test]
+fn explain_comes_from_where_a_client_on_this_machine_does() {
+    let directory = crate::support::Directory::new();
+    let socket = directory.join("gate.sock").display().to_string();
+    let port = free_port();
+    let gateway = Gateway::start(&format!(
+        "[client-ip]\ntrust = [\"unix\"]\n[listener.six]\nbind = \"[::1]:{port}\"\n\
+         [listener.unix]\nbind = \"unix:{socket}\"\n\
+         [policy.p]\nby = [\"ip\"]\nlimit = \"9/m\"\n\
+         [[route]]\npath = \"/{{*rest}}\"\nlimit = \"p\"\nrespond = {{}}\n"
+    ));
+    let ask = |query: &str| gateway.admin(&format!("/v1/explain?{query}")).json();
+    let six = ask(&format!("url=http://[::1]:{port}/"));
+    assert_eq!(six["limits"][0]["key"]["ip"], "::", "{six}");
+    let unix = ask("url=/&from=unix&header=x-forwarded-for:203.0.113.7");
+    assert_eq!(unix["limits"][0]["key"]["ip"], "203.0.113.7", "{unix}");
+    assert!(unix["listener"].as_str().is_some_and(|it| it.starts_with("unix on unix:")), "{unix}");
+}
+
+#[test]
+fn explain_reads_a_url_as_curl_does() {
+    let directory = crate::support::Directory::new();
+    crate::support::tls::certify(&directory, "good", &["a.example"]);
+    directory.write("ca.pem", &std::fs::read_to_string(directory.join("good.pem")).expect("it was made"));
+    let port = free_port();
+    let gateway = Gateway::start_in(
+        directory,
+        &format!(
+            "[listener.tls]\nbind = \"127.0.0.1:{port}\"\nclient-ca = \"ca.pem\"\nclient-cert = \"ask\"\n\
+             certs = [{{ cert = \"good.pem\", key = \"good.key\" }}]\n\
+             [listener.plain]\nbind = \"127.0.0.1:0\"\n\
+             [auth.certificates]\nkind = \"mtls\"\nconsumer = \"san:email\"\n[auth.anybody]\nkind = \"anonymous\"\n\
+             [[route]]\nname = \"all\"\npath = \"/{{*rest}}\"\nrespond = {{}}\n\
+             [[route]]\npath = \"/mtls\"\nauth = \"certificates\"\nrespond = {{}}\n\
+             [[route]]\npath = \"/either\"\nauth = [\"certificates\", \"anybody\"]\nrespond = {{}}\n"
+        ),
+    );
+    let ask = |url: &str| gateway.admin(&format!("/v1/explain?url={url}&header=host:name.example")).json();
+    // No name is sent in the hello for an address, so the host may be any.
+    assert_eq!(ask(&format!("https://127.0.0.1:{port}/"))["route"], "all");
+    assert_eq!(refused(&ask(&format!("https://other.example:{port}/"))), Some(421));
+    let user = gateway.admin(&format!("/v1/explain?url=https://me:secret@a.example:{port}/")).json();
+    assert_eq!((&user["route"], &user["refused"]), (&"all".into(), &serde_json::Value::Null), "{user}");
+    // What only a certificate tells is not known.
+    let mtls = ask(&format!("https://127.0.0.1:{port}/mtls"));
+    assert_eq!(mtls["refused"], serde_json::Value::Null, "{mtls}");
+    assert!(mtls["identity"].as_str().is_some_and(|it| it.contains("only a real request shows")), "{mtls}");
+    let either = ask(&format!("https://127.0.0.1:{port}/either"));
+    assert!(either["identity"].as_str().is_some_and(|it| it.contains("unless certificates")), "{either}");
+}

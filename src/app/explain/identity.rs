@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::HeaderMap;
 
-use crate::auth::{self, cache::Cache};
+use crate::auth::{self, Kind, cache::Cache};
 use crate::cause::Cause;
 use crate::clock;
 use crate::identity::{Identity, NOBODY};
@@ -15,12 +15,19 @@ pub(super) enum Authenticated {
     /// The route does not authenticate.
     Unasked,
     /// The identity, and the method that recognised it.
-    Known(Arc<Identity>, String),
+    Known {
+        identity: Arc<Identity>,
+        method: String,
+        /// The method before it that would recognise a certificate.
+        unless: Option<String>,
+    },
     /// Why each method refused the credential it found.
     Unrecognised(Vec<(String, Cause)>),
     /// This method found a credential that only a real request can verify: a password, or a token whose keys have not
     /// been fetched.
     Unverified(String),
+    /// This method asks for a certificate, which only a real connection has.
+    Uncertified(String),
 }
 
 pub(super) fn authenticate(
@@ -28,6 +35,7 @@ pub(super) fn authenticate(
     access: &Access,
     headers: &HeaderMap,
     query: Option<&str>,
+    asks_certificate: bool,
 ) -> Authenticated {
     if access.auth.is_empty() {
         return Authenticated::Unasked;
@@ -36,13 +44,23 @@ pub(super) fn authenticate(
     let own = access.auth.iter().filter_map(|index| methods.get(usize::from(*index)));
     // Empty caches: those of the workers are theirs alone, and an explanation must not fill them.
     let uncached: Vec<_> = own.map(|method| (&**method, Cache::new(method.id))).collect();
-    let methods = uncached.iter().map(|(method, cache)| (*method, cache));
-    let outcome = auth::authenticate_at_once(methods, &asked);
-    match (outcome.unverified, outcome.known) {
+    // A certificate comes only with a real connection, and its method may decide before others.
+    let reads_certificate = |(method, _): &&(&auth::Method, Cache)| {
+        asks_certificate && matches!(method.config.kind, Kind::Mtls(_))
+    };
+    let mtls = uncached.iter().find(reads_certificate).map(|(method, _)| method.config.name.as_str());
+    let names = || uncached.iter().map(|(method, _)| method.config.name.as_str());
+    let outcome = auth::authenticate_at_once(uncached.iter().map(|(method, cache)| (*method, cache)), &asked);
+    match (outcome.unverified, outcome.known, mtls) {
         // Methods are asked in order, so an unverified credential would decide before any method after it.
-        (Some(method), _) => Authenticated::Unverified(method.config.name.clone()),
-        (None, Some((identity, method))) => Authenticated::Known(identity, method.config.name.clone()),
-        (None, None) => {
+        (Some(method), ..) => Authenticated::Unverified(method.config.name.clone()),
+        (None, Some((identity, method)), mtls) => {
+            let first = names().find(|name| *name == method.config.name || Some(*name) == mtls);
+            let unless = mtls.filter(|mtls| first == Some(mtls)).map(str::to_owned);
+            Authenticated::Known { identity, method: method.config.name.clone(), unless }
+        }
+        (None, None, Some(mtls)) => Authenticated::Uncertified(mtls.to_owned()),
+        (None, None, None) => {
             let causes = outcome.refused.iter().map(|(name, cause)| ((*name).to_owned(), *cause));
             Authenticated::Unrecognised(causes.collect())
         }
@@ -52,8 +70,11 @@ pub(super) fn authenticate(
 impl Authenticated {
     pub(super) fn identity(&self) -> &Identity {
         match self {
-            Authenticated::Known(identity, _) => identity,
-            Authenticated::Unasked | Authenticated::Unrecognised(_) | Authenticated::Unverified(_) => &NOBODY,
+            Authenticated::Known { identity, .. } => identity,
+            Authenticated::Unasked
+            | Authenticated::Unrecognised(_)
+            | Authenticated::Unverified(_)
+            | Authenticated::Uncertified(_) => &NOBODY,
         }
     }
 
@@ -61,11 +82,14 @@ impl Authenticated {
         let text = |text: &Option<Box<str>>| text.as_deref().unwrap_or("none").escape_debug().to_string();
         match self {
             Authenticated::Unasked => None,
-            Authenticated::Known(identity, method) => Some(format!(
-                "consumer {}, tenant {}, tier {}, recognised by {method}",
+            Authenticated::Known { identity, method, unless } => Some(format!(
+                "consumer {}, tenant {}, tier {}, recognised by {method}{}",
                 text(&identity.consumer),
                 text(&identity.tenant),
                 text(&identity.tier),
+                unless.as_ref().map_or(String::new(), |mtls| format!(
+                    ", unless {mtls} recognises a certificate first, which only a real request shows"
+                )),
             )),
             Authenticated::Unrecognised(causes) => {
                 let named = |(method, cause): &(String, Cause)| format!("{method}: {}", cause.sentence());
@@ -79,6 +103,10 @@ impl Authenticated {
             Authenticated::Unverified(method) => {
                 Some(format!("unknown: {method} verifies this credential only in a real request"))
             }
+            Authenticated::Uncertified(method) => Some(format!(
+                "unknown: {method} asks for a client certificate, which only a real request shows; without one it is \
+                 refused with 401"
+            )),
         }
     }
 
@@ -86,11 +114,11 @@ impl Authenticated {
     pub(super) fn refused(&self, access: &Access) -> Option<String> {
         match self {
             Authenticated::Unrecognised(_) => Some("401: the route asks for valid credentials".to_owned()),
-            Authenticated::Known(identity, _) => {
+            Authenticated::Known { identity, .. } => {
                 let cause = access.require.as_ref()?.check(identity).err()?;
                 Some(format!("403: the consumer may not use the route: {}", cause.sentence()))
             }
-            Authenticated::Unasked | Authenticated::Unverified(_) => None,
+            Authenticated::Unasked | Authenticated::Unverified(_) | Authenticated::Uncertified(_) => None,
         }
     }
 }
