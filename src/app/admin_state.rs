@@ -3,12 +3,15 @@
 
 use std::sync::Arc;
 
+use serde_json::json;
+
 use super::explain::{self, Known};
 use super::keys;
 use super::publisher::Publisher;
 use super::upstreams;
 use crate::admin::{self, Readiness};
 use crate::clock;
+use crate::config;
 use crate::limiter::Limiter;
 use crate::metrics::Metrics;
 
@@ -17,10 +20,11 @@ pub(super) fn state(
     readiness: &Readiness,
     publisher: &Publisher,
     limiter: &Arc<Limiter>,
-    config: Option<&admin::Config>,
+    own: Option<&admin::Config>,
 ) -> admin::State {
     let (text, current) = (Arc::clone(publisher.text()), Arc::clone(publisher.current()));
     let limiter = Arc::clone(limiter);
+    let shown_text = Arc::clone(&text);
     admin::State {
         metrics: Arc::clone(metrics),
         readiness: readiness.clone(),
@@ -57,11 +61,19 @@ pub(super) fn state(
             let mut explained = explain::explain(&in_force, known, &asked, clock::now_ns());
             explained.show_upstream(&snapshot.upstreams);
             let limiter = Arc::clone(&limiter);
+            // Made for each question: it takes less time than to compare the request with every route, as is done above.
+            let gateway = json!({
+                "version": env!("CARGO_PKG_VERSION"),
+                "generation": snapshot.generation + 1,
+                "fingerprint": config::fingerprint(&shown_text.load()),
+            });
             Box::pin(async move {
                 explained.decide(&limiter).await;
-                explained.to_json().to_string()
+                let mut shown = explained.to_json();
+                shown["gateway"] = gateway;
+                shown.to_string()
             })
         }),
-        access: config.map(admin::Config::access).unwrap_or_default(),
+        access: own.map(admin::Config::access).unwrap_or_default(),
     }
 }

@@ -18,6 +18,8 @@ use super::check::EXIT_CONFIG;
 use crate::admin::Bind;
 use crate::app::explain::Asked;
 use crate::app::explain_from_outside;
+use crate::config::Config;
+use crate::unix_socket::NO_ADDRESS;
 use crate::{admin, auth, config};
 
 /// The request to explain. Clap shows these comments as the help text.
@@ -25,15 +27,19 @@ use crate::{admin, auth, config};
 pub struct Arguments {
     /// The method, as GET
     method: Method,
-    /// The URL, or its path and query
+    /// The URL, or its path and query, or * with OPTIONS
     #[arg(value_parser = url)]
     url: Uri,
     /// A header, as "name: value"; may be given several times
     #[arg(short = 'H', long = "header", value_parser = header)]
     headers: Vec<(HeaderName, HeaderValue)>,
-    /// The address that the request comes from: the client's, or a trusted hop's
-    #[arg(long)]
+    /// The address that the request comes from: the client's, or a trusted hop's; `unix` over a Unix socket. Without it
+    /// 127.0.0.1, or ::1 if the URL or its listener has an IPv6 address
+    #[arg(long, value_name = "IP", value_parser = from)]
     from: Option<IpAddr>,
+    /// Explain the file alone: ask neither a running gateway nor Redis
+    #[arg(long)]
+    offline: bool,
     /// Show why each route does not answer, not only the ten nearest
     #[arg(long)]
     all: bool,
@@ -43,8 +49,15 @@ fn url(text: &str) -> Result<Uri, &'static str> {
     // Without a scheme, `example.com` would parse as a host without a path, which is not a request target.
     let url = text.parse::<Uri>().ok();
     let is_http = |url: &Uri| matches!(url.scheme_str(), Some("http" | "https"));
-    url.filter(|url| is_http(url) || text.starts_with('/'))
+    url.filter(|url| is_http(url) || text.starts_with('/') || text == "*")
         .ok_or("write an http URL, or a path as in /v1/orders")
+}
+
+fn from(text: &str) -> Result<IpAddr, &'static str> {
+    match text {
+        "unix" => Ok(NO_ADDRESS),
+        _ => text.parse().map_err(|_| "write an address as in 192.0.2.1, or unix"),
+    }
 }
 
 fn header(text: &str) -> Result<(HeaderName, HeaderValue), String> {
@@ -64,14 +77,23 @@ pub fn run(arguments: &Arguments, file: &Path) -> ExitCode {
             return ExitCode::from(EXIT_CONFIG);
         }
     };
-    let config = loaded.config;
-    let why = match config.admin.as_ref().map_or(Err(Unasked::Nobody), |admin| ask(admin, arguments)) {
-        Ok(text) => {
-            super::say(text);
+    let mut config = loaded.config;
+    let asked = match &config.admin {
+        _ if arguments.offline => Err(Unasked::Offline),
+        None => Err(Unasked::Nobody),
+        Some(admin) => ask(admin, arguments),
+    };
+    let why = match asked {
+        Ok(answer) => {
+            super::say(&answer.text);
+            super::say(answer.notes(&config, loaded.report.has_admin(), file));
             return ExitCode::SUCCESS;
         }
         Err(why) => why,
     };
+    if arguments.offline {
+        config.redis = None;
+    }
     let headers: HeaderMap = arguments.headers.iter().cloned().collect();
     let Arguments { method, url, from, all, .. } = arguments;
     let asked = Asked { method, url, headers: &headers, from: *from, all: *all };
@@ -95,7 +117,7 @@ pub fn run(arguments: &Arguments, file: &Path) -> ExitCode {
 }
 
 /// The explanation of the running gateway; `None` if none answers.
-fn ask(admin: &admin::Config, arguments: &Arguments) -> Result<String, Unasked> {
+fn ask(admin: &admin::Config, arguments: &Arguments) -> Result<Answer, Unasked> {
     let target = target(arguments);
     let token =
         admin.token.as_ref().map_or(String::new(), |token| format!("authorization: Bearer {token}\r\n"));
@@ -108,13 +130,46 @@ fn ask(admin: &admin::Config, arguments: &Arguments) -> Result<String, Unasked> 
         refused => return Err(Unasked::Refused(refused)),
     }
     let explained: Option<serde_json::Value> = serde_json::from_str(body).ok();
-    let text = explained.and_then(|explained| explained["text"].as_str().map(str::to_owned));
-    text.ok_or(Unasked::Nobody)
+    let explained = explained.ok_or(Unasked::Nobody)?;
+    let text = explained["text"].as_str().ok_or(Unasked::Nobody)?.to_owned();
+    Ok(Answer { text, gateway: explained["gateway"].clone() })
+}
+
+/// The explanation of a running gateway.
+struct Answer {
+    text: String,
+    /// Its version, and which configuration it runs.
+    gateway: serde_json::Value,
+}
+
+impl Answer {
+    /// Who has answered, and whether what it runs is what the file says.
+    fn notes(&self, config: &Config, has_admin: bool, file: &Path) -> String {
+        let bind = match config.admin.as_ref().map(|admin| &admin.bind) {
+            Some(Bind::Tcp(addr)) => addr.to_string(),
+            Some(Bind::Unix(path)) => format!("unix:{}", path.display()),
+            None => return String::new(),
+        };
+        let file = file.display();
+        let version = self.gateway["version"].as_str().unwrap_or("of another version");
+        let generation = self.gateway["generation"].as_u64().unwrap_or_default();
+        let default = if has_admin { String::new() } else { format!(", the default: {file} has no [admin]") };
+        let mut notes = format!(
+            "note     answered by the gateway on {bind} (sluicegate {version}, configuration {generation}){default}\n"
+        );
+        if self.gateway["fingerprint"].as_str() != Some(&config.fingerprint()) {
+            notes +=
+                &format!("note     its configuration differs from {file}: --offline explains the file\n");
+        }
+        notes
+    }
 }
 
 /// Why no running gateway has explained the request.
 enum Unasked {
     Nobody,
+    /// Because of `--offline`.
+    Offline,
     /// With this status: it may have another token.
     Refused(u16),
 }
@@ -123,6 +178,7 @@ impl fmt::Display for Unasked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Unasked::Nobody => f.write_str("no gateway answers on the admin address"),
+            Unasked::Offline => f.write_str("nobody was asked"),
             Unasked::Refused(status) => write!(f, "the gateway on the admin address answers {status}"),
         }
     }
@@ -156,30 +212,32 @@ fn talk(mut stream: impl Read + Write, request: &str) -> Option<String> {
 fn target(arguments: &Arguments) -> String {
     let mut target = format!(
         "/v1/explain?method={}&url={}",
-        encoded(arguments.method.as_str()),
-        encoded(&arguments.url.to_string())
+        encoded(arguments.method.as_str().as_bytes()),
+        encoded(arguments.url.to_string().as_bytes())
     );
     if let Some(from) = arguments.from {
-        target.push_str(&format!("&from={}", encoded(&from.to_string())));
+        let from = if from == NO_ADDRESS { "unix".to_owned() } else { from.to_string() };
+        target.push_str(&format!("&from={}", encoded(from.as_bytes())));
     }
     if arguments.all {
         target.push_str("&all=true");
     }
     for (name, value) in &arguments.headers {
-        let header = format!("{name}:{}", value.to_str().unwrap_or_default());
+        let header = [name.as_str().as_bytes(), b":", value.as_bytes()].concat();
         target.push_str(&format!("&header={}", encoded(&header)));
     }
     target
 }
 
 /// Percent-encodes everything but unreserved characters (RFC 3986 section 2.3).
-fn encoded(text: &str) -> String {
-    text.bytes()
-        .map(|byte| match byte {
+fn encoded(bytes: &[u8]) -> String {
+    bytes
+        .iter()
+        .map(|byte| match *byte {
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
-                char::from(byte).to_string()
+                char::from(*byte).to_string()
             }
-            _ => format!("%{byte:02X}"),
+            byte => format!("%{byte:02X}"),
         })
         .collect()
 }

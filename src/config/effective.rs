@@ -54,6 +54,11 @@ impl Config {
         masked
     }
 
+    /// A number that tells configurations apart, in hex; secrets do not count.
+    pub fn fingerprint(&self) -> String {
+        fingerprint(&self.effective())
+    }
+
     /// The whole configuration as a gateway.toml, with every default and every secret masked.
     pub fn effective(&self) -> String {
         let config = self.masked();
@@ -77,3 +82,11 @@ impl Config {
         page.0
     }
 }
+
+/// The [`Config::fingerprint`] of the configuration whose [`Config::effective`] this is.
+pub fn fingerprint(effective: &str) -> String {
+    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, effective.as_bytes());
+    digest.as_ref()[..FINGERPRINT_BYTES].iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+const FINGERPRINT_BYTES: usize = 16;

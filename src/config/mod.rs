@@ -59,6 +59,7 @@ use reader::Table;
 use report::{Finding, Place, Places, Source};
 
 pub use definition::{Definition, Loaded};
+pub use effective::fingerprint;
 pub use mask::{MASK, is_secret_name};
 pub use report::{Errors, Report, Subject};
 pub use schema::schema;

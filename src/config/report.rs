@@ -143,6 +143,11 @@ impl Report {
         &self.places
     }
 
+    /// Whether the files say where the admin listener is, or leave it at its default.
+    pub fn has_admin(&self) -> bool {
+        self.places.admin.whole.is_some()
+    }
+
     /// Whether anything was found at all.
     pub fn is_empty(&self) -> bool {
         self.findings.is_empty()

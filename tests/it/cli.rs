@@ -318,18 +318,54 @@ fn explain_says_if_a_gateway_is_there_and_refuses() {
     let gateway = Gateway::start(
         "[admin]\nbind = \"127.0.0.1:0\"\ntoken = \"sesame\"\n[[route]]\npath = \"/\"\nrespond = {}\n",
     );
-    let addr = gateway.listener("admin");
+    let (addr, version) = (gateway.listener("admin"), env!("CARGO_PKG_VERSION"));
     for (token, note) in [
-        ("sesame", None),
-        ("other", Some("the gateway on the admin address answers 401: explained from the file only")),
+        ("sesame", format!("answered by the gateway on {addr} (sluicegate {version}, configuration 1)")),
+        ("other", "the gateway on the admin address answers 401: explained from the file only".to_owned()),
     ] {
         let config = format!(
             "[admin]\nbind = \"{addr}\"\ntoken = \"{token}\"\n[[route]]\npath = \"/\"\nrespond = {{}}\n"
         );
         let output = sluicegate(&["explain", "GET", "/", "-c", "FILE"], &config);
         let said = text(&output.stdout);
-        assert_eq!(said.lines().find_map(|line| line.strip_prefix("note     ")), note, "{said}");
+        assert_eq!(said.lines().find_map(|line| line.strip_prefix("note     ")), Some(&*note), "{said}");
     }
+}
+
+#[test]
+fn explain_says_if_the_gateway_runs_another_configuration() {
+    let port = crate::support::redis::free_port();
+    let gateway = Gateway::start(&format!(
+        "[admin]\nbind = \"127.0.0.1:{port}\"\n[[route]]\nname = \"one\"\npath = \"/\"\nrespond = {{}}\n"
+    ));
+    let running = gateway.admin("/config").text();
+    let config = |name: &str| running.replace("name = \"one\"", &format!("name = \"{name}\""));
+    let explain = |name: &str, more: &[&str]| {
+        let arguments = [&["explain", "GET", "/", "-c", "FILE"][..], more].concat();
+        text(&sluicegate(&arguments, &config(name)).stdout)
+    };
+    let same = explain("one", &[]);
+    assert!(same.contains("note     answered by the gateway on 127.0.0.1:"), "{same}");
+    assert!(same.contains("route    one") && !same.contains("differs"), "{same}");
+    let other = explain("two", &[]);
+    assert!(other.contains("route    one") && other.contains("its configuration differs from "), "{other}");
+    let offline = explain("two", &["--offline"]);
+    assert!(offline.contains("route    two") && !offline.contains("answered by"), "{offline}");
+    assert!(offline.contains("note     nobody was asked: explained from the file only"), "{offline}");
+}
+
+#[test]
+fn explain_passes_the_bytes_of_a_header_on() {
+    let gateway = Gateway::start(
+        "[admin]\nbind = \"127.0.0.1:0\"\n[policy.p]\nby = [\"header:x-u\"]\nlimit = \"9/m\"\n\
+         [[route]]\npath = \"/\"\nlimit = \"p\"\nrespond = {}\n",
+    );
+    let config = format!(
+        "[admin]\nbind = \"{}\"\n[[route]]\npath = \"/\"\nrespond = {{}}\n",
+        gateway.listener("admin")
+    );
+    let said = text(&sluicegate(&["explain", "GET", "/", "-H", "x-u: \u{fc}", "-c", "FILE"], &config).stdout);
+    assert!(said.contains("header:x-u \"\\xc3\\xbc\""), "{said}");
 }
 
 #[test]
