@@ -52,14 +52,16 @@ pub(super) fn state(
                 all: request.all,
             };
             let known = Known::Gateway(&limiter);
+            let names: Vec<&str> = snapshot.upstreams.iter().map(|live| live.config.name.as_str()).collect();
             let in_force = explain::InForce {
                 table: &snapshot.table,
                 auth: &snapshot.auth,
                 client_ip: &snapshot.client_ip,
                 listeners: &snapshot.listeners,
+                upstreams: &names,
             };
             let mut explained = explain::explain(&in_force, known, &asked, clock::now_ns());
-            explained.show_upstream(&snapshot.upstreams);
+            explained.show_upstream(&snapshot.upstreams, clock::now_ns());
             let limiter = Arc::clone(&limiter);
             // Made for each question: it takes less time than to compare the request with every route, as is done above.
             let gateway = json!({

@@ -10,6 +10,7 @@ mod limit;
 mod listener;
 mod nearest;
 
+use std::cell::Cell;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -25,7 +26,7 @@ use crate::limit::lease_messages::{Left, Seen};
 use crate::limit::{Charge, PenaltyCheck, PolicyId};
 use crate::limiter::{Check, Limiter, Look, Peeked};
 use crate::policy::cors::{self, Cors};
-use crate::policy::destination::Mirror;
+use crate::policy::destination::{Destination, Mirror};
 use crate::policy::table::{Aspect, Verdict};
 use crate::policy::{Action, Chosen, Facts, Found, HttpSubject, Table};
 use crate::proxy::config::ClientIp;
@@ -33,6 +34,7 @@ use crate::proxy::pipeline;
 use crate::service::config::Listener;
 use crate::service::problem::Problem;
 use crate::service::refusal::Refusal;
+use crate::upstream::health::State;
 use crate::upstream::{Live, Server};
 use arrival::{Arrival, Arrived};
 use identity::Authenticated;
@@ -82,6 +84,8 @@ pub struct Explained {
     upstreams: Vec<usize>,
     /// Servers of those whose last connection attempt failed, and why.
     failing_servers: Vec<(String, Cause)>,
+    /// Each server of those that does not take requests now, with its upstream and why.
+    servers: Vec<String>,
     /// Routes and their verdicts, the nearest first.
     considered: Vec<(String, String)>,
     /// How many routes are not in `considered`.
@@ -106,6 +110,8 @@ pub struct InForce<'s> {
     pub client_ip: &'s ClientIp,
     /// The listeners, in the order of the configuration.
     pub listeners: &'s [Listener],
+    /// The names of the upstreams, in the order the table's routes index them.
+    pub upstreams: &'s [&'s str],
 }
 
 /// Explains a request by what is in force, without its limits' decision: [`Explained::decide`] adds that afterwards, because
@@ -184,14 +190,37 @@ fn sentence(verdict: &Verdict<'_>) -> String {
     }
 }
 
-fn goes_to(found: &Found<'_, '_>, facts: &Facts<'_, '_>) -> String {
+/// The upstream of a request: the only one, the one that keeps its client, or any by weight.
+fn upstream(to: &Destination, subject: &HttpSubject<'_>, names: &[&str]) -> String {
+    let name = |index: usize| names.get(index).copied().unwrap_or_default();
+    let Some(choice) = to.choice.as_ref().filter(|choice| choice.parts().len() > 1) else {
+        return format!("upstream {}", name(to.upstream));
+    };
+    let is_drawn = Cell::new(false);
+    let picked = choice.choose(
+        subject,
+        |_| {
+            is_drawn.set(true);
+            0
+        },
+        |_| true,
+    );
+    if !is_drawn.get() {
+        return format!(
+            "upstream {}, which keeps this client while it has a usable server",
+            name(picked.upstream)
+        );
+    }
+    let shares = choice.parts().iter().map(|part| format!("{} {}", name(part.upstream), part.weight));
+    let shares = shares.collect::<Vec<_>>().join(", ");
+    format!("one of {} upstreams by weight ({shares})", choice.parts().len())
+}
+
+fn goes_to(found: &Found<'_, '_>, facts: &Facts<'_, '_>, names: &[&str]) -> String {
     match &found.route.action {
         Action::Forward { to, .. } => {
             let values = found.values(facts, "");
-            let which = match to.parts().len() {
-                0 | 1 => "upstream".to_owned(),
-                parts => format!("one of {parts} upstreams by weight"),
-            };
+            let which = upstream(to, &HttpSubject::new(found, facts), names);
             format!("{which}, as {}", found.route.rewritten_path(&values))
         }
         Action::Respond(fixed) => format!("a fixed answer, {}", fixed.status),
@@ -251,7 +280,7 @@ impl Explained {
     ) -> Explained {
         let route = found.route;
         self.route = Some(route.name.to_string());
-        self.goes_to = Some(goes_to(found, &facts));
+        self.goes_to = Some(goes_to(found, &facts, in_force.upstreams));
         self.mirror = route.mirror().map(mirrored);
         self.upstreams = match &route.action {
             Action::Forward { to, .. } if to.parts().is_empty() => vec![to.upstream],
@@ -277,6 +306,8 @@ impl Explained {
         }
         let refused = matches!(authenticated, Authenticated::Unrecognised(_));
         let facts = Facts { identity: authenticated.identity(), refused, ..facts };
+        // Again, because a client may keep its upstream by its identity.
+        self.goes_to = Some(goes_to(found, &facts, in_force.upstreams));
         let policies = in_force.table.chosen(route, facts.refused);
         self.limit(in_force.table, policies, known, &HttpSubject::new(found, &facts), now_ns);
         self
@@ -358,10 +389,33 @@ impl Explained {
         self.limits.iter().any(|limit| matches!(limit.redis, Some(Look::Seen(_))))
     }
 
-    /// Adds the servers of the request's upstreams whose last connection attempt failed.
-    pub fn show_upstream(&mut self, upstreams: &[Arc<Live>]) {
-        let own = self.upstreams.iter().filter_map(|index| upstreams.get(*index));
-        for upstream in own.map(|live| live.load()) {
+    /// Adds the servers of the request's upstreams that take no requests: names without an answer, servers that checks or
+    /// failures keep out, and those whose last connection attempt failed.
+    pub fn show_upstream(&mut self, upstreams: &[Arc<Live>], now_ns: u64) {
+        for live in self.upstreams.iter().filter_map(|index| upstreams.get(*index)) {
+            let (name, upstream) = (&live.config.name, live.load());
+            for (server, known) in live.config.servers.iter().zip(live.names()) {
+                if let (Some(server), Some(failure)) = (server.unresolved(), known.failure) {
+                    self.servers.push(format!("{server} of {name} does not resolve: {failure}"));
+                }
+            }
+            for (server, state) in upstream.servers.iter().zip(upstream.health.states(now_ns)) {
+                let label = &server.label;
+                match state {
+                    State::Unhealthy => self.servers.push(format!("{label} of {name} fails its checks")),
+                    State::Ejected { left_ns } => self.servers.push(format!(
+                        "{label} of {name} is left out for {:.1} s, because it failed",
+                        left_ns as f64 / 1e9
+                    )),
+                    State::Healthy | State::WarmingUp { .. } => {}
+                }
+                self.servers.extend(
+                    server
+                        .last_connect
+                        .cause()
+                        .map(|cause| format!("{label} of {name} cannot be used: {}", cause.sentence())),
+                );
+            }
             let failing = |server: &Arc<Server>| Some((server.label.clone(), server.last_connect.cause()?));
             self.failing_servers.extend(upstream.servers.iter().filter_map(failing));
         }
@@ -384,9 +438,7 @@ impl Explained {
             let routes = if self.hidden == 1 { "route" } else { "routes" };
             lines.push(format!("not      {} more {routes}; --all shows them", self.hidden));
         }
-        for (server, cause) in &self.failing_servers {
-            lines.push(format!("server   {server} cannot be used: {}", cause.sentence()));
-        }
+        lines.extend(self.servers.iter().map(|server| format!("server   {server}")));
         lines.extend(self.identity.iter().map(|identity| format!("identity {identity}")));
         for limit in &self.limits {
             let shadow = if limit.shadow { " (shadow)" } else { "" };

@@ -66,8 +66,10 @@ pub fn explain_from_outside(
     asked: &Asked<'_>,
 ) -> anyhow::Result<Explained> {
     let (client_ip, listeners) = (&config.client_ip, &config.listeners[..]);
+    let names: Vec<&str> = config.upstreams.iter().map(|upstream| upstream.name.as_str()).collect();
+    let upstreams = &names[..];
     let Some(redis) = &config.redis else {
-        let in_force = InForce { table: &table, auth: auth_methods, client_ip, listeners };
+        let in_force = InForce { table: &table, auth: auth_methods, client_ip, listeners, upstreams };
         return Ok(explain(&in_force, Known::Nowhere, asked, clock::now_ns()));
     };
     table = table.salted(&salt(config));
@@ -79,7 +81,7 @@ pub fn explain_from_outside(
         share(&mut table, config, &limiter);
         global.ready(FIRST_ANSWER).await;
         let known = Known::SharedTier(&limiter);
-        let in_force = InForce { table: &table, auth: auth_methods, client_ip, listeners };
+        let in_force = InForce { table: &table, auth: auth_methods, client_ip, listeners, upstreams };
         let mut explained = explain(&in_force, known, asked, clock::now_ns());
         explained.decide(&limiter).await;
         global.shutdown().await;

@@ -125,5 +125,9 @@ fn requests_without_the_dimension_are_divided_one_by_one() {
     let tally = tally((0..200).map(|_| client.get("/").text()));
     assert!((98..=102).contains(&tally["a"]), "{tally:?}");
     let explained = gateway.admin("/v1/explain?url=http://a/x").json();
-    assert_eq!(explained["goes-to"], "one of 2 upstreams by weight, as /x");
+    assert_eq!(explained["goes-to"], "one of 2 upstreams by weight (a 1, b 1), as /x");
+    let kept = gateway.admin("/v1/explain?url=http://a/x&header=x-user:7").json();
+    let user = gateway.client().request("GET", "/", &["x-user: 7"], "").text();
+    let said = format!("upstream {user}, which keeps this client while it has a usable server, as /x");
+    assert_eq!(kept["goes-to"], said);
 }
