@@ -256,7 +256,7 @@ fn explain_comes_from_where_a_client_on_this_machine_does() {
 fn explain_reads_a_url_as_curl_does() {
     let directory = crate::support::Directory::new();
     crate::support::tls::certify(&directory, "good", &["a.example"]);
-    directory.write("ca.pem", &std::fs::read_to_string(directory.join("good.pem")).expect("it was made"));
+    directory.write("ca.pem", std::fs::read_to_string(directory.join("good.pem")).expect("it was made"));
     let port = free_port();
     let gateway = Gateway::start_in(
         directory,
