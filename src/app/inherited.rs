@@ -9,8 +9,6 @@ use std::path::Path;
 use anyhow::Context;
 use socket2::{Socket, Type};
 
-use super::upgrade::Passed;
-
 /// Sockets that listen already, until listeners take them.
 #[derive(Debug, Default)]
 pub struct Inherited(Vec<Open>);
@@ -78,16 +76,17 @@ impl Inherited {
         Ok(inherited)
     }
 
-    /// One more, of a predecessor's listener.
-    pub(super) fn push(&mut self, passed: Passed, descriptor: OwnedFd) {
-        let Passed { name, bind, owns_file, is_activated } = passed;
-        self.0.push(Open {
-            name: Some(name),
-            bind: Some(bind),
-            owns_file,
-            is_activated,
-            socket: Socket::from(descriptor),
-        });
+    /// One more, of a predecessor's listener of this name, which was told to listen there.
+    pub(super) fn push(
+        &mut self,
+        name: String,
+        bind: String,
+        owns_file: bool,
+        is_activated: bool,
+        descriptor: OwnedFd,
+    ) {
+        let (name, bind, socket) = (Some(name), Some(bind), Socket::from(descriptor));
+        self.0.push(Open { name, bind, owns_file, is_activated, socket });
     }
 
     /// One more that systemd opened and no listener has now.
@@ -217,7 +216,7 @@ mod tests {
         let mut inherited = Inherited::default();
         let (old, _) = socket();
         let (name, bind) = ("plain".to_owned(), "127.0.0.1:0".to_owned());
-        inherited.push(Passed { name, bind, owns_file: false, is_activated: false }, old.into());
+        inherited.push(name, bind, false, false, old.into());
         assert!(inherited.take("plain", "127.0.0.1:8081").expect("there is none").sockets.is_empty());
         assert_eq!(inherited.take("plain", "127.0.0.1:0").expect("it is the same").sockets.len(), 1);
     }

@@ -1,6 +1,8 @@
 //! What a process and its successor tell each other. Names that one of them does not know are ignored, so that either
 //! may be the newer one.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use crate::upstream::live::{Remembered, RememberedServer};
@@ -54,3 +56,9 @@ pub(super) enum Word {
     /// It accepts connections.
     Serving,
 }
+
+/// Names the process that starts a successor, for that one. A program that holds this name is a gateway.
+pub(super) const VARIABLE: &str = "SLUICEGATE_UPGRADE_FROM";
+/// The longest that `shutdown.upgrade` can be. Who only waits for the other side, which knows that time and hangs up,
+/// waits as long.
+pub(in crate::app) const WITHIN_MAX: Duration = Duration::from_secs(3_600);

@@ -28,8 +28,8 @@ use crate::limiter::Limiter;
 use crate::upstream::live::{Remembered, RememberedServer};
 use crate::{clock, local};
 use channel::Channel;
-pub(super) use messages::Passed;
-use messages::{Hello, Word};
+pub(super) use messages::WITHIN_MAX;
+use messages::{Hello, Passed, VARIABLE, Word};
 
 pub use predecessor::Predecessor;
 pub(super) use predecessor::find;
@@ -198,7 +198,7 @@ impl Program {
     fn start(&self, theirs: UnixStream) -> Result<Child, Error> {
         Command::new(&self.path)
             .args(&self.arguments)
-            .env(predecessor::VARIABLE, std::process::id().to_string())
+            .env(VARIABLE, std::process::id().to_string())
             // Meant for this process alone.
             .env_remove("LISTEN_PID")
             .env_remove("LISTEN_FDS")
@@ -317,9 +317,6 @@ fn is_same(path: &Path, other: &Path) -> bool {
     path.canonicalize().is_ok_and(|path| path == other)
 }
 
-/// The longest that `shutdown.upgrade` can be. Who only waits for the other side, which knows that time and hangs up,
-/// waits as long.
-pub(super) const WITHIN_MAX: Duration = Duration::from_secs(3_600);
 /// How long one that has hung up may take to end.
 const ENDED_WITHIN: Duration = Duration::from_secs(2);
 const ENDED_EVERY: Duration = Duration::from_millis(10);

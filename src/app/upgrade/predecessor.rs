@@ -8,9 +8,8 @@ use std::sync::Arc;
 
 use anyhow::Context;
 
-use super::WITHIN_MAX;
 use super::channel::Channel;
-use super::messages::{Hello, Word};
+use super::messages::{Hello, Passed, VARIABLE, WITHIN_MAX, Word};
 use crate::app::inherited::Inherited;
 use crate::limiter::Limiter;
 use crate::upstream::live::{Remembered, RememberedServer};
@@ -52,7 +51,8 @@ pub(in crate::app) fn find() -> anyhow::Result<Option<(Predecessor, Inherited)>>
     let stderr = descriptors.next().context("the predecessor's standard error")?;
     let mut inherited = Inherited::default();
     for (passed, descriptor) in hello.sockets.into_iter().zip(descriptors) {
-        inherited.push(passed, descriptor);
+        let Passed { name, bind, owns_file, is_activated } = passed;
+        inherited.push(name, bind, owns_file, is_activated, descriptor);
     }
     let Hello { states, salt, table_bytes, names, servers, .. } = hello;
     Ok(Some((Predecessor { channel, stderr, states, salt, table_bytes, names, servers }, inherited)))
@@ -92,6 +92,3 @@ impl Predecessor {
         Ok(())
     }
 }
-
-/// Names the process that starts a successor, for that one.
-pub(super) const VARIABLE: &str = "SLUICEGATE_UPGRADE_FROM";

@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::messages::WITHIN_MAX;
 use crate::clock;
 
 /// Whoever asked for an upgrade by the command, if anybody did.
@@ -74,7 +75,7 @@ pub(super) fn ask(pid: u32) -> anyhow::Result<Answer> {
     kill_process(process, Signal::USR2).with_context(|| format!("process {pid}"))?;
     let answer = answer(&listener, pid)?;
     let mut line = String::new();
-    answer.set_read_timeout(Some(super::WITHIN_MAX + TOLD_WITHIN))?;
+    answer.set_read_timeout(Some(WITHIN_MAX + TOLD_WITHIN))?;
     BufReader::new(answer).read_line(&mut line).with_context(|| format!("process {pid} says nothing"))?;
     match (line.strip_prefix(DONE), line.strip_prefix(FAILED).map(str::trim_end)) {
         (Some(done), _) => Ok(Answer::Done(done.trim_end().to_owned())),

@@ -8,7 +8,7 @@ use anyhow::bail;
 use memchr::memmem;
 use rustix::process::Signal;
 
-use super::predecessor::VARIABLE;
+use super::messages::VARIABLE;
 use super::report::{Answer, ask};
 use crate::admin;
 use crate::app::neighbour::{self, Neighbour, Place};
