@@ -34,14 +34,30 @@ impl Rights {
     /// # Errors
     /// If there is no such user or group, or this process may not give the file to them.
     pub fn give(&self, path: &Path) -> Result<(), Error> {
-        let owner = self.owner.as_deref().map(|name| number(name, "/etc/passwd")).transpose();
-        let group = self.group.as_deref().map(|name| number(name, "/etc/group")).transpose();
-        let (owner, group) = (owner.map_err(Error::NoUser)?, group.map_err(Error::NoGroup)?);
+        let (owner, group) = (self.owner_number()?, self.group_number()?);
         if owner.is_some() || group.is_some() {
             chown(path, owner, group)?;
         }
         fs::set_permissions(path, Permissions::from_mode(self.mode))?;
         Ok(())
+    }
+
+    /// The owner's number; `None` if nobody is written.
+    ///
+    /// # Errors
+    /// If there is no such user.
+    pub fn owner_number(&self) -> Result<Option<u32>, Error> {
+        let owner = self.owner.as_deref().map(|name| number(name, "/etc/passwd")).transpose();
+        owner.map_err(Error::NoUser)
+    }
+
+    /// The group's number; `None` if none is written.
+    ///
+    /// # Errors
+    /// If there is no such group.
+    pub fn group_number(&self) -> Result<Option<u32>, Error> {
+        let group = self.group.as_deref().map(|name| number(name, "/etc/group")).transpose();
+        group.map_err(Error::NoGroup)
     }
 }
 

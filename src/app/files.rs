@@ -8,6 +8,7 @@ use crate::config::{Config, Definition, Subject};
 use crate::global::Global;
 use crate::service::config::Listener;
 use crate::tls::{self, Certificate, ClientAuth, Part};
+use crate::unix_socket::{self, Rights};
 
 /// An error in a file: the part and the key that name it, the message, and what to do about it.
 pub(super) struct Wrong {
@@ -27,8 +28,8 @@ impl Wrong {
     }
 }
 
-/// Reads the certificates of listeners (but pairs that the first start makes), and the certificate authorities of token
-/// issuers and of Redis.
+/// Reads the certificates of listeners (but pairs that the first start makes), the users and groups of Unix sockets, and the
+/// certificate authorities of token issuers and of Redis.
 pub(super) fn check(config: &Config) -> Vec<Wrong> {
     let mut wrong = Vec::new();
     for (index, listener) in config.listeners.iter().enumerate() {
@@ -36,6 +37,13 @@ pub(super) fn check(config: &Config) -> Vec<Wrong> {
         wrong.extend(
             found.into_iter().map(|(field, error)| Wrong::tls(Subject::Listener(index), field, &error)),
         );
+        let found = wrong_with_rights(&listener.rights);
+        wrong.extend(found.map(|(field, error)| Wrong {
+            subject: Subject::Listener(index),
+            field: field.to_owned(),
+            message: error.to_string(),
+            hint: "write a name that is there, or a number",
+        }));
     }
     for (index, method) in config.auth.iter().enumerate() {
         if let Some(remote) = issuer_over_tls(method)
@@ -71,6 +79,12 @@ fn wrong_with_listener(listener: &Listener) -> Vec<(String, tls::Error)> {
         Some((format!("certs[{index}].{key}"), error))
     });
     pairs.chain(listener.client_auth.as_ref().and_then(wrong_with_clients)).collect()
+}
+
+/// Users and groups that are not there. A socket's directory is not looked at: a service often brings it with it.
+fn wrong_with_rights(rights: &Rights) -> impl Iterator<Item = (&'static str, unix_socket::Error)> {
+    let found = [("owner", rights.owner_number().err()), ("group", rights.group_number().err())];
+    found.into_iter().filter_map(|(field, error)| Some((field, error?)))
 }
 
 fn wrong_with_clients(clients: &ClientAuth) -> Option<(String, tls::Error)> {

@@ -279,3 +279,22 @@ fn descriptors_that_are_promised_and_not_there_are_an_error() {
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("LISTEN_FDS promises a socket as descriptor 3, which is not open"), "{said}");
 }
+
+#[test]
+fn check_says_where_a_user_or_group_is_written_that_is_not_there() {
+    let directory = Directory::new();
+    let rights = "owner = \"nobody-of-that-name\"\ngroup = \"none-of-that-name\"";
+    let file = directory
+        .write("gateway.toml", complete(&format!("{}{OK}", listener(&directory, rights)), &directory));
+    let output = binary().args(["check", "--config"]).arg(&file).output().expect("it can be started");
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(78), "{said}");
+    for wanted in [
+        "no user \"nobody-of-that-name\"",
+        "no group \"none-of-that-name\"",
+        "gateway.toml:3",
+        "gateway.toml:4",
+    ] {
+        assert!(said.contains(wanted), "{wanted}: {said}");
+    }
+}
