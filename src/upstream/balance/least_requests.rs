@@ -1,23 +1,23 @@
-//! The server with the fewest requests on their way, for its weight; of several such the one whose turn it is.
+//! The server with the fewest requests on their way, for its weight; of several such, idle ones among them, the one whose turn
+//! it is by weight.
 //!
 //! A worker knows its own requests alone, as every balance does.
 
+use super::round_robin::Turns;
 use super::weights::Weights;
 
-/// The server whose turn it is, or the first one that is less loaded than it and all others.
+/// The least loaded server; of several such, the one whose turn it is among them.
 pub(super) fn pick(
     weights: &Weights,
-    first: usize,
+    turns: &Turns,
     fit: impl Fn(usize) -> bool,
     load: impl Fn(usize) -> u32,
 ) -> usize {
-    // With this request: otherwise every idle server would be as good as any other, whatever its weight.
-    let load_with = |index: usize| i64::from(load(index)) + 1;
-    // Fractions compared without a division: both numbers are far below 2^31.
-    let is_less = |one: usize, other: usize| {
-        load_with(one) * weights.each[other] < load_with(other) * weights.each[one]
-    };
-    (0..weights.each.len())
-        .filter(|&index| fit(index))
-        .fold(first, |best, index| if is_less(index, best) { index } else { best })
+    // Fractions compared without a division: both numbers are far below 2^31. The request at hand is not counted: of idle
+    // servers the heaviest would be the least loaded with it, and get all requests that come one by one.
+    let weighted = |one: usize, other: usize| i64::from(load(one)) * weights.each[other];
+    let all = (0..weights.each.len()).filter(|&index| fit(index));
+    let less = |best, index| if weighted(index, best) < weighted(best, index) { index } else { best };
+    let Some(least) = all.reduce(less) else { return 0 };
+    turns.next(weights, |index| fit(index) && weighted(index, least) == weighted(least, index))
 }

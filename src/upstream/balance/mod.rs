@@ -111,7 +111,7 @@ impl Balancer {
         let first = self.turns.next(weights, fit);
         let next = match self.kind {
             Balance::RoundRobin => first,
-            Balance::LeastRequests => least_requests::pick(weights, first, fit, load),
+            Balance::LeastRequests => least_requests::pick(weights, &self.turns, fit, load),
             Balance::P2c | Balance::Hash(_) => two_choices::pick(weights, first, &self.random, fit, load),
         };
         self.turns.take(weights, next, fit);
@@ -308,8 +308,17 @@ mod tests {
         assert_eq!(next([3, 1, 4]), 1);
         assert_eq!(next([3, 2, 4]), 2);
         // Where all are as loaded as they should be, shares are as the weights ask.
-        let balancer = balancer(Balance::LeastRequests, vec![2, 2, 2], 7);
-        assert_eq!(tally(&balancer, |_| 1, 300), [100; 3]);
+        let even = balancer(Balance::LeastRequests, vec![2, 2, 2], 7);
+        assert_eq!(tally(&even, |_| 1, 300), [100; 3]);
+    }
+
+    #[test]
+    fn servers_that_are_idle_have_their_turns_by_weight() {
+        let uneven = balancer(Balance::LeastRequests, vec![1, 2, 3], 7);
+        assert_eq!(tally(&uneven, |_| 0, 60), [10, 20, 30]);
+        // So have those that are as busy as each other, whatever the rest does.
+        let one_busy = balancer(Balance::LeastRequests, vec![1, 2, 3], 7);
+        assert_eq!(tally(&one_busy, |index| [0, 0, 1][index], 60), [20, 40, 0]);
     }
 
     #[test]
