@@ -226,6 +226,8 @@ fn a_server_that_fails_requests_is_ejected_for_a_growing_time() {
     assert!(later <= 5, "{later} more failed");
     assert!(said(&gateway, &["server is ejected", "seconds=0.3"]) == 1);
     assert!(said(&gateway, &["server is ejected", "seconds=0.6"]) == 1);
+    assert!(said(&gateway, &["server is ejected", "3 requests failed in a row"]) == 1);
+    assert!(said(&gateway, &["server is ejected", "failed before it had answered one well"]) >= 3);
     servers[0].status.store(200, Ordering::SeqCst);
     eventually("it is used again", || (client.get("/").text() == "one").then_some(()));
 }

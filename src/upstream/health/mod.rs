@@ -51,6 +51,8 @@ struct Server {
     back_ns: AtomicU64,
     /// Requests that failed since the last one that did not.
     failures: AtomicU32,
+    /// It is back from an ejection, and has answered none of `failures` more: the next failure ejects it again.
+    is_on_trial: AtomicBool,
 }
 
 /// What a process tells its successor of one server. Both read the same clock.
@@ -139,6 +141,7 @@ impl Health {
                 out_until_ns: AtomicU64::new(0),
                 back_ns: AtomicU64::new(0),
                 failures: AtomicU32::new(0),
+                is_on_trial: AtomicBool::new(false),
             })
         };
         let servers: Vec<Arc<Server>> = authorities.map(server).collect();
@@ -177,6 +180,9 @@ impl Health {
                 };
                 let failures = was.map_or(0, |was| other.servers[was].failures.load(Ordering::Relaxed));
                 self.servers[index].failures.store(failures, Ordering::Relaxed);
+                let is_on_trial =
+                    was.is_some_and(|was| other.servers[was].is_on_trial.load(Ordering::Relaxed));
+                self.servers[index].is_on_trial.store(is_on_trial, Ordering::Relaxed);
             }
             self.publish(&standings, now_ns);
         }
@@ -271,10 +277,11 @@ impl Health {
 
     /// A request to this server was answered well. The usual one costs one load.
     pub fn succeeded(&self, server: usize, now_ns: impl FnOnce() -> u64) {
-        let Server { failures, out_until_ns, .. } = &*self.servers[server];
+        let Server { failures, out_until_ns, is_on_trial, .. } = &*self.servers[server];
         // What was sent before an ejection and is answered only now says nothing of the server as it is.
         if failures.load(Ordering::Relaxed) > 0 && now_ns() >= out_until_ns.load(Ordering::Relaxed) {
             failures.store(0, Ordering::Relaxed);
+            is_on_trial.store(false, Ordering::Relaxed);
         }
     }
 
@@ -282,7 +289,7 @@ impl Health {
     /// all requests of an upstream that is down come here.
     pub fn failed(&self, server: usize, now_ns: u64) {
         let Some(rules) = &self.rules.eject else { return };
-        let Server { failures, out_until_ns, .. } = &*self.servers[server];
+        let Server { failures, out_until_ns, is_on_trial, .. } = &*self.servers[server];
         let failures = failures.fetch_add(1, Ordering::Relaxed).saturating_add(1);
         let is_out = now_ns < out_until_ns.load(Ordering::Relaxed);
         if failures < rules.after || is_out || now_ns < self.full_until_ns.load(Ordering::Relaxed) {
@@ -296,13 +303,22 @@ impl Health {
             // Back again, it has one try, until it has answered one request well.
             self.servers[server].failures.store(rules.after - 1, Ordering::Relaxed);
             self.count(Reason::Failures);
-            standings[server].eject(rules, now_ns)
+            let was_on_trial = is_on_trial.swap(true, Ordering::Relaxed);
+            (standings[server].eject(rules, now_ns), was_on_trial)
         });
         self.publish(&standings, now_ns);
         drop(standings);
         self.say_returned(&returned);
-        if let Some(change) = change {
-            self.say(server, change, &format_args!("{failures} requests failed in a row"));
+        match change {
+            // What was counted before the ejection is not in a row with what came after it.
+            Some((change, true)) if rules.after > 1 => {
+                self.say(server, change, &"a request failed before it had answered one well");
+            }
+            Some((change, _)) if failures == 1 => self.say(server, change, &"a request failed"),
+            Some((change, _)) => {
+                self.say(server, change, &format_args!("{failures} requests failed in a row"))
+            }
+            None => {}
         }
     }
 
