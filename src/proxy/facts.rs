@@ -60,6 +60,8 @@ pub struct Attempts {
     pub server: Option<ServerIndex>,
     /// How many times it was sent again.
     pub retries: u8,
+    /// How many of these times no server had done anything with it.
+    pub unprocessed: u8,
     /// It was sent, and nothing has come of it yet. Still set when the request ends only if its client left meanwhile.
     pub is_awaiting_head: bool,
     /// A good head has come, and nothing of the body behind it yet: a server that goes on to stall has not answered well.

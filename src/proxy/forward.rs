@@ -12,11 +12,11 @@ use tokio::time::timeout;
 
 use super::client::Client;
 use super::context::RequestContext;
-use super::facts::{Allowed, ServerIndex};
+use super::facts::{Allowed, Attempts, ServerIndex};
 use super::gather::{self, Ended};
 use super::headers::{self, Hop, Present, X_REQUEST_ID};
 use super::hedge::{Tried, Try, Trying};
-use super::request_body::RequestBody;
+use super::request_body::{Kept, RequestBody};
 use super::response_body::ResponseBody;
 use super::{grpc, mirror, reply, sticky, upgrade};
 use crate::cause::Cause;
@@ -288,10 +288,11 @@ impl UpstreamAttempt<'_> {
             let server = checkout.server;
             let until = self.response_deadline(may_try_again);
             self.watch(&mut checkout, &mut body);
+            let kept = self.keep(&mut body);
             self.context.attempts.is_awaiting_head = true;
             let sent = checkout.send(head, body, until).await;
             self.context.attempts.is_awaiting_head = false;
-            match self.conclude(server, sent, &head.headers, may_repeat)? {
+            match self.conclude(server, sent, &head.headers, may_repeat, kept)? {
                 Next::Answered(status) => return Ok((status, checkout)),
                 Next::Again(again) => {
                     checkout.discard(clock::instant());
@@ -306,7 +307,23 @@ impl UpstreamAttempt<'_> {
 
     /// Whether one more try is within `times`.
     fn may_retry(&self) -> bool {
-        u32::from(self.context.attempts.retries) < self.pool.upstream.config.retry.times
+        let Attempts { retries, unprocessed, .. } = &self.context.attempts;
+        u32::from(retries - unprocessed) < self.pool.upstream.config.retry.times
+    }
+
+    fn is_h2(&self) -> bool {
+        self.pool.upstream.config.http == UpstreamVersion::H2
+    }
+
+    /// What there will be of the body if this try turns out to be one that the server has done nothing with.
+    fn keep(&self, body: &mut RequestBody) -> Whole {
+        if matches!(body, RequestBody::Empty) {
+            return Whole::Empty;
+        }
+        // Over HTTP/1.1 no server says so.
+        let kept =
+            if self.is_h2() { body.keep(self.pool.upstream.config.uploads.gather_bytes) } else { None };
+        kept.map_or(Whole::Lost, Whole::Kept)
     }
 
     /// What a try has come to: an answer with these fields to go on with, or another try.
@@ -316,6 +333,7 @@ impl UpstreamAttempt<'_> {
         sent: Result<StatusCode, SendError<RequestBody>>,
         fields: &HeaderMap,
         may_repeat: bool,
+        whole: Whole,
     ) -> Result<Next, Refusal> {
         match sent {
             Ok(status) => {
@@ -338,8 +356,16 @@ impl UpstreamAttempt<'_> {
                 Err(Refusal::BodySlow)
             }
             Err(SendError::Broken { error, unsent }) => {
-                let again = self.broken(server, &error, unsent, may_repeat)?;
-                if self.again() { Ok(Next::Again(again)) } else { Err(Refusal::UpstreamReset) }
+                let is_free = error.tls_cause().is_none()
+                    && match unsent {
+                        Unsent::Unprocessed { is_graceful } => is_graceful,
+                        Unsent::Request(_) => self.is_h2(),
+                        Unsent::Nothing | Unsent::Answered => false,
+                    };
+                let again = self.broken(server, &error, unsent, may_repeat, whole)?;
+                let goes_again = is_free && self.again_unprocessed() || self.again();
+                let refusal = error.tls_cause().map_or(Refusal::UpstreamReset, Refusal::UpstreamConnect);
+                if goes_again { Ok(Next::Again(again)) } else { Err(refusal) }
             }
         }
     }
@@ -389,7 +415,7 @@ impl UpstreamAttempt<'_> {
         self.tried(&tried);
         let Tried { checkout, head: answered, result, .. } = tried;
         let server = checkout.server;
-        match self.conclude(server, result, &answered.headers, true)? {
+        match self.conclude(server, result, &answered.headers, true, Whole::Empty)? {
             Next::Answered(status) => {
                 *head = answered;
                 Ok(Some((status, checkout)))
@@ -464,7 +490,9 @@ impl UpstreamAttempt<'_> {
         self.tried(&tried);
         // The refusal would be the client's answer if there were no other try.
         let Tried { checkout, head, result, .. } = tried;
-        if let Ok(Next::Answered(_)) = self.conclude(checkout.server, result, &head.headers, false) {
+        if let Ok(Next::Answered(_)) =
+            self.conclude(checkout.server, result, &head.headers, false, Whole::Empty)
+        {
             self.forgo_answer();
             checkout.discard(clock::instant());
         }
@@ -587,6 +615,7 @@ impl UpstreamAttempt<'_> {
         error: &Error,
         unsent: Unsent<RequestBody>,
         may_repeat: bool,
+        whole: Whole,
     ) -> Result<RequestBody, Refusal> {
         tracing::debug!(upstream = %self.pool.upstream.config.name, %error, "connection broke before an answer");
         if let Some(refusal) = self.body_fault() {
@@ -595,8 +624,10 @@ impl UpstreamAttempt<'_> {
             }
             return Err(refusal);
         }
-        // A connection that was idle may be closed at any time; what broke then says nothing of the server.
-        if !matches!(unsent, Unsent::Request(_)) || error.is_bad_answer() {
+        // A connection that was idle may be closed at any time, and one that is shared when it has served its time; what broke
+        // then says nothing of the server.
+        let is_unprocessed = matches!(unsent, Unsent::Request(_) | Unsent::Unprocessed { is_graceful: true });
+        if !is_unprocessed || error.is_bad_answer() {
             self.pool.failed(server, clock::now_ns());
         }
         // Over TLS 1.3 a server refuses our certificate only after our side has finished the handshake.
@@ -613,6 +644,7 @@ impl UpstreamAttempt<'_> {
         match unsent {
             _ if is_answer => Err(Refusal::UpstreamBadResponse),
             Unsent::Request(body) => Ok(body.unwrap_or(RequestBody::Empty)),
+            Unsent::Unprocessed { .. } => whole.again().ok_or(Refusal::UpstreamReset),
             Unsent::Nothing if may_repeat && self.pool.upstream.config.retry.on_reset => {
                 Ok(RequestBody::Empty)
             }
@@ -645,6 +677,19 @@ impl UpstreamAttempt<'_> {
             ends: self.context.ends(),
         };
         checkout.watch(progress, bounds, self.early.take(), clock::instant());
+    }
+
+    /// Whether a request that no server has done anything with goes again at no cost: that adds no work to a server's, so only
+    /// a few such tries are counted, and not against the budget.
+    fn again_unprocessed(&mut self) -> bool {
+        let attempts = &mut self.context.attempts;
+        if attempts.unprocessed >= UNPROCESSED_MAX {
+            return false;
+        }
+        attempts.unprocessed += 1;
+        attempts.retries += 1;
+        self.count().retried(self.cells());
+        true
     }
 
     /// Whether one more try is within `times` and the upstream's budget; counts one that is due either way.
@@ -713,6 +758,26 @@ enum Next {
     Answered(StatusCode),
     /// The request is sent again, with this body.
     Again(RequestBody),
+}
+
+/// What there is of a request's body to send it again with.
+enum Whole {
+    /// It has none.
+    Empty,
+    /// What is sent of it is kept, as far as there is room.
+    Kept(Kept),
+    /// Nothing.
+    Lost,
+}
+
+impl Whole {
+    fn again(self) -> Option<RequestBody> {
+        match self {
+            Whole::Empty => Some(RequestBody::Empty),
+            Whole::Kept(kept) => kept.again(),
+            Whole::Lost => None,
+        }
+    }
 }
 
 /// An answer whose head has come.
@@ -804,3 +869,5 @@ fn switch(
 }
 
 const UPGRADE_TOKEN: HeaderValue = HeaderValue::from_static("upgrade");
+/// How often a request goes again at no cost if the server has done nothing with it. As Go's client.
+const UNPROCESSED_MAX: u8 = 6;

@@ -40,14 +40,16 @@ pub async fn gather(
     upstream: &Upstream,
 ) -> Result<Option<OwnedSemaphorePermit>, Ended> {
     let max = upstream.config.uploads.gather_bytes;
-    let RequestBody::Streaming(streaming) = &mut *body else { return Ok(None) };
+    let RequestBody::Streaming(handle) = &mut *body else { return Ok(None) };
     if max == 0 {
         return Ok(None);
     }
     let room = Arc::clone(&context.services.shared.gathered);
-    let at_once = poll_fn(|cx| Poll::Ready(streaming.poll_gather(max, &room, cx))).await;
+    let at_once = poll_fn(|cx| Poll::Ready(handle.body().poll_gather(max, &room, cx))).await;
     match at_once {
-        Poll::Ready(gathered) if streaming.is_gathered(max) => gathered.map(|()| None).map_err(Ended::Body),
+        Poll::Ready(gathered) if handle.body().is_gathered(max) => {
+            gathered.map(|()| None).map_err(Ended::Body)
+        }
         Poll::Ready(Err(error)) => Err(Ended::Body(error)),
         // Boxed: timers are large, and few bodies wait.
         Poll::Ready(Ok(())) | Poll::Pending => Box::pin(wait(context, body, upstream, &room)).await,
@@ -69,14 +71,14 @@ async fn wait(
         Version::HTTP_2 => context.conn.config.timeouts.body_stall,
         _ => Duration::MAX,
     };
-    let RequestBody::Streaming(streaming) = body else { return Ok(None) };
+    let RequestBody::Streaming(handle) = body else { return Ok(None) };
     let gathered = async {
         let mut target = 0;
-        while !streaming.is_gathered(max) {
+        while !handle.body().is_gathered(max) {
             target = max.min(target + STEP_BYTES);
-            let step = poll_fn(|cx| streaming.poll_gather(target, room, cx));
+            let step = poll_fn(|cx| handle.body().poll_gather(target, room, cx));
             timeout(stall, step).await.map_err(|_| Ended::Stalled)?.map_err(Ended::Body)?;
-            if !streaming.is_gathered(target) {
+            if !handle.body().is_gathered(target) {
                 // No room for more: what has come goes on if a permit is free soon.
                 let permit = timeout(NO_ROOM_WAIT, Arc::clone(&upstream.early).acquire_owned()).await;
                 return permit.ok().and_then(Result::ok).map(Some).ok_or(Ended::NoRoom);

@@ -59,7 +59,7 @@ pub fn copy(
         ),
     };
     let copy = Copy { view: Rc::clone(view), services: Rc::clone(services), upstream: mirror.upstream, head };
-    let RequestBody::Streaming(streaming) = body else { return copy.send(RequestBody::Empty) };
+    let RequestBody::Streaming(handle) = body else { return copy.send(RequestBody::Empty) };
     let end = move |copied| match copied {
         Ok(copied) => copy.send(RequestBody::Copied(Box::new(copied))),
         Err(lost) => copy.count(match lost {
@@ -68,7 +68,7 @@ pub fn copy(
             Lost::Incomplete => Mirrored::Incomplete,
         }),
     };
-    streaming.copy_to(BodyCopy::new(mirror.body_bytes_max, &services.shared.copies, end));
+    handle.body().copy_to(BodyCopy::new(mirror.body_bytes_max, &services.shared.copies, end));
 }
 
 /// The fields for a copy, in the protocol of the mirror. As Envoy does, its host says that it is one, so that nobody takes it

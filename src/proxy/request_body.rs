@@ -1,7 +1,7 @@
 //! A request's body on its way to the upstream, counted against its limit. It streams: if the upstream does not read, the
 //! client is not read either. Nothing is buffered here except what `super::gather` has read ahead.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell, RefMut};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -39,6 +39,9 @@ pub enum Error {
     /// The connection to the server broke.
     #[error(transparent)]
     Upstream(#[from] upstream::Error),
+    /// It is sent again, and not here.
+    #[error("the request was sent again")]
+    SentAgain,
     /// A codec did not take an answer's bytes.
     #[error("the answer could not be compressed: {0}")]
     Compress(std::io::Error),
@@ -60,11 +63,24 @@ pub struct Upload {
 pub enum RequestBody {
     /// Most requests have none.
     Empty,
-    /// Boxed, so that requests without a body are cheap to move.
-    Streaming(Box<Streaming>),
+    /// On the heap, so that requests without a body are cheap to move.
+    Streaming(Handle),
     /// The copy of one that has been sent elsewhere.
     Copied(Box<Gathered>),
 }
+
+/// Who sends a body. Over HTTP/2 that is a task of hyper's, which lets go of it only when it notices that the stream is over:
+/// if the request is sent again meanwhile, its handle is void.
+#[derive(Debug)]
+pub struct Handle {
+    body: Rc<RefCell<Streaming>>,
+    /// The sending that it belongs to.
+    sending: u32,
+}
+
+/// Keeps the first bytes of a body that are sent, for as long as it lives, so that they can be sent again.
+#[derive(Debug)]
+pub struct Kept(Rc<RefCell<Streaming>>);
 
 /// A body as the client sends it.
 #[derive(Debug)]
@@ -78,6 +94,11 @@ pub struct Streaming {
     ended: bool,
     /// What was read before there was a connection upstream.
     gathered: Option<Gathered>,
+    /// What has been sent, as long as it is kept, and how many bytes that may be.
+    kept: Option<Gathered>,
+    kept_bytes_max: usize,
+    /// How many times it has been sent again.
+    sending: u32,
     /// Where the connection upstream watches the body's progress, once there is one.
     progress: Option<Arc<Progress>>,
     /// A copy that is made of it on its way.
@@ -98,24 +119,76 @@ impl RequestBody {
             activity,
             ended: false,
             gathered: None,
+            kept: None,
+            kept_bytes_max: 0,
+            sending: 0,
             progress: None,
             copy: None,
         };
-        (RequestBody::Streaming(Box::new(body)), upload)
+        let handle = Handle { body: Rc::new(RefCell::new(body)), sending: 0 };
+        (RequestBody::Streaming(handle), upload)
     }
 
     /// Whether the client has not sent all of it yet.
     pub fn is_on_its_way(&self) -> bool {
-        matches!(self, RequestBody::Streaming(streaming) if !streaming.is_whole())
+        matches!(self, RequestBody::Streaming(handle) if !handle.body().is_whole())
     }
 
     /// Starts reporting its progress; `None` if all of it has come.
     pub fn progress(&mut self) -> Option<Arc<Progress>> {
-        let RequestBody::Streaming(streaming) = self else { return None };
+        let RequestBody::Streaming(handle) = self else { return None };
+        let mut streaming = handle.body();
         if streaming.is_whole() {
             return None;
         }
         Some(Arc::clone(streaming.progress.get_or_insert_default()))
+    }
+
+    /// Keeps what is sent of it, up to so many bytes. `None` if it has nothing to send, or nothing is to be kept.
+    pub fn keep(&mut self, bytes_max: usize) -> Option<Kept> {
+        let RequestBody::Streaming(handle) = self else { return None };
+        let mut streaming = handle.body();
+        (streaming.kept, streaming.kept_bytes_max) = ((bytes_max > 0).then(Gathered::default), bytes_max);
+        drop(streaming);
+        Some(Kept(Rc::clone(&handle.body)))
+    }
+}
+
+impl Handle {
+    /// The body itself, which nobody else may hold at the same time.
+    pub(super) fn body(&self) -> RefMut<'_, Streaming> {
+        self.body.borrow_mut()
+    }
+
+    fn poll_frame(&self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+        let mut streaming = self.body();
+        if self.sending != streaming.sending {
+            return Poll::Ready(Some(Err(Error::SentAgain)));
+        }
+        streaming.poll_next(cx)
+    }
+}
+
+impl Kept {
+    /// The whole body, to be sent again; `None` if more was sent than is kept.
+    pub fn again(self) -> Option<RequestBody> {
+        let mut streaming = self.0.borrow_mut();
+        let mut whole = streaming.kept.take()?;
+        // What was to be sent again once before, and was not.
+        while let Some(frame) = streaming.gathered.as_mut().and_then(Gathered::take) {
+            whole.push(frame);
+        }
+        streaming.gathered = Some(whole).filter(|whole| !whole.is_empty());
+        streaming.sending += 1;
+        let handle = Handle { body: Rc::clone(&self.0), sending: streaming.sending };
+        drop(streaming);
+        Some(RequestBody::Streaming(handle))
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.0.borrow_mut().kept = None;
     }
 }
 
@@ -187,6 +260,46 @@ impl Streaming {
         Poll::Ready(Some(Ok(frame)))
     }
 
+    /// The next frame of it.
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+        if let Some(gathered) = &mut self.gathered {
+            let frame = gathered.take();
+            if gathered.is_empty() {
+                self.gathered = None;
+            }
+            if let Some(frame) = frame {
+                self.keep_sent(&frame);
+                let polled = Poll::Ready(Some(Ok(frame)));
+                // What is sent again has been copied.
+                if self.sending == 0 {
+                    self.note(&polled);
+                }
+                return polled;
+            }
+        }
+        let polled = self.poll_incoming(cx);
+        if let Poll::Ready(Some(Ok(frame))) = &polled {
+            self.keep_sent(frame);
+        }
+        self.report(&polled);
+        self.note(&polled);
+        polled
+    }
+
+    /// Keeps a frame that is sent now, or lets go of all if there would be too much. The first piece is not copied.
+    fn keep_sent(&mut self, frame: &Frame<Bytes>) {
+        let Some(kept) = &mut self.kept else { return };
+        let again = match (frame.data_ref(), frame.trailers_ref()) {
+            (Some(data), _) if kept.len() + data.len() <= self.kept_bytes_max => Frame::data(data.clone()),
+            (None, Some(trailers)) => Frame::trailers(trailers.clone()),
+            _ => {
+                self.kept = None;
+                return;
+            }
+        };
+        kept.push(again);
+    }
+
     /// Copies what a poll came to.
     fn note(&mut self, polled: &Poll<Option<Result<Frame<Bytes>, Error>>>) {
         let Some(mut copy) = self.copy.take() else { return };
@@ -226,33 +339,21 @@ impl Body for RequestBody {
     type Error = Error;
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
-        let streaming = match self.get_mut() {
-            RequestBody::Streaming(streaming) => streaming,
-            RequestBody::Copied(copied) => return Poll::Ready(copied.take().map(Ok)),
-            RequestBody::Empty => return Poll::Ready(None),
-        };
-        if let Some(gathered) = &mut streaming.gathered {
-            let frame = gathered.take();
-            if gathered.is_empty() {
-                streaming.gathered = None;
-            }
-            if let Some(frame) = frame {
-                let polled = Poll::Ready(Some(Ok(frame)));
-                streaming.note(&polled);
-                return polled;
-            }
+        match self.get_mut() {
+            RequestBody::Streaming(handle) => handle.poll_frame(cx),
+            RequestBody::Copied(copied) => Poll::Ready(copied.take().map(Ok)),
+            RequestBody::Empty => Poll::Ready(None),
         }
-        let polled = streaming.poll_incoming(cx);
-        streaming.report(&polled);
-        streaming.note(&polled);
-        polled
     }
 
     fn is_end_stream(&self) -> bool {
         match self {
             RequestBody::Empty => true,
             RequestBody::Copied(copied) => copied.is_empty(),
-            RequestBody::Streaming(streaming) => streaming.gathered.is_none() && streaming.is_whole(),
+            RequestBody::Streaming(handle) => {
+                let streaming = handle.body();
+                streaming.gathered.is_none() && streaming.is_whole()
+            }
         }
     }
 
@@ -260,7 +361,8 @@ impl Body for RequestBody {
         match self {
             RequestBody::Empty => SizeHint::with_exact(0),
             RequestBody::Copied(copied) => SizeHint::with_exact(copied.len() as u64),
-            RequestBody::Streaming(streaming) => {
+            RequestBody::Streaming(handle) => {
+                let streaming = handle.body();
                 let gathered = streaming.gathered.as_ref().map_or(0, Gathered::len) as u64;
                 let rest =
                     if streaming.ended { SizeHint::with_exact(0) } else { streaming.incoming.size_hint() };

@@ -286,7 +286,8 @@ impl ResponseBody {
             }
             Some(Err(Error::TooLarge { .. })) => context.fail(Reason::BodyTooLarge),
             Some(Err(Error::Slow)) => context.fail(Reason::BodySlow),
-            Some(Err(Error::Broken(_))) => context.fail(Reason::ClientGone),
+            // A body that is sent again is no answer's.
+            Some(Err(Error::Broken(_) | Error::SentAgain)) => context.fail(Reason::ClientGone),
             Some(Err(Error::Upstream(_))) => {
                 context.judge_failed();
                 context.fail(Reason::UpstreamReset);

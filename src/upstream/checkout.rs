@@ -260,6 +260,7 @@ impl<B: Body + 'static> Drop for Checkout<B> {
     fn drop(&mut self) {
         if let Some(Connection::Http2(exchange)) = &self.connection {
             exchange.leave();
+            self.pool.stream_over(self.server);
             if self.pool.upstream.servers[self.server].has_left() {
                 self.pool.close_left(self.server);
             }

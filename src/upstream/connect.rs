@@ -5,6 +5,7 @@
 //! the pool's to say.
 
 use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::path::Path;
 use std::pin::{Pin, pin};
@@ -120,7 +121,9 @@ pub(super) struct Opened<B> {
     pub tls_fault: TlsFault,
 }
 
-/// Opens an HTTP/2 connection to server `index`, unless a way `beside` it is faster, and drives it until it ends.
+/// Opens an HTTP/2 connection to server `index`, unless a way `beside` it is faster, and drives it until it ends. It is open
+/// once the server has sent its SETTINGS, as for gRPC's clients: requests sent before could be more than it takes at once,
+/// and a server that refuses our certificate over TLS 1.3 says so in their place.
 pub(super) async fn http2<B, L>(
     upstream: &Upstream,
     index: usize,
@@ -150,6 +153,12 @@ where
             .initial_connection_window_size(WINDOW_BYTES * 4)
             .max_header_list_size(HEAD_BYTES);
         let (sender, connection) = builder.handshake(stream).await.map_err(broken)?;
+        let mut connection = Box::pin(connection);
+        poll_fn(|cx| match connection.as_mut().poll(cx) {
+            Poll::Ready(ended) => Poll::Ready(Err(ended_early(ended.err(), &tls_fault))),
+            Poll::Pending => meter.borrow_mut().poll_streams(cx).map(|_| Ok(())),
+        })
+        .await?;
         let name = upstream.servers[index].authority.clone();
         let opened = Opened { sender, meter: Rc::clone(&meter), tls_fault };
         tokio::task::spawn_local(async move {
@@ -293,6 +302,18 @@ fn broken(error: hyper::Error) -> ConnectError {
     match Cause::of_tls_behind(&error) {
         Some(cause) => ConnectError::Tls { cause, source: std::io::Error::other(error) },
         None => ConnectError::Http(error),
+    }
+}
+
+/// A connection over HTTP/2 that has ended before the server's SETTINGS came.
+fn ended_early(error: Option<hyper::Error>, tls_fault: &TlsFault) -> ConnectError {
+    match (tls_fault.get(), error) {
+        (Some(cause), error) => {
+            let source = error.map_or(io::ErrorKind::UnexpectedEof.into(), io::Error::other);
+            ConnectError::Tls { cause, source }
+        }
+        (None, Some(error)) => broken(error),
+        (None, None) => ConnectError::Io(io::ErrorKind::UnexpectedEof.into()),
     }
 }
 

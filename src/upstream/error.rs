@@ -75,6 +75,12 @@ pub enum SendError<B> {
 pub enum Unsent<B> {
     /// All of it: here is its body, where it has one.
     Request(Option<B>),
+    /// Perhaps all was sent, but the server says that it has done nothing with it (RFC 9113 section 8.7). `is_graceful`:
+    /// nor that anything is wrong.
+    Unprocessed {
+        /// It closes the connection in good order, or takes no more streams now.
+        is_graceful: bool,
+    },
     /// Nothing that is known, and the server has said nothing.
     Nothing,
     /// Nothing: a part of an answer has come, or an answer before it (RFC 9110 section 15.2).

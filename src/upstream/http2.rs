@@ -39,11 +39,17 @@ pub(super) struct Shared<B> {
     connections: RefCell<Vec<Rc<Http2<B>>>>,
     /// Held by the request that opens a connection, so that others wait for it instead of opening more.
     pub(super) opening: tokio::sync::Mutex<()>,
+    /// Tells the request that may open the next one that a stream has come free.
+    pub(super) freed: tokio::sync::Notify,
 }
 
 impl<B> Default for Shared<B> {
     fn default() -> Self {
-        Shared { connections: RefCell::default(), opening: tokio::sync::Mutex::default() }
+        Shared {
+            connections: RefCell::default(),
+            opening: tokio::sync::Mutex::default(),
+            freed: tokio::sync::Notify::new(),
+        }
     }
 }
 
@@ -58,12 +64,10 @@ where
         let mut shared = self.connections.borrow_mut();
         // Dropping the pool's handle does not cut streams: a connection ends with its last one.
         shared.retain(|connection| !connection.sender.is_closed() && connection.is_usable(now));
-        let least = shared.iter().min_by_key(|connection| connection.streams.get())?;
-        let room = least.streams.get() < streams_max;
-        room.then(|| {
-            least.streams.set(least.streams.get() + 1);
-            Rc::clone(least)
-        })
+        let with_room = shared.iter().filter(|connection| connection.has_room(streams_max));
+        let least = with_room.min_by_key(|connection| connection.streams.get())?;
+        least.streams.set(least.streams.get() + 1);
+        Some(Rc::clone(least))
     }
 
     /// Adds a connection that has just been opened and reserves one stream on it, for the request that opened it.
@@ -91,9 +95,16 @@ impl<B> Shared<B> {
 }
 
 impl<B> Http2<B> {
-    /// Whether it is not too old and its server still has the same address.
+    /// Whether it is not too old, its server still has the same address and has not announced its end.
     fn is_usable(&self, now: Instant) -> bool {
-        now < self.retires && self.open.is_current()
+        now < self.retires && self.open.is_current() && self.meter.borrow().goaway().is_none()
+    }
+
+    /// Whether neither side's bound on its streams is reached. A server that takes none now is asked for one at a time, which
+    /// waits until the server takes it.
+    fn has_room(&self, streams_max: usize) -> bool {
+        let taken = self.meter.borrow().streams_taken().max(1) as usize;
+        self.streams.get() < streams_max.min(taken)
     }
 
     /// Counts out a stream that is over.
@@ -177,12 +188,13 @@ where
             Err(mut failed) => {
                 let is_malformed = is_found_here(failed.error());
                 let meter = self.connection.meter.borrow();
-                let unsent = match failed.take_message() {
-                    Some(request) => Unsent::Request(Some(request.into_body())),
+                let unsent = match (failed.take_message(), is_unprocessed(failed.error(), &meter)) {
+                    (Some(request), _) => Unsent::Request(Some(request.into_body())),
+                    (None, Some(is_graceful)) => Unsent::Unprocessed { is_graceful },
                     // The meter does not know on which stream an interim answer came, so after any of them no request
                     // counts as unanswered; they are rare. Of a malformed answer it is not known how much had come.
-                    None if meter.has_interim() || is_malformed => Unsent::Answered,
-                    None => Unsent::Nothing,
+                    (None, None) if meter.has_interim() || is_malformed => Unsent::Answered,
+                    (None, None) => Unsent::Nothing,
                 };
                 let error = match (meter.excess(), self.connection.tls_fault.get()) {
                     (Some(Excess::PseudoAnswer), _) => {
@@ -198,11 +210,31 @@ where
     }
 }
 
+/// Whether the server says that it has not processed the request, and then whether nothing is wrong: its stream lies
+/// beyond the last one of a GOAWAY, or was to be opened after it, or is reset with REFUSED_STREAM (RFC 9113 section 8.7).
+fn is_unprocessed(error: &hyper::Error, meter: &Meter) -> Option<bool> {
+    // hyper's dispatcher has ended while the request waited for its stream. That is woken as soon as the stream is opened,
+    // before anything more is read, so a GOAWAY that ends it has found no stream.
+    if error.is_user() {
+        return meter.goaway().map(|code| code == NO_ERROR);
+    }
+    let said = std::error::Error::source(error).and_then(|source| source.downcast_ref::<h2::Error>());
+    let said = said.filter(|said| said.is_remote())?;
+    // h2 ends streams with the server's GOAWAY only if they lie beyond its last one.
+    if said.is_go_away() {
+        return Some(said.reason() == Some(h2::Reason::NO_ERROR));
+    }
+    (said.is_reset() && said.reason() == Some(h2::Reason::REFUSED_STREAM)).then_some(true)
+}
+
 /// Whether this side found the error, in what the server sent (RFC 9113 section 5.4).
 fn is_found_here(error: &hyper::Error) -> bool {
     let fault = std::error::Error::source(error).and_then(|source| source.downcast_ref::<h2::Error>());
     fault.is_some_and(|fault| fault.is_library() && !fault.is_io())
 }
+
+/// RFC 9113 section 7.
+const NO_ERROR: u32 = 0;
 
 /// A request as hyper expects it: the authority is in the target (RFC 9113 section 8.3.1) and `Host` is removed.
 /// `server` is the authority if the head names none.

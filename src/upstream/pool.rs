@@ -44,6 +44,14 @@ pub struct Pool<B: Body + 'static> {
     jitter: Random,
 }
 
+/// Room for one more stream.
+enum Room<B> {
+    /// On a connection that is open.
+    Stream(Rc<Http2<B>>),
+    /// On a new one.
+    Permit(OwnedSemaphorePermit),
+}
+
 /// Why no connection could be had.
 #[derive(Debug, thiserror::Error)]
 pub enum AcquireError {
@@ -392,9 +400,15 @@ where
             checkout.wait_ns = since(began);
             return Ok(connection);
         }
-        let permit = tokio::time::timeout(bounds.wait, Arc::clone(&shared.permits).acquire_owned());
-        let permit = permit.await.map_err(|_| full(since(began)))?;
-        let permit = permit.map_err(|_| AcquireError::Left { wait_ns: since(began) })?;
+        let room = tokio::time::timeout(bounds.wait, self.room(index)).await;
+        let permit = match room.map_err(|_| full(since(began)))? {
+            Some(Room::Stream(connection)) => {
+                checkout.wait_ns = since(began);
+                return Ok(connection);
+            }
+            Some(Room::Permit(permit)) => permit,
+            None => return Err(AcquireError::Left { wait_ns: since(began) }),
+        };
         drop(waiting);
         let opening = clock::instant();
         checkout.wait_ns = opening.saturating_duration_since(began).as_nanos() as u64;
@@ -418,6 +432,25 @@ where
         self.upstream.servers[checkout.server].last_connect.works();
         checkout.connect_ns = since(opening);
         Ok(self.servers[checkout.server].shared.add(opened, clock::instant() + self.age(), open))
+    }
+
+    /// A permit for another HTTP/2 connection or a stream that comes free on an open one, whichever is first; `None` if there
+    /// are no permits any more.
+    async fn room(&self, index: usize) -> Option<Room<B>> {
+        let shared = &self.servers[index].shared;
+        let mut permit = pin!(Arc::clone(&self.upstream.servers[index].permits).acquire_owned());
+        loop {
+            tokio::select! {
+                biased;
+                permit = &mut permit => return permit.ok().map(Room::Permit),
+                () = shared.freed.notified() => {
+                    let streams_max = self.upstream.config.connections.streams;
+                    if let Some(connection) = shared.share(clock::instant(), streams_max) {
+                        return Some(Room::Stream(connection));
+                    }
+                }
+            }
+        }
     }
 
     /// The way that is taken if connecting to this server takes long: to one of the same name, of the other family, that may be
@@ -557,6 +590,14 @@ impl<B: Body + 'static> Pool<B> {
     pub(super) fn exchange_over(&self, server: usize) {
         let exchanges = &self.servers[server].exchanges;
         exchanges.set(exchanges.get().saturating_sub(1));
+    }
+
+    /// A stream has ended on a connection over HTTP/2: who waits for one may have it.
+    pub(super) fn stream_over(&self, server: usize) {
+        let pool = &self.servers[server];
+        if pool.waiting.get() > 0 {
+            pool.shared.freed.notify_one();
+        }
     }
 
     /// A stream has ended on a connection over HTTP/2 to a server that has left: the last one closes it.

@@ -36,6 +36,7 @@ mod global;
 mod global_faults;
 mod global_records;
 mod global_topologies;
+mod goaway;
 mod grpc;
 mod h2_conformance;
 mod h2_conformance_upstream;

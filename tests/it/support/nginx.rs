@@ -15,12 +15,14 @@ pub struct Nginx {
 impl Nginx {
     /// Starts one with this inside its only `server { }`.
     ///
-    /// `@ROOT@` stands for its directory. With `ssl_certificate` in it, it speaks TLS.
+    /// `@ROOT@` stands for its directory. With `ssl_certificate` in it, it speaks TLS; with
+    /// `http2_max_concurrent_streams`, HTTP/2.
     pub fn start(server: &str) -> Nginx {
         let directory = Directory::new();
         let port = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
         let addr = port.expect("loopback has a free port");
         let tls = if server.contains("ssl_certificate") { " ssl" } else { "" };
+        let h2 = if server.contains("http2_max_concurrent_streams") { " http2" } else { "" };
         let root = directory.join("").display().to_string();
         let config = format!(
             "daemon off; master_process off; worker_processes 1; pid {root}nginx.pid; error_log stderr;\n\
@@ -29,7 +31,7 @@ impl Nginx {
                access_log off; client_max_body_size 0; keepalive_requests 1000000; default_type text/plain;\n\
                client_body_temp_path {root}body; proxy_temp_path {root}proxy; fastcgi_temp_path {root}fastcgi;\n\
                uwsgi_temp_path {root}uwsgi; scgi_temp_path {root}scgi;\n\
-               server {{ listen {addr}{tls}; root {root}; {} }}\n\
+               server {{ listen {addr}{tls}{h2}; root {root}; {} }}\n\
              }}\n",
             server.replace("@ROOT@", &root)
         );

@@ -9,6 +9,7 @@
 mod tests;
 
 use std::collections::VecDeque;
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use super::faults::{FLOW_CONTROL_ERROR, FRAME_SIZE_ERROR, Faults, PROTOCOL_ERROR, STREAM_CLOSED};
@@ -138,6 +139,12 @@ pub struct Meter {
     has_interim: bool,
     data_sent: u64,
     goaway_sent: Option<u32>,
+    /// The peer has announced the end of the connection, with this code.
+    goaway: Option<u32>,
+    /// How many streams of ours the peer takes at once, once it has said so.
+    streams_taken: Option<u32>,
+    /// Who waits for it to say so.
+    waker: Option<Waker>,
     excess: Option<Excess>,
 }
 
@@ -194,6 +201,9 @@ impl Meter {
             has_interim: false,
             data_sent: 0,
             goaway_sent: None,
+            goaway: None,
+            streams_taken: None,
+            waker: None,
             excess: None,
         }
     }
@@ -287,7 +297,12 @@ impl Meter {
         let (head, gathered) = (*head, std::mem::take(gathered));
         self.gathered = None;
         match (head.kind, self.peer) {
-            (SETTINGS, _) => self.faults.see_settings(&gathered),
+            (SETTINGS, _) => {
+                self.faults.see_settings(&gathered);
+                if head.flags & ACK == 0 {
+                    self.settled(&gathered);
+                }
+            }
             (_, Peer::Server) => return self.answer_gathered(head, &gathered),
             (_, Peer::Client) if trailers::have_pseudo(head, &gathered) => {
                 return Err(Excess::PseudoTrailers);
@@ -295,6 +310,41 @@ impl Meter {
             (_, Peer::Client) => {}
         }
         Ok(())
+    }
+
+    /// The peer's SETTINGS: without a word about streams, what it said before stays, and at first it takes any number
+    /// (RFC 9113 section 6.5.2).
+    fn settled(&mut self, payload: &[u8]) {
+        for parameter in payload.chunks_exact(6) {
+            if let [0, MAX_CONCURRENT_STREAMS, value @ ..] = parameter {
+                self.streams_taken = value.try_into().ok().map(u32::from_be_bytes);
+            }
+        }
+        self.streams_taken.get_or_insert(u32::MAX);
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+
+    /// How many streams of ours the peer takes at once: known when its first SETTINGS have come.
+    pub fn poll_streams(&mut self, cx: &Context<'_>) -> Poll<u32> {
+        match self.streams_taken {
+            Some(streams) => Poll::Ready(streams),
+            None => {
+                self.waker = Some(cx.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+
+    /// How many streams of ours the peer takes at once, as far as it has said.
+    pub fn streams_taken(&self) -> u32 {
+        self.streams_taken.unwrap_or(u32::MAX)
+    }
+
+    /// With which code the peer has announced the end of the connection: it takes no new streams (RFC 9113 section 6.8).
+    pub fn goaway(&self) -> Option<u32> {
+        self.goaway
     }
 
     fn received(&mut self, head: Head, now: &impl Fn() -> Instant) -> Result<(), Excess> {
@@ -322,6 +372,10 @@ impl Meter {
             }
             (PING, _) => self.count(Excess::Ping, now),
             (WINDOW_UPDATE, _) => self.count(Excess::WindowUpdate, now),
+            (GOAWAY, _) => {
+                self.goaway = Some(head.code);
+                self.count(Excess::Other, now)
+            }
             _ => self.count(Excess::Other, now),
         }
     }
@@ -521,6 +575,8 @@ impl Meter {
 fn is_fault(code: u32) -> bool {
     [PROTOCOL_ERROR, FLOW_CONTROL_ERROR, STREAM_CLOSED, FRAME_SIZE_ERROR].map(u32::from).contains(&code)
 }
+/// RFC 9113 section 6.5.2: SETTINGS_MAX_CONCURRENT_STREAMS.
+const MAX_CONCURRENT_STREAMS: u8 = 3;
 /// Kinds that are counted by the second; the numbers of [`Excess`] index them.
 const COUNTED: usize = Excess::Unread as usize + 1;
 const SECOND: Duration = Duration::from_secs(1);
