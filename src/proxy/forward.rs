@@ -587,10 +587,12 @@ impl UpstreamAttempt<'_> {
                     ConnectError::Descriptors(_) => {
                         (Refusal::Overloaded, metrics::Exchange::ConnectFailed, None)
                     }
-                    // Not retried: a failed TLS handshake fails again, and if a server's certificate is wrong, the
-                    // request must not go to the next best server.
+                    // The handshake would fail again at the same server. Another one is checked in the same way, so going there
+                    // weakens nothing.
                     ConnectError::Tls { cause, .. } => {
-                        (Refusal::UpstreamConnect(*cause), metrics::Exchange::ConnectFailed, None)
+                        let is_another = self.pool.has_usable_server_beside(*index, clock::instant());
+                        let elsewhere = is_another.then_some(*index);
+                        (Refusal::UpstreamConnect(*cause), metrics::Exchange::ConnectFailed, elsewhere)
                     }
                     ConnectError::Io(error) => {
                         let cause = Cause::of_connect(error);
@@ -627,14 +629,19 @@ impl UpstreamAttempt<'_> {
         // A connection that was idle may be closed at any time, and one that is shared when it has served its time; what broke
         // then says nothing of the server.
         let is_unprocessed = matches!(unsent, Unsent::Request(_) | Unsent::Unprocessed { is_graceful: true });
-        if !is_unprocessed || error.is_bad_answer() {
+        if !is_unprocessed || error.is_bad_answer() || error.tls_cause().is_some() {
             self.pool.failed(server, clock::now_ns());
         }
         // Over TLS 1.3 a server refuses our certificate only after our side has finished the handshake.
         if let Some(cause) = error.tls_cause() {
             self.count().exchanged(self.cells(), metrics::Exchange::ConnectFailed);
             self.pool.upstream.servers[server].last_connect.failed(cause);
-            return Err(Refusal::UpstreamConnect(cause));
+            let is_another = self.pool.has_usable_server_beside(server, clock::instant());
+            return match unsent {
+                Unsent::Request(body) if is_another => Ok(body.unwrap_or(RequestBody::Empty)),
+                Unsent::Nothing if is_another && may_repeat => Ok(RequestBody::Empty),
+                _ => Err(Refusal::UpstreamConnect(cause)),
+            };
         }
         let is_answer = error.is_bad_answer();
         self.count().exchanged(

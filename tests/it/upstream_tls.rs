@@ -115,6 +115,29 @@ fn a_server_that_speaks_only_an_older_version_than_it_may_is_refused() {
 }
 
 #[test]
+fn a_server_with_a_certificate_that_is_not_trusted_is_left_for_another() {
+    let (authority, other) = (Authority::new("inside"), Authority::new("outside"));
+    let (good, _seen) = server(&authority, &[&TLS13], None);
+    let (bad, _seen_too) = server(&other, &[&TLS13], None);
+    let directory = Directory::new();
+    directory.write("ca.pem", &authority.pem);
+    let gateway = Gateway::start_in(
+        directory,
+        &format!(
+            "workers = 1\n[upstream.u]\nservers = [\"https://localhost:{}\", \"https://localhost:{}\"]\n\
+             tls = {{ ca = \"ca.pem\" }}\nbalance = \"round-robin\"\n\
+             [[route]]\npath = \"/{{*rest}}\"\nto = \"u\"\n",
+            bad.addr().port(),
+            good.addr().port()
+        ),
+    );
+    for _ in 0..6 {
+        assert_eq!(gateway.client().request("POST", "/a", &[], "body").status, 200);
+    }
+    assert!(bad.connections() > 0, "it was asked");
+}
+
+#[test]
 fn a_new_client_certificate_is_shown_without_a_reload_and_resumes_nothing_of_the_old_one() {
     let authority = Authority::new("inside");
     let (old, new) = (authority.client("", "edge", 1, 2090), authority.client("", "edge", 2, 2090));
