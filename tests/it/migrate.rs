@@ -3,7 +3,7 @@
 use std::process::Output;
 
 use crate::support::gateway::binary;
-use crate::support::tls::certify;
+use crate::support::tls::{Authority, certify};
 use crate::support::{Client, Directory, Gateway, Upstream, text};
 
 /// Runs `migrate` on files of a directory of its own, the first of which is the main one, and checks what it prints.
@@ -373,6 +373,54 @@ fn haproxy_sends_what_comes_in_the_clear_to_https() {
     assert!(
         migrated.section("[listener.www-2]\nbind = \"0.0.0.0:8443\"").contains("certs/site.pem\", key = ")
     );
+}
+
+#[test]
+fn haproxy_keeps_what_tls_asks_of_clients_and_servers() {
+    let authority = Authority::new("clients");
+    let (cert, key) = authority.server(&["example.com"]);
+    let bind = "bind :8443 ssl crt site.pem ca-file ca.pem verify required crl-file gone.pem strict-sni \
+                ciphersuites TLS_AES_128_GCM_SHA256 maxconn 90";
+    let lines = format!(
+        "{bind}\nbind :8444 ssl crt site.pem ssl-min-ver TLSv1.2\nbind :8445 ssl crt-list list.txt\ndefault_backend web\n"
+    );
+    let config = format!(
+        "global\n ssl-default-bind-options ssl-min-ver TLSv1.3\n tune.ssl.lifetime 300\n ssl-dh-param-file dh.pem\n{}\
+         backend tls\n default-server ssl verify required ca-file ca.pem\n\
+         server t1 10.0.2.1:443 verifyhost in.example.com force-tlsv13\n\
+         server t2 10.0.2.2:443 verifyhost in.example.com force-tlsv13 crl-file gone.pem\n\
+         server t3 10.0.2.3:443 verifyhost in.example.com force-tlsv13 unheard\n server t4 10.0.2.4:443\n",
+        haproxy(&format!("{lines}use_backend tls if {{ path_beg /tls }}\n"))
+    );
+    let files = [
+        ("haproxy.cfg", config.as_str()),
+        ("site.pem", &format!("{cert}{key}")),
+        ("ca.pem", &authority.pem),
+        ("gone.pem", &authority.revoking(&[7])),
+    ];
+    let migrated = Migrated::of("haproxy", &files);
+    let listener = migrated.section("[listener.www-2]\nbind = \"0.0.0.0:8443\"");
+    for key in ["gone.pem\"", "client-cert = \"require\"", "min-version = \"1.3\"", "max-connections = 90"] {
+        assert!(listener.contains(key), "{key}: {listener}");
+    }
+    assert!(
+        listener.contains("client-crl = ") && listener.contains("ciphers = [\"TLS_AES_128_GCM_SHA256\", ")
+    );
+    assert!(migrated.said_of("haproxy.cfg:11").contains("strict-sni"));
+    // A bind's own words go before those of `global`.
+    assert!(!migrated.section("[listener.www-3]\nbind = \"0.0.0.0:8444\"").contains("min-version"));
+    assert!(
+        !migrated.text.contains("0.0.0.0:8445")
+            && migrated.said_of("haproxy.cfg:13").contains("keeps clients out")
+    );
+    let upstream =
+        migrated.section("[upstream.tls]\nservers = [\"https://10.0.2.1:443\", \"https://10.0.2.3:443\"]");
+    assert!(upstream.contains("sni = \"in.example.com\", min-version = \"1.3\" }"), "{upstream}");
+    for (place, said) in [(4, "ssl-dh-param-file"), (28, "left out"), (29, "unheard"), (30, "one `tls`")] {
+        let line = migrated.said_of(&format!("haproxy.cfg:{place}"));
+        assert!(line.contains(said), "{line}");
+    }
+    assert_eq!(migrated.code, Some(3));
 }
 
 /// The blocks of a kind in docs/migration.md, each with the block of TOML that it becomes.

@@ -3,7 +3,6 @@
 use crate::config::printer::{array, table, text, time as show_time};
 
 use super::super::draft::Section as Upstream;
-use super::super::file;
 use super::super::values::is_field;
 use super::Reading;
 use super::lines::{Line, Section};
@@ -18,11 +17,23 @@ impl<'d> Reading<'d> {
         let mut upstream = Upstream::new(&section.name);
         let mut servers = Vec::new();
         let mut first = None;
+        let mut tls: Option<String> = None;
+        let defaults = self.line(section, "default-server").map_or([].as_slice(), |line| &line.words[1..]);
         for server in section.lines.iter().filter(|line| line.begins("server")) {
-            if let Some(shown) = self.server(server.taken()) {
-                servers.push(shown);
-                first = first.or(Some(server));
+            // A server's own words go before those of `default-server`.
+            let server = server.taken().with(defaults.iter().cloned());
+            let Some(shown) = self.server(&server) else { continue };
+            if speaks_tls(&server) {
+                let own = self.server_tls(&server);
+                if tls.as_ref().is_some_and(|tls| *tls != own) {
+                    let why = "all servers of an upstream have one `tls`; it is left out, as its own differs from the first one's";
+                    self.draft.notes.left_out(&server.place, &server.shown(), why);
+                    continue;
+                }
+                tls = Some(own);
             }
+            servers.push(shown);
+            first = first.or(Some(server));
         }
         let Some(first) = first else {
             let why = "it has no server that takes requests; its place answers 503";
@@ -31,9 +42,12 @@ impl<'d> Reading<'d> {
         };
         upstream.key("servers", array(servers.into_iter()));
         self.balance(section, &mut upstream);
-        self.trust(section, first, &mut upstream);
+        if first.after("alpn").is_some_and(|alpn| alpn.starts_with("h2")) {
+            upstream.key("http", text("h2"));
+        }
+        upstream.keys.extend(tls.filter(|tls| !tls.is_empty()).map(|tls| ("tls", tls)));
         self.timeouts(section, &mut upstream);
-        self.health(section, first, &mut upstream);
+        self.health(section, &first, &mut upstream);
         if let Some(retries) = self.line(section, "retries")
             && retries.word(1) == "0"
         {
@@ -59,7 +73,10 @@ impl<'d> Reading<'d> {
             self.draft.notes.left_out(&server.place, &server.shown(), why);
             return None;
         }
-        let is_tls = server.has("ssl");
+        if !self.server_words(server) {
+            return None;
+        }
+        let is_tls = speaks_tls(server);
         let address = server.word(2);
         let url = match address.strip_prefix("unix@").or_else(|| address.starts_with('/').then_some(address))
         {
@@ -118,46 +135,6 @@ impl<'d> Reading<'d> {
         upstream.key("balance", text(balance));
     }
 
-    /// `ssl`, `ca-file`, `crt`, `sni`, `verify` of the first server, for all of them.
-    fn trust(&mut self, section: &'d Section, first: &'d Line, upstream: &mut Upstream) {
-        if !first.has("ssl") {
-            return;
-        }
-        let path = |word: &str| first.after(word).map(|path| text(&file::absolute(self.directory, path)));
-        let mut keys = Vec::new();
-        keys.extend(path("ca-file").map(|path| ("ca", path)));
-        // HAProxy keeps certificate and key in one file.
-        keys.extend(path("crt").into_iter().flat_map(|path| [("cert", path.clone()), ("key", path)]));
-        keys.extend(
-            first
-                .after("sni")
-                .and_then(|sni| sni.strip_prefix("str("))
-                .map(|sni| ("sni", text(sni.trim_end_matches(')')))),
-        );
-        if first.after("verify") == Some("none") {
-            let why = "the server's certificate is verified here, by `tls.ca` or the system's authorities";
-            self.draft.notes.differs(&first.place, &first.shown(), why);
-        }
-        if first.after("alpn").is_some_and(|alpn| alpn.starts_with("h2")) {
-            upstream.key("http", text("h2"));
-        }
-        if !keys.is_empty() {
-            upstream.key("tls", table(keys));
-        }
-        let differs = |line: &&Line| {
-            line.begins("server")
-                && line.words[3..] != first.words[3..]
-                && line.after("ca-file") != first.after("ca-file")
-        };
-        if let Some(other) = section.lines.iter().find(differs) {
-            self.draft.notes.differs(
-                &other.place,
-                &other.shown(),
-                "all servers are trusted as the first one is",
-            );
-        }
-    }
-
     fn timeouts(&self, section: &'d Section, upstream: &mut Upstream) {
         let timeout =
             |word: &str| self.line(section, &format!("timeout {word}")).and_then(|line| time(line.word(2)));
@@ -176,7 +153,7 @@ impl<'d> Reading<'d> {
     }
 
     /// `check` of the first server, with what the section says of it.
-    fn health(&mut self, section: &'d Section, first: &'d Line, upstream: &mut Upstream) {
+    fn health(&mut self, section: &'d Section, first: &Line, upstream: &mut Upstream) {
         if !first.has("check") {
             return;
         }
@@ -221,4 +198,8 @@ impl<'d> Reading<'d> {
         keys.extend(first.after("port").map(|port| ("port", port.to_owned())));
         upstream.key("health", table(keys));
     }
+}
+
+fn speaks_tls(server: &Line) -> bool {
+    server.has("ssl") && !server.has("no-ssl")
 }

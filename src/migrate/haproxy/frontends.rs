@@ -34,23 +34,37 @@ impl<'d> Reading<'d> {
             return;
         }
         let redirect = self.https_redirect(section);
-        let mut is_served = false;
+        let (mut is_open, mut is_served) = (false, false);
         for bind in section.lines.iter().filter(|line| line.begins("bind")) {
             let is_tls = bind.taken().has("ssl");
-            is_served |= is_tls || redirect.is_none();
             for address in bind.word(1).split(',') {
-                self.bind(section, bind, address, redirect.as_ref().filter(|_| !is_tls));
+                let opens = self.bind(section, bind, address, redirect.as_ref().filter(|_| !is_tls));
+                is_open |= opens;
+                is_served |= opens && (is_tls || redirect.is_none());
             }
         }
         if is_served {
             self.rules(section);
+        } else if !is_open {
+            let why = "none of its listeners is open, so its rules hold for no request";
+            self.draft.notes.left_out(&section.place, &format!("{} {}", section.kind, section.name), why);
+            section.lines.iter().for_each(|line| {
+                line.taken();
+            });
         }
     }
 
-    fn bind(&mut self, section: &'d Section, bind: &'d Line, address: &str, redirect: Option<&String>) {
+    /// A listener; `false` if there is none, which is listed.
+    fn bind(
+        &mut self,
+        section: &'d Section,
+        bind: &'d Line,
+        address: &str,
+        redirect: Option<&String>,
+    ) -> bool {
         let Some(address) = socket(address) else {
             self.draft.notes.left_out(&bind.place, &bind.shown(), "its address is not a number with a port");
-            return;
+            return false;
         };
         let taken: Vec<&str> = self.draft.listeners.iter().map(|listener| listener.name.as_str()).collect();
         let mut listener = Listener::new(unique(&section.name, "listener", &taken));
@@ -74,10 +88,8 @@ impl<'d> Reading<'d> {
             }
             listener.key("certs", array(pairs.into_iter()));
         }
-        if let Some(ca) = bind.after("ca-file") {
-            listener.key("client-ca", text(&file::absolute(self.directory, ca)));
-            let is_asked = bind.after("verify") == Some("optional");
-            listener.key("client-cert", text(if is_asked { "ask" } else { "require" }));
+        if !self.bind_words(bind, &mut listener) {
+            return false;
         }
         if bind.has("accept-proxy") {
             let why =
@@ -98,6 +110,7 @@ impl<'d> Reading<'d> {
             listener.key("timeouts", table(timeouts));
         }
         self.draft.listeners.push(listener);
+        true
     }
 
     /// `redirect scheme https`, which sends what came in the clear to https.

@@ -32,6 +32,12 @@ impl Line {
         self
     }
 
+    /// The same line with more words behind its own.
+    pub(super) fn with(&self, words: impl IntoIterator<Item = String>) -> Line {
+        let words = self.words.iter().cloned().chain(words).collect();
+        Line { words, place: self.place.clone(), used: Cell::new(true) }
+    }
+
     pub(super) fn is_taken(&self) -> bool {
         self.used.get()
     }

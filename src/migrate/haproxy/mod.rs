@@ -6,6 +6,7 @@ mod frontends;
 mod lines;
 mod rates;
 mod rules;
+mod tls;
 mod values;
 
 use std::collections::BTreeMap;
@@ -79,6 +80,12 @@ fn unread(sections: &[Section], draft: &mut Draft) {
         );
         if is_whole {
             draft.notes.needless(&section.place, &section.kind);
+            let is_tls = |line: &&Line| {
+                !line.is_taken() && GLOBAL_TLS.iter().any(|begin| line.word(0).starts_with(begin))
+            };
+            for line in section.lines.iter().filter(is_tls) {
+                draft.notes.left_out(&line.place, &line.shown(), "no listener and no server takes this over");
+            }
             continue;
         }
         if !matches!(section.kind.as_str(), "defaults" | "frontend" | "backend" | "listen") {
@@ -101,6 +108,9 @@ fn unread(sections: &[Section], draft: &mut Draft) {
         }
     }
 }
+
+/// Lines of `global` that say how certificates are read and asked for.
+const GLOBAL_TLS: &[&str] = &["ssl-", "ca-base", "crt-base"];
 
 const NEEDLESS: &[&str] = &[
     "log",
@@ -168,5 +178,4 @@ const WHY: &[(&str, &str)] = &[
     ("http-response", "answers are changed by `response-headers` alone, without conditions"),
     ("http-after-response", "answers are changed by `response-headers` alone, without conditions"),
     ("http-request", "there is no counterpart of this rule"),
-    ("default-server", "its words are read at `server` alone"),
 ];
