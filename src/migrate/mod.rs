@@ -5,6 +5,7 @@
 //! cannot be taken over answers 501, so that its requests do not fall to a less specific route. Nothing is resolved,
 //! opened or asked: only files are read.
 
+mod apart;
 mod draft;
 mod envoy;
 mod fields;

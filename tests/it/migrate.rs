@@ -423,6 +423,60 @@ fn haproxy_keeps_what_tls_asks_of_clients_and_servers() {
     assert_eq!(migrated.code, Some(3));
 }
 
+#[test]
+fn what_one_port_alone_served_is_closed_because_all_ports_would() {
+    let guarded = "location /in/ { allow 10.0.0.0/8; deny all; proxy_pass http://a; }\nlocation / { proxy_pass http://a; }\n";
+    let open = "location /in/deep/ { proxy_pass http://a; }\nlocation / { proxy_pass http://a; }\n";
+    let server = |port: &str, name: &str, lines: &str| {
+        format!("server {{\nlisten {port};\nserver_name {name};\n{lines}}}\n")
+    };
+    let closed = |migrated: &Migrated, name: &str| {
+        migrated.section(&format!("[[route]]\nname = \"{name}\"")).contains("status = 501")
+    };
+    let of = |servers: &[String]| {
+        Migrated::of("nginx", &[("nginx.conf", &format!("http {{\n{}}}\n", servers.concat()))])
+    };
+
+    let migrated = of(&[server("30131", "x.test", guarded), server("30132", "x.test", open)]);
+    assert!(closed(&migrated, "/in/deep/{*rest}") && !closed(&migrated, "/{*rest}"), "{}", migrated.text);
+    assert!(migrated.section("[[route]]\nname = \"/in/{*rest}\"").contains("allow = \"10.0.0.0/8\""));
+    assert!(migrated.said_of("nginx.conf:8").contains("port of its own"), "{}", migrated.text);
+    assert_eq!(migrated.code, Some(3));
+
+    // An internal server that comes first is the internal one still, and the usual pair of ports is one site.
+    let internal = server("127.0.0.1:9000", "admin.test", open);
+    let web = server("80", "a.test", guarded).replace("listen 80;", "listen 80;\nlisten 443;");
+    let migrated = of(&[internal, web, server("443", "b.test", open)]);
+    assert!(
+        closed(&migrated, "/in/deep/{*rest}-2") && !closed(&migrated, "/in/deep/{*rest}"),
+        "{}",
+        migrated.text
+    );
+    assert!(migrated.section("[[route]]\nname = \"/in/deep/{*rest}-2\"").contains("host = \"admin.test\""));
+
+    // The same rules at one more port stay as they are.
+    let migrated = of(&[server("8081", "x.test", guarded), server("8082", "x.test", guarded)]);
+    assert!(!migrated.text.contains("501"), "{}", migrated.text);
+    assert_eq!(migrated.code, Some(0), "{}", migrated.text);
+}
+
+#[test]
+fn haproxy_frontends_of_other_ports_are_closed() {
+    let lines = "http-request deny if { path_beg /priv }\ndefault_backend web\nfrontend int\n bind 127.0.0.1:8090\n\
+                 use_backend api if { hdr(host) -i x.test }\n";
+    let migrated = Migrated::of("haproxy", &[("haproxy.cfg", &haproxy(lines))]);
+    migrated.has(
+        "[[route]]\nname = \"/{*rest}-2\"\nhost = \"x.test\"\npath = \"/{*rest}\"\n\
+         respond = { status = 501, body = \"left out by the migration\\n\" }",
+    );
+    assert!(migrated.said_of("haproxy.cfg:9").contains("port of its own"), "{}", migrated.text);
+    assert_eq!(migrated.code, Some(3));
+    // A port that only sends clients to https has no rules of its own.
+    let both = "http-request redirect scheme https\nfrontend tls\n bind :8443\n default_backend web\n";
+    let migrated = Migrated::of("haproxy", &[("haproxy.cfg", &haproxy(both))]);
+    assert!(!migrated.text.contains("status = 501"), "{}", migrated.text);
+}
+
 /// The blocks of a kind in docs/migration.md, each with the block of TOML that it becomes.
 fn documented(kind: &str) -> Vec<(&'static str, &'static str)> {
     const PAGE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/migration.md"));

@@ -2,6 +2,7 @@
 
 use crate::config::printer::{array, table, text, time as show_time};
 
+use super::super::apart::{self, Ports};
 use super::super::draft::{Section as Listener, unique};
 use super::super::file;
 use super::Reading;
@@ -44,7 +45,7 @@ impl<'d> Reading<'d> {
             }
         }
         if is_served {
-            self.rules(section);
+            self.rules_at(section);
         } else if !is_open {
             let why = "none of its listeners is open, so its rules hold for no request";
             self.draft.notes.left_out(&section.place, &format!("{} {}", section.kind, section.name), why);
@@ -52,6 +53,41 @@ impl<'d> Reading<'d> {
                 line.taken();
             });
         }
+    }
+
+    /// The routes of a section; they are closed if it is reached through other ports than the main one.
+    fn rules_at(&mut self, section: &'d Section) {
+        if self.is_at_main_port(section) {
+            return self.rules(section);
+        }
+        // The same rules at one more port need no routes of their own.
+        let is_twin = |other: &Section| {
+            other.kind == "frontend" && self.is_at_main_port(other) && rules_of(other) == rules_of(section)
+        };
+        if section.kind == "frontend" && self.sections.iter().any(is_twin) {
+            section.lines.iter().for_each(|line| {
+                line.taken();
+            });
+            return;
+        }
+        let first = std::mem::take(&mut self.draft.routes);
+        self.rules(section);
+        self.draft.close_apart(first, &section.place, &format!("{} {}", section.kind, section.name));
+    }
+
+    /// Whether a section is reached through the port whose routes stay open.
+    pub(super) fn is_at_main_port(&self, section: &Section) -> bool {
+        let fronts = self.sections.iter().filter(|other| self.is_front(other));
+        let all: Vec<Ports> = fronts.map(ports).collect();
+        apart::main_port(all.iter()).is_none_or(|main| ports(section).contains(&main))
+    }
+
+    /// Whether requests come through a section.
+    fn is_front(&self, section: &'d Section) -> bool {
+        let is_http = self.lines(section, "mode").last().is_some_and(|line| line.word(1) == "http");
+        let has = |word: &str| section.lines.iter().any(|line| line.begins(word));
+        let is_served = has("server") || has("use_backend") || has("default_backend");
+        matches!(section.kind.as_str(), "frontend" | "listen") && is_http && is_served && has("bind")
     }
 
     /// A listener; `false` if there is none, which is listed.
@@ -115,17 +151,7 @@ impl<'d> Reading<'d> {
 
     /// `redirect scheme https`, which sends what came in the clear to https.
     fn https_redirect(&self, section: &'d Section) -> Option<String> {
-        let is_it = |line: &&Line| {
-            (line.begins("http-request redirect scheme https") || line.begins("redirect scheme https"))
-                && line.condition().is_none_or(|(words, unless)| {
-                    let words: Vec<&str> = words.iter().map(String::as_str).collect();
-                    match unless {
-                        true => words == ["{", "ssl_fc", "}"],
-                        false => words == ["!{", "ssl_fc", "}"] || words == ["{", "!ssl_fc", "}"],
-                    }
-                })
-        };
-        let line = section.lines.iter().find(is_it)?;
+        let line = section.lines.iter().find(|line| redirects_to_https(line))?;
         let code = line.taken().after("code").unwrap_or("302");
         Some(table([("to", text("https")), ("status", code.to_owned())]))
     }
@@ -144,4 +170,31 @@ fn socket(address: &str) -> Option<String> {
             std::net::SocketAddr::new(host, port).to_string()
         }
     })
+}
+
+/// Whether a line is `redirect scheme https` for all that came in the clear.
+fn redirects_to_https(line: &Line) -> bool {
+    (line.begins("http-request redirect scheme https") || line.begins("redirect scheme https"))
+        && line.condition().is_none_or(|(words, unless)| {
+            let words: Vec<&str> = words.iter().map(String::as_str).collect();
+            match unless {
+                true => words == ["{", "ssl_fc", "}"],
+                false => words == ["!{", "ssl_fc", "}"] || words == ["{", "!ssl_fc", "}"],
+            }
+        })
+}
+
+/// The ports of a section, but for those that only send clients to https.
+fn ports(section: &Section) -> Ports {
+    let redirects = section.lines.iter().any(redirects_to_https);
+    let is_served = |line: &&Line| line.begins("bind") && (line.has("ssl") || !redirects);
+    let binds = section.lines.iter().filter(is_served);
+    let addresses = binds.flat_map(|bind| bind.word(1).split(',').filter_map(socket));
+    addresses.map(|address| apart::port(&address)).collect()
+}
+
+/// What a section says, but for where it listens.
+fn rules_of(section: &Section) -> Vec<&[String]> {
+    let rules = section.lines.iter().filter(|line| !["bind", "maxconn", "log"].contains(&line.word(0)));
+    rules.map(|line| line.words.as_slice()).collect()
 }

@@ -46,7 +46,11 @@ pub(super) fn read_text(path: &Path, text: &str, draft: &mut Draft) -> Result<()
     let directory = path.parent().unwrap_or(Path::new("")).to_owned();
     let mut reading =
         Reading { draft, directory: &directory, sections: &sections, upstreams: BTreeMap::new() };
-    for section in sections.iter().filter(|section| matches!(section.kind.as_str(), "frontend" | "listen")) {
+    let mut fronts: Vec<&Section> =
+        sections.iter().filter(|section| matches!(section.kind.as_str(), "frontend" | "listen")).collect();
+    // Routes of other ports are closed beside those of the main one.
+    fronts.sort_by_key(|section| !reading.is_at_main_port(section));
+    for section in fronts {
         reading.frontend(section);
     }
     unread(&sections, reading.draft);

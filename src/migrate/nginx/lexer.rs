@@ -44,6 +44,12 @@ impl Directive {
         self.args.get(index).map_or("", String::as_str)
     }
 
+    /// All of it with its block, to compare it with another.
+    pub(super) fn whole(&self) -> String {
+        let block: String = self.block().iter().map(Directive::whole).collect();
+        format!("{} {:?} {{{block}}};", self.name, self.args)
+    }
+
     /// As it stands in the file.
     pub(super) fn shown(&self) -> String {
         let words = std::iter::once(self.name.as_str()).chain(self.args.iter().map(String::as_str));

@@ -1,10 +1,11 @@
 //! `server`: whose requests it takes, and its locations as routes.
 
+use super::super::apart::{self, Ports};
 use super::super::draft::Route;
 use super::super::notes::Place;
 use super::Reading;
 use super::lexer::Directive;
-use super::listeners::Listen;
+use super::listeners::{Listen, Redirecting};
 use super::prefix::Match;
 use super::scope::Scope;
 
@@ -18,6 +19,8 @@ pub(super) struct Server<'d> {
     pub(super) listens: Vec<Listen>,
     /// `http` or `https`, if it listens for one of the two.
     pub(super) scheme: Option<&'static str>,
+    /// Whether it is reached through other ports than the rest, so that its routes are closed.
+    pub(super) is_apart: bool,
 }
 
 impl Server<'_> {
@@ -43,10 +46,19 @@ impl<'d> Reading<'d> {
         let is_served =
             |server: &Server<'_>| !server.listens.iter().all(|it| redirecting.contains_key(&it.address));
         servers.retain(is_served);
+        tell_apart(&mut servers, &redirecting);
         self.choose_default(&mut servers);
         let is_alone = servers.len() < 2;
         for server in &servers {
+            if !server.is_apart {
+                self.routes(server, scope, is_alone);
+                continue;
+            }
+            let first = std::mem::take(&mut self.draft.routes);
             self.routes(server, scope, is_alone);
+            let addresses: Vec<&str> = server.listens.iter().map(|listen| listen.address.as_str()).collect();
+            let what = format!("server on {}", addresses.join(", "));
+            self.draft.close_apart(first, &server.block.place, &what);
         }
     }
 
@@ -78,12 +90,13 @@ impl<'d> Reading<'d> {
         }
         let is_tls = |wanted: bool| listens.iter().all(|listen| listen.tls == wanted);
         let scheme = if is_tls(true) { Some("https") } else { is_tls(false).then_some("http") };
-        Some(Server { block, name: first, hosts, listens, scheme })
+        Some(Server { block, name: first, hosts, listens, scheme, is_apart: false })
     }
 
     /// Takes the hosts from the server that gets the requests which no server names.
     fn choose_default(&mut self, servers: &mut Vec<Server<'d>>) {
-        let is_default = |server: &Server<'_>| server.listens.iter().any(|listen| listen.is_default);
+        let is_default =
+            |server: &Server<'_>| !server.is_apart && server.listens.iter().any(|listen| listen.is_default);
         let chosen = servers.iter().position(is_default).unwrap_or(0);
         for (index, server) in servers.iter().enumerate() {
             if index != chosen && is_default(server) {
@@ -105,12 +118,15 @@ impl<'d> Reading<'d> {
             let why = "a wildcard of another server has some of its hosts, so it takes its own hosts alone";
             self.draft.notes.differs(&default.block.place, "server", why);
         } else {
+            // A server of the same names at another port shares its fate: its routes are for the same requests.
+            let shares = |server: &&mut Server<'d>| server.is_apart && server.hosts == own;
+            servers.iter_mut().filter(shares).for_each(|server| server.hosts.clear());
             servers[chosen].hosts.clear();
         }
         // Without a name that can be read its routes would take everybody's requests.
         let mut index = 0;
         servers.retain(|server| {
-            let is_kept = index == chosen || !server.hosts.is_empty();
+            let is_kept = index == chosen || !server.hosts.is_empty() || server.is_apart;
             index += 1;
             if !is_kept {
                 server.block.taken_whole();
@@ -186,4 +202,45 @@ impl<'d> Reading<'d> {
             }
         }
     }
+}
+
+/// Marks the servers that other ports alone reach, and puts them behind all others. One that says what another says stays:
+/// it is that server at one more port, and gets no routes of its own.
+fn tell_apart(servers: &mut Vec<Server<'_>>, redirecting: &Redirecting) {
+    let ports = |server: &Server<'_>| -> Ports {
+        let served = server.listens.iter().filter(|listen| !redirecting.contains_key(&listen.address));
+        served.map(|listen| apart::port(&listen.address)).collect()
+    };
+    let all: Vec<Ports> = servers.iter().map(ports).collect();
+    // A port of figures or of fixed answers alone is not the main one.
+    let forwards = |server: &Server<'_>| server.block.whole().contains("_pass ");
+    let forwarding = servers.iter().zip(&all).filter(|(server, _)| forwards(server)).map(|(_, ports)| ports);
+    let Some(main) = apart::main_port(forwarding).or_else(|| apart::main_port(all.iter())) else { return };
+    let said: Vec<String> = servers
+        .iter()
+        .zip(&all)
+        .filter(|(_, ports)| ports.contains(&main))
+        .map(|(server, _)| rules_of(server.block))
+        .collect();
+    let is_twin = |server: &Server<'_>| said.contains(&rules_of(server.block));
+    let mut index = 0;
+    servers.retain_mut(|server| {
+        let is_main = all[index].contains(&main);
+        index += 1;
+        let is_twin = !is_main && is_twin(server);
+        if is_twin {
+            server.block.taken_whole();
+        }
+        server.is_apart = !is_main;
+        !is_twin
+    });
+    servers.sort_by_key(|server| server.is_apart);
+}
+
+/// What a server says, but for where it listens and by which certificates.
+fn rules_of(block: &Directive) -> String {
+    let rules = block.block().iter().filter(|inside| {
+        inside.name != "listen" && inside.name != "http2" && !inside.name.starts_with("ssl_certificate")
+    });
+    rules.map(Directive::whole).collect()
 }

@@ -1,0 +1,55 @@
+//! Places that are told apart by the port they are reached through, which routes cannot say here.
+//!
+//! All listeners serve all routes. What one port alone served would be reached through every port, so it is closed, unless
+//! it is what the other ports serve too.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
+
+use super::draft::{Draft, Route};
+use super::notes::Place;
+
+/// The ports that a place is reached through; 80 and 443 are one, as a site has both.
+pub(super) type Ports = BTreeSet<String>;
+
+/// The port of an address, with the address if it is not every one of this host.
+pub(super) fn port(address: &str) -> String {
+    match address.parse::<SocketAddr>() {
+        Ok(address) if address.ip().is_unspecified() && matches!(address.port(), 80 | 443) => WEB.to_owned(),
+        Ok(address) if address.ip().is_unspecified() => address.port().to_string(),
+        _ => address.to_owned(),
+    }
+}
+
+/// The port whose places stay open: that of the web, or the first one that others than this host reach.
+pub(super) fn main_port<'p>(places: impl Iterator<Item = &'p Ports> + Clone) -> Option<String> {
+    let all = || places.clone().flatten();
+    let is_private = |port: &&String| {
+        port.starts_with("unix:")
+            || port.parse::<SocketAddr>().is_ok_and(|address| match address.ip() {
+                IpAddr::V4(ip) => ip.is_loopback() || ip.is_private(),
+                IpAddr::V6(ip) => ip.is_loopback() || ip.is_unique_local(),
+            })
+    };
+    let web = all().find(|port| *port == WEB);
+    web.or_else(|| all().find(|port| !is_private(port))).or_else(|| all().next()).cloned()
+}
+
+impl Draft {
+    /// Closes the routes of a place that is reached through another port than the main one. `first` are those that were
+    /// there before it. A route that ties with one of them is not needed: the earlier one takes its requests.
+    pub(super) fn close_apart(&mut self, first: Vec<Route>, place: &Place, what: &str) {
+        let apart = std::mem::replace(&mut self.routes, first);
+        let why = "it has a port of its own, and all listeners serve all routes here: its routes are closed (501); run a gateway of its own for this port, or give it a host of its own and `allow`";
+        self.notes.left_out(place, what, why);
+        for mut route in apart {
+            route.name.clear();
+            route.close();
+            if !self.routes.iter().any(|known| known.ties(&route)) {
+                self.add_route(route, what);
+            }
+        }
+    }
+}
+
+const WEB: &str = "80 and 443";
