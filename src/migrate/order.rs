@@ -109,7 +109,8 @@ fn covers_hosts(hosts: &[String], others: &[String]) -> bool {
         || !others.is_empty() && others.iter().all(|other| hosts.iter().any(|host| covers(host, other)))
 }
 
-fn covers_path(path: &str, other: &str) -> bool {
+/// Whether every path of one pattern is one of another.
+pub(super) fn covers_path(path: &str, other: &str) -> bool {
     match path.strip_suffix("{*rest}") {
         Some(begin) => {
             format!("{}/", other.trim_end_matches("{*rest}").trim_end_matches('/')).starts_with(begin)

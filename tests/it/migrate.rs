@@ -477,6 +477,67 @@ fn haproxy_frontends_of_other_ports_are_closed() {
     assert!(!migrated.text.contains("status = 501"), "{}", migrated.text);
 }
 
+#[test]
+fn nginx_expressions_that_keep_clients_out_keep_them_out() {
+    let lines = "location ~ ^/(internal|admin)/ { deny all; }\nlocation /admin/open/ { proxy_pass http://a; }\n\
+                 location = /ok { proxy_pass http://a; }\nlocation / { proxy_pass http://a; }\n";
+    let migrated = Migrated::of("nginx", &[("nginx.conf", &nginx_server(lines))]);
+    let route = |migrated: &Migrated, name: &str| {
+        migrated.section(&format!("[[route]]\nname = \"{name}\"")).to_owned()
+    };
+    for name in ["/internal/{*rest}", "/admin/{*rest}", "/admin/open/{*rest}"] {
+        assert!(!route(&migrated, name).contains("to ="), "{}", migrated.text);
+    }
+    assert!(route(&migrated, "/{*rest}").contains("to ="), "{}", migrated.text);
+
+    for expression in ["/\\.", "/\\.(?!well-known)", "\\.(bak|git)$"] {
+        let lines = format!(
+            "location ~ {expression} {{ deny all; }}\nlocation ^~ /.well-known/ {{ proxy_pass http://a; }}\n\
+             location = /ok {{ proxy_pass http://a; }}\nlocation / {{ proxy_pass http://a; }}\n"
+        );
+        let migrated = Migrated::of("nginx", &[("nginx.conf", &nginx_server(&lines))]);
+        assert!(route(&migrated, "/{*rest}").contains("status = 501"), "{}", migrated.text);
+        for name in ["/ok", "/.well-known/{*rest}"] {
+            assert!(route(&migrated, name).contains("to ="), "{}", migrated.text);
+        }
+        assert!(migrated.said_of("nginx.conf:8").contains("error: no route can say"), "{}", migrated.text);
+        assert_eq!(migrated.code, Some(3));
+    }
+
+    let lines = "location /a/ { proxy_pass http://a; location ~ \\.bak$ { deny all; } }\nlocation ~ ^/b/.*x$ { return 403; }\n\
+                 location /c/ { proxy_pass http://a; }\nlocation ~ ^/c/ { deny all; }\nlocation / { proxy_pass http://a; }\n";
+    let migrated = Migrated::of("nginx", &[("nginx.conf", &nginx_server(lines))]);
+    for name in ["/a/{*rest}", "/b/{*rest}", "/c/{*rest}"] {
+        assert!(route(&migrated, name).contains("status = 501"), "{}", migrated.text);
+    }
+    assert!(route(&migrated, "/{*rest}").contains("to ="), "{}", migrated.text);
+}
+
+#[test]
+fn nginx_conditions_that_send_the_clear_to_https_are_redirects_of_a_listener() {
+    let config = "http {\nserver {\nlisten 80;\nlisten 443 ssl;\nssl_certificate certs/api.pem;\n\
+                  ssl_certificate_key certs/api.key;\nif ($scheme = http) { return 301 https://$host$request_uri; }\n\
+                  location / { proxy_pass http://127.0.0.1:1; proxy_set_header Host $host; }\n}\n}\n";
+    let migrated = Migrated::of("nginx", &[("nginx.conf", config)]);
+    let listener = migrated.section("[listener.http]\nbind = \"0.0.0.0:80\"");
+    assert!(listener.contains("redirect = { to = \"https\", status = 301 }"), "{listener}");
+    assert!(!migrated.section("[listener.https]\nbind = \"0.0.0.0:443\"").contains("redirect"));
+    assert!(!migrated.text.contains("Left out"), "{}", migrated.text);
+}
+
+#[test]
+fn haproxy_connections_and_contents_that_are_rejected_stay_so() {
+    let lines = "tcp-request connection reject if { src 1.2.3.4 }\ntcp-request content reject if { path_beg /admin }\n\
+                 default_backend web\n";
+    let migrated = Migrated::of("haproxy", &[("haproxy.cfg", &haproxy(lines))]);
+    assert!(migrated.section("[listener.www]\nbind = \"0.0.0.0:8080\"").contains("deny = \"1.2.3.4\""));
+    assert!(migrated.section("[[route]]\nname = \"/admin/{*rest}\"").contains("status = 403"));
+    let unsaid = "tcp-request connection reject if { src -f list.txt }\ndefault_backend web\n";
+    let migrated = Migrated::of("haproxy", &[("haproxy.cfg", &haproxy(unsaid))]);
+    assert!(!migrated.text.contains("[listener."), "{}", migrated.text);
+    assert!(migrated.said_of("haproxy.cfg:7").contains("left out until"), "{}", migrated.text);
+}
+
 /// The blocks of a kind in docs/migration.md, each with the block of TOML that it becomes.
 fn documented(kind: &str) -> Vec<(&'static str, &'static str)> {
     const PAGE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/migration.md"));

@@ -3,9 +3,10 @@
 use crate::config::printer::{array, table, text, time as show_time};
 
 use super::super::apart::{self, Ports};
-use super::super::draft::{Section as Listener, unique};
+use super::super::draft::{Section as Listener, texts, unique};
 use super::super::file;
 use super::Reading;
+use super::conditions;
 use super::lines::{Line, Section};
 use super::values::time;
 
@@ -35,11 +36,20 @@ impl<'d> Reading<'d> {
             return;
         }
         let redirect = self.https_redirect(section);
+        let Some(addresses) = self.addresses(section) else {
+            section.lines.iter().for_each(|line| {
+                line.taken();
+            });
+            return;
+        };
         let (mut is_open, mut is_served) = (false, false);
         for bind in section.lines.iter().filter(|line| line.begins("bind")) {
             let is_tls = bind.taken().has("ssl");
             for address in bind.word(1).split(',') {
                 let opens = self.bind(section, bind, address, redirect.as_ref().filter(|_| !is_tls));
+                if let Some(listener) = self.draft.listeners.last_mut().filter(|_| opens) {
+                    listener.keys.extend(addresses.clone());
+                }
                 is_open |= opens;
                 is_served |= opens && (is_tls || redirect.is_none());
             }
@@ -53,6 +63,45 @@ impl<'d> Reading<'d> {
                 line.taken();
             });
         }
+    }
+
+    /// `tcp-request connection reject` as the lists of a listener; `None` if it cannot be said, which is listed.
+    fn addresses(&mut self, section: &'d Section) -> Option<Vec<(&'static str, String)>> {
+        let acls: Vec<&Line> = section.lines.iter().filter(|line| line.begins("acl")).collect();
+        let (mut allow, mut deny) = (Vec::new(), Vec::new());
+        let is_rule = |line: &&Line| {
+            ["connection", "session"].contains(&line.word(1))
+                && line.begins("tcp-request")
+                && matches!(line.word(2), "reject" | "silent-drop")
+        };
+        for line in section.lines.iter().filter(is_rule) {
+            let read = line.taken().condition().and_then(|(words, unless)| {
+                let read = conditions::read(words, &acls)?;
+                let sources = read.iter().map(|which| which.only_source().cloned());
+                let sources = sources.collect::<Option<Vec<_>>>()?;
+                // `unless` of two lists is what both would have to say.
+                (!unless || sources.len() == 1).then_some((sources, unless))
+            });
+            let Some((sources, unless)) = read else {
+                let why = "which connections it refuses cannot be said by addresses; the section is left out until it is written anew";
+                self.draft.notes.left_out(&line.place, &line.shown(), why);
+                return None;
+            };
+            for source in sources {
+                match source.is_negated ^ unless {
+                    // A second list would let in what the first keeps out.
+                    true if !allow.is_empty() => {
+                        let why = "two lists of those who may connect cannot be said; the section is left out until they are one";
+                        self.draft.notes.left_out(&line.place, &line.shown(), why);
+                        return None;
+                    }
+                    true => allow.extend(source.ranges),
+                    false => deny.extend(source.ranges),
+                }
+            }
+        }
+        let lists = [("allow", allow), ("deny", deny)].into_iter().filter(|(_, list)| !list.is_empty());
+        Some(lists.map(|(key, list)| (key, texts(&list))).collect())
     }
 
     /// The routes of a section; they are closed if it is reached through other ports than the main one.

@@ -42,6 +42,9 @@ impl<'d> Rules<'d> {
 impl<'d> Reading<'d> {
     pub(super) fn rules(&mut self, section: &'d Section) {
         let mut rules = Rules::of(section);
+        for line in section.lines.iter().filter(is_content) {
+            self.refuse(line, &mut rules);
+        }
         for line in section.lines.iter().filter(|line| line.begins("http-request") && !line.is_taken()) {
             self.request_rule(line, &mut rules);
         }
@@ -122,7 +125,7 @@ impl<'d> Reading<'d> {
             } else if which.rate.is_some() {
                 let why = "a limit holds for whole routes, whatever else is asked here";
                 self.draft.notes.left_out(&line.place, &line.shown(), why);
-            } else if which.is_route() && matches!(line.word(1), "deny" | "reject") {
+            } else if which.is_route() && matches!(line.word(1), "deny" | "reject" | "content") {
                 let status = line.after("deny_status").and_then(|status| status.parse().ok()).unwrap_or(403);
                 for mut route in routes(which, line) {
                     route.respond(status);
@@ -202,6 +205,9 @@ impl<'d> Reading<'d> {
         for line in backend.lines.iter().filter(|line| line.begins("http-request")) {
             self.request_rule(line, &mut rules);
         }
+        for line in backend.lines.iter().filter(is_content) {
+            self.refuse(line, &mut rules);
+        }
         for (_, what) in rules.routes {
             let why = "a rule of a backend that answers: write a route for it; the backend's routes are closed (501)";
             self.draft.notes.left_out(&backend.place, &what, why);
@@ -260,6 +266,11 @@ impl Common {
             }
         }
     }
+}
+
+/// Whether a line is `tcp-request content reject`, which refuses requests before all other rules.
+fn is_content(line: &&Line) -> bool {
+    line.begins("tcp-request content reject") || line.begins("tcp-request content silent-drop")
 }
 
 /// A route for each path of a condition.

@@ -32,6 +32,16 @@ pub(super) enum Addresses {
     Unknown,
 }
 
+/// Whether a block itself keeps clients out.
+pub(super) fn is_guarded(block: &[Directive]) -> bool {
+    block.iter().any(|inside| match inside.name.as_str() {
+        "deny" | "limit_except" => true,
+        "return" => inside.arg(0).starts_with('4'),
+        "if" => inside.block().iter().any(|within| within.name == "deny" || within.arg(0).starts_with('4')),
+        name => inside.arg(0) != "off" && GUARDS.iter().any(|(guard, _)| *guard == name),
+    })
+}
+
 impl Reading<'_> {
     /// The keys of a route for its lists; `None` if clients are kept out in a way that has no counterpart, which is listed.
     pub(super) fn access(&mut self, scope: &Scope<'_>) -> Option<Vec<(&'static str, String)>> {

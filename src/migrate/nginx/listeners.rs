@@ -73,11 +73,21 @@ impl<'d> Reading<'d> {
                 .iter()
                 .filter(|server| server.listens.iter().any(|it| it.address == address))
                 .collect();
-            let mut to = there.iter().map(|server| https_redirect(server, scope));
+            let is_clear =
+                |server: &Server<'_>| !server.listens.iter().any(|it| it.address == address && it.tls);
+            let has_tls = |server: &Server<'_>| server.listens.iter().any(|it| it.tls);
+            let mut to = there.iter().map(|server| {
+                let of_clear = scheme_redirect(server).filter(|_| is_clear(server)).map(|(_, to)| to);
+                of_clear.or_else(|| https_redirect(server, scope).filter(|_| !has_tls(server)))
+            });
             let Some(Some(first)) = to.next() else { continue };
-            let listens_elsewhere = |server: &&Server<'_>| server.listens.iter().any(|it| it.tls);
-            if to.all(|other| other.as_ref() == Some(&first)) && !there.iter().any(listens_elsewhere) {
-                there.iter().for_each(|server| server.block.taken_whole());
+            if to.all(|other| other.as_ref() == Some(&first)) {
+                for server in there {
+                    match scheme_redirect(server) {
+                        Some((condition, _)) => condition.taken_whole(),
+                        None => server.block.taken_whole(),
+                    }
+                }
                 found.insert(address, first);
             }
         }
@@ -305,14 +315,35 @@ fn https_redirect<'d>(server: &Server<'d>, scope: &Scope<'d>) -> Option<(String,
         false => return None,
     };
     let mut targets = returns.iter().map(|found| (found.arg(0), found.arg(1)));
-    let (status, to) = targets.next()?;
-    if !targets.all(|other| other == (status, to)) || !matches!(status, "301" | "302" | "307" | "308") {
+    let first = targets.next()?;
+    if targets.all(|other| other == first) { to_https(first.0, first.1, &server.name) } else { None }
+}
+
+/// `if ($scheme = http) { return 301 https://…; }` of a server: what came in the clear is sent to https.
+fn scheme_redirect<'d>(server: &Server<'d>) -> Option<(&'d Directive, (String, String))> {
+    let conditions = Scope::new(server.block.block()).own("if");
+    let is_clear = |condition: &&&Directive| {
+        let words: String = condition.args.concat();
+        matches!(words.as_str(), "($scheme=http)" | "($scheme!=https)" | "($https=)" | "($server_port=80)")
+    };
+    let condition = *conditions.iter().find(is_clear)?;
+    match condition.block() {
+        [found] if found.name == "return" => {
+            Some((condition, to_https(found.arg(0), found.arg(1), &server.name)?))
+        }
+        _ => None,
+    }
+}
+
+/// Where a `return` to https leads, as `redirect` of a listener has it, and its status.
+fn to_https(status: &str, to: &str, name: &str) -> Option<(String, String)> {
+    if !matches!(status, "301" | "302" | "307" | "308") {
         return None;
     }
     let host = to.strip_prefix("https://")?.strip_suffix("$request_uri")?;
     let to = match host {
         "$host" | "$http_host" => "https".to_owned(),
-        "$server_name" if !server.name.is_empty() => format!("https://{}{{path}}", server.name),
+        "$server_name" if !name.is_empty() => format!("https://{name}{{path}}"),
         host if !host.contains(['$', '/']) => format!("https://{host}{{path}}"),
         _ => return None,
     };

@@ -4,25 +4,50 @@ use crate::config::printer::{key, size as show_size, table, text};
 
 use super::super::draft::Route;
 use super::super::template;
-use super::Reading;
+use super::access::is_guarded;
 use super::lexer::Directive;
-use super::prefix::Match;
+use super::prefix::{self, Match};
 use super::redirects::Rewritten;
 use super::scope::Scope;
 use super::servers::Server;
 use super::upstreams::Target;
 use super::values::{Around, size};
+use super::{Closing, Reading};
 
 impl<'d> Reading<'d> {
     /// The routes of one location, and of those within it.
     pub(super) fn location(&mut self, location: &'d Directive, scope: &Scope<'d>, server: &Server<'d>) {
         let inner = scope.within(location.taken().block());
+        let (at, known) = (Match::of(location), self.closings.len());
         for nested in inner.own("location") {
             self.location(nested, &inner, server);
         }
-        let at = Match::of(location);
+        if let Match::Prefix(text) = &at {
+            // Requests come to an expression within a location by its beginning.
+            let within = self.closings[known..].iter_mut().filter(|closing| closing.begin == "/");
+            within.for_each(|closing| closing.begin.clone_from(text));
+        }
+        let all = match (location.arg(0), &at) {
+            ("~", Match::Other(_)) => prefix::alternatives(location.arg(1)),
+            _ => None,
+        };
+        match all {
+            Some(all) => {
+                for (text, exact) in all {
+                    self.location_at(&Match::LiteralRegex { text, exact }, location, &inner, server);
+                }
+            }
+            None => self.location_at(&at, location, &inner, server),
+        }
+    }
+
+    /// The route of a location, at one of the places it names.
+    fn location_at(&mut self, at: &Match, location: &'d Directive, inner: &Scope<'d>, server: &Server<'d>) {
         let Some(path) = at.pattern() else {
             let why = match at {
+                Match::Other(_) if matches!(location.arg(0), "~" | "~*") && is_guarded(location.block()) => {
+                    self.close_expression(location)
+                }
                 Match::Other(why) => format!("{why}; until then its requests go to the other locations"),
                 _ => "no request has such a path".to_owned(),
             };
@@ -30,16 +55,45 @@ impl<'d> Reading<'d> {
             self.draft.notes.left_out(&location.place, &location.shown(), why);
             return;
         };
-        if let Match::LiteralRegex { text: literal, .. } = &at
+        if let Match::LiteralRegex { text: literal, .. } = at
             && server.has_longer_prefix(literal)
         {
-            let why = "in nginx it goes before longer prefixes, here the longer path does";
+            let mut why = "in nginx it goes before longer prefixes, here the longer path does";
+            if is_guarded(location.block()) {
+                why = "in nginx it goes before longer prefixes; these are closed (501) here, as it keeps clients out";
+                let (place, begin) = (location.place.clone(), literal.clone());
+                self.closings.push(Closing { place, begin, has_route: true });
+            }
             self.draft.notes.differs(&location.place, &location.shown(), why);
         }
         let mut route =
             Route { place: location.place.clone(), hosts: server.hosts.clone(), path, ..Route::default() };
-        self.answer_at(&mut route, &at, &inner, server);
-        self.add_allowed_methods(route, location, &inner);
+        if matches!(at, Match::LiteralRegex { .. }) && is_guarded(location.block()) {
+            // In nginx the expression goes before the prefix of the same text.
+            let same = self.draft.routes.iter_mut().filter(|known| known.ties(&route));
+            same.for_each(Route::close);
+        }
+        self.answer_at(&mut route, at, inner, server);
+        self.add_allowed_methods(route, location, inner);
+    }
+
+    /// Has the routes closed that an expression keeps clients out of, and says so.
+    fn close_expression(&mut self, location: &Directive) -> String {
+        let begin = match location.arg(0) {
+            "~" => prefix::beginning(location.arg(1)).map(|(begin, _)| begin),
+            // In another case it is another path.
+            _ => None,
+        };
+        let begin = begin
+            .as_deref()
+            .and_then(|begin| begin.rsplit_once('/'))
+            .map_or("/".to_owned(), |(begin, _)| format!("{begin}/"));
+        let why = format!(
+            "error: no route can say which paths it keeps clients out of, so all that forward below `{begin}` are closed \
+             (501); take it out and migrate again if the servers refuse these paths themselves"
+        );
+        self.closings.push(Closing { place: location.place.clone(), begin, has_route: false });
+        why
     }
 
     /// What a location does with its requests.

@@ -17,6 +17,7 @@ use std::path::Path;
 
 use super::draft::Draft;
 use super::file::Error;
+use super::notes::Place;
 use lexer::{Directive, Reader};
 use scope::Scope;
 
@@ -38,6 +39,17 @@ struct Reading<'d> {
     directory: &'d Path,
     /// The block `http`, which zones and groups of servers stand in.
     http: &'d [Directive],
+    /// Places of the server that is read which an expression keeps clients out of.
+    closings: Vec<Closing>,
+}
+
+/// A place that is closed, as what keeps clients out of it cannot be said.
+struct Closing {
+    place: Place,
+    /// What all of its paths begin with.
+    begin: String,
+    /// Whether a route of its own says what it does there, so that only longer paths are closed.
+    has_route: bool,
 }
 
 /// Reads a file into the draft.
@@ -67,7 +79,7 @@ fn fill(directory: &Path, whole: &[Directive], draft: &mut Draft) {
         draft.workers = workers.taken().arg(0).parse().ok();
     }
     let scope = Scope::new(main).within(http);
-    let mut reading = Reading { draft, directory, http };
+    let mut reading = Reading { draft, directory, http, closings: Vec::new() };
     reading.trust(&scope);
     reading.servers(&scope);
     unread::list(whole, reading.draft);

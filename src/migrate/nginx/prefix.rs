@@ -69,6 +69,20 @@ pub(super) fn literal(regex: &str) -> Option<(String, bool)> {
     }
 }
 
+/// The literal beginnings that an expression with one list of literals means: `^/(a|b)/` is `/a/` and `/b/`.
+pub(super) fn alternatives(regex: &str) -> Option<Vec<(String, bool)>> {
+    let (begin, rest) = regex.split_once('(')?;
+    let (inside, rest) = rest.strip_prefix("?:").unwrap_or(rest).split_once(')')?;
+    let whole = inside.split('|').map(|one| literal(&format!("{begin}{one}{}", rest_of(rest))));
+    let is_list = !inside.is_empty() && !rest.contains('|') && !rest.starts_with(['?', '*', '+', '{']);
+    whole.collect::<Option<Vec<_>>>().filter(|_| is_list)
+}
+
+/// What follows a list: the end of a segment or of the path is the same to a pattern as nothing.
+fn rest_of(rest: &str) -> &str {
+    if matches!(rest, "(/|$)" | "(?:/|$)" | "(/.*)?$") { "" } else { rest }
+}
+
 /// An anchored expression, split into its literal beginning and the rest.
 pub(super) fn beginning(regex: &str) -> Option<(String, String)> {
     let mut rest = regex.strip_prefix('^')?.chars().peekable();

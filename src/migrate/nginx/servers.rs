@@ -1,13 +1,14 @@
 //! `server`: whose requests it takes, and its locations as routes.
 
 use super::super::apart::{self, Ports};
-use super::super::draft::Route;
+use super::super::draft::{Route, literal_path};
 use super::super::notes::Place;
-use super::Reading;
+use super::super::order;
 use super::lexer::Directive;
 use super::listeners::{Listen, Redirecting};
 use super::prefix::Match;
 use super::scope::Scope;
+use super::{Closing, Reading};
 
 /// A server, and what is known of it.
 pub(super) struct Server<'d> {
@@ -163,9 +164,16 @@ impl<'d> Reading<'d> {
         for rewrite in inner.own("rewrite") {
             self.server_rewrite(rewrite, &inner, server);
         }
+        let mut behind = Vec::new();
         for location in inner.own("location") {
+            let first = self.draft.routes.len();
             self.location(location, &inner, server);
+            // What is asked for exactly, or says `^~`, goes before every expression.
+            if !matches!(location.arg(0), "=" | "^~") {
+                behind.extend(first..self.draft.routes.len());
+            }
         }
+        self.close_expressions(server, &behind);
         if is_alone && server.hosts.is_empty() {
             return;
         }
@@ -175,6 +183,26 @@ impl<'d> Reading<'d> {
             let mut rest = rest;
             rest.respond(404);
             self.draft.add_route(rest, "server");
+        }
+    }
+
+    /// Closes the places that expressions keep clients out of: these routes of a server, and what wider ones take of them.
+    fn close_expressions(&mut self, server: &Server<'d>, routes: &[usize]) {
+        for Closing { place, begin, has_route } in std::mem::take(&mut self.closings) {
+            let Some(path) = literal_path(&begin, true) else { continue };
+            for index in routes {
+                let forwards = |route: &&mut Route| route.keys.iter().any(|(key, _)| *key == "to");
+                let is_below = |route: &&mut Route| {
+                    order::covers_path(&path, &route.path) && !(has_route && route.path == path)
+                };
+                let found = self.draft.routes.get_mut(*index).filter(forwards).filter(is_below);
+                found.into_iter().for_each(Route::close);
+            }
+            let mut route = Route { place, hosts: server.hosts.clone(), path, ..Route::default() };
+            route.close();
+            if begin != "/" && !self.draft.routes.iter().any(|known| known.ties(&route)) {
+                self.draft.add_route(route, "location");
+            }
         }
     }
 
