@@ -538,6 +538,28 @@ fn haproxy_connections_and_contents_that_are_rejected_stay_so() {
     assert!(migrated.said_of("haproxy.cfg:7").contains("left out until"), "{}", migrated.text);
 }
 
+#[test]
+fn what_the_gateway_has_is_taken_over_or_named() {
+    let lines = "ssl_protocols TLSv1.3;\nssl_certificate certs/api.pem;\nssl_certificate_key certs/api.key;\n\
+                 location /lua { content_by_lua_block { ngx.say(\"} {\") -- it's }\n local t = { [[ } ]], '}' } } }\n\
+                 location / { proxy_pass http://a; }\n";
+    let config =
+        nginx_server(lines).replace("listen 8080;", "listen 8080 ssl; listen unix:/tmp/migrated.sock;");
+    let migrated = Migrated::of("nginx", &[("nginx.conf", &config)]);
+    assert!(
+        migrated.section("[listener.port-8080]\nbind = \"0.0.0.0:8080\"").contains("min-version = \"1.3\"")
+    );
+    migrated.has("[listener.unix]\nbind = \"unix:/tmp/migrated.sock\"\nmode = \"0666\"\nhttp = \"http/1.1\"");
+    assert!(migrated.section("[[route]]\nname = \"/lua/{*rest}\"").contains("status = 501"));
+
+    let lines =
+        "bind /tmp/migrated2.sock mode 660\nmaxconn 500\nunique-id-header X-Unique-ID\ndefault_backend web\n";
+    let migrated = Migrated::of("haproxy", &[("haproxy.cfg", &haproxy(lines))]);
+    let listener = migrated.section("[listener.www-2]\nbind = \"unix:/tmp/migrated2.sock\"");
+    assert!(listener.contains("mode = \"660\"") && listener.contains("max-connections = 500"), "{listener}");
+    assert!(migrated.said_of("haproxy.cfg:9").contains("{request_id}"), "{}", migrated.text);
+}
+
 /// The blocks of a kind in docs/migration.md, each with the block of TOML that it becomes.
 fn documented(kind: &str) -> Vec<(&'static str, &'static str)> {
     const PAGE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/migration.md"));

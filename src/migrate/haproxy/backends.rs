@@ -92,6 +92,7 @@ impl<'d> Reading<'d> {
                     "maxconn" => {
                         "write `connections = { max = … }` at the upstream: it holds for each of its servers"
                     }
+                    "cookie" => "write `sticky = { cookie = …, secret = … }` at the upstream",
                     "slowstart" => "write `slow-start` at the upstream",
                     _ => "there is no counterpart",
                 };
@@ -125,7 +126,9 @@ impl<'d> Reading<'d> {
                 if let Some(line) = line {
                     let why = match other.starts_with("random") {
                         true => "two servers are drawn, and the less loaded one is taken",
-                        false => "requests are not bound to a server here: the less loaded of two is taken",
+                        false => {
+                            "`balance = \"hash:…\"` takes a dimension, which this is not: the less loaded of two is taken"
+                        }
                     };
                     self.draft.notes.differs(&line.place, &line.shown(), why);
                 }

@@ -154,6 +154,11 @@ impl<'d> Reading<'d> {
         let taken: Vec<&str> = self.draft.listeners.iter().map(|listener| listener.name.as_str()).collect();
         let mut listener = Listener::new(unique(&section.name, "listener", &taken));
         listener.key("bind", text(&address));
+        if address.starts_with("unix:") {
+            for (key, word) in [("mode", "mode"), ("owner", "user"), ("group", "group")] {
+                listener.keys.extend(bind.after(word).map(|value| (key, text(value))));
+            }
+        }
         let is_tls = bind.has("ssl");
         let alpn = bind.after("alpn").unwrap_or(if is_tls { "h2,http/1.1" } else { "http/1.1" });
         let versions: Vec<&str> = ["h2", "http/1.1"].into_iter().filter(|it| alpn.contains(it)).collect();
@@ -173,7 +178,8 @@ impl<'d> Reading<'d> {
             }
             listener.key("certs", array(pairs.into_iter()));
         }
-        if !self.bind_words(bind, &mut listener) {
+        let most = self.line(section, "maxconn").map(|line| line.word(1));
+        if !self.bind_words(bind, most, &mut listener) {
             return false;
         }
         if bind.has("accept-proxy") {
@@ -208,6 +214,10 @@ impl<'d> Reading<'d> {
 
 /// Address and port as `bind` has them.
 fn socket(address: &str) -> Option<String> {
+    let path = address.strip_prefix("unix@").unwrap_or(address);
+    if path.starts_with('/') {
+        return Some(format!("unix:{path}"));
+    }
     let address = address.trim_start_matches("ipv4@").trim_start_matches("ipv6@");
     let (host, port) = address.rsplit_once(':')?;
     let port: u16 = port.parse().ok()?;

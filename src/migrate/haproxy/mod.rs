@@ -140,9 +140,7 @@ const NEEDLESS: &[&str] = &[
     "log-format",
     "log-tag",
     "unique-id-format",
-    "unique-id-header",
     "description",
-    "maxconn",
     "backlog",
     "timeout check",
     "timeout tunnel",
@@ -150,7 +148,6 @@ const NEEDLESS: &[&str] = &[
     "timeout server-fin",
     "timeout http-keep-alive",
     "fullconn",
-    "balance",
     "option http-use-htx",
     "capture",
     "http-request capture",
@@ -182,4 +179,18 @@ const WHY: &[(&str, &str)] = &[
     ("http-response", "answers are changed by `response-headers` alone, without conditions"),
     ("http-after-response", "answers are changed by `response-headers` alone, without conditions"),
     ("http-request", "there is no counterpart of this rule"),
+    (
+        "unique-id-header",
+        "write `headers = { set = { x-request-id = \"{request_id}\" } }`, with its name, at the routes",
+    ),
+    ("maxconn", "write `max-connections` at the listener"),
+    ("server", UNUSED),
+    ("balance", UNUSED),
+    ("default-server", UNUSED),
+    ("timeout", UNUSED),
+    ("retries", UNUSED),
+    ("http-check", UNUSED),
+    ("option httpchk", UNUSED),
 ];
+
+const UNUSED: &str = "no place that was taken over leads to its servers";

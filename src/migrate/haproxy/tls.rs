@@ -13,7 +13,12 @@ use super::lines::Line;
 impl<'d> Reading<'d> {
     /// The words of `bind` that its listener needs besides its address. `false` if a guard is lost: the listener is
     /// left out then, which is listed.
-    pub(super) fn bind_words(&mut self, bind: &'d Line, listener: &mut Listener) -> bool {
+    pub(super) fn bind_words(
+        &mut self,
+        bind: &'d Line,
+        frontend_most: Option<&str>,
+        listener: &mut Listener,
+    ) -> bool {
         let is_tls = bind.has("ssl");
         let defaults = if is_tls { self.global("ssl-default-bind-options") } else { Vec::new() };
         for index in unknown(bind, 2, BIND_WORDS) {
@@ -33,7 +38,9 @@ impl<'d> Reading<'d> {
                 return false;
             }
         }
-        listener.keys.extend(bind.after("maxconn").map(|most| ("max-connections", most.to_owned())));
+        if let Some(most) = bind.after("maxconn").or(frontend_most) {
+            listener.key("max-connections", most);
+        }
         if !is_tls {
             return true;
         }

@@ -123,6 +123,10 @@ impl<'r> Reader<'r> {
                     words.clear();
                 }
                 Some(Token::End) if !words.is_empty() => directives.push(directive(&mut words, place, None)),
+                Some(Token::Open) if words.first().is_some_and(|name| name.ends_with("_by_lua_block")) => {
+                    cursor.skip_lua()?;
+                    directives.push(directive(&mut words, place, Some(Vec::new())));
+                }
                 Some(Token::Open) if !words.is_empty() && depth < DEPTH_MAX => {
                     let block = self.block(cursor, depth + 1)?;
                     directives.push(directive(&mut words, place, Some(block)));
@@ -257,6 +261,79 @@ impl Cursor<'_> {
         }
     }
 
+    /// Passes over a block of Lua: braces in its strings and comments are none of its own.
+    fn skip_lua(&mut self) -> Result<(), Error> {
+        let mut depth = 1_usize;
+        while let Some(sign) = self.next() {
+            match sign {
+                '{' => depth += 1,
+                '}' => depth -= 1,
+                '"' | '\'' => self.skip_lua_string(sign),
+                '-' if self.rest.peek() == Some(&'-') => {
+                    self.next();
+                    if !self.skip_lua_brackets() {
+                        while self.rest.peek().is_some_and(|sign| *sign != '\n') {
+                            self.next();
+                        }
+                    }
+                }
+                '[' if matches!(self.rest.peek(), Some('[' | '=')) => {
+                    self.skip_lua_level();
+                }
+                _ => {}
+            }
+            if depth == 0 {
+                return Ok(());
+            }
+        }
+        Err(self.error("the file ends within a block of Lua"))
+    }
+
+    fn skip_lua_string(&mut self, quote: char) {
+        while let Some(sign) = self.next() {
+            match sign {
+                '\\' => drop(self.next()),
+                // A string ends with its line at the latest.
+                '\n' => return,
+                sign if sign == quote => return,
+                _ => {}
+            }
+        }
+    }
+
+    /// A comment of several lines, if one begins here.
+    fn skip_lua_brackets(&mut self) -> bool {
+        if self.rest.peek() != Some(&'[') {
+            return false;
+        }
+        self.next();
+        self.skip_lua_level()
+    }
+
+    /// What stands between `[[` and `]]`, or between `[=[` and `]=]`, behind the first bracket.
+    fn skip_lua_level(&mut self) -> bool {
+        let mut end = "]".to_owned();
+        while self.rest.peek() == Some(&'=') {
+            self.next();
+            end.push('=');
+        }
+        if self.rest.peek() != Some(&'[') {
+            return false;
+        }
+        end.push(']');
+        let mut last = String::new();
+        while let Some(sign) = self.next() {
+            last.push(sign);
+            if last.ends_with(&end) {
+                break;
+            }
+            if last.len() > LUA_TAIL_MAX {
+                last = last.chars().skip(last.chars().count() - end.len()).collect();
+            }
+        }
+        true
+    }
+
     /// A word without quotes. `${` begins a variable, whose braces are no block.
     fn word(&mut self) -> String {
         let mut word = String::new();
@@ -308,4 +385,6 @@ impl Cursor<'_> {
 
 /// Blocks within blocks.
 const DEPTH_MAX: usize = 32;
+/// Bytes that are kept to find the end of a long text of Lua.
+const LUA_TAIL_MAX: usize = 1_000;
 const FILES_MAX: usize = 1_000;

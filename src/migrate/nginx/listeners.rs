@@ -33,8 +33,8 @@ impl<'d> Reading<'d> {
         let mut listens = Vec::new();
         for listen in own.all("listen") {
             let has = |word: &str| listen.taken().args.iter().any(|arg| arg == word);
-            if listen.arg(0).starts_with("unix:") || has("quic") {
-                let why = "listeners are TCP here, for HTTP/1.1 and HTTP/2";
+            if has("quic") {
+                let why = "HTTP/3 is not spoken here; listeners are for HTTP/1.1 and HTTP/2";
                 self.draft.notes.left_out(&listen.place, &listen.shown(), why);
                 continue;
             }
@@ -139,11 +139,16 @@ impl<'d> Reading<'d> {
         let wanted = match (is_tls, port) {
             (true, "443") => "https".to_owned(),
             (false, "80") => "http".to_owned(),
+            _ if address.starts_with("unix:") => "unix".to_owned(),
             _ => format!("port-{port}"),
         };
         let taken: Vec<&str> = self.draft.listeners.iter().map(|listener| listener.name.as_str()).collect();
         let mut listener = Section::new(unique(&wanted, "listener", &taken));
         listener.key("bind", text(address));
+        if address.starts_with("unix:") {
+            // nginx lets everybody of this host connect.
+            listener.key("mode", text("0666"));
+        }
         let http2 = there.iter().any(|(listen, _)| listen.http2);
         listener.key(
             "http",
@@ -191,8 +196,12 @@ impl<'d> Reading<'d> {
             for protocols in inner.all("ssl_protocols") {
                 let mut words = protocols.taken().args.clone();
                 words.sort();
-                if words != ["TLSv1.2", "TLSv1.3"] {
-                    let why = "TLS 1.2 and 1.3 are spoken here, nothing older and not one of them alone";
+                if words == ["TLSv1.3"] {
+                    if listener.value("min-version").is_none() {
+                        listener.key("min-version", text("1.3"));
+                    }
+                } else if words != ["TLSv1.2", "TLSv1.3"] {
+                    let why = "TLS 1.2 and 1.3 are spoken here, nothing older; 1.3 alone is `min-version = \"1.3\"`";
                     self.draft.notes.differs(&protocols.place, &protocols.shown(), why);
                 }
             }
@@ -278,6 +287,9 @@ impl<'d> Reading<'d> {
 
 /// Address and port; without a port it is 80, without an address any.
 fn address(text: &str) -> Option<String> {
+    if text.starts_with("unix:/") {
+        return Some(text.to_owned());
+    }
     if text.bytes().all(|byte| byte.is_ascii_digit()) {
         return Some(format!("0.0.0.0:{text}"));
     }
