@@ -30,7 +30,7 @@ pub struct Seen {
     pub answers: u64,
     /// Requests that failed, as for ejections.
     pub failures: u64,
-    /// The logarithms of the good answers' times, added up; see [`log2`].
+    /// The logarithms of the good answers' times, added up; see `log2`.
     pub log_ns: u64,
 }
 
