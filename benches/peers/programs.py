@@ -107,22 +107,40 @@ def host() -> str:
     return next(line.split()[1] for line in _output(["rustc", "-vV"]).splitlines() if line.startswith("host:"))
 
 
-def llvm_profdata() -> Path | None:
-    """The compiler's own llvm-profdata, where it is installed."""
-    found = Path(_output(["rustc", "--print", "sysroot"])) / "lib/rustlib" / host() / "bin/llvm-profdata"
-    return found if found.exists() else None
+def llvm(tool: str) -> list[str]:
+    """How to call a tool of the compiler's own version of LLVM: as rustup installs it, or from Debian."""
+    own = Path(_output(["rustc", "--print", "sysroot"])) / "lib/rustlib" / host() / "bin" / tool
+    if own.exists():
+        return [str(own)]
+    return _unpacked(NEWEST_SUITE, "llvm", _llvm_packages(), f"usr/lib/{_llvm_packages()[0]}/bin/{tool}")
+
+
+def llvm_library(name: str) -> Path:
+    """A library of the same."""
+    llvm("llvm-bolt")
+    return WORK / "llvm/root/usr/lib" / _llvm_packages()[0] / "lib" / name
+
+
+def _llvm_packages() -> list[str]:
+    version = next(line for line in _output(["rustc", "-vV"]).splitlines() if line.startswith("LLVM version:"))
+    major = version.split()[-1].split(".")[0]
+    return [f"llvm-{major}", f"bolt-{major}"]
 
 
 def _from_suite(suite: str, package: str) -> list[str]:
-    """How to call `package` from another suite of Debian's, which runs on that suite's own libraries."""
-    files = WORK / suite / "root"
-    run([str(ROOT / "tests/unpack"), suite, str(files.parent), "haproxy", "nginx"])
-    binary = files / "usr/sbin" / package
+    """How to call `package` from another suite of Debian's."""
+    return _unpacked(suite, suite, ["haproxy", "nginx"], f"usr/sbin/{package}")
+
+
+def _unpacked(suite: str, name: str, packages: list[str], binary: str) -> list[str]:
+    """How to call a program of `packages` from another suite of Debian's, which runs on that suite's own libraries."""
+    files = WORK / name / "root"
+    run([str(ROOT / "tests/unpack"), suite, str(files.parent), *packages])
     libraries = "usr/lib/x86_64-linux-gnu"
     loader = files / "usr/lib64/ld-linux-x86-64.so.2"
     if not loader.exists():
         loader = files / libraries / "ld-linux-x86-64.so.2"
-    return [str(loader), "--library-path", str(files / libraries), str(binary)]
+    return [str(loader), "--library-path", str(files / libraries), str(files / binary)]
 
 
 def _haproxy(argv: list[str]) -> Program:
@@ -157,7 +175,6 @@ _PACKAGE_OF = {
     "nginx": "nginx",
     "h2load": "nghttp2-client",
     "wrk": "wrk",
-    "llvm-profdata": "llvm",
     "openssl": "openssl",
     "setpriv": "util-linux",
     "taskset": "util-linux",
