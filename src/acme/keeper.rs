@@ -16,10 +16,10 @@ use super::config::{Challenge, Config};
 use super::fleet::{Fleet, Notes};
 use super::order::{self, Error, Provers};
 use super::schedule::{self, Window};
-use super::state::{self, Attempts, Issued};
-use crate::clock;
+use super::state::{Attempts, Issued};
 use crate::fetch::{self, Connect};
 use crate::random::Random;
+use crate::{clock, whole_file};
 
 /// What all keepers of a process share.
 #[derive(Debug, Default)]
@@ -157,7 +157,7 @@ impl Keeper {
     /// Writes another node's certificate. From there it comes into force like one that was ordered here.
     async fn take_over(&mut self, pem: String) -> Duration {
         let (name, file) = (self.config.first_name().to_owned(), self.config.file());
-        if let Err(error) = state::write(&file, pem.into_bytes()).await {
+        if let Err(error) = whole_file::write(&file, pem.into_bytes()).await {
             let file = file.display();
             tracing::error!(%name, %file, %error, "another node's certificate cannot be written, it is tried again");
             return WRITE_AGAIN;
@@ -282,7 +282,7 @@ impl Keeper {
             Err(error) => {
                 self.account = None;
                 if error.is_of_account() {
-                    let _ = state::remove(&self.config.account());
+                    let _ = whole_file::remove(&self.config.account());
                 }
                 let pause = schedule::pause(failures, self.client.take_asked());
                 let attempts = Attempts { failures, not_before: clock::unix().as_secs() + pause.as_secs() };
@@ -323,7 +323,7 @@ impl Keeper {
     /// Writes a certificate that was issued, or keeps it in memory until it can be written.
     async fn write(&mut self, pem: String) -> Duration {
         let (name, file) = (self.config.first_name().to_owned(), self.config.file());
-        if let Err(error) = state::write(&file, pem.clone().into_bytes()).await {
+        if let Err(error) = whole_file::write(&file, pem.clone().into_bytes()).await {
             let file = file.display();
             tracing::error!(%name, %file, %error, "the certificate was issued but cannot be written, it is tried again");
             self.unwritten = Some(pem);
@@ -366,7 +366,7 @@ async fn tell(fleet: Option<&Fleet>, attempts: Option<&Attempts>) {
 }
 
 fn forget(attempts: &Path) {
-    if let Err(error) = state::remove(attempts) {
+    if let Err(error) = whole_file::remove(attempts) {
         tracing::warn!(file = %attempts.display(), %error, "a record of attempts cannot be removed");
     }
 }

@@ -16,7 +16,8 @@ use super::challenges::{self, Challenges, Proof};
 use super::client::Client;
 use super::config::{Challenge, Config};
 use super::fleet::Fleet;
-use super::state::{self, Issued};
+use super::state::Issued;
+use crate::whole_file;
 
 /// Why there is no certificate.
 #[derive(Debug, thiserror::Error)]
@@ -76,7 +77,7 @@ pub(super) async fn account(config: &Config, client: &Client) -> Result<Account,
     let (account, credentials) = builder.create(&wanted, config.directory.clone(), None).await?;
     let text = serde_json::to_vec(&credentials).map_err(io::Error::from)?;
     let file = config.account();
-    let written = state::write(&file, text).await;
+    let written = whole_file::write(&file, text).await;
     written.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", file.display())))?;
     Ok(account)
 }

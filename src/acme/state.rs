@@ -1,10 +1,7 @@
-//! The files of one certificate: read and written whole. Every file holds a key or sits beside one, so all are for their
-//! owner only (0600), and a reader sees the old content or the new, never half of it.
+//! The files of one certificate. Every one holds a key or sits beside one, so all are written as [`whole_file`] does.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
+use std::{fs, io};
 
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
@@ -12,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
 use super::schedule::Validity;
+use crate::whole_file;
 
 /// A certificate that is on disk.
 #[derive(Clone, Debug)]
@@ -69,46 +67,8 @@ impl Attempts {
     }
 
     pub(super) async fn write(&self, path: &Path) -> io::Result<()> {
-        write(path, serde_json::to_vec(self)?).await
+        whole_file::write(path, serde_json::to_vec(self)?).await
     }
-}
-
-/// Forgets a file; that it is not there is as good.
-pub(super) fn remove(path: &Path) -> io::Result<()> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
-}
-
-/// Replaces a file, or leaves it as it is. In a thread of its own, because a disk may take long to say that it has it.
-pub(super) async fn write(path: &Path, content: Vec<u8>) -> io::Result<()> {
-    let path = path.to_owned();
-    tokio::task::spawn_blocking(move || replace(&path, &content)).await.map_err(io::Error::other)?
-}
-
-fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
-    let folder = path.parent().unwrap_or(Path::new("."));
-    DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-    let mut fresh = path.as_os_str().to_owned();
-    fresh.push(".new");
-    let fresh = Path::new(&fresh);
-    // Removed first, because an old one would keep its mode.
-    remove(fresh)?;
-    let written = write_new(fresh, content).and_then(|()| fs::rename(fresh, path));
-    if written.is_err() {
-        let _ = remove(fresh);
-    }
-    written?;
-    // Without this a power cut may undo the rename.
-    File::open(folder)?.sync_all()
-}
-
-fn write_new(path: &Path, content: &[u8]) -> io::Result<()> {
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-    file.write_all(content)?;
-    // Before the rename: it must never show a file whose content is not on the disk yet.
-    file.sync_all()
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use super::keys::{Keys, Written};
 use super::listener::TIMEOUT_MIN;
 use super::printer::{Page, array, table, text, time};
 use super::reader::{Table, Value};
-use super::units::show_share;
+use crate::units::show_share;
 use crate::upstream::config::{Check, Eject, Health, Outliers, Place, Probe, Server, Statuses, Version};
 use crate::upstream::health::SERVERS_MIN;
 

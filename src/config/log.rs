@@ -12,8 +12,8 @@ use super::printer::{Page, array, table as show_table, text as show_text, word};
 use super::reader::{Table, Value};
 use super::sections;
 use super::text::{self, Text};
-use super::units::show_share;
-use super::words;
+use crate::units::show_share;
+use crate::words;
 
 /// Reads `[log]`: the level, and the access log.
 pub(super) fn read(documents: &[Table<'_>], auth: &[crate::auth::Config]) -> (String, AccessConfig) {

@@ -12,9 +12,9 @@ use super::reader::{Table, Value};
 use super::report::{Fields, quoted};
 use super::sections::{self, Named};
 use super::text::Text;
-use super::units::show_share;
-use super::words;
 use super::{limit_text, method, penalty};
+use crate::units::show_share;
+use crate::words;
 
 /// Reads every policy that has a name.
 pub(super) fn read_all(documents: &[Table<'_>], tiers: &[TierWindows]) -> (Vec<Policy>, Vec<Fields>) {

@@ -3,7 +3,7 @@
 use std::fmt::{self, Display, Write};
 use std::time::Duration;
 
-use super::units::{show_duration, show_size};
+use crate::units::{show_duration, show_size};
 
 /// The text of a configuration so far.
 pub(crate) struct Page(pub(crate) String);

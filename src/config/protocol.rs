@@ -5,7 +5,7 @@ use crate::tls::{Protocol, Suite, Version};
 use super::printer::{Page, array, text, word};
 use super::reader::{Table, Value};
 use super::report::quoted;
-use super::words;
+use crate::words;
 
 pub(super) fn read(table: &Table<'_>, has_certs: bool) -> Protocol {
     let (min, ciphers) = (table.value("min-version"), table.value("ciphers"));

@@ -33,6 +33,8 @@ pub(super) struct Source {
     pub(super) directory: PathBuf,
     /// All of it.
     pub(super) text: Arc<str>,
+    /// Whether it is no file, but a policy that goes before those of files.
+    pub(super) is_added: bool,
 }
 
 /// A piece of a file, in bytes.
@@ -63,6 +65,8 @@ pub enum Subject {
     Admin,
     /// The Redis that the nodes of a fleet share.
     Redis,
+    /// The database of the control plane.
+    Database,
     /// Own bodies for errors.
     Errors,
 }
@@ -94,6 +98,7 @@ pub(super) struct Places {
     pub(super) routes: Vec<Fields>,
     pub(super) admin: Fields,
     pub(super) redis: Fields,
+    pub(super) database: Fields,
     pub(super) errors: Fields,
 }
 
@@ -292,6 +297,7 @@ impl Places {
             Subject::Route(index) => self.routes.get(index),
             Subject::Admin => Some(&self.admin),
             Subject::Redis => Some(&self.redis),
+            Subject::Database => Some(&self.database),
             Subject::Errors => Some(&self.errors),
         }
     }
@@ -343,6 +349,7 @@ fn named(config: &Config, subject: Subject) -> String {
         Subject::Route(index) => name("route", config.routes.get(index).map(|it| &it.name)),
         Subject::Admin => "[admin]".to_owned(),
         Subject::Redis => "[redis]".to_owned(),
+        Subject::Database => "[database]".to_owned(),
         Subject::Errors => "[errors]".to_owned(),
     }
 }

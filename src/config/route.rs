@@ -19,8 +19,8 @@ use super::report::{Fields, Place, Places, quoted};
 use super::sections;
 use super::settings::Config;
 use super::text::Text;
-use super::words;
 use super::{access, compress, headers, limit_text, method, mirror, policy, redirect, upstream};
+use crate::words;
 
 /// Reads every route into `config`, and with them the upstreams that they write as URLs and the policies that they write as
 /// shorthands. `auth_names` are the names of all authentication methods, including those with errors.

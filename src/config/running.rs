@@ -13,7 +13,7 @@ use super::printer::{Page, array, size, text, word};
 use super::reader::Table;
 use super::sections;
 use super::settings::Shutdown;
-use super::units::show_share;
+use crate::units::show_share;
 
 /// Reads `workers`: a number, or `"auto"` for one for each core.
 pub(super) fn read_workers(documents: &[Table<'_>]) -> Option<usize> {

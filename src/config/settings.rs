@@ -40,6 +40,8 @@ pub struct Config {
     pub admin: Option<crate::admin::Config>,
     /// The Redis that the nodes of a fleet share; `None`: each limits on its own.
     pub redis: Option<crate::global::Config>,
+    /// Where policies, tiers and overrides that change while traffic runs are kept; `None`: nothing changes but by files.
+    pub database: Option<crate::database::Config>,
     /// Own bodies for errors that the gateway answers itself.
     pub error_pages: Vec<ErrorPage>,
     /// How the process drains.

@@ -47,7 +47,7 @@ pub(super) fn of_text(name: &str, text: &str) -> Source {
 fn source(path: PathBuf, text: String) -> Source {
     let absolute = std::path::absolute(&path).unwrap_or_else(|_| path.clone());
     let directory = absolute.parent().map(Path::to_owned).unwrap_or_default();
-    Source { path, directory, text: Arc::from(text) }
+    Source { path, directory, text: Arc::from(text), is_added: false }
 }
 
 /// The files that `include` matches, each once, with the place of its pattern.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::context::Context;
 use super::mask;
 use super::report::{Finding, Place, quoted};
-use super::words::{did_you_mean, listed};
+use crate::words::{did_you_mean, listed};
 
 /// A string with its references replaced.
 #[derive(Clone)]
@@ -98,5 +98,10 @@ impl Text<'_> {
 
 /// The absolute path. A relative one starts from the directory of the file that it is written in.
 pub(super) fn path(text: &Text<'_>) -> PathBuf {
-    text.ctx.sources[text.place.file].directory.join(&text.text)
+    path_from(text, &text.text)
+}
+
+/// The same for a path that is a part of the text.
+pub(super) fn path_from(text: &Text<'_>, path: &str) -> PathBuf {
+    text.ctx.sources[text.place.file].directory.join(path)
 }

@@ -13,9 +13,9 @@ use super::report::Fields;
 use super::sections::{self, Named};
 use super::socket;
 use super::text::Text;
-use super::units::show_share;
 use super::{health, limit_text, policy, sticky, trust};
 use crate::trust::Trust;
+use crate::units::show_share;
 
 /// The name of the built-in upstream that answers with what it was sent.
 pub(super) const ECHO: &str = "echo";

@@ -40,7 +40,10 @@ pub const FLOORS: &[(&str, u8)] = &[
     ("random", 0),
     ("rendezvous", 0),
     ("trust", 0),
+    ("units", 0),
     ("unix_socket", 0),
+    ("whole_file", 0),
+    ("words", 0),
 ];
 
 #[test]

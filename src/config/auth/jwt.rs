@@ -11,9 +11,9 @@ use crate::config::printer::{array, table as show_table, text, time};
 use crate::config::reader::{Table, Value};
 use crate::config::text::Text;
 use crate::config::trust;
-use crate::config::words::listed;
 use crate::fetch;
 use crate::trust::Trust;
+use crate::words::listed;
 
 pub(super) fn read(table: &Table<'_>) -> Option<Kind> {
     let source = source(table);

@@ -1,7 +1,7 @@
 //! Suggests words in messages: the nearest known word, and lists of all.
 
 /// "did you mean `x`?", if a known word is near enough.
-pub(super) fn did_you_mean(word: &str, known: &[&str]) -> Option<String> {
+pub fn did_you_mean(word: &str, known: &[&str]) -> Option<String> {
     let distance = |name: &&str| strsim::damerau_levenshtein(word, name);
     // Bounded, because a comparison takes time in the product of both lengths.
     let known = known.iter().take(COMPARED_MAX).filter(|_| word.len() <= NAME_BYTES_MAX);
@@ -11,7 +11,7 @@ pub(super) fn did_you_mean(word: &str, known: &[&str]) -> Option<String> {
 }
 
 /// "`a`, `b` or `c`".
-pub(super) fn listed(words: &[&str]) -> String {
+pub fn listed(words: &[&str]) -> String {
     match words {
         [] => String::new(),
         [only] => format!("`{only}`"),
@@ -26,4 +26,4 @@ pub(super) fn listed(words: &[&str]) -> String {
 const COMPARED_MAX: usize = 1_000;
 
 /// Longest word that is compared, and longest name of a definition, bytes.
-pub(super) const NAME_BYTES_MAX: usize = 200;
+pub const NAME_BYTES_MAX: usize = 200;

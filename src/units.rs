@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// Reads `"250ms"`, `"5s"`, `"1m30s"`, `"1h"`, `"2d"`. The error says what to write instead.
-pub(super) fn duration(text: &str) -> Result<Duration, &'static str> {
+pub fn duration(text: &str) -> Result<Duration, &'static str> {
     let mut rest = text.trim();
     let mut total_ms: u64 = 0;
     let mut last_unit_ms = u64::MAX;
@@ -31,7 +31,7 @@ pub(super) fn duration(text: &str) -> Result<Duration, &'static str> {
 }
 
 /// Reads `"16KiB"`, `"10MB"`, `"512"`, bytes. The error says what to write instead.
-pub(super) fn size(text: &str) -> Result<u64, &'static str> {
+pub fn size(text: &str) -> Result<u64, &'static str> {
     let (number, unit) = number(text.trim()).ok_or(SIZE_HINT)?;
     let unit = unit.trim_start();
     let (_, factor) = *SIZE_UNITS.iter().find(|(name, _)| *name == unit).ok_or(SIZE_HINT)?;
@@ -39,7 +39,7 @@ pub(super) fn size(text: &str) -> Result<u64, &'static str> {
 }
 
 /// Reads `"20%"`, `"0.1%"` as parts per million, at most a million. The error says what to write instead.
-pub(super) fn share_ppm(text: &str) -> Result<u32, &'static str> {
+pub fn share_ppm(text: &str) -> Result<u32, &'static str> {
     const PPM_PER_PERCENT: u64 = 10_000;
     let percent = text.trim().strip_suffix('%').ok_or(SHARE_HINT)?.trim_end();
     let (whole, fraction) = percent.split_once('.').unwrap_or((percent, "0"));
@@ -56,7 +56,7 @@ pub(super) fn share_ppm(text: &str) -> Result<u32, &'static str> {
 }
 
 /// Writes a duration so that [`duration`] reads it back. Parts of a millisecond are dropped.
-pub(super) fn show_duration(duration: Duration) -> String {
+pub fn show_duration(duration: Duration) -> String {
     let mut rest_ms = u64::try_from(duration.as_millis()).unwrap_or(DURATION_MS_MAX);
     if rest_ms == 0 {
         return "0s".to_owned();
@@ -72,7 +72,7 @@ pub(super) fn show_duration(duration: Duration) -> String {
 }
 
 /// Writes a size so that [`size`] reads it back: in the largest unit that divides it.
-pub(crate) fn show_size(bytes: u64) -> String {
+pub fn show_size(bytes: u64) -> String {
     let binary = SIZE_UNITS.iter().filter(|(unit, _)| unit.ends_with("iB"));
     match binary.rev().find(|(_, factor)| bytes > 0 && bytes.is_multiple_of(*factor)) {
         Some((unit, factor)) => format!("{}{unit}", bytes / factor),
@@ -81,7 +81,7 @@ pub(crate) fn show_size(bytes: u64) -> String {
 }
 
 /// Writes parts per million so that [`share_ppm`] reads them back.
-pub(crate) fn show_share(ppm: u32) -> String {
+pub fn show_share(ppm: u32) -> String {
     let shown = format!("{}.{:04}", ppm / 10_000, ppm % 10_000);
     format!("{}%", shown.trim_end_matches('0').trim_end_matches('.'))
 }
@@ -100,7 +100,8 @@ fn number(text: &str) -> Option<(u64, &str)> {
 const DURATION_UNITS: [(&str, u64); 5] =
     [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
-/// Longer than any sensible deadline, and far from overflow in nanoseconds.
+/// The longest duration: longer than any sensible deadline, and far from overflow in nanoseconds.
+pub const DURATION_MAX: Duration = Duration::from_millis(DURATION_MS_MAX);
 const DURATION_MS_MAX: u64 = 366 * 86_400_000;
 
 const SIZE_UNITS: [(&str, u64); 10] = [
