@@ -40,7 +40,7 @@ impl Draft {
     /// there before it. A route that ties with one of them is not needed: the earlier one takes its requests.
     pub(super) fn close_apart(&mut self, first: Vec<Route>, place: &Place, what: &str) {
         let apart = std::mem::replace(&mut self.routes, first);
-        let why = "it has a port of its own, and all listeners serve all routes here: its routes are closed (501); run a gateway of its own for this port, or give it a host of its own and `allow`";
+        let why = "it has a port of its own, and all listeners serve all routes here: paths that the others have go to the others, its other routes are closed (501); run a gateway of its own for this port, or give it a host of its own and `allow`";
         self.notes.left_out(place, what, why);
         for mut route in apart {
             route.name.clear();

@@ -101,6 +101,13 @@ impl Route {
         hosts && methods && headers && shape(&self.path) == shape(&other.path)
     }
 
+    /// Whether they tie because each asks for a field that the other does not ask for. A third route, which asks for
+    /// both, tells them apart.
+    pub(super) fn meets(&self, other: &Route) -> bool {
+        let asks = |route: &Route, name: &String| route.headers.iter().any(|(known, _)| known == name);
+        self.ties(other) && other.headers.iter().any(|(name, _)| !asks(self, name))
+    }
+
     /// Whether both ask for one field with different values.
     pub(super) fn contradicts(&self, other: &Route) -> bool {
         self.headers.iter().any(|(name, value)| {
@@ -111,9 +118,10 @@ impl Route {
 }
 
 impl Draft {
-    /// Adds a route, unless an earlier one takes its requests.
+    /// Adds a route, unless an earlier one takes its requests. Those that ask for different fields are told apart by who
+    /// adds them: see `order`.
     pub(super) fn add_route(&mut self, mut route: Route, what: &str) {
-        if let Some(first) = self.routes.iter().find(|first| first.ties(&route)) {
+        if let Some(first) = self.routes.iter().find(|first| first.ties(&route) && !first.meets(&route)) {
             let why = format!("the route `{}` takes these requests already", first.name);
             self.notes.left_out(&route.place, what, why);
             return;
@@ -174,9 +182,19 @@ fn is_number(suffix: &str) -> bool {
 /// A name that nobody has, from the one that is wanted.
 pub(super) fn unique(wanted: &str, kind: &str, taken: &[&str]) -> String {
     let wanted = legal(wanted, kind);
-    let numbered = (2..).map(|number| format!("{wanted}-{number}"));
-    let mut names = std::iter::once(wanted.clone()).chain(numbered);
-    names.find(|name| !taken.contains(&name.as_str())).unwrap_or(wanted)
+    if !taken.contains(&wanted.as_str()) {
+        return wanted;
+    }
+    // Thousands of servers have thousands of routes of one path, so no name is made that is not kept.
+    let numbers: Vec<&str> =
+        taken.iter().filter_map(|name| name.strip_prefix(&wanted)?.strip_prefix('-')).collect();
+    let mut is_taken = vec![false; numbers.len() + 2];
+    for number in numbers.iter().filter(|number| !number.starts_with('0')) {
+        let known = number.parse().ok().and_then(|number: usize| is_taken.get_mut(number.checked_sub(2)?));
+        known.into_iter().for_each(|known| *known = true);
+    }
+    let free = is_taken.iter().position(|is_taken| !is_taken).unwrap_or(0);
+    format!("{wanted}-{}", free + 2)
 }
 
 /// The nearest text that can be a name: see `config::sections::is_name`.

@@ -21,6 +21,7 @@ mod settle;
 mod template;
 mod values;
 mod yaml;
+mod yaml_file;
 
 use std::path::Path;
 

@@ -6,42 +6,112 @@ use super::draft::{Draft, Route};
 /// reached. For requests of an earlier rule that a more specific, later one would take now, the earlier one gets a route
 /// of its own that is more specific still.
 pub(super) fn add_in_order(draft: &mut Draft, rules: Vec<(Route, String)>) {
-    let mut placed: Vec<(usize, Route)> = Vec::new();
+    let mut placed: Placed = Vec::new();
     for (rank, (route, what)) in rules.into_iter().enumerate() {
         if let Some((_, first)) = placed.iter().find(|(_, first)| covers(first, &route)) {
             let why = format!("it was never reached: `{}` takes these requests before it", first.path);
             draft.notes.left_out(&route.place, &what, why);
             continue;
         }
-        draft.add_route(route.clone(), &what);
-        keep_earlier(draft, &mut placed, rank, &route, &what);
-        placed.push((rank, route));
+        for part in beside(&placed, route) {
+            place(draft, &mut placed, (rank, part), &what, overtakes);
+        }
     }
 }
 
-/// Adds a route for what every earlier rule shares with a later one that goes before it now.
-fn keep_earlier(draft: &mut Draft, placed: &mut Vec<(usize, Route)>, rank: usize, later: &Route, what: &str) {
-    let earlier: Vec<(usize, Route)> = placed.iter().filter(|(other, _)| *other < rank).cloned().collect();
-    for (other, first) in earlier.into_iter().filter(|(_, first)| overtakes(later, first)) {
+/// What the routes before it leave of a route that shares hosts or methods with them.
+fn beside(placed: &Placed, route: Route) -> Vec<Route> {
+    let mut parts = vec![route];
+    for (_, first) in placed {
+        let rest = |part: Route| {
+            if !first.ties(&part) || !covers_fields(first, &part) {
+                return vec![part];
+            }
+            let (mut hosts, mut methods) = (part.clone(), part);
+            hosts.hosts.retain(|host| !first.hosts.contains(host));
+            methods.hosts.retain(|host| first.hosts.contains(host));
+            methods.methods.retain(|method| !first.methods.contains(method));
+            let hosts = Some(hosts).filter(|part| !part.hosts.is_empty());
+            hosts.into_iter().chain(Some(methods).filter(|part| !part.methods.is_empty())).collect()
+        };
+        parts = parts.into_iter().flat_map(rest).collect();
+    }
+    parts
+}
+
+/// Adds routes whose order decides only where they ask for different fields, all of which a request may have.
+pub(super) fn add_by_fields(draft: &mut Draft, routes: Vec<(Route, String)>) {
+    let mut placed: Placed = Vec::new();
+    for (rank, (route, what)) in routes.into_iter().enumerate() {
+        place(draft, &mut placed, (rank, route), &what, |later, first| first.meets(later));
+    }
+}
+
+/// Routes that were added, each with the rank of the rule that it is of.
+type Placed = Vec<(usize, Route)>;
+
+/// Adds a route, and routes for what it shares with those that go before it or after it by their ranks alone.
+fn place(
+    draft: &mut Draft,
+    placed: &mut Placed,
+    (rank, mut route): (usize, Route),
+    what: &str,
+    goes_before: fn(&Route, &Route) -> bool,
+) {
+    if !can_be_told(placed, &route) {
+        let why = "which requests are its own cannot be told by fields: it is closed (501), whatever fields a request has";
+        draft.notes.left_out(&route.place, what, why);
+        route.headers.clear();
+        route.close();
+        draft.routes.iter_mut().filter(|known| known.ties(&route)).for_each(Route::close);
+    }
+    draft.add_route(route.clone(), what);
+    let earlier = placed.iter().filter(|(other, first)| *other < rank && goes_before(&route, first));
+    let later = placed.iter().filter(|(other, last)| *other >= rank && route.meets(last));
+    let mut both: Vec<(usize, Route, String)> = Vec::new();
+    both.extend(earlier.map(|(other, first)| (*other, shared(first, &route), first.path.clone())));
+    both.extend(later.map(|(_, last)| (rank, shared(&route, last), route.path.clone())));
+    for (rank, shared, first) in both {
         if placed.len() >= ROUTES_MAX {
-            let why = format!(
-                "requests that `{}` takes too come here now, because this is more specific",
-                first.path
-            );
-            draft.notes.differs(&later.place, what, why);
-            return;
+            too_many(draft, &mut route, what, &first, &shared);
+            break;
         }
-        let shared = shared(&first, later);
         let is_known = placed
             .iter()
-            .any(|(before, known)| *before <= other && covers(known, &shared) && known.ties(&shared));
-        if is_known || draft.routes.iter().any(|known| known.ties(&shared)) {
+            .any(|(before, known)| *before <= rank && covers(known, &shared) && known.ties(&shared));
+        if is_known || draft.routes.iter().any(|known| known.ties(&shared) && !known.meets(&shared)) {
             continue;
         }
-        draft.add_route(shared.clone(), what);
-        keep_earlier(draft, placed, other, &shared, what);
-        placed.push((other, shared));
+        place(draft, placed, (rank, shared), what, goes_before);
     }
+    placed.push((rank, route));
+}
+
+/// Whether routes can say which of a request's fields decides: not if one asks for a value where an earlier route asks
+/// for another part of the same field, nor where there would be too many sets of fields.
+fn can_be_told(placed: &Placed, route: &Route) -> bool {
+    let is_unclear = |first: &Route| first.ties(route) && !first.meets(route) && !covers_fields(first, route);
+    let has_fields =
+        |first: &Route| !first.headers.is_empty() && first.path == route.path && first.hosts == route.hosts;
+    let sets = placed.iter().filter(|(_, first)| has_fields(first)).count();
+    !placed.iter().any(|(_, first)| is_unclear(first)) && (sets == 0 || placed.len() + sets < ROUTES_MAX)
+}
+
+/// Says that an earlier rule, `first`, has no route for what it shares with a later one. If it may refuse requests, the
+/// later one is closed.
+fn too_many(draft: &mut Draft, later: &mut Route, what: &str, first: &str, shared: &Route) {
+    let forwards = |(key, _): &(&str, String)| !REFUSING.contains(key);
+    if shared.limits.is_empty() && shared.keys.iter().all(forwards) {
+        let why = format!("requests that `{first}` takes too come here now, because this is more specific");
+        return draft.notes.differs(&later.place, what, why);
+    }
+    let why = format!(
+        "requests that `{first}` takes before it would come here, because this is more specific: it is closed (501)"
+    );
+    draft.notes.left_out(&later.place, what, why);
+    let same = |known: &&mut Route| known.ties(later) && !known.meets(later);
+    draft.routes.iter_mut().filter(same).for_each(Route::close);
+    later.close();
 }
 
 /// The requests that two routes share, with what the first one does.
@@ -68,14 +138,24 @@ fn shared(first: &Route, later: &Route) -> Route {
 fn covers(route: &Route, other: &Route) -> bool {
     let methods = route.methods.is_empty()
         || !other.methods.is_empty() && other.methods.iter().all(|method| route.methods.contains(method));
-    let headers = route.headers.iter().all(|asked| {
+    methods
+        && covers_fields(route, other)
+        && covers_hosts(&route.hosts, &other.hosts)
+        && covers_path(&route.path, &other.path)
+}
+
+/// Whether every request with the fields of `other` has those of `route`.
+fn covers_fields(route: &Route, other: &Route) -> bool {
+    route.headers.iter().all(|asked| {
         other.headers.iter().any(|(name, value)| *name == asked.0 && (asked.1.is_none() || *value == asked.1))
-    });
-    methods && headers && covers_hosts(&route.hosts, &other.hosts) && covers_path(&route.path, &other.path)
+    })
 }
 
 /// Whether some request is for both, and goes to the later one although the earlier one was asked first.
 fn overtakes(later: &Route, earlier: &Route) -> bool {
+    if earlier.meets(later) {
+        return true;
+    }
     let hosts = covers_hosts(&earlier.hosts, &later.hosts) || covers_hosts(&later.hosts, &earlier.hosts);
     let paths = covers_path(&earlier.path, &later.path) || covers_path(&later.path, &earlier.path);
     let methods = later.methods.is_empty()
@@ -119,5 +199,7 @@ pub(super) fn covers_path(path: &str, other: &str) -> bool {
     }
 }
 
+/// Keys of routes by which requests may be refused, or not forwarded.
+const REFUSING: &[&str] = &["respond", "redirect", "allow", "deny", "auth", "require", "max-body"];
 /// Rules that overlap in every way would make as many routes as there are sets of them.
 const ROUTES_MAX: usize = 1_000;

@@ -33,6 +33,15 @@ pub(super) fn protobuf_time(text: &str) -> Option<Duration> {
     Some(Duration::new(whole.parse().ok()?, nanos))
 }
 
+/// Methods without those that no route can name, as every request with one of them is answered 501. One alone stays, so
+/// that what is for it alone is listed and not for all methods.
+pub(super) fn methods<'a>(named: impl IntoIterator<Item = &'a str>) -> Vec<String> {
+    let all: Vec<String> = named.into_iter().map(str::to_owned).collect();
+    let known: Vec<String> =
+        all.iter().filter(|it| !matches!(it.as_str(), "TRACE" | "CONNECT")).cloned().collect();
+    if known.is_empty() { all } else { known }
+}
+
 /// Whether a text can be the name of a field.
 pub(super) fn is_field(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))

@@ -446,7 +446,8 @@ fn what_one_port_alone_served_is_closed_because_all_ports_would() {
     // An internal server that comes first is the internal one still, and the usual pair of ports is one site.
     let internal = server("127.0.0.1:9000", "admin.test", open);
     let web = server("80", "a.test", guarded).replace("listen 80;", "listen 80;\nlisten 443;");
-    let migrated = of(&[internal, web, server("443", "b.test", open)]);
+    let both = server("80", "b.test", open).replace("listen 80;", "listen 80;\nlisten 443;");
+    let migrated = of(&[internal, web, both]);
     assert!(
         closed(&migrated, "/in/deep/{*rest}-2") && !closed(&migrated, "/in/deep/{*rest}"),
         "{}",

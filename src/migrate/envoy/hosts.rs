@@ -6,7 +6,7 @@ use super::super::yaml::Node;
 use super::Reading;
 use super::fields;
 use super::filters::Filters;
-use super::matches::Which;
+use super::matches::{Prefix, Which, is_any_case};
 
 /// What stands around a route.
 pub(super) struct Around<'a, 'd> {
@@ -30,7 +30,12 @@ impl<'d> Reading<'d> {
         let hosts = table.list("virtual_hosts");
         let names: Vec<Vec<String>> = hosts.iter().map(|host| self.domains(host)).collect();
         let has_others = names.iter().any(Vec::is_empty);
+        let mut unnamed: Vec<(&'d Node, &'d str)> = Vec::new();
         for (host, names) in hosts.iter().zip(names) {
+            if host.list("routes").iter().any(refuses) || asks_for_tls(host) {
+                let domains = host.list("domains").iter().filter_map(Node::text);
+                unnamed.extend(domains.filter(|name| bare(name).is_none()).map(|name| (host, name)));
+            }
             let Some(names) = Some(names).filter(|names| !names.contains(&NOBODY.to_owned())) else {
                 continue;
             };
@@ -40,7 +45,7 @@ impl<'d> Reading<'d> {
             for route in host.list("routes") {
                 self.route(route, &names, &around, &mut rules);
             }
-            if matches!(host.word("require_tls"), Some("ALL" | "EXTERNAL_ONLY")) {
+            if asks_for_tls(host) {
                 let why = "write `redirect = \"https\"` at a listener in the clear";
                 self.differs(host, "require_tls", why);
             }
@@ -55,6 +60,9 @@ impl<'d> Reading<'d> {
             }
             order::add_in_order(self.draft, rules);
         }
+        for (host, domain) in unnamed {
+            self.close_unnamed(host, domain);
+        }
     }
 
     /// The hosts of `domains`; none for all. If there is one that no route can name, `NOBODY` is among them.
@@ -62,19 +70,14 @@ impl<'d> Reading<'d> {
         let mut names = Vec::new();
         for domain in host.list("domains") {
             let name = domain.text().unwrap_or_default();
-            // A port behind it decides nothing here.
-            let bare =
-                name.rsplit_once(':').filter(|(_, port)| port.bytes().all(|byte| byte.is_ascii_digit()));
-            let bare = bare.map_or(name, |(bare, _)| bare);
             if name == "*" {
                 return Vec::new();
             }
-            let name_alone = bare.strip_prefix("*.").unwrap_or(bare);
-            match !name_alone.is_empty() && !name_alone.contains('*') {
-                true if !names.contains(&bare.to_lowercase()) => names.push(bare.to_lowercase()),
-                true => {}
-                false => {
-                    let why = "a host is a name, or `*.` and a name; its requests go to other hosts";
+            match bare(name) {
+                Some(bare) if !names.contains(&bare) => names.push(bare),
+                Some(_) => {}
+                None => {
+                    let why = "a host is a name, or `*.` and a name; its requests go to other hosts, and are closed (501) there if this one refuses some";
                     self.left_out(domain, &format!("domains: {name}"), why);
                 }
             }
@@ -100,12 +103,22 @@ impl<'d> Reading<'d> {
             hosts: hosts.to_vec(),
             ..Route::default()
         };
-        let Which { path, prefix, methods, headers } = which;
+        let Which { path, prefix, methods, headers, is_any_case: any_case } = which;
         (route.path, route.methods, route.headers) = (path, methods, headers);
         if around.filters.is_guarded {
             route.close();
             node.dismiss();
+        } else if any_case && refuses(node) {
+            let why = "upper and lower case of a path differ here, and it refuses requests: all paths behind it are closed (501)";
+            self.left_out(node, &what, why);
+            route.path = ANY.to_owned();
+            route.close();
+        } else if is_for_tls_alone(around) {
+            let why = "its host asks for TLS, and all listeners serve all routes: it is closed (501) until the listener in the clear has `redirect = \"https\"`";
+            self.left_out(node, &what, why);
+            route.close();
         } else {
+            self.split_segments(node, &what, &prefix);
             self.act(node, &prefix, around, &mut route);
             self.changes(node, around, &mut route);
         }
@@ -115,11 +128,11 @@ impl<'d> Reading<'d> {
     /// A route whose condition cannot be said. What it refused, no other route may let through: its path is closed.
     fn unsaid(&mut self, node: &'d Node, what: &str, hosts: &[String], rules: &mut Vec<(Route, String)>) {
         let condition = "its condition cannot be said by host, path, method and fields";
-        let status = node.at(&["direct_response", "status"]).and_then(Node::number);
-        if status.is_none_or(|status| status < 400) {
+        if !refuses(node) {
             return self.left_out(node, what, &format!("{condition}; its requests go to other routes"));
         }
-        let path = node.get("match").and_then(|matched| self.path(matched));
+        let matched = node.get("match").filter(|matched| !is_any_case(matched));
+        let path = matched.and_then(|matched| self.path(matched));
         let mut closed = Route { place: self.place(node), hosts: hosts.to_vec(), ..Route::default() };
         closed.path = path.map_or(ANY.to_owned(), |(path, _)| path);
         closed.close();
@@ -129,6 +142,38 @@ impl<'d> Reading<'d> {
             &format!("{condition}, and it refuses requests: all of its path is closed (501)"),
         );
         rules.push((closed, what.to_owned()));
+    }
+
+    /// Lists a prefix that ends in the middle of a segment, if it guards what is behind it.
+    fn split_segments(&mut self, node: &'d Node, what: &str, prefix: &Prefix) {
+        let is_split = node.at(&["match", "prefix"]).is_some()
+            && matches!(prefix, Prefix::Begin(prefix) if !prefix.ends_with('/'));
+        if is_split && (refuses(node) || node.get("typed_per_filter_config").is_some()) {
+            let why = "whole segments of a path count: `/api` is not `/apix`, which goes to other routes; write a route for each such path that there is";
+            self.differs(node, what, why);
+        }
+    }
+
+    /// Closes what goes to a host that no route can name, if it refuses requests: other hosts may let them in.
+    fn close_unnamed(&mut self, host: &'d Node, domain: &str) {
+        // `*-x.test` is a part of `*.test`.
+        let wider = domain.strip_prefix('*').and_then(|end| end.split_once('.')).map(|(_, end)| end);
+        let wider = wider.filter(|end| !end.is_empty() && !end.contains('*'));
+        let mut closed = Route {
+            place: self.place(host),
+            hosts: wider.map(|end| format!("*.{}", end.to_lowercase())).into_iter().collect(),
+            path: ANY.to_owned(),
+            ..Route::default()
+        };
+        closed.close();
+        let is_of = |known: &&mut Route| {
+            closed.hosts.is_empty() && known.hosts.is_empty()
+                || known.hosts.iter().any(|known| closed.hosts.contains(known))
+        };
+        self.draft.routes.iter_mut().filter(is_of).for_each(Route::close);
+        if !self.draft.routes.iter().any(|known| known.ties(&closed)) {
+            self.draft.add_route(closed, "virtual host");
+        }
     }
 
     /// What holds whatever a route does: limits, fields, bounds.
@@ -163,6 +208,32 @@ impl<'d> Reading<'d> {
             route.key("cors", cors);
         }
     }
+}
+
+/// Whether a route refuses requests.
+fn refuses(node: &Node) -> bool {
+    node.at(&["direct_response", "status"]).and_then(Node::number).is_some_and(|status| status >= 400)
+}
+
+/// Whether a host sends what comes in the clear to https.
+fn asks_for_tls(host: &Node) -> bool {
+    matches!(host.word("require_tls"), Some("ALL" | "EXTERNAL_ONLY"))
+}
+
+/// Whether requests come in the clear to a host that does not take them so.
+fn is_for_tls_alone(around: &Around<'_, '_>) -> bool {
+    !around.is_tls && asks_for_tls(around.host)
+}
+
+/// The host that a domain is, without a port, which decides nothing here; `None` if no route can name it.
+fn bare(domain: &str) -> Option<String> {
+    if domain == "*" {
+        return Some(String::new());
+    }
+    let port = domain.rsplit_once(':').filter(|(_, port)| port.bytes().all(|byte| byte.is_ascii_digit()));
+    let bare = port.map_or(domain, |(bare, _)| bare);
+    let name = bare.strip_prefix("*.").unwrap_or(bare);
+    (!name.is_empty() && !name.contains('*')).then(|| bare.to_lowercase())
 }
 
 /// A route as it is listed.

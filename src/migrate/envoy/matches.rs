@@ -2,6 +2,7 @@
 
 use super::super::draft::literal_path;
 use super::super::regex;
+use super::super::values::methods;
 use super::super::yaml::Node;
 use super::Reading;
 
@@ -13,6 +14,8 @@ pub(super) struct Which {
     pub(super) prefix: Prefix,
     pub(super) methods: Vec<String>,
     pub(super) headers: Vec<(String, Option<String>)>,
+    /// It takes paths in upper and lower case, which routes do not.
+    pub(super) is_any_case: bool,
 }
 
 /// The part of a path that a rewrite replaces.
@@ -43,11 +46,13 @@ impl<'d> Reading<'d> {
             return None;
         }
         let (path, prefix) = self.path(node)?;
-        let mut which = Which { path, prefix, methods: Vec::new(), headers: Vec::new() };
+        let is_any_case = is_any_case(node);
+        let mut which = Which { path, prefix, methods: Vec::new(), headers: Vec::new(), is_any_case };
         for header in node.list("headers") {
             header_of(header, &mut which)?;
         }
-        if node.get("case_sensitive").and_then(Node::flag) == Some(false) {
+        which.methods = methods(which.methods.iter().map(String::as_str));
+        if is_any_case {
             self.differs(node, "case_sensitive: false", "upper and lower case of a path differ");
         }
         Some(which)
@@ -74,6 +79,11 @@ impl<'d> Reading<'d> {
         policy.skip(&["@type"]);
         Some((of_template(policy.word("path_template")?)?, Prefix::Unknown))
     }
+}
+
+/// Whether a match takes its path in upper and lower case.
+pub(super) fn is_any_case(node: &Node) -> bool {
+    node.get("case_sensitive").and_then(Node::flag) == Some(false)
 }
 
 /// A header that a route asks for.

@@ -18,7 +18,8 @@ use std::path::Path;
 use super::draft::Draft;
 use super::file::Error;
 use super::notes::Place;
-use super::yaml::{self, Node};
+use super::yaml::Node;
+use super::yaml_file;
 
 /// What differs in every configuration.
 pub(super) const EVERYWHERE: &[&str] = &[
@@ -45,9 +46,7 @@ struct Reading<'d> {
 /// Reads a text into the draft.
 pub(super) fn read(path: &Path, text: &str, draft: &mut Draft) -> Result<(), Error> {
     let file = path.display().to_string();
-    let syntax =
-        |fault: yaml::Fault| Error::Syntax { file: file.clone(), line: fault.line, message: fault.message };
-    let root = yaml::read(text).map_err(syntax)?;
+    let root = yaml_file::tree(path, text)?;
     let Some(resources) = root.get("static_resources") else {
         let message = "there is no `static_resources`: what a control plane sends cannot be read".to_owned();
         return Err(Error::Syntax { file, line: root.line, message });
@@ -57,7 +56,7 @@ pub(super) fn read(path: &Path, text: &str, draft: &mut Draft) -> Result<(), Err
     for listener in resources.list("listeners") {
         reading.listener(listener);
     }
-    unread::list(&root, &mut reading);
+    unread::UNREAD.list(&root, &reading.file, &mut reading.draft.notes);
     Ok(())
 }
 

@@ -1,6 +1,7 @@
 //! `acl` and conditions, as far as routes can say them.
 
 use super::super::draft::literal_path;
+use super::super::values::{is_field, methods};
 use super::lines::Line;
 
 /// Which requests a condition means: all parts must hold, of each part any value.
@@ -15,6 +16,12 @@ pub(super) struct Which {
     pub(super) rate: Option<Rate>,
     /// `ssl_fc`, or that it is not.
     pub(super) tls: Option<bool>,
+    /// It takes paths in upper and lower case, which routes do not.
+    pub(super) is_any_case: bool,
+    /// It takes values of fields in upper and lower case.
+    pub(super) is_any_case_of_value: bool,
+    /// It takes paths that begin so in the middle of a segment: `/admin` takes `/administrator`.
+    pub(super) splits_segments: bool,
 }
 
 /// Addresses of clients, or all others.
@@ -77,6 +84,9 @@ impl Which {
         self.source = self.source.or(other.source);
         self.rate = self.rate.or(other.rate);
         self.tls = self.tls.or(other.tls);
+        self.is_any_case |= other.is_any_case;
+        self.is_any_case_of_value |= other.is_any_case_of_value;
+        self.splits_segments |= other.splits_segments;
         (fits && !is_twice).then_some(self)
     }
 }
@@ -134,6 +144,8 @@ fn named(name: &str, acls: &[&Line], is_negated: bool) -> Option<Which> {
     let mut whole = tests.next()??;
     for other in tests {
         let other = other?;
+        whole.is_any_case |= other.is_any_case;
+        whole.splits_segments |= other.splits_segments;
         // Several lines are one list if they test the same thing.
         match (whole.paths.is_empty(), whole.hosts.is_empty(), other.paths.is_empty(), other.hosts.is_empty())
         {
@@ -149,6 +161,7 @@ fn named(name: &str, acls: &[&Line], is_negated: bool) -> Option<Which> {
 fn test(words: &[&str], is_negated: bool) -> Option<Which> {
     let fetch = *words.first()?;
     let method = words.windows(2).find(|pair| pair[0] == "-m").map(|pair| pair[1]);
+    let ignores_case = words.contains(&"-i");
     let mut values: Vec<&str> =
         words[1..].iter().copied().filter(|word| !matches!(*word, "-i" | "--" | "-n")).collect();
     if let Some(at) = values.iter().position(|word| *word == "-m") {
@@ -175,10 +188,29 @@ fn test(words: &[&str], is_negated: bool) -> Option<Which> {
         fetch.split_once('(').map_or((fetch, ""), |(name, rest)| (name, rest.trim_end_matches(')')));
     let is_host = argument.split(',').next().is_some_and(|field| field.eq_ignore_ascii_case("host"));
     let paths = |rest: bool| values.iter().map(|value| literal_path(value, rest)).collect::<Option<Vec<_>>>();
+    if name.contains("hdr") && !is_host && !is_field(argument) {
+        return None;
+    }
+    let is_any_case =
+        ignores_case && values.iter().any(|value| value.bytes().any(|byte| byte.is_ascii_alphabetic()));
     Some(match (name, method) {
-        ("path" | "path_str", None | Some("str")) => Which { paths: paths(false)?, ..Which::default() },
-        ("path_beg", _) | ("path", Some("beg")) => Which { paths: paths(true)?, ..Which::default() },
-        ("method", _) => Which { methods: owned(&values), ..Which::default() },
+        ("path" | "path_str", None | Some("str")) => {
+            Which { paths: paths(false)?, is_any_case, ..Which::default() }
+        }
+        ("path_beg", _) | ("path", Some("beg")) => {
+            let splits_segments = values.iter().any(|value| !value.ends_with('/'));
+            Which { paths: paths(true)?, is_any_case, splits_segments, ..Which::default() }
+        }
+        ("method", _) => {
+            let named = owned(&values);
+            let named: Vec<String> = named
+                .into_iter()
+                .map(|method| if ignores_case { method.to_uppercase() } else { method })
+                .collect();
+            let is_method = |method: &String| method.bytes().all(|byte| byte.is_ascii_uppercase());
+            named.iter().all(is_method).then_some(())?;
+            Which { methods: methods(named.iter().map(String::as_str)), ..Which::default() }
+        }
         ("hdr" | "req.hdr" | "hdr_str", None | Some("str")) if is_host => {
             let hosts = values.iter().map(|value| value.split(':').next().unwrap_or_default().to_lowercase());
             Which { hosts: hosts.collect(), ..Which::default() }
@@ -194,9 +226,11 @@ fn test(words: &[&str], is_negated: bool) -> Option<Which> {
         ("hdr" | "req.hdr", Some("found")) => {
             Which { headers: vec![(argument.to_lowercase(), None)], ..Which::default() }
         }
-        ("hdr" | "req.hdr", None | Some("str")) if values.len() == 1 && !is_host => {
-            Which { headers: vec![(argument.to_lowercase(), Some(values[0].to_owned()))], ..Which::default() }
-        }
+        ("hdr" | "req.hdr", None | Some("str")) if values.len() == 1 && !is_host => Which {
+            headers: vec![(argument.to_lowercase(), Some(values[0].to_owned()))],
+            is_any_case_of_value: is_any_case,
+            ..Which::default()
+        },
         _ => return None,
     })
 }

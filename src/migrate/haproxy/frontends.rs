@@ -67,14 +67,15 @@ impl<'d> Reading<'d> {
 
     /// `tcp-request connection reject` as the lists of a listener; `None` if it cannot be said, which is listed.
     fn addresses(&mut self, section: &'d Section) -> Option<Vec<(&'static str, String)>> {
-        let acls: Vec<&Line> = section.lines.iter().filter(|line| line.begins("acl")).collect();
+        let lines = self.rule_lines(section);
+        let acls: Vec<&Line> = lines.iter().copied().filter(|line| line.begins("acl")).collect();
         let (mut allow, mut deny) = (Vec::new(), Vec::new());
         let is_rule = |line: &&Line| {
             ["connection", "session"].contains(&line.word(1))
                 && line.begins("tcp-request")
                 && matches!(line.word(2), "reject" | "silent-drop")
         };
-        for line in section.lines.iter().filter(is_rule) {
+        for line in lines.into_iter().filter(is_rule) {
             let read = line.taken().condition().and_then(|(words, unless)| {
                 let read = conditions::read(words, &acls)?;
                 let sources = read.iter().map(|which| which.only_source().cloned());
@@ -160,6 +161,11 @@ impl<'d> Reading<'d> {
             }
         }
         let is_tls = bind.has("ssl");
+        if bind.has("accept-proxy") {
+            let why = "only named proxies are believed: the listener is left out until it has `proxy-protocol = { from = [...] }`";
+            self.draft.notes.left_out(&bind.place, &bind.shown(), why);
+            return false;
+        }
         let alpn = bind.after("alpn").unwrap_or(if is_tls { "h2,http/1.1" } else { "http/1.1" });
         let versions: Vec<&str> = ["h2", "http/1.1"].into_iter().filter(|it| alpn.contains(it)).collect();
         listener.key("http", array(versions.iter().map(|version| text(version))));
@@ -181,11 +187,6 @@ impl<'d> Reading<'d> {
         let most = self.line(section, "maxconn").map(|line| line.word(1));
         if !self.bind_words(bind, most, &mut listener) {
             return false;
-        }
-        if bind.has("accept-proxy") {
-            let why =
-                "write `proxy-protocol = { from = [...] }` at the listener: only named proxies are believed";
-            self.draft.notes.left_out(&bind.place, &bind.shown(), why);
         }
         listener.keys.extend(redirect.map(|redirect| ("redirect", redirect.clone())));
         let timeout =

@@ -23,8 +23,7 @@ impl<'d> Reading<'d> {
         let dimension = key.as_deref().and_then(dimension);
         let period = self.period(section, table.as_deref());
         let (Some((dimension, may_be_absent)), Some(period)) = (dimension, period) else {
-            let why =
-                "only `http_req_rate` of `src` or of a field, tracked without a condition, becomes a limit";
+            let why = "only `http_req_rate` of `src` or of a field, tracked without a condition, becomes a limit; all routes of this section are closed (501) until it is written anew";
             self.draft.notes.left_out(&rule.taken().place, &rule.shown(), why);
             return None;
         };

@@ -33,17 +33,31 @@ struct Rules<'d> {
 }
 
 impl<'d> Rules<'d> {
-    fn of(section: &'d Section) -> Rules<'d> {
-        let acls = section.lines.iter().filter(|line| line.begins("acl")).collect();
+    /// Those of a section, with the lines that hold in it.
+    fn of(section: &'d Section, lines: Vec<&'d Line>) -> Rules<'d> {
+        let acls = lines.into_iter().filter(|line| line.begins("acl")).collect();
         Rules { section, acls, common: Common::default(), routes: Vec::new() }
     }
 }
 
 impl<'d> Reading<'d> {
+    /// The rules of the defaults that hold in a section, and its own.
+    pub(super) fn rule_lines(&self, section: &'d Section) -> Vec<&'d Line> {
+        self.inherited(section).iter().chain(&section.lines).collect()
+    }
+
+    /// The lines of the defaults that hold in a section. Rules of them come before its own.
+    fn inherited(&self, section: &'d Section) -> &'d [Line] {
+        section.defaults.and_then(|index| self.sections.get(index)).map_or(&[], |defaults| &defaults.lines)
+    }
+
     pub(super) fn rules(&mut self, section: &'d Section) {
-        let mut rules = Rules::of(section);
-        for line in section.lines.iter().filter(is_content) {
+        let mut rules = Rules::of(section, self.rule_lines(section));
+        for line in self.rule_lines(section).into_iter().filter(is_content) {
             self.refuse(line, &mut rules);
+        }
+        for line in self.inherited(section).iter().filter(|line| line.begins("http-request")) {
+            self.request_rule(line, &mut rules);
         }
         for line in section.lines.iter().filter(|line| line.begins("http-request") && !line.is_taken()) {
             self.request_rule(line, &mut rules);
@@ -118,25 +132,90 @@ impl<'d> Reading<'d> {
         };
         for which in read.iter().flatten() {
             if let Some(rate) = which.only_rate().cloned() {
-                rules.common.limits.extend(self.rate(line, &rate, rules.section));
+                match self.rate(line, &rate, rules.section) {
+                    Some(limit) => rules.common.limits.push(limit),
+                    None => rules.common.is_closed = true,
+                }
             } else if let Some(source) = which.only_source() {
                 let list = if source.is_negated { &mut rules.common.allow } else { &mut rules.common.deny };
                 list.extend(source.ranges.iter().cloned());
-            } else if which.rate.is_some() {
-                let why = "a limit holds for whole routes, whatever else is asked here";
-                self.draft.notes.left_out(&line.place, &line.shown(), why);
+            } else if which.rate.is_some() && which.source.is_none() && which.tls.is_none() {
+                self.closed_place(
+                    line,
+                    "a limit holds for whole routes, whatever else is asked here",
+                    which,
+                    rules,
+                );
             } else if which.is_route() && matches!(line.word(1), "deny" | "reject" | "content") {
                 let status = line.after("deny_status").and_then(|status| status.parse().ok()).unwrap_or(403);
-                for mut route in routes(which, line) {
-                    route.respond(status);
-                    rules.routes.push((route, line.shown()));
-                }
+                self.refused(line, which, rules, ("respond", format!("{{ status = {status} }}")));
             } else {
                 self.closed(line, &mut rules.common);
             }
         }
         if read.is_none() {
             self.closed(line, &mut rules.common);
+        }
+    }
+
+    /// The routes of a rule that refuses requests. None of them may get through because upper and lower case, or where
+    /// a segment ends, count here.
+    fn refused(
+        &mut self,
+        line: &'d Line,
+        which: &Which,
+        rules: &mut Rules<'d>,
+        (key, value): (&'static str, String),
+    ) {
+        if which.is_any_case {
+            return self.closed(line, &mut rules.common);
+        }
+        if which.is_any_case_of_value {
+            let why = "upper and lower case of a value differ here";
+            return self.closed_place(line, why, which, rules);
+        }
+        self.inexact(line, which);
+        for mut route in routes(which, line) {
+            route.key(key, &value);
+            rules.routes.push((route, line.shown()));
+        }
+    }
+
+    /// Closes all that a rule may refuse, whatever the values of fields.
+    fn closed_place(&mut self, line: &'d Line, why: &str, which: &Which, rules: &mut Rules<'d>) {
+        if which.is_any_case {
+            return self.closed(line, &mut rules.common);
+        }
+        let why = format!(
+            "{why}: what it refuses is closed (501), with any value of a field, until it is written anew"
+        );
+        self.draft.notes.left_out(&line.place, &line.shown(), why);
+        self.split_segments(line, which);
+        for mut route in routes(which, line) {
+            route.headers.iter_mut().for_each(|(_, value)| *value = None);
+            route.close();
+            rules.routes.push((route, line.shown()));
+        }
+    }
+
+    /// Lists what routes take otherwise than a condition.
+    fn inexact(&mut self, line: &'d Line, which: &Which) {
+        if which.is_any_case || which.is_any_case_of_value {
+            let why = "upper and lower case differ here: other spellings go to other rules";
+            self.draft.notes.differs(&line.place, &line.shown(), why);
+        }
+        if which.headers.iter().any(|(_, value)| value.is_some()) {
+            let why = "a field counts as a whole: where it comes twice, or with several values and commas, its requests go to other rules";
+            self.draft.notes.differs(&line.place, &line.shown(), why);
+        }
+        self.split_segments(line, which);
+    }
+
+    /// Lists paths that begin in the middle of a segment.
+    fn split_segments(&mut self, line: &'d Line, which: &Which) {
+        if which.splits_segments {
+            let why = "whole segments of a path count: `/api` is not `/apix`, which goes to other rules; write a route for each such path that there is";
+            self.draft.notes.differs(&line.place, &line.shown(), why);
         }
     }
 
@@ -148,23 +227,31 @@ impl<'d> Reading<'d> {
 
     /// `redirect` and `return`, from the word at `at`.
     fn answer(&mut self, line: &'d Line, at: usize, rules: &mut Rules<'d>) {
-        let Some(which) = self.which(line, &rules.acls) else { return };
         let answer = match line.word(1) {
             "return" => respond(line),
             _ => redirect(line, at),
         };
+        let status = line.after("status").and_then(|status| status.parse::<u16>().ok());
+        let refuses = line.word(1) == "return" && status.is_some_and(|status| status >= 400);
+        let Some(which) = self.which(line, &rules.acls) else {
+            rules.common.is_closed |= refuses;
+            return;
+        };
         for which in &which {
-            let Some((key, value)) = answer.clone().filter(|_| which.is_route()) else {
-                self.draft.notes.left_out(
-                    &line.place,
-                    &line.shown(),
-                    "there is no counterpart of this answer",
-                );
-                continue;
-            };
-            for mut route in routes(which, line) {
-                route.key(key, &value);
-                rules.routes.push((route, line.shown()));
+            match answer.clone().filter(|_| which.is_route()) {
+                Some(answer) if refuses => self.refused(line, which, rules, answer),
+                Some((key, value)) => {
+                    self.inexact(line, which);
+                    for mut route in routes(which, line) {
+                        route.key(key, &value);
+                        rules.routes.push((route, line.shown()));
+                    }
+                }
+                None if refuses => self.closed(line, &mut rules.common),
+                None => {
+                    let why = "there is no counterpart of this answer";
+                    self.draft.notes.left_out(&line.place, &line.shown(), why);
+                }
             }
         }
     }
@@ -185,6 +272,9 @@ impl<'d> Reading<'d> {
                 self.draft.notes.left_out(&line.place, &line.shown(), why);
                 continue;
             }
+            if which.is_any_case || which.is_any_case_of_value || !which.headers.is_empty() {
+                self.inexact(line, which);
+            }
             for mut route in routes(which, line) {
                 self.to(&mut route, backend);
                 rules.routes.push((route, line.shown()));
@@ -201,11 +291,11 @@ impl<'d> Reading<'d> {
         if backend.kind != "backend" {
             return;
         }
-        let mut rules = Rules::of(backend);
-        for line in backend.lines.iter().filter(|line| line.begins("http-request")) {
+        let mut rules = Rules::of(backend, self.rule_lines(backend));
+        for line in self.rule_lines(backend).into_iter().filter(|line| line.begins("http-request")) {
             self.request_rule(line, &mut rules);
         }
-        for line in backend.lines.iter().filter(is_content) {
+        for line in self.rule_lines(backend).into_iter().filter(is_content) {
             self.refuse(line, &mut rules);
         }
         for (_, what) in rules.routes {
@@ -223,6 +313,10 @@ impl<'d> Reading<'d> {
         };
         for line in section.lines.iter().filter(is_field) {
             self.field(line, &mut common.response);
+        }
+        let refuses = |line: &&Line| matches!(line.word(1), "deny" | "reject" | "return");
+        for line in section.lines.iter().filter(|line| line.begins("http-response")).filter(refuses) {
+            self.closed(line.taken(), common);
         }
     }
 

@@ -21,22 +21,9 @@ impl<'d> Reading<'d> {
     ) -> bool {
         let is_tls = bind.has("ssl");
         let defaults = if is_tls { self.global("ssl-default-bind-options") } else { Vec::new() };
-        for index in unknown(bind, 2, BIND_WORDS) {
-            let word = bind.word(index);
-            let is_guard = BIND_GUARDS.contains(&word);
-            let why = match is_guard {
-                true => {
-                    "it keeps clients out and has no counterpart; the listener is left out until it is written anew"
-                }
-                false => WHY
-                    .iter()
-                    .find(|(known, _)| *known == word)
-                    .map_or("there is no counterpart", |(_, why)| why),
-            };
-            self.draft.notes.left_out(&bind.place, &format!("bind … {word}"), why);
-            if is_guard {
-                return false;
-            }
+        let guards = Guards { words: BIND_GUARDS, what: "it keeps clients out", left_out: "the listener" };
+        if !self.only_known(bind, 2, BIND_WORDS, &guards, "bind …") {
+            return false;
         }
         if let Some(most) = bind.after("maxconn").or(frontend_most) {
             listener.key("max-connections", most);
@@ -131,19 +118,34 @@ impl<'d> Reading<'d> {
 
     /// The words of `server` that are not known are listed. `false` if a guard is lost: the server is left out then.
     pub(super) fn server_words(&mut self, server: &Line) -> bool {
-        for index in unknown(server, 3, SERVER_WORDS) {
-            let word = server.word(index);
-            let is_guard = SERVER_GUARDS.contains(&word);
-            let why = match is_guard {
-                true => {
-                    "it tells which certificates are good and has no counterpart; the server is left out until it is written anew"
-                }
-                false => WHY
-                    .iter()
-                    .find(|(known, _)| *known == word)
-                    .map_or("there is no counterpart", |(_, why)| why),
+        let guards = Guards {
+            words: SERVER_GUARDS,
+            what: "it tells which certificates are good",
+            left_out: "the server",
+        };
+        self.only_known(server, 3, SERVER_WORDS, &guards, &format!("server {}", server.word(1)))
+    }
+
+    /// Lists the words of a line, from `from` on, that are not known. `false` if one of them is a guard.
+    fn only_known(
+        &mut self,
+        line: &Line,
+        from: usize,
+        known: &[(&str, usize)],
+        guards: &Guards,
+        shown: &str,
+    ) -> bool {
+        for index in unknown(line, from, known) {
+            let word = line.word(index);
+            let is_guard = guards.words.contains(&word);
+            let why = if is_guard {
+                let Guards { what, left_out, .. } = guards;
+                format!("{what} and has no counterpart; {left_out} is left out until it is written anew")
+            } else {
+                let why = WHY.iter().find(|(known, _)| *known == word);
+                why.map_or("there is no counterpart", |(_, why)| why).to_owned()
             };
-            self.draft.notes.left_out(&server.place, &format!("server {} {word}", server.word(1)), why);
+            self.draft.notes.left_out(&line.place, &format!("{shown} {word}"), &why);
             if is_guard {
                 return false;
             }
@@ -183,6 +185,9 @@ impl<'d> Reading<'d> {
         if server.after("verify") == Some("none") {
             let why = "the server's certificate is verified here, by `tls.ca` or the system's authorities, unless `tls = { verify = false }` is written";
             self.draft.notes.differs(&server.place, &server.shown(), why);
+        } else if name.is_none() {
+            let why = "HAProxy checks no name without `verifyhost` or `sni`; here the certificate must be for the server's own name, or for `sni` of `tls`";
+            self.draft.notes.differs(&server.place, &server.shown(), why);
         }
         if keys.is_empty() { String::new() } else { table(keys) }
     }
@@ -199,7 +204,7 @@ fn unknown(line: &Line, from: usize, known: &[(&str, usize)]) -> Vec<usize> {
     let mut unknown = Vec::new();
     let mut index = from;
     while index < line.words.len() {
-        match known.iter().find(|(word, _)| *word == line.word(index)) {
+        match known.iter().chain(VERSIONS).find(|(word, _)| *word == line.word(index)) {
             Some((_, values)) => index += values,
             None => {
                 unknown.push(index);
@@ -212,14 +217,17 @@ fn unknown(line: &Line, from: usize, known: &[(&str, usize)]) -> Vec<usize> {
     unknown
 }
 
-/// Words of `bind` that are read, or change no answer, with the number of their values.
-const BIND_WORDS: &[(&str, usize)] = &[
-    ("ssl", 0),
-    ("crt", 1),
-    ("alpn", 1),
-    ("ca-file", 1),
-    ("crl-file", 1),
-    ("verify", 1),
+/// Words that keep a line from working in the way it stands there, if they are not known.
+struct Guards {
+    words: &'static [&'static str],
+    /// What they do.
+    what: &'static str,
+    /// What is left out where one of them stands.
+    left_out: &'static str,
+}
+
+/// What `bind` and `server` say of versions, with the number of values.
+const VERSIONS: &[(&str, usize)] = &[
     ("ssl-min-ver", 1),
     ("ssl-max-ver", 1),
     ("force-tlsv13", 0),
@@ -233,6 +241,16 @@ const BIND_WORDS: &[(&str, usize)] = &[
     ("no-tlsv10", 0),
     ("no-sslv3", 0),
     ("no-tls-tickets", 0),
+];
+
+/// Other words of `bind` that are read, or change no answer, with the number of their values.
+const BIND_WORDS: &[(&str, usize)] = &[
+    ("ssl", 0),
+    ("crt", 1),
+    ("alpn", 1),
+    ("ca-file", 1),
+    ("crl-file", 1),
+    ("verify", 1),
     ("ciphers", 1),
     ("ciphersuites", 1),
     ("maxconn", 1),
@@ -256,7 +274,7 @@ const BIND_WORDS: &[(&str, usize)] = &[
 
 const BIND_GUARDS: &[&str] = &["ca-verify-file", "crt-list", "interface", "gid", "uid"];
 
-/// The same of `server`. Those of `unlisted` have their line from the reader of backends.
+/// Those of `server`. Those of `unlisted` have their line from the reader of backends.
 const SERVER_WORDS: &[(&str, usize)] = &[
     ("ssl", 0),
     ("no-ssl", 0),
@@ -266,19 +284,6 @@ const SERVER_WORDS: &[(&str, usize)] = &[
     ("verifyhost", 1),
     ("sni", 1),
     ("alpn", 1),
-    ("ssl-min-ver", 1),
-    ("ssl-max-ver", 1),
-    ("force-tlsv13", 0),
-    ("force-tlsv12", 0),
-    ("force-tlsv11", 0),
-    ("force-tlsv10", 0),
-    ("force-sslv3", 0),
-    ("no-tlsv13", 0),
-    ("no-tlsv12", 0),
-    ("no-tlsv11", 0),
-    ("no-tlsv10", 0),
-    ("no-sslv3", 0),
-    ("no-tls-tickets", 0),
     ("no-ssl-reuse", 0),
     ("weight", 1),
     ("check", 0),

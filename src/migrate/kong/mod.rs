@@ -14,10 +14,11 @@ use std::path::Path;
 
 use crate::config::printer::text;
 
-use super::draft::{Draft, Section};
+use super::draft::{Draft, Route, Section};
 use super::file::Error;
 use super::notes::Place;
-use super::yaml::{self, Node};
+use super::yaml::Node;
+use super::yaml_file;
 
 /// What differs in every configuration.
 pub(super) const EVERYWHERE: &[&str] = &[
@@ -41,16 +42,16 @@ struct Reading<'d> {
     policies: BTreeMap<usize, Vec<String>>,
     /// Consumers that plugins of their own may refuse: none of their credentials is taken over.
     refused: BTreeSet<String>,
+    /// Routes that were read, each with what it is listed as.
+    routes: Vec<(Route, String)>,
+    /// Hosts all of whose routes are closed; none for all.
+    closed_hosts: Vec<Vec<String>>,
 }
 
 /// Reads a text into the draft.
 pub(super) fn read(path: &Path, text_of: &str, keys: Option<&Path>, draft: &mut Draft) -> Result<(), Error> {
     let file = path.display().to_string();
-    let root = yaml::read(text_of).map_err(|fault| Error::Syntax {
-        file: file.clone(),
-        line: fault.line,
-        message: fault.message,
-    })?;
+    let root = yaml_file::tree(path, text_of)?;
     if !["_format_version", "services", "routes"].iter().any(|key| root.get(key).is_some()) {
         let message = "there is no `_format_version`, no service and no route: is it a kong.yml?".to_owned();
         return Err(Error::Syntax { file, line: root.line, message });
@@ -58,11 +59,20 @@ pub(super) fn read(path: &Path, text_of: &str, keys: Option<&Path>, draft: &mut 
     let mut listener = Section::new("proxy");
     listener.key("bind", text("0.0.0.0:8000"));
     draft.listeners.push(listener);
-    let mut reading =
-        Reading { draft, file, root: &root, keys, policies: BTreeMap::new(), refused: BTreeSet::new() };
+    let mut reading = Reading {
+        draft,
+        file,
+        root: &root,
+        keys,
+        policies: BTreeMap::new(),
+        refused: BTreeSet::new(),
+        routes: Vec::new(),
+        closed_hosts: Vec::new(),
+    };
     reading.consumers();
     reading.services();
-    unread::list(&mut reading);
+    reading.add_routes();
+    unread::UNREAD.list(&root, &reading.file, &mut reading.draft.notes);
     Ok(())
 }
 

@@ -43,10 +43,7 @@ impl<'d> Reading<'d> {
                 self.for_one_consumer(plugin, name, &mut common);
                 continue;
             }
-            match plugin.get("enabled").and_then(Node::flag) {
-                Some(false) => plugin.dismiss(),
-                _ => self.plugin(plugin, name, &scope, &mut common),
-            }
+            self.plugin(plugin, name, &scope, &mut common);
         }
         if common.ways > 1 && common.ways_for_anybody < common.ways {
             let place = self.place(route);
@@ -94,6 +91,11 @@ impl<'d> Reading<'d> {
         let for_all =
             self.root.list("plugins").iter().filter(is_for_all).map(|plugin| (plugin, String::new()));
         for (plugin, scope) in own.chain(of_service).chain(for_all) {
+            // One that is switched off is not there, so that a farther one of its name holds.
+            if plugin.get("enabled").and_then(Node::flag) == Some(false) {
+                plugin.dismiss();
+                continue;
+            }
             let name = plugin.get("name").and_then(Node::peek);
             let is_other = |(known, _): &(&Node, String)| {
                 known.get("consumer").is_some() || known.get("name").and_then(Node::peek) != name
@@ -179,6 +181,19 @@ impl Common {
     /// Whether the route is answered here.
     pub(super) fn answers(&self) -> bool {
         self.answer.is_some() || self.is_closed
+    }
+
+    /// Whether it keeps requests out that another route might let in.
+    pub(super) fn refuses(&self) -> bool {
+        let is_refusal = |value: &String| value.contains("status = 4") || value.contains("status = 5");
+        self.is_closed
+            || self.ways > 0
+            || !self.limits.is_empty()
+            || !self.groups.is_empty()
+            || !self.allow.is_empty()
+            || !self.deny.is_empty()
+            || self.max_body.is_some()
+            || self.answer.as_ref().is_some_and(|(key, value)| *key == "respond" && is_refusal(value))
     }
 
     /// Writes it into a route; `host` is what its upstream is sent as `Host`.

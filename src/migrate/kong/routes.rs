@@ -3,8 +3,10 @@
 use crate::config::printer::text;
 
 use super::super::draft::{Route, literal_path};
+use super::super::values::methods;
 use super::super::yaml::Node;
-use super::super::{regex, template};
+use super::super::{order, regex, template};
+use super::plugins::Common;
 use super::services::Target;
 use super::{Reading, name_of};
 
@@ -15,6 +17,8 @@ type Asked = Vec<(String, Option<String>)>;
 struct Path {
     pattern: String,
     stripped: Option<String>,
+    /// It takes paths that go on in the middle of a segment: `/admin` takes `/administrator`.
+    splits_segments: bool,
 }
 
 impl<'d> Reading<'d> {
@@ -30,33 +34,40 @@ impl<'d> Reading<'d> {
         {
             return self.left_out(node, &what, "only HTTP and gRPC are forwarded here");
         }
-        if protocols == ["https"] {
-            let why =
-                "it takes requests in the clear, too: write `redirect = \"https\"` at the listener for them";
-            self.differs(node, &format!("{what}, protocols: https"), why);
-        }
+        let hosts = self.hosts(node);
+        let mut common = self.common(node, service.map(|(service, _)| service));
         if ["snis", "sources", "destinations", "expression"].iter().any(|key| node.get(key).is_some()) {
-            let why = "its condition cannot be said by host, path, method and fields; its requests go to other routes";
-            return self.left_out(node, &what, why);
+            let why = "its condition cannot be said by host, path, method and fields";
+            return self.unsaid(node, &what, why, &hosts, &common);
         }
         let Some(headers) = headers(node) else {
-            let why = "only values of fields that are written out are known; its requests go to other routes";
-            return self.left_out(node, &what, why);
+            let why = "only values of fields that are written out are known";
+            return self.unsaid(node, &what, why, &hosts, &common);
         };
-        let hosts = self.hosts(node);
-        if hosts.is_empty() && !node.list("hosts").is_empty() {
-            return node.dismiss();
+        let has_others = hosts.len() < node.list("hosts").len();
+        if has_others && (hosts.is_empty() || common.refuses()) {
+            return self.unsaid(node, &what, "a host of it cannot be said", &[], &common);
         }
-        let common = self.common(node, service.map(|(service, _)| service));
+        if !protocols.is_empty() && protocols.iter().all(|it| matches!(*it, "https" | "grpcs" | "wss")) {
+            let why = "the listener takes requests in the clear: it is closed (501) until `certs` are at the listener and the route is written anew";
+            self.differs(node, &format!("{what}, protocols: {}", protocols.join(", ")), why);
+            common.is_closed = true;
+        }
         let leads = self.leads(node, service, &common);
-        for path in self.paths(node) {
+        let headers = self.compared(node, &what, headers, &mut common);
+        let (paths, unsaid) = self.paths(node);
+        if unsaid && common.refuses() {
+            self.close_hosts(node, &what, "segments cannot say its path", &hosts);
+        }
+        for path in paths {
+            self.split_segments(node, &path, &common);
             for headers in &headers {
                 let mut route = Route {
                     place: self.place(node),
                     name: name.clone(),
                     hosts: hosts.clone(),
                     path: path.pattern.clone(),
-                    methods: node.words("methods").into_iter().map(str::to_owned).collect(),
+                    methods: methods(node.words("methods")),
                     headers: headers.clone(),
                     ..Route::default()
                 };
@@ -70,9 +81,82 @@ impl<'d> Reading<'d> {
                     None => route.respond(503),
                 }
                 common.apply(&mut route, leads.as_ref().and_then(|(_, host)| host.as_deref()));
-                self.draft.add_route(route, &what);
+                self.routes.push((route, what.clone()));
             }
         }
+    }
+
+    /// The values of fields that a route asks for. Kong takes them in upper and lower case: what refuses requests is
+    /// closed, with any value.
+    fn compared(
+        &mut self,
+        node: &'d Node,
+        what: &str,
+        headers: Vec<Asked>,
+        common: &mut Common,
+    ) -> Vec<Asked> {
+        let values = || headers.iter().flatten().filter_map(|(_, value)| value.as_ref());
+        if values().next().is_none() {
+            return headers;
+        }
+        let has_case = values().any(|value| value.bytes().any(|byte| byte.is_ascii_alphabetic()));
+        if !has_case || !common.refuses() {
+            let why = "values of fields differ in upper and lower case here, and one that comes twice counts once: such requests go to other routes";
+            self.differs(node, &format!("{what}, headers"), why);
+            return headers;
+        }
+        let why = "upper and lower case of a value differ here, and it may refuse requests: it is closed (501), with any value of these fields";
+        self.left_out(node, &format!("{what}, headers"), why);
+        common.is_closed = true;
+        let any = |(name, _): &(String, Option<String>)| (name.clone(), None);
+        headers.first().map(|asked| asked.iter().map(any).collect()).into_iter().collect()
+    }
+
+    /// Lists a prefix that ends in the middle of a segment, if it guards what is behind it.
+    fn split_segments(&mut self, node: &'d Node, path: &Path, common: &Common) {
+        if path.splits_segments && common.refuses() {
+            let why = "whole segments of a path count: `/api` is not `/apix`, which goes to other routes; write a route for each such path that there is";
+            self.differs(node, &format!("route {}, path {}", name_of(node, "route"), path.pattern), why);
+        }
+    }
+
+    /// A route whose condition cannot be said. What it refused, no other route may let through.
+    fn unsaid(&mut self, node: &'d Node, what: &str, why: &str, hosts: &[String], common: &Common) {
+        match common.refuses() {
+            true => self.close_hosts(node, what, why, hosts),
+            false => self.left_out(node, what, &format!("{why}; its requests go to other routes")),
+        }
+    }
+
+    /// Closes all routes of these hosts: one of their conditions cannot be said, and it may refuse requests.
+    fn close_hosts(&mut self, node: &'d Node, what: &str, why: &str, hosts: &[String]) {
+        let why = format!(
+            "{why}, and it may refuse requests: all routes of its hosts are closed (501) until it is written anew"
+        );
+        self.left_out(node, what, &why);
+        self.closed_hosts.push(hosts.to_vec());
+        let mut rest = Route {
+            place: self.place(node),
+            hosts: hosts.to_vec(),
+            path: ANY.to_owned(),
+            ..Route::default()
+        };
+        rest.close();
+        self.routes.push((rest, what.to_owned()));
+    }
+
+    /// Adds the routes that were read, without those that must stay closed.
+    pub(super) fn add_routes(&mut self) {
+        let mut routes = std::mem::take(&mut self.routes);
+        for (route, _) in &mut routes {
+            let shares = |hosts: &Vec<String>| {
+                hosts.is_empty() || route.hosts.is_empty() || route.hosts.iter().any(|it| hosts.contains(it))
+            };
+            if self.closed_hosts.iter().any(shares) {
+                route.close();
+            }
+        }
+        order::add_by_fields(self.draft, routes);
     }
 
     /// The upstream of a route. A route that answers itself leads nowhere.
@@ -80,7 +164,7 @@ impl<'d> Reading<'d> {
         &mut self,
         node: &'d Node,
         service: Option<(&'d Node, &Target<'d>)>,
-        common: &super::plugins::Common,
+        common: &Common,
     ) -> Option<(String, Option<String>)> {
         let keeps_host = node.is("preserve_host");
         match service {
@@ -111,10 +195,13 @@ impl<'d> Reading<'d> {
         hosts
     }
 
-    fn paths(&mut self, node: &'d Node) -> Vec<Path> {
+    /// The paths of a route, and whether one of them cannot be said, which is listed.
+    fn paths(&mut self, node: &'d Node) -> (Vec<Path>, bool) {
         let list = node.list("paths");
         if list.is_empty() {
-            return vec![Path { pattern: ANY.to_owned(), stripped: Some("{rest}".to_owned()) }];
+            let rest = Some("{rest}".to_owned());
+            let any = Path { pattern: ANY.to_owned(), stripped: rest, splits_segments: false };
+            return (vec![any], false);
         }
         // The tilde marks an expression since format 3.0; before that any sign of one did.
         let is_old = self
@@ -122,7 +209,7 @@ impl<'d> Reading<'d> {
             .get("_format_version")
             .and_then(Node::text)
             .is_some_and(|it| it.starts_with(['1', '2']));
-        let mut paths = Vec::new();
+        let (mut paths, mut unsaid) = (Vec::new(), false);
         for path in list {
             let written = path.text().unwrap_or_default();
             let expression = written.strip_prefix('~').or_else(|| {
@@ -139,22 +226,31 @@ impl<'d> Reading<'d> {
                         // What Kong takes away is all that the expression matched.
                         let rest = found.pattern.ends_with("{*rest}") && !expression.contains(".*");
                         let stripped = if rest { "{rest}" } else { "" };
-                        paths.push(Path { pattern: found.pattern, stripped: Some(stripped.to_owned()) });
+                        paths.push(Path {
+                            pattern: found.pattern,
+                            stripped: Some(stripped.to_owned()),
+                            splits_segments: !expression.ends_with('$'),
+                        });
                     }
                     None => {
+                        unsaid = true;
                         let why = "segments cannot say this expression; its requests go to other routes";
                         self.left_out(path, &format!("paths: {written}"), why);
                     }
                 },
                 None => match literal_path(written, true) {
-                    Some(pattern) => paths.push(Path { pattern, stripped: Some("{rest}".to_owned()) }),
+                    Some(pattern) => paths.push(Path {
+                        pattern,
+                        stripped: Some("{rest}".to_owned()),
+                        splits_segments: !written.ends_with('/'),
+                    }),
                     None => {
                         self.left_out(path, &format!("paths: {written}"), "no request can have this path")
                     }
                 },
             }
         }
-        paths
+        (paths, unsaid)
     }
 }
 

@@ -1,25 +1,9 @@
-//! Lists what nobody has read, with the reason where one is known.
+//! Keys that nothing here reads: those that change no answer, and why others have no counterpart.
 
-use super::super::notes::Place;
-use super::Reading;
+use super::super::yaml_file::Unread;
 
-/// Lists every value that was not read.
-pub(super) fn list(reading: &mut Reading<'_>) {
-    for unread in reading.root.unread() {
-        let place = Place { file: reading.file.clone(), line: unread.line };
-        // `services[a]` is a part of `services`.
-        let key = unread.key.split('[').next().unwrap_or_default();
-        if NEEDLESS.contains(&key) {
-            reading.draft.notes.needless(&place, key);
-            continue;
-        }
-        let why = WHY.iter().find(|(known, _)| *known == key);
-        let why = why.map_or("there is no counterpart, or `migrate` does not know it", |(_, why)| why);
-        reading.draft.notes.left_out(&place, &unread.shown, why);
-    }
-}
+pub(super) const UNREAD: Unread = Unread { needless: NEEDLESS, why: WHY };
 
-/// Keys that change no answer.
 const NEEDLESS: &[&str] = &[
     "_comment",
     "_format_version",

@@ -101,6 +101,8 @@ impl<'r> Reader<'r> {
 
     fn text(&mut self, path: &Path, text: &str) -> Result<Vec<Directive>, Error> {
         let file = path.display().to_string();
+        // The mark that some editors put in front is no part of the first word.
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let mut cursor = Cursor { file, rest: text.chars().peekable(), line: 1 };
         self.block(&mut cursor, 0)
     }
@@ -164,6 +166,11 @@ impl<'r> Reader<'r> {
             }
             if !path.exists() {
                 self.notes.left_out(place, &words.join(" "), "there is no such file");
+                continue;
+            }
+            // A directory is an error of its own; a pipe could be waited for without end.
+            if !path.is_file() && !path.is_dir() {
+                self.notes.left_out(place, &words.join(" "), "it is a pipe or a device, which is not read");
                 continue;
             }
             directives.extend(self.file(&path)?);

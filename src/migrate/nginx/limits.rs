@@ -18,14 +18,21 @@ struct Key {
 }
 
 impl<'d> Reading<'d> {
-    /// The policies that hold at a place.
-    pub(super) fn limits(&mut self, scope: &Scope<'_>, around: &Around<'_, '_>) -> Vec<String> {
+    /// The policies that hold at a place; `None` if one of its limits has no counterpart, which is listed.
+    pub(super) fn limits(&mut self, scope: &Scope<'_>, around: &Around<'_, '_>) -> Option<Vec<String>> {
         let mut names = Vec::new();
+        let mut is_closed = false;
         for limit in scope.all("limit_req") {
-            names.extend(self.rate(limit.taken(), scope, around));
+            match self.rate(limit.taken(), scope, around) {
+                Some(name) => names.push(name),
+                None => is_closed |= !scope.is_on("limit_req_dry_run"),
+            }
         }
         for limit in scope.all("limit_conn") {
-            names.extend(self.in_flight(limit.taken(), scope, around));
+            match self.in_flight(limit.taken(), scope, around) {
+                Some(name) => names.push(name),
+                None => is_closed |= !scope.is_on("limit_conn_dry_run"),
+            }
         }
         for (word, status) in [("limit_req_status", "429"), ("limit_conn_status", "503")] {
             if let Some(found) = scope.last(word).filter(|found| found.taken().arg(0) != status) {
@@ -33,14 +40,18 @@ impl<'d> Reading<'d> {
                 self.draft.notes.differs(&found.place, &found.shown(), why);
             }
         }
-        names
+        (!is_closed).then_some(names)
     }
 
     /// The policy of a `limit_req`.
     fn rate(&mut self, limit: &Directive, scope: &Scope<'_>, around: &Around<'_, '_>) -> Option<String> {
         let (zone, key, mut policy) = self.zone(limit, "limit_req_zone", option(limit, "zone")?, around)?;
         let Some((units, period)) = option(zone, "rate").and_then(rate) else {
-            self.draft.notes.left_out(&zone.place, &zone.shown(), "its rate cannot be read");
+            self.draft.notes.left_out(
+                &zone.place,
+                &zone.shown(),
+                "its rate cannot be read; its places are closed (501) until then",
+            );
             return None;
         };
         let burst: u64 = option(limit, "burst").and_then(|burst| burst.parse().ok()).unwrap_or(0);
@@ -83,11 +94,15 @@ impl<'d> Reading<'d> {
         };
         let http = self.http;
         let Some(zone) = http.iter().find(is_it) else {
-            self.draft.notes.left_out(&limit.place, &limit.shown(), "its zone is not in this file");
+            self.draft.notes.left_out(
+                &limit.place,
+                &limit.shown(),
+                "its zone is not in this file; the place is closed (501) until then",
+            );
             return None;
         };
         let Some(key) = key(zone.taken().arg(0)) else {
-            let why = "nothing here can be counted by this key; the limit is not kept";
+            let why = "nothing here can be counted by this key; its places are closed (501) until then";
             self.draft.notes.left_out(&zone.place, &zone.shown(), why);
             return None;
         };

@@ -1,6 +1,6 @@
 //! `listen`, certificates, and ports that only send clients to https.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::config::printer::{array, table, text, time as show_time};
 
@@ -66,8 +66,8 @@ impl<'d> Reading<'d> {
     /// Addresses on which every server only sends its clients to https.
     pub(super) fn redirecting(&mut self, servers: &[Server<'d>], scope: &Scope<'d>) -> Redirecting {
         let mut found = Redirecting::new();
-        let addresses =
-            servers.iter().flat_map(|server| &server.listens).map(|listen| listen.address.clone());
+        let addresses: BTreeSet<String> =
+            servers.iter().flat_map(|server| &server.listens).map(|listen| listen.address.clone()).collect();
         for address in addresses {
             let there: Vec<&Server<'_>> = servers
                 .iter()
@@ -85,13 +85,24 @@ impl<'d> Reading<'d> {
                 for server in there {
                     match scheme_redirect(server) {
                         Some((condition, _)) => condition.taken_whole(),
-                        None => server.block.taken_whole(),
+                        None => self.redirected(server),
                     }
                 }
                 found.insert(address, first);
             }
         }
         found
+    }
+
+    /// Lists what a server does beside sending its clients to https.
+    fn redirected(&mut self, server: &Server<'d>) {
+        server.block.taken_whole();
+        for location in Scope::new(server.block.block()).own("location") {
+            if location.args != ["/"] {
+                let why = "its listener sends every request to https; for certificates write [acme]";
+                self.draft.notes.left_out(&location.place, &location.shown(), why);
+            }
+        }
     }
 
     pub(super) fn listeners(&mut self, servers: &[Server<'d>], redirecting: &Redirecting, scope: &Scope<'d>) {
@@ -205,13 +216,19 @@ impl<'d> Reading<'d> {
                     self.draft.notes.differs(&protocols.place, &protocols.shown(), why);
                 }
             }
-            self.client_certificates(listener, &inner, there.len() == 1);
+            self.client_certificates(listener, server, &inner, there.len() == 1);
         }
         listener.key("certs", array(pairs.into_iter()));
     }
 
     /// `ssl_verify_client`, which belongs to a listener here and to a server in nginx.
-    fn client_certificates(&mut self, listener: &mut Section, inner: &Scope<'d>, is_alone: bool) {
+    fn client_certificates(
+        &mut self,
+        listener: &mut Section,
+        server: &Server<'d>,
+        inner: &Scope<'d>,
+        is_alone: bool,
+    ) {
         let Some(verify) = inner.last("ssl_verify_client").filter(|verify| verify.taken().arg(0) != "off")
         else {
             return;
@@ -229,16 +246,20 @@ impl<'d> Reading<'d> {
                 "ask"
             }
         };
-        if listener.value("client-ca").is_some() {
-            return;
-        }
         let path = |word: &str| inner.word(word).map(|path| text(&file::absolute(self.directory, path)));
-        if let Some(ca) = path("ssl_client_certificate") {
+        let (ca, crl) = (path("ssl_client_certificate"), path("ssl_crl"));
+        if let Some(known) = listener.value("client-ca") {
+            let is_asked = listener.value("client-cert") == Some(text("require").as_str());
+            let is_same = ca.as_deref() == Some(known) && crl.as_deref() == listener.value("client-crl");
+            if demand == "require" && !(is_asked && is_same) {
+                let why = "the first server of this address asks for other certificates or for none; this server is closed (501)";
+                self.draft.notes.left_out(&verify.place, &verify.shown(), why);
+                self.uncertified.push(server.block);
+            }
+        } else if let Some(ca) = ca {
             listener.key("client-ca", ca);
             listener.key("client-cert", text(demand));
-            if let Some(crl) = path("ssl_crl") {
-                listener.key("client-crl", crl);
-            }
+            crl.into_iter().for_each(|crl| listener.key("client-crl", crl));
         }
     }
 
@@ -307,8 +328,14 @@ fn https_redirect<'d>(server: &Server<'d>, scope: &Scope<'d>) -> Option<(String,
     let locations = inner.own("location");
     let returned = match (inner.own("return").as_slice(), locations.as_slice()) {
         ([found], []) => *found,
-        ([], [location]) if location.args == ["/"] && location.block().len() == 1 => {
-            location.block().iter().find(|inside| inside.name == "return")?
+        // Beside it stands what certificates are asked for by; it is sent to https too, where its own rules hold.
+        ([], locations) => {
+            let whole = locations.iter().find(|location| location.args == ["/"])?;
+            whole
+                .block()
+                .iter()
+                .find(|inside| inside.name == "return")
+                .filter(|_| whole.block().len() == 1)?
         }
         _ => return None,
     };

@@ -73,8 +73,46 @@ impl<'d> Reading<'d> {
             let same = self.draft.routes.iter_mut().filter(|known| known.ties(&route));
             same.for_each(Route::close);
         }
+        self.list_beyond(at, location);
+        self.list_slash(at, location, server);
         self.answer_at(&mut route, at, inner, server);
         self.add_allowed_methods(route, location, inner);
+    }
+
+    /// Says what a guard loses whose text ends within a segment: in nginx `/admin` is the beginning of `/admin.php` too.
+    fn list_beyond(&mut self, at: &Match, location: &Directive) {
+        let bounds = |inside: &Directive| {
+            matches!(inside.name.as_str(), "limit_req" | "limit_conn" | "client_max_body_size")
+        };
+        let keeps_out = is_guarded(location.block()) || location.block().iter().any(bounds);
+        if keeps_out && !at.is_exact() && !at.text().ends_with('/') {
+            let why = format!(
+                "it is kept for `{0}` and what is below it; beyond the segment (`{0}.php`, `{0}x`) it is open: write it anew",
+                at.text()
+            );
+            self.draft.notes.left_out(&location.place, &location.shown(), why);
+        }
+    }
+
+    /// Says what an exact location opens of the guarded one around it, as a slash at the end decides nothing here.
+    fn list_slash(&mut self, at: &Match, location: &Directive, server: &Server<'_>) {
+        if !at.is_exact() || at.text().ends_with('/') || is_guarded(location.block()) {
+            return;
+        }
+        let path = format!("{}/", at.text());
+        let others = server.block.block().iter().filter(|inside| inside.name == "location");
+        let around = others.filter_map(|other| match Match::of(other) {
+            Match::Prefix(prefix) if path.starts_with(&prefix) => Some((prefix, other)),
+            _ => None,
+        });
+        let longest = around.max_by_key(|(prefix, _)| prefix.len());
+        if let Some((prefix, guard)) = longest.filter(|(_, other)| is_guarded(other.block())) {
+            let line = guard.place.line;
+            let why = format!(
+                "`{path}` comes here too and is open: `{prefix}` in line {line} keeps clients out of it"
+            );
+            self.draft.notes.left_out(&location.place, &location.shown(), why);
+        }
     }
 
     /// Has the routes closed that an expression keeps clients out of, and says so.
@@ -126,7 +164,8 @@ impl<'d> Reading<'d> {
                 None => return route.close(),
             }
         }
-        route.limits = self.limits(scope, &around);
+        let Some(limits) = self.limits(scope, &around) else { return route.close() };
+        route.limits = limits;
         let Some(access) = self.access(scope) else { return route.close() };
         route.keys.extend(access);
         match (pass, target) {
@@ -215,6 +254,11 @@ impl<'d> Reading<'d> {
             // Where the path was rewritten, what the URL says of it does not count.
             (Some(path), _) => route.key("rewrite", text(&path)),
             (None, Some(path)) => match replaced(path, at) {
+                Some(Some(new)) if new.ends_with("/{rest}") && !at.text().ends_with('/') => {
+                    let why = format!("`{0}` itself is sent with a slash at its end", at.text());
+                    self.draft.notes.differs(&pass.place, &pass.shown(), why);
+                    route.key("rewrite", text(&new));
+                }
                 Some(path) => path.iter().for_each(|path| route.key("rewrite", text(path))),
                 None => {
                     self.draft.notes.left_out(

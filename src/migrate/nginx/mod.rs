@@ -5,10 +5,13 @@ mod lexer;
 mod limits;
 mod listeners;
 mod locations;
+mod ports;
 mod prefix;
 mod redirects;
 mod scope;
 mod servers;
+#[cfg(test)]
+mod tests;
 mod unread;
 mod upstreams;
 mod values;
@@ -41,6 +44,8 @@ struct Reading<'d> {
     http: &'d [Directive],
     /// Places of the server that is read which an expression keeps clients out of.
     closings: Vec<Closing>,
+    /// Servers that ask for certificates which their listener does not ask for.
+    uncertified: Vec<&'d Directive>,
 }
 
 /// A place that is closed, as what keeps clients out of it cannot be said.
@@ -79,7 +84,7 @@ fn fill(directory: &Path, whole: &[Directive], draft: &mut Draft) {
         draft.workers = workers.taken().arg(0).parse().ok();
     }
     let scope = Scope::new(main).within(http);
-    let mut reading = Reading { draft, directory, http, closings: Vec::new() };
+    let mut reading = Reading { draft, directory, http, closings: Vec::new(), uncertified: Vec::new() };
     reading.trust(&scope);
     reading.servers(&scope);
     unread::list(whole, reading.draft);

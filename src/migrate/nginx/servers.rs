@@ -1,11 +1,12 @@
 //! `server`: whose requests it takes, and its locations as routes.
 
 use super::super::apart::{self, Ports};
-use super::super::draft::{Route, literal_path};
+use super::super::draft::{Route, Section, literal_path};
 use super::super::notes::Place;
 use super::super::order;
 use super::lexer::Directive;
 use super::listeners::{Listen, Redirecting};
+use super::ports::{Kept, guarded};
 use super::prefix::Match;
 use super::scope::Scope;
 use super::{Closing, Reading};
@@ -22,6 +23,10 @@ pub(super) struct Server<'d> {
     pub(super) scheme: Option<&'static str>,
     /// Whether it is reached through other ports than the rest, so that its routes are closed.
     pub(super) is_apart: bool,
+    /// Whether a name of it is an expression, which is no host.
+    pub(super) has_unsaid_names: bool,
+    /// Places that another port keeps clients out of, closed here as all ports serve them.
+    pub(super) kept: Vec<Kept>,
 }
 
 impl Server<'_> {
@@ -44,15 +49,25 @@ impl<'d> Reading<'d> {
         let mut servers: Vec<Server<'d>> = blocks.filter_map(|block| self.server(block)).collect();
         let redirecting = self.redirecting(&servers, scope);
         self.listeners(&servers, &redirecting, scope);
+        for server in servers.iter_mut() {
+            if self.uncertified.iter().any(|block| std::ptr::eq(*block, server.block)) {
+                server.kept.push((server.block.place.clone(), "/".to_owned()));
+            }
+        }
         let is_served =
             |server: &Server<'_>| !server.listens.iter().all(|it| redirecting.contains_key(&it.address));
         servers.retain(is_served);
         tell_apart(&mut servers, &redirecting);
+        self.leave_out_ports(&servers);
+        self.join_ports(&mut servers, &redirecting);
+        servers.sort_by_key(|server| server.is_apart);
         self.choose_default(&mut servers);
         let is_alone = servers.len() < 2;
         for server in &servers {
             if !server.is_apart {
+                let known = self.draft.routes.len();
                 self.routes(server, scope, is_alone);
+                self.close_kept(server, known);
                 continue;
             }
             let first = std::mem::take(&mut self.draft.routes);
@@ -60,6 +75,25 @@ impl<'d> Reading<'d> {
             let addresses: Vec<&str> = server.listens.iter().map(|listen| listen.address.as_str()).collect();
             let what = format!("server on {}", addresses.join(", "));
             self.draft.close_apart(first, &server.block.place, &what);
+        }
+    }
+
+    /// Leaves out the listeners of ports that keep clients out: there the paths of other ports would be open.
+    fn leave_out_ports(&mut self, servers: &[Server<'d>]) {
+        let ports = |server: &Server<'_>| -> Ports {
+            server.listens.iter().map(|listen| apart::port(&listen.address)).collect()
+        };
+        let open: Ports = servers.iter().filter(|server| !server.is_apart).flat_map(ports).collect();
+        for server in servers.iter().filter(|server| server.is_apart && !guarded(server.block).is_empty()) {
+            let closed: Ports = ports(server).difference(&open).cloned().collect();
+            let bind =
+                |listener: &Section| listener.value("bind").unwrap_or_default().trim_matches('"').to_owned();
+            let known = self.draft.listeners.len();
+            self.draft.listeners.retain(|listener| !closed.contains(&apart::port(&bind(listener))));
+            if self.draft.listeners.len() < known {
+                let why = "its port keeps clients out, and all listeners serve all routes here: its listener is left out";
+                self.draft.notes.left_out(&server.block.place, "listen", why);
+            }
         }
     }
 
@@ -73,6 +107,7 @@ impl<'d> Reading<'d> {
         let own = Scope::new(block.block());
         let mut hosts = Vec::new();
         let mut first = String::new();
+        let mut has_unsaid_names = false;
         for names in own.all("server_name") {
             for name in &names.taken().args {
                 if first.is_empty() && !name.starts_with(['~', '*', '.', '_']) {
@@ -84,6 +119,7 @@ impl<'d> Reading<'d> {
                     None if name.starts_with('~') || name.ends_with(".*") || name.contains('$') => {
                         let why = "a host is a name, or `*.` and a name";
                         self.draft.notes.left_out(&names.place, &format!("server_name {name}"), why);
+                        has_unsaid_names = true;
                     }
                     None => hosts.push(name.to_ascii_lowercase()),
                 }
@@ -91,7 +127,16 @@ impl<'d> Reading<'d> {
         }
         let is_tls = |wanted: bool| listens.iter().all(|listen| listen.tls == wanted);
         let scheme = if is_tls(true) { Some("https") } else { is_tls(false).then_some("http") };
-        Some(Server { block, name: first, hosts, listens, scheme, is_apart: false })
+        Some(Server {
+            block,
+            name: first,
+            hosts,
+            listens,
+            scheme,
+            is_apart: false,
+            has_unsaid_names,
+            kept: Vec::new(),
+        })
     }
 
     /// Takes the hosts from the server that gets the requests which no server names.
@@ -105,6 +150,18 @@ impl<'d> Reading<'d> {
                     "another address has another default server; here all listeners serve the same routes";
                 self.draft.notes.differs(&server.block.place, "server", why);
             }
+        }
+        // Requests for a name that no host can say come to the default server.
+        let unsaid = servers.iter().filter(|server| server.has_unsaid_names);
+        let kept: Vec<Kept> = unsaid.flat_map(|server| guarded(server.block)).collect();
+        if let Some(default) = servers.get_mut(chosen) {
+            for (place, begin) in &kept {
+                let why = format!(
+                    "requests for it come to the default server here, where `{begin}` is closed (501) for that"
+                );
+                self.draft.notes.left_out(place, "server_name", why);
+            }
+            default.kept.extend(kept);
         }
         let Some(default) = servers.get(chosen) else { return };
         let own = default.hosts.clone();
@@ -183,6 +240,21 @@ impl<'d> Reading<'d> {
             let mut rest = rest;
             rest.respond(404);
             self.draft.add_route(rest, "server");
+        }
+    }
+
+    /// Closes what another port keeps clients out of in the routes of a server, which begin at an index.
+    fn close_kept(&mut self, server: &Server<'d>, known: usize) {
+        for (place, begin) in &server.kept {
+            let Some(path) = literal_path(begin, true) else { continue };
+            let below = self.draft.routes[known..].iter_mut();
+            below.filter(|route| order::covers_path(&path, &route.path)).for_each(Route::close);
+            let mut route =
+                Route { place: place.clone(), hosts: server.hosts.clone(), path, ..Route::default() };
+            route.close();
+            if !self.draft.routes.iter().any(|known| known.ties(&route)) {
+                self.draft.add_route(route, "server");
+            }
         }
     }
 
@@ -266,7 +338,7 @@ fn tell_apart(servers: &mut Vec<Server<'_>>, redirecting: &Redirecting) {
 }
 
 /// What a server says, but for where it listens and by which certificates.
-fn rules_of(block: &Directive) -> String {
+pub(super) fn rules_of(block: &Directive) -> String {
     let rules = block.block().iter().filter(|inside| {
         inside.name != "listen" && inside.name != "http2" && !inside.name.starts_with("ssl_certificate")
     });
