@@ -3,6 +3,7 @@
 //! Start at [`pipeline`], which has every step of a request in order. A header becomes a limiter key in
 //! `crate::policy::key`; [`limits`] asks the limiter and turns a denial into a 429.
 
+mod attempt;
 pub mod authenticate;
 mod body_copy;
 pub mod client;
@@ -18,7 +19,6 @@ mod gather;
 pub mod gathered;
 pub mod grpc;
 pub mod headers;
-mod hedge;
 pub mod limit_fields;
 pub mod limits;
 mod mirror;

@@ -1,5 +1,5 @@
 //! One try at a server on its own, so that two of one request can be under way at once. It counts nothing and blames nobody:
-//! who drops it learns nothing, and the server learns that nobody listens. When there is a second try is `forward`'s matter.
+//! who drops it learns nothing, and the server learns that nobody listens. `hedging.rs` says when there is a second.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use http::header::HOST;
 use http::{HeaderValue, StatusCode};
 
-use super::request_body::RequestBody;
 use crate::clock;
+use crate::proxy::request_body::RequestBody;
 use crate::upstream::error::SendError;
 use crate::upstream::pool::AcquireError;
 use crate::upstream::request::Head;
