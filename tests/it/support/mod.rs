@@ -12,6 +12,7 @@ pub mod h2;
 pub mod named;
 pub mod nginx;
 pub mod pebble;
+pub mod postgres;
 pub mod python;
 pub mod redis;
 pub mod scripts;

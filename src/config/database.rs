@@ -1,0 +1,128 @@
+//! Reads and writes `[database]`, where policies, tiers and overrides that change while traffic runs are kept. It opens
+//! nothing.
+
+use std::path::PathBuf;
+
+use crate::database::config::{COPY_UNWRITTEN, Config, PARAMETERS, Password, Url, UrlError};
+use crate::words;
+
+use super::context::Context;
+use super::mask;
+use super::printer::{Page, text};
+use super::reader::{Table, Value};
+use super::report::{Fields, Places};
+use super::sections;
+use super::settings;
+use super::text::{self, Text};
+
+/// Reads `[database]`. `None`: nothing changes but by the files.
+pub(super) fn read(documents: &[Table<'_>]) -> (Option<Config>, Fields) {
+    let table = sections::single(documents, "database").and_then(|value| value.table("[database]"));
+    let Some(table) = table else { return (None, Fields::default()) };
+    let places = table.places();
+    (read_table(table), places)
+}
+
+fn read_table(table: Table<'_>) -> Option<Config> {
+    let value = table.value("url");
+    if value.is_none() {
+        table.wrong("`[database]` needs `url`", "write `url = \"sqlite:state.db\"`");
+    }
+    let url = value.as_ref().and_then(Value::text).and_then(|text| url(&text));
+    let password = table.value("password").and_then(|value| value.text());
+    let password = password.and_then(|text| password_beside(&text, url.as_ref()));
+    let single_node = table.value("single-node").and_then(|value| value.boolean()).unwrap_or_default();
+    let copy =
+        table.value("copy").and_then(|value| value.text()).map(|text| text::path_from(&text, &text.text));
+    let copy = copy.unwrap_or_else(|| PathBuf::from(COPY_UNWRITTEN));
+    table.finish(&[]);
+    Some(Config { url: url?, password, single_node, copy })
+}
+
+/// `sqlite:PATH`, or a URL as libpq has it.
+fn url(text: &Text<'_>) -> Option<Url> {
+    let Some(path) = text.text.strip_prefix("sqlite:") else { return postgres(text) };
+    if path.is_empty() || path.starts_with("//") || path.starts_with(":memory:") || path.contains('?') {
+        let hint = "write the path behind `sqlite:`, as in `sqlite:state.db` or `sqlite:/var/lib/sluicegate/state.db`";
+        text.wrong("`url` names no file of SQLite", hint);
+        return None;
+    }
+    Some(Url::Sqlite(text::path_from(text, path)))
+}
+
+fn postgres(text: &Text<'_>) -> Option<Url> {
+    let error = match Url::postgres(&text.text) {
+        Ok(url) => {
+            let password = url.password();
+            if password.is_some_and(mask::is_mask) {
+                text.wrong(format!("the password of `url` {}", mask::MASKED), mask::WRITE_SECRET);
+            } else if password.is_some() && !text.has_reference {
+                text.warn("a password is written in plain text", OUT_OF_FILE);
+            }
+            return Some(url);
+        }
+        Err(error) => error,
+    };
+    let hint = match &error {
+        UrlError::Scheme => "write `sqlite:PATH`, or `postgres://user@host:5432/name`".to_owned(),
+        UrlError::Unreadable => {
+            "write it as in `postgres://user@host:5432/name`, with `%40` for an `@` and the like".to_owned()
+        }
+        UrlError::Password => "write `password = \"${file:/path}\"` beside it".to_owned(),
+        UrlError::Parameter(name) => words::did_you_mean(name, &PARAMETERS)
+            .unwrap_or_else(|| format!("it takes {}", words::listed(&PARAMETERS))),
+    };
+    text.wrong(format!("`url` {error}"), hint);
+    None
+}
+
+/// A password as it stands, which is no part of the URL.
+fn password_beside(text: &Text<'_>, url: Option<&Url>) -> Option<Password> {
+    if text.text.is_empty() {
+        text.wrong("`password` is empty", "leave it out, or write `\"${file:/path}\"`");
+        return None;
+    }
+    match url {
+        Some(Url::Sqlite(_)) => {
+            text.wrong("a file of SQLite has no password", "leave it out: the file's mode protects it");
+        }
+        Some(url) if url.password().is_some() => {
+            text.wrong("there is a password in `url`, too", "keep one of the two");
+        }
+        _ if !text.has_reference => text.warn("`password` is written in plain text", OUT_OF_FILE),
+        _ => {}
+    }
+    Some(Password(text.text.clone()))
+}
+
+/// Warns of a database that would be another one on every node.
+pub(super) fn check(ctx: &Context<'_>, config: &settings::Config, places: &Places) {
+    let Some(database) = &config.database else { return };
+    let is_split = matches!(database.url, Url::Sqlite(_)) && config.redis.is_some() && !database.single_node;
+    if let Some(place) = places.database.place("url").filter(|_| is_split) {
+        ctx.warn(
+            place,
+            "the nodes that share [redis] would each have a file of their own, so the admin listener refuses changes",
+            "use `postgres://`, or write `single-node = true` if there is no other node",
+        );
+    }
+}
+
+/// Writes `[database]`.
+pub(super) fn show(page: &mut Page, database: &Config) {
+    page.heading("[database]");
+    let url = match &database.url {
+        Url::Sqlite(path) => format!("sqlite:{}", path.to_string_lossy()),
+        Url::Postgres(url) => url.clone(),
+    };
+    page.key("url", text(&url));
+    if let Some(password) = &database.password {
+        page.key("password", text(&password.0));
+    }
+    page.key("single-node", database.single_node);
+    if matches!(database.url, Url::Postgres(_)) {
+        page.key("copy", text(&database.copy.to_string_lossy()));
+    }
+}
+
+const OUT_OF_FILE: &str = "keep a secret out of it: `\"${NAME}\"` or `\"${file:/path}\"`";

@@ -1,0 +1,222 @@
+//! `api_keys`: digests of API keys and whose they are. A key itself is never here.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value as Json};
+
+use super::bounds;
+use super::error::Error;
+use super::open::Database;
+use super::page::Page;
+use super::sql::{Query, Row};
+use super::time::Time;
+use super::write::{Actor, Begun, Entry, Expect, Kind, Write};
+
+/// An API key, by its digest.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct ApiKeyRow {
+    /// SHA-256 of the key, 64 digits of hex in lower case.
+    pub digest: String,
+    /// Whose it is.
+    pub consumer: String,
+    /// The consumer's tenant.
+    pub tenant: Option<String>,
+    /// The consumer's tier.
+    pub tier: Option<String>,
+    /// What else is known of the consumer.
+    pub claims: Map<String, Json>,
+    /// When it ends; `None`: not on its own.
+    pub expires_at: Option<Time>,
+    /// Whether it is refused.
+    pub disabled: bool,
+    /// When it was made.
+    pub created_at: Time,
+    /// By whom.
+    pub created_by: String,
+    /// The version of the last change.
+    pub version: i64,
+}
+
+/// An API key that is to be written.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NewApiKey {
+    /// As [`ApiKeyRow::digest`].
+    pub digest: String,
+    /// As [`ApiKeyRow::consumer`].
+    pub consumer: String,
+    /// As [`ApiKeyRow::tenant`].
+    pub tenant: Option<String>,
+    /// As [`ApiKeyRow::tier`].
+    pub tier: Option<String>,
+    /// As [`ApiKeyRow::claims`].
+    pub claims: Map<String, Json>,
+    /// As [`ApiKeyRow::expires_at`].
+    pub expires_at: Option<Time>,
+}
+
+/// Which keys to list. A field that is `None` leaves none out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ApiKeyFilter {
+    /// Those whose digest begins so.
+    pub digest_prefix: Option<String>,
+    /// Those of this consumer.
+    pub consumer: Option<String>,
+}
+
+impl Database {
+    /// Adds a key.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`] if its digest is there; [`Error::Invalid`]; [`Error::KeyReused`].
+    pub async fn add_api_key(&self, by: &Actor, new: NewApiKey) -> Result<ApiKeyRow, Error> {
+        check(&new)?;
+        let mut write = match Write::begin_once(self, by).await? {
+            Begun::New(write) => write,
+            Begun::Repeated(made) => return Ok(made),
+        };
+        let old = write.session.one(one(&new.digest)).await?.as_ref().map(read).transpose()?;
+        if let Err(error) = Expect::Nothing.check(old.map(|old| old.version)) {
+            return Err(write.refuse(error).await);
+        }
+        let made = ApiKeyRow {
+            digest: new.digest,
+            consumer: new.consumer,
+            tenant: new.tenant,
+            tier: new.tier,
+            claims: new.claims,
+            expires_at: new.expires_at,
+            disabled: false,
+            created_at: write.at,
+            created_by: by.who.clone(),
+            version: write.version,
+        };
+        let insert =
+            format!("INSERT INTO api_keys ({COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)");
+        let insert = Query::new(insert)
+            .with(made.digest.as_str())
+            .with(made.consumer.as_str())
+            .with(made.tenant.clone())
+            .with(made.tier.clone())
+            .with(Json::Object(made.claims.clone()))
+            .with(made.expires_at)
+            .with(made.disabled)
+            .with(made.created_at)
+            .with(made.created_by.as_str())
+            .with(made.version);
+        write.session.execute(insert).await?;
+        write.commit(entry(None, Some(&made)), made).await
+    }
+
+    /// Changes whether a key is refused, and when it ends.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`]; [`Error::Conflict`] if it is not what `expect` says.
+    pub async fn change_api_key(
+        &self,
+        by: &Actor,
+        digest: &str,
+        disabled: bool,
+        expires_at: Option<Time>,
+        expect: Expect,
+    ) -> Result<ApiKeyRow, Error> {
+        let mut write = Write::begin(self, by).await?;
+        let Some(row) = write.session.one(one(digest)).await? else {
+            return Err(write.refuse(Error::NotFound).await);
+        };
+        let old = read(&row)?;
+        if let Err(error) = expect.check(Some(old.version)) {
+            return Err(write.refuse(error).await);
+        }
+        let new = ApiKeyRow { disabled, expires_at, version: write.version, ..old.clone() };
+        let update = "UPDATE api_keys SET disabled = $2, expires_at = $3, version = $4 WHERE digest = $1";
+        let update = Query::new(update).with(digest).with(disabled).with(expires_at).with(new.version);
+        write.session.execute(update).await?;
+        write.commit(entry(Some(&old), Some(&new)), new).await
+    }
+
+    /// Deletes a key; returns what it was.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`]; [`Error::Conflict`] if it is not what `expect` says.
+    pub async fn delete_api_key(&self, by: &Actor, digest: &str, expect: Expect) -> Result<ApiKeyRow, Error> {
+        let mut write = Write::begin(self, by).await?;
+        let delete = format!("DELETE FROM api_keys WHERE digest = $1 RETURNING {COLUMNS}");
+        let Some(row) = write.session.one(Query::new(delete).with(digest)).await? else {
+            return Err(write.refuse(Error::NotFound).await);
+        };
+        let old = read(&row)?;
+        if let Err(error) = expect.check(Some(old.version)) {
+            return Err(write.refuse(error).await);
+        }
+        write.commit(entry(Some(&old), None), old).await
+    }
+
+    /// Lists keys by digest.
+    ///
+    /// # Errors
+    /// If the database cannot be read.
+    pub async fn api_keys(&self, page: &Page, filter: &ApiKeyFilter) -> Result<Vec<ApiKeyRow>, Error> {
+        let mut query = select().and("WHERE digest >", page.after());
+        if let Some(prefix) = &filter.digest_prefix {
+            // Digits of hex end at `f`.
+            query = query.and("AND digest >=", prefix.as_str()).and("AND digest <", format!("{prefix}g"));
+        }
+        if let Some(consumer) = &filter.consumer {
+            query = query.and("AND consumer =", consumer.as_str());
+        }
+        self.read_all(query.then("ORDER BY digest").and("LIMIT", page.rows()), read).await
+    }
+}
+
+/// The audit log has the first digits of a digest: enough to find a key, too few to look for it elsewhere.
+fn entry(old: Option<&ApiKeyRow>, new: Option<&ApiKeyRow>) -> Entry {
+    let digest = old.or(new).map_or("", |row| &row.digest);
+    let shown: String = digest.chars().take(DIGITS_SHOWN).collect();
+    let cut = |row: Option<&ApiKeyRow>| row.map(|row| ApiKeyRow { digest: shown.clone(), ..row.clone() });
+    let entry = Entry::of(Kind::ApiKey, digest, cut(old).as_ref(), cut(new).as_ref());
+    Entry { shown, ..entry }
+}
+
+fn check(new: &NewApiKey) -> Result<(), Error> {
+    let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    if new.digest.len() != DIGEST_DIGITS || !new.digest.bytes().all(is_digit) {
+        return Err(Error::Invalid("a digest is 64 digits of hex in lower case".to_owned()));
+    }
+    bounds::name("consumer", &new.consumer)?;
+    for (what, name) in [("tenant", &new.tenant), ("tier", &new.tier)] {
+        name.as_ref().map_or(Ok(()), |name| bounds::name(what, name))?;
+    }
+    Ok(())
+}
+
+fn one(digest: &str) -> Query {
+    select().and("WHERE digest =", digest)
+}
+
+/// All columns, for conditions to follow.
+pub(super) fn select() -> Query {
+    Query::new(format!("SELECT {COLUMNS} FROM api_keys"))
+}
+
+pub(super) fn read(row: &Row) -> Result<ApiKeyRow, Error> {
+    let Json::Object(claims) = row.get("claims")? else {
+        return Err(row.wrong("the claims of an API key are not an object"));
+    };
+    Ok(ApiKeyRow {
+        digest: row.get("digest")?,
+        consumer: row.get("consumer")?,
+        tenant: row.get("tenant")?,
+        tier: row.get("tier")?,
+        claims,
+        expires_at: row.get("expires_at")?,
+        disabled: row.get("disabled")?,
+        created_at: row.get("created_at")?,
+        created_by: row.get("created_by")?,
+        version: row.get("version")?,
+    })
+}
+
+const DIGEST_DIGITS: usize = 64;
+const DIGITS_SHOWN: usize = 12;
+const COLUMNS: &str =
+    "digest, consumer, tenant, tier, claims, expires_at, disabled, created_at, created_by, version";

@@ -1,0 +1,104 @@
+//! `audit_log`: who changed what. It is written by the changes themselves, in their own transactions, and only read here.
+
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value as Json;
+
+use super::error::Error;
+use super::open::Database;
+use super::page::Page;
+use super::sql::{Query, Row};
+use super::time::Time;
+use super::write::{Actor, Begun, Write};
+
+/// One change, as it was recorded.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct AuditEntry {
+    /// The entry's id. Later entries have later ids.
+    pub id: String,
+    /// When.
+    pub at: Time,
+    /// The name of the token or certificate.
+    pub who: String,
+    /// The address that the request came from.
+    pub from_address: Option<IpAddr>,
+    /// What was done, such as `create`, `replace` or `delete`.
+    pub action: String,
+    /// To what: the kind of row and its key, as in `override/01H…`.
+    pub what: String,
+    /// The row before.
+    pub old: Option<Json>,
+    /// The row after.
+    pub new: Option<Json>,
+    /// The id of the request.
+    pub request_id: String,
+}
+
+/// Which entries to list. A field that is `None` leaves none out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AuditFilter {
+    /// Those of this actor.
+    pub who: Option<String>,
+    /// Those about this row, as in `override/01H…`, or about all of a kind, as in `override`.
+    pub what: Option<String>,
+    /// Those from then on.
+    pub since: Option<Time>,
+}
+
+impl Database {
+    /// Records what changes no row, such as units that were granted in Redis; `new` says what. Returns `new`, and for a
+    /// request that comes again what the first one recorded.
+    ///
+    /// # Errors
+    /// [`Error::KeyReused`]; [`Error::Invalid`].
+    pub async fn record(&self, by: &Actor, action: &str, what: &str, new: Json) -> Result<Json, Error> {
+        let write = match Write::begin_unversioned(self, by).await?.unless_repeated().await? {
+            Begun::New(write) => write,
+            Begun::Repeated(recorded) => return Ok(recorded),
+        };
+        write.commit_audited(action, what, None, Some(new.clone()), new).await
+    }
+
+    /// Lists entries, newest first.
+    ///
+    /// # Errors
+    /// If the database cannot be read.
+    pub async fn audit(&self, page: &Page, filter: &AuditFilter) -> Result<Vec<AuditEntry>, Error> {
+        let mut query = Query::new(format!("SELECT {COLUMNS} FROM audit_log"));
+        query = match &page.after {
+            Some(after) => query.and("WHERE id <", after.as_str()),
+            None => query.then("WHERE true"),
+        };
+        if let Some(who) = &filter.who {
+            query = query.and("AND who =", who.as_str());
+        }
+        query = match &filter.what {
+            Some(what) if what.contains('/') => query.and("AND what =", what.as_str()),
+            // `0` is the character after `/`.
+            Some(kind) => query.and("AND what >=", format!("{kind}/")).and("AND what <", format!("{kind}0")),
+            None => query,
+        };
+        if let Some(since) = filter.since {
+            query = query.and("AND at >=", since);
+        }
+        self.read_all(query.then("ORDER BY id DESC").and("LIMIT", page.rows()), read).await
+    }
+}
+
+fn read(row: &Row) -> Result<AuditEntry, Error> {
+    Ok(AuditEntry {
+        id: row.get("id")?,
+        at: row.get("at")?,
+        who: row.get("who")?,
+        from_address: row.get::<Option<String>>("from_address")?.and_then(|address| address.parse().ok()),
+        action: row.get("action")?,
+        what: row.get("what")?,
+        old: row.get("old")?,
+        new: row.get("new")?,
+        request_id: row.get("request_id")?,
+    })
+}
+
+const COLUMNS: &str = "id, at, who, from_address, action, what, old, new, request_id";

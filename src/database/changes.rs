@@ -1,0 +1,257 @@
+//! What the nodes follow: everything as of one version, or what has changed since one.
+//!
+//! Every row carries the version of its last change, so rows that changed are found by that; `changes` names those that are
+//! gone.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::api_keys::ApiKeyRow;
+use super::assignments::Assignment;
+use super::connections::Session;
+use super::error::Error;
+use super::open::{CALL_MAX, Database};
+use super::overrides::Override;
+use super::policies::PolicyRow;
+use super::sql::{Query, Row};
+use super::tiers::{self, TierLimit};
+use super::time::Time;
+use super::write::Kind;
+use super::{api_keys, assignments, overrides, policies};
+
+/// Rows as of one version.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct State {
+    /// The version.
+    pub version: i64,
+    /// Policies.
+    pub policies: Vec<PolicyRow>,
+    /// Limits of tiers.
+    pub tiers: Vec<TierLimit>,
+    /// Tiers of consumers.
+    pub assignments: Vec<Assignment>,
+    /// Overrides, without those that ended more than [`ENDED_KEPT`] ago.
+    pub overrides: Vec<Override>,
+    /// API keys.
+    pub api_keys: Vec<ApiKeyRow>,
+}
+
+/// What a node that knows one version has to learn.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Changes {
+    /// Rows that are new or different, with the version they are the state of, and rows that are gone.
+    Since {
+        /// New or different.
+        changed: State,
+        /// Gone.
+        gone: Vec<Gone>,
+    },
+    /// Everything: the version is too long ago, there are too many changes, or it is not one of this database (one that was
+    /// restored from a backup is behind its nodes).
+    Everything(State),
+}
+
+/// A row that is gone.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Gone {
+    /// A policy, by its name.
+    Policy(String),
+    /// A tier's limit.
+    Tier {
+        /// The tier.
+        tier: String,
+        /// The resource.
+        resource: String,
+    },
+    /// A consumer's tier, by the consumer.
+    Assignment(String),
+    /// An override, by its id.
+    Override(String),
+    /// An API key, by its digest.
+    ApiKey(String),
+}
+
+impl Database {
+    /// The version of the last change; 0 before the first.
+    ///
+    /// # Errors
+    /// If the database cannot be read.
+    pub async fn version(&self) -> Result<i64, Error> {
+        let mut session = self.connections.session(CALL_MAX).await?;
+        let version = version(&mut session).await?;
+        session.release();
+        Ok(version)
+    }
+
+    /// Everything, as of one moment. It may take [`STATE_MAX`].
+    ///
+    /// # Errors
+    /// If the database cannot be read.
+    pub async fn state(&self) -> Result<State, Error> {
+        let mut session = self.connections.session(STATE_MAX).await?;
+        session.begin_reading().await?;
+        let version = version(&mut session).await?;
+        let state = everything(&mut session, version).await?;
+        session.end("COMMIT").await?;
+        session.release();
+        Ok(state)
+    }
+
+    /// What has changed since a version, as of one moment. It may take [`STATE_MAX`] if that is everything.
+    ///
+    /// # Errors
+    /// If the database cannot be read.
+    pub async fn changes_since(&self, since: i64) -> Result<Changes, Error> {
+        let mut session = self.connections.session(CALL_MAX).await?;
+        session.begin_reading().await?;
+        let version = version(&mut session).await?;
+        let changes = match changed_names(&mut session, since, version).await? {
+            Some(names) => changed(&mut session, since, version, names).await?,
+            None => {
+                session.extend(STATE_MAX);
+                Changes::Everything(everything(&mut session, version).await?)
+            }
+        };
+        session.end("COMMIT").await?;
+        session.release();
+        Ok(changes)
+    }
+}
+
+async fn version(session: &mut Session) -> Result<i64, Error> {
+    let row = session.one(Query::new("SELECT version FROM control_version")).await?;
+    row.map_or(Ok(0), |row| row.get("version"))
+}
+
+type Name = (String, String);
+
+/// The kinds and keys that `changes` has since a version; `None` if it does not have all, or too many.
+async fn changed_names(session: &mut Session, since: i64, version: i64) -> Result<Option<Vec<Name>>, Error> {
+    if since == version {
+        return Ok(Some(Vec::new()));
+    }
+    let oldest = session.one(Query::new("SELECT min(version) AS oldest FROM changes")).await?;
+    let oldest: Option<i64> = oldest.map_or(Ok(None), |row| row.get("oldest"))?;
+    let has_all = since < version && oldest.is_some_and(|oldest| oldest <= since.saturating_add(1));
+    if !has_all {
+        return Ok(None);
+    }
+    let names = Query::new("SELECT DISTINCT kind, id FROM changes")
+        .and("WHERE version >", since)
+        .and("LIMIT", CHANGES_MAX + 1);
+    let names = session.all(names).await?;
+    if i64::try_from(names.len()).is_ok_and(|count| count > CHANGES_MAX) {
+        return Ok(None);
+    }
+    names.iter().map(|row| Ok((row.get("kind")?, row.get("id")?))).collect::<Result<_, _>>().map(Some)
+}
+
+async fn changed(
+    session: &mut Session,
+    since: i64,
+    version: i64,
+    names: Vec<Name>,
+) -> Result<Changes, Error> {
+    let mut changed = State { version, ..State::default() };
+    if names.is_empty() {
+        return Ok(Changes::Since { changed, gone: Vec::new() });
+    }
+    changed.policies = rows(session, newer(policies::select(), since), policies::read).await?;
+    changed.tiers = rows(session, newer(tiers::select(), since), tiers::read).await?;
+    changed.assignments = rows(session, newer(assignments::select(), since), assignments::read).await?;
+    changed.overrides = rows(session, newer(overrides::select(), since), overrides::read).await?;
+    changed.api_keys = rows(session, newer(api_keys::select(), since), api_keys::read).await?;
+    let present = changed.names();
+    let gone = names.into_iter().filter(|name| !present.contains(name)).filter_map(gone).collect();
+    Ok(Changes::Since { changed, gone })
+}
+
+fn newer(select: Query, since: i64) -> Query {
+    select.and("WHERE version >", since)
+}
+
+async fn rows<T>(
+    session: &mut Session,
+    query: Query,
+    read: fn(&Row) -> Result<T, Error>,
+) -> Result<Vec<T>, Error> {
+    session.all(query).await?.iter().map(read).collect()
+}
+
+fn gone((kind, id): Name) -> Option<Gone> {
+    Some(match kind.as_str() {
+        word if word == Kind::Policy.word() => Gone::Policy(id),
+        word if word == Kind::Assignment.word() => Gone::Assignment(id),
+        word if word == Kind::Override.word() => Gone::Override(id),
+        word if word == Kind::ApiKey.word() => Gone::ApiKey(id),
+        word if word == Kind::Tier.word() => {
+            let (tier, resource) = tiers::names(&id)?;
+            Gone::Tier { tier, resource }
+        }
+        // A kind of a newer program's: this one has no such rows.
+        _ => return None,
+    })
+}
+
+impl State {
+    /// The kinds and keys of all rows, as `changes` has them.
+    fn names(&self) -> HashSet<Name> {
+        let name = |kind: Kind, id: &str| (kind.word().to_owned(), id.to_owned());
+        let policies = self.policies.iter().map(|row| name(Kind::Policy, &row.id));
+        let tiers = self.tiers.iter().map(|row| name(Kind::Tier, &tiers::key(&row.tier, &row.resource)));
+        let assignments = self.assignments.iter().map(|row| name(Kind::Assignment, &row.user_id));
+        let overrides = self.overrides.iter().map(|row| name(Kind::Override, &row.id));
+        let api_keys = self.api_keys.iter().map(|row| name(Kind::ApiKey, &row.digest));
+        policies.chain(tiers).chain(assignments).chain(overrides).chain(api_keys).collect()
+    }
+}
+
+/// All rows of all tables, a page at a time: a server ends a statement that takes seconds.
+async fn everything(session: &mut Session, version: i64) -> Result<State, Error> {
+    let ended = Time::now().before(ENDED_KEPT);
+    let policy = |after: &str| policies::select().and("WHERE id >", after).then("ORDER BY id");
+    let assignment =
+        |after: &str| assignments::select().and("WHERE user_id >", after).then("ORDER BY user_id");
+    let live = |after: &str| {
+        let live = overrides::select().and("WHERE (expires_at IS NULL OR expires_at >", ended);
+        live.and(") AND id >", after).then("ORDER BY id")
+    };
+    let api_key = |after: &str| api_keys::select().and("WHERE digest >", after).then("ORDER BY digest");
+    Ok(State {
+        version,
+        policies: pages(session, policy, policies::read, |row| &row.id).await?,
+        tiers: rows(session, tiers::select(), tiers::read).await?,
+        assignments: pages(session, assignment, assignments::read, |row| &row.user_id).await?,
+        overrides: pages(session, live, overrides::read, |row| &row.id).await?,
+        api_keys: pages(session, api_key, api_keys::read, |row| &row.digest).await?,
+    })
+}
+
+async fn pages<T>(
+    session: &mut Session,
+    page: impl Fn(&str) -> Query,
+    read: fn(&Row) -> Result<T, Error>,
+    key: fn(&T) -> &str,
+) -> Result<Vec<T>, Error> {
+    let mut all: Vec<T> = Vec::new();
+    loop {
+        let query = page(all.last().map_or("", key)).and("LIMIT", PAGE_ROWS);
+        let found = session.all(query).await?;
+        for row in &found {
+            all.push(read(row)?);
+        }
+        if i64::try_from(found.len()).is_ok_and(|count| count < PAGE_ROWS) {
+            return Ok(all);
+        }
+    }
+}
+
+/// The most that reading everything takes: a million overrides need a few seconds.
+pub const STATE_MAX: Duration = Duration::from_secs(60);
+/// For how long an override that has ended is still told: the clocks of nodes differ by seconds.
+pub const ENDED_KEPT: Duration = Duration::from_secs(60);
+/// Rows that changed since a version, at most; beyond that everything is read.
+const CHANGES_MAX: i64 = 50_000;
+const PAGE_ROWS: i64 = 10_000;

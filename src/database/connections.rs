@@ -1,0 +1,234 @@
+//! Connections to the database: a few open ones, each used by one call at a time, and every wait on one with a deadline.
+//!
+//! Not the library's pool: of a server that refuses connections that says only that the wait was too long, and it waits
+//! without a bound for an answer on a connection that is given back, so a server that hangs would hold all of them.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use sqlx::postgres::{PgConnectOptions, PgConnection};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
+use sqlx::{ConnectOptions, Connection, Executor};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, timeout_at};
+
+use crate::clock;
+
+use super::error::Error;
+use super::sql::{Query, Row};
+
+/// The open connections, and how to open more.
+pub(super) struct Connections {
+    /// The database as errors name it.
+    pub(super) place: Arc<str>,
+    pub(super) options: Options,
+    idle: Mutex<Vec<Link>>,
+    permits: Arc<Semaphore>,
+}
+
+/// How to connect.
+pub(super) enum Options {
+    Sqlite(Box<SqliteConnectOptions>),
+    Postgres(Box<PgConnectOptions>),
+}
+
+/// An open connection.
+pub(super) enum Link {
+    Sqlite(SqliteConnection),
+    Postgres(PgConnection),
+}
+
+/// A connection during one call. Dropped before [`Session::release`] it is closed, which undoes what was not committed: so a
+/// call that fails or is dropped anywhere leaves nothing behind.
+pub(super) struct Session {
+    connections: Arc<Connections>,
+    link: Option<Link>,
+    deadline: Instant,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Connections {
+    pub(super) fn new(place: Arc<str>, options: Options) -> Arc<Connections> {
+        let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        Arc::new(Connections { place, options, idle: Mutex::default(), permits })
+    }
+
+    /// A connection for one call that ends within this time.
+    pub(super) async fn session(self: &Arc<Connections>, within: Duration) -> Result<Session, Error> {
+        let deadline = Instant::from_std(clock::instant()) + within;
+        let permit = timeout_at(deadline, Arc::clone(&self.permits).acquire_owned()).await;
+        let Ok(Ok(permit)) = permit else {
+            return Err(self.unreachable("all connections are in use"));
+        };
+        let link = match self.tested(deadline).await {
+            Some(link) => link,
+            None => self.open(deadline).await?,
+        };
+        Ok(Session { connections: Arc::clone(self), link: Some(link), deadline, _permit: permit })
+    }
+
+    /// An idle connection that still answers. After one that does not the others are closed, too: the server was
+    /// restarted, or the way to it is cut.
+    async fn tested(&self, deadline: Instant) -> Option<Link> {
+        loop {
+            let mut link = self.idle().pop()?;
+            let patience = deadline.min(Instant::from_std(clock::instant()) + TEST_MAX);
+            let answer = match &mut link {
+                // The file has no way to it that could break.
+                Link::Sqlite(_) => return Some(link),
+                Link::Postgres(connection) => timeout_at(patience, connection.ping()).await,
+            };
+            if let Ok(Ok(())) = answer {
+                return Some(link);
+            }
+            self.idle().clear();
+        }
+    }
+
+    /// A new connection.
+    pub(super) async fn open(&self, deadline: Instant) -> Result<Link, Error> {
+        let opened = timeout_at(deadline, async {
+            match &self.options {
+                Options::Sqlite(options) => options.connect().await.map(Link::Sqlite),
+                Options::Postgres(options) => {
+                    let mut connection = options.connect().await?;
+                    connection.execute(SERVER_BOUNDS).await?;
+                    Ok(Link::Postgres(connection))
+                }
+            }
+        });
+        match opened.await {
+            Ok(Ok(link)) => Ok(link),
+            Ok(Err(error)) => Err(Error::of(&self.place, &error)),
+            Err(_) => Err(self.unreachable("no connection within the deadline")),
+        }
+    }
+
+    pub(super) fn unreachable(&self, reason: &str) -> Error {
+        Error::Unreachable { place: Arc::clone(&self.place), reason: reason.to_owned() }
+    }
+
+    fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Link>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Session {
+    /// Runs a statement; the number of rows that it changed.
+    pub(super) async fn execute(&mut self, query: Query) -> Result<u64, Error> {
+        self.checked(&query)?;
+        let Some(link) = &mut self.link else { return Err(self.connections.unreachable(GONE)) };
+        let answer = timeout_at(self.deadline, async {
+            match link {
+                Link::Sqlite(link) => query.sqlite().execute(link).await.map(|done| done.rows_affected()),
+                Link::Postgres(link) => query.postgres().execute(link).await.map(|done| done.rows_affected()),
+            }
+        });
+        let answer = answer.await;
+        self.answered(answer)
+    }
+
+    /// All rows of a statement.
+    pub(super) async fn all(&mut self, query: Query) -> Result<Vec<Row>, Error> {
+        self.checked(&query)?;
+        let place = Arc::clone(&self.connections.place);
+        let Some(link) = &mut self.link else { return Err(self.connections.unreachable(GONE)) };
+        let answer = timeout_at(self.deadline, async {
+            let row = |row| Row::Sqlite(row, Arc::clone(&place));
+            match link {
+                Link::Sqlite(link) => {
+                    query.sqlite().fetch_all(link).await.map(|rows| rows.into_iter().map(row).collect())
+                }
+                Link::Postgres(link) => {
+                    let row = |row| Row::Postgres(row, Arc::clone(&place));
+                    query.postgres().fetch_all(link).await.map(|rows| rows.into_iter().map(row).collect())
+                }
+            }
+        });
+        let answer = answer.await;
+        self.answered(answer)
+    }
+
+    /// The only row of a statement, if it has one.
+    pub(super) async fn one(&mut self, query: Query) -> Result<Option<Row>, Error> {
+        Ok(self.all(query).await?.pop())
+    }
+
+    /// Begins to read everything as of one moment.
+    pub(super) async fn begin_reading(&mut self) -> Result<(), Error> {
+        self.execute(Query::new(match self.link {
+            Some(Link::Postgres(_)) => "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY",
+            _ => "BEGIN",
+        }))
+        .await
+        .map(drop)
+    }
+
+    /// Begins to write. SQLite waits here for whoever else writes.
+    pub(super) async fn begin_writing(&mut self) -> Result<(), Error> {
+        self.execute(Query::new(match self.link {
+            Some(Link::Postgres(_)) => "BEGIN",
+            _ => "BEGIN IMMEDIATE",
+        }))
+        .await
+        .map(drop)
+    }
+
+    /// Ends what was begun: `COMMIT` or `ROLLBACK`.
+    pub(super) async fn end(&mut self, word: &'static str) -> Result<(), Error> {
+        self.execute(Query::new(word)).await.map(drop)
+    }
+
+    /// Whether it is PostgreSQL, which has listeners to notify.
+    pub(super) fn has_listeners(&self) -> bool {
+        matches!(self.link, Some(Link::Postgres(_)))
+    }
+
+    /// Sets the deadline to so much from now.
+    pub(super) fn extend(&mut self, within: Duration) {
+        self.deadline = Instant::from_std(clock::instant()) + within;
+    }
+
+    /// Gives the connection back for the next call. Nothing may be open on it.
+    pub(super) fn release(mut self) {
+        if let Some(link) = self.link.take() {
+            self.connections.idle().push(link);
+        }
+    }
+
+    fn checked(&self, query: &Query) -> Result<(), Error> {
+        query.fault().map_or(Ok(()), Err)
+    }
+
+    fn answered<T>(
+        &mut self,
+        answer: Result<Result<T, sqlx::Error>, tokio::time::error::Elapsed>,
+    ) -> Result<T, Error> {
+        let error = match answer {
+            Ok(Ok(answer)) => return Ok(answer),
+            Ok(Err(error)) => Error::of(&self.connections.place, &error),
+            Err(_) => self.connections.unreachable("no answer within the deadline"),
+        };
+        match error {
+            // What comes on this connection later would be the answer to another statement.
+            Error::Unreachable { .. } => self.link = None,
+            // A server that can only be read may be the standby of one that can be written, which new connections find.
+            Error::ReadOnly { .. } => {
+                self.link = None;
+                self.connections.idle().clear();
+            }
+            _ => {}
+        }
+        Err(error)
+    }
+}
+
+/// Connections at once: of SQLite one writes at a time, of PostgreSQL a fleet of hundreds of nodes shares a few hundred.
+const CONNECTIONS_MAX: usize = 4;
+/// How long a connection may take to show that it still works.
+const TEST_MAX: Duration = Duration::from_secs(1);
+/// What the server ends on its own if this process hangs: otherwise a node that is stopped while it writes would hold the
+/// row that all writers wait for. Sent as a statement, because PgBouncer refuses options at connect.
+const SERVER_BOUNDS: &str = "SET statement_timeout = '4s'; SET lock_timeout = '2500ms'; \
+     SET idle_in_transaction_session_timeout = '5s'";
+const GONE: &str = "the connection is lost";

@@ -1,0 +1,43 @@
+//! The database of the control plane: policies, tiers, overrides and keys that change while traffic runs, and who changed
+//! them. SQLite and PostgreSQL behind one [`Database`].
+//!
+//! SQL and nothing else: rows in, rows out. It knows no HTTP and no limits, and keeps nothing in memory. Each change is one
+//! transaction (see `write.rs`) that has a version of its own; nodes follow the versions ([`Database::changes_since`]).
+//!
+//! Migrations are in `migrations/`, one folder for each database. One that has been released is never edited.
+
+mod api_keys;
+mod assignments;
+mod audit;
+mod bounds;
+mod changes;
+pub mod config;
+mod connections;
+mod error;
+mod hints;
+mod id;
+mod migrate;
+mod open;
+mod overrides;
+mod page;
+mod policies;
+mod sql;
+pub mod tiers;
+mod time;
+mod upkeep;
+mod write;
+
+pub use api_keys::{ApiKeyFilter, ApiKeyRow, NewApiKey};
+pub use assignments::Assignment;
+pub use audit::{AuditEntry, AuditFilter};
+pub use changes::{Changes, ENDED_KEPT, Gone, STATE_MAX, State};
+pub use config::Config;
+pub use error::Error;
+pub use hints::{CHANNEL, Ear, Heard, Hints};
+pub use open::{CALL_MAX, Database, OPEN_MAX};
+pub use overrides::{ABSOLUTE_MAX, NewOverride, Override, OverrideFilter, OverrideKind};
+pub use page::{Page, ROWS_MAX};
+pub use policies::PolicyRow;
+pub use tiers::{NewTierLimit, TierLimit};
+pub use time::{Time, TimeError};
+pub use write::{Actor, Expect, Kind, Once};

@@ -1,0 +1,114 @@
+//! Opens a database: makes the file, brings its tables up to date, refuses those of a newer program.
+
+use std::fmt;
+use std::fs::OpenOptions;
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sqlx::ConnectOptions;
+use sqlx::postgres::PgConnectOptions;
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
+
+use super::config::{Config, Url};
+use super::connections::{Connections, Options};
+use super::error::Error;
+use super::migrate;
+use super::sql::{Query, Row};
+
+/// The control plane's database. Cheap to clone; clones share connections. Every call ends within [`CALL_MAX`] unless it
+/// says otherwise, and blocks no thread of the runtime.
+#[derive(Clone)]
+pub struct Database {
+    pub(super) connections: Arc<Connections>,
+}
+
+impl Database {
+    /// Connects, makes the file of SQLite (mode 0600, as its -wal and -shm then have), and brings the tables up to date.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`] if it does not answer within [`OPEN_MAX`]; [`Error::Newer`], [`Error::Corrupt`],
+    /// [`Error::Refused`] and [`Error::ReadOnly`] if an operator must act first.
+    pub async fn open(config: &Config) -> Result<Database, Error> {
+        let place: Arc<str> = config.url.to_string().into();
+        let options = match &config.url {
+            Url::Sqlite(path) => {
+                make_file(path, &place).await?;
+                Options::Sqlite(Box::new(sqlite_options(path)))
+            }
+            Url::Postgres(url) => Options::Postgres(Box::new(postgres_options(url, config, &place)?)),
+        };
+        let connections = Connections::new(place, options);
+        migrate::up(&connections, OPEN_MAX).await?;
+        Ok(Database { connections })
+    }
+
+    /// The rows of one query, as `read` reads them.
+    pub(super) async fn read_all<T>(
+        &self,
+        query: Query,
+        read: fn(&Row) -> Result<T, Error>,
+    ) -> Result<Vec<T>, Error> {
+        let mut session = self.connections.session(CALL_MAX).await?;
+        let rows = session.all(query).await?;
+        session.release();
+        rows.iter().map(read).collect()
+    }
+}
+
+impl fmt::Debug for Database {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_tuple("Database").field(&self.connections.place).finish()
+    }
+}
+
+/// Makes an empty file that only this user reads. A file that exists keeps its mode.
+async fn make_file(path: &Path, place: &Arc<str>) -> Result<(), Error> {
+    let path = path.to_owned();
+    // Never opened if it exists: closing it would end the locks that SQLite holds on it for this process (POSIX, fcntl).
+    let make = move || OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(&path).map(drop);
+    let made = tokio::task::spawn_blocking(make).await.unwrap_or_else(|error| Err(io::Error::other(error)));
+    match made {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            Err(Error::ReadOnly { place: Arc::clone(place), reason: error.to_string() })
+        }
+        _ => Ok(()),
+    }
+}
+
+fn sqlite_options(path: &Path) -> SqliteConnectOptions {
+    SqliteConnectOptions::new()
+        .filename(path)
+        .journal_mode(SqliteJournalMode::Wal)
+        // What was answered is on the disk: an operator was told that it holds.
+        .synchronous(SqliteSynchronous::Full)
+        .busy_timeout(BUSY_MAX)
+        .pragma("journal_size_limit", WAL_BYTES_KEPT)
+        .disable_statement_logging()
+}
+
+fn postgres_options(url: &str, config: &Config, place: &Arc<str>) -> Result<PgConnectOptions, Error> {
+    let mut options: PgConnectOptions = url.parse().map_err(|_| Error::Refused {
+        place: Arc::clone(place),
+        reason: "the URL cannot be read".to_owned(),
+    })?;
+    if let Some(password) = &config.password {
+        options = options.password(&password.0);
+    }
+    if options.get_application_name().is_none() {
+        options = options.application_name("sluicegate");
+    }
+    Ok(options.disable_statement_logging())
+}
+
+/// The most that a call takes, the wait for a connection included.
+pub const CALL_MAX: Duration = Duration::from_secs(5);
+/// The most that [`Database::open`] takes, because it may have to wait for another node's migration.
+pub const OPEN_MAX: Duration = Duration::from_secs(30);
+/// How long a connection waits while another process writes into the file.
+const BUSY_MAX: Duration = Duration::from_millis(2_500);
+/// What the file ending in -wal is cut to when it starts anew, bytes.
+const WAL_BYTES_KEPT: &str = "16777216";
+const FILE_MODE: u32 = 0o600;

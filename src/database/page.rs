@@ -1,0 +1,29 @@
+//! Pages of a list: where one begins and how long it is.
+
+/// A part of a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page {
+    /// The key of the last row of the page before; `None`: the first page.
+    pub after: Option<String>,
+    /// Rows, at most [`ROWS_MAX`].
+    pub limit: u32,
+}
+
+impl Page {
+    /// The first page, of this many rows.
+    pub fn first(limit: u32) -> Page {
+        Page { after: None, limit }
+    }
+
+    /// The key that those of the page come after; the empty text is before all others.
+    pub(super) fn after(&self) -> &str {
+        self.after.as_deref().unwrap_or("")
+    }
+
+    pub(super) fn rows(&self) -> i64 {
+        i64::from(self.limit.min(ROWS_MAX))
+    }
+}
+
+/// The most rows of a page.
+pub const ROWS_MAX: u32 = 1_000;

@@ -1,0 +1,256 @@
+//! What a node learns that follows the versions is what the database holds.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU64;
+
+use serde_json::json;
+use sluicegate::database::{
+    Changes, Database, Expect, Gone, NewApiKey, NewOverride, NewTierLimit, OverrideFilter, State, Time, tiers,
+};
+use sluicegate::random::Random;
+
+use super::lab::{Lab, alice, all, both, of_user};
+
+both! {
+    a_follower_has_what_the_database_has
+    a_state_has_all_of_many_rows
+    every_kind_of_change_is_told
+    a_version_of_another_history_gets_everything
+    overrides_that_have_ended_are_left_out_of_a_state
+}
+
+/// A node's copy, by kind and key; each row as its `Debug` shows it.
+#[derive(Default, PartialEq, Debug)]
+pub struct Copy {
+    pub version: i64,
+    rows: BTreeMap<String, String>,
+}
+
+impl Copy {
+    pub async fn follow(&mut self, database: &Database) {
+        match database.changes_since(self.version).await.expect("they are read") {
+            Changes::Since { changed, gone } => {
+                for gone in gone {
+                    self.rows.remove(&key_of(gone));
+                }
+                self.put(changed);
+            }
+            Changes::Everything(state) => {
+                self.rows.clear();
+                self.put(state);
+            }
+        }
+    }
+
+    pub async fn of(database: &Database) -> Copy {
+        let mut copy = Copy::default();
+        copy.put(database.state().await.expect("it is read"));
+        copy
+    }
+
+    fn put(&mut self, state: State) {
+        assert!(state.version >= self.version, "versions only rise");
+        self.version = state.version;
+        let shown = |row: &dyn std::fmt::Debug| format!("{row:?}");
+        let rows = &mut self.rows;
+        rows.extend(state.policies.iter().map(|row| (format!("policy {}", row.id), shown(row))));
+        let key = |tier: &str, resource: &str| format!("tier {}", tiers::key(tier, resource));
+        rows.extend(state.tiers.iter().map(|row| (key(&row.tier, &row.resource), shown(row))));
+        rows.extend(state.assignments.iter().map(|row| (format!("assignment {}", row.user_id), shown(row))));
+        rows.extend(state.overrides.iter().map(|row| (format!("override {}", row.id), shown(row))));
+        rows.extend(state.api_keys.iter().map(|row| (format!("key {}", row.digest), shown(row))));
+    }
+}
+
+fn key_of(gone: Gone) -> String {
+    match gone {
+        Gone::Policy(id) => format!("policy {id}"),
+        Gone::Tier { tier, resource } => format!("tier {}", tiers::key(&tier, &resource)),
+        Gone::Assignment(user) => format!("assignment {user}"),
+        Gone::Override(id) => format!("override {id}"),
+        Gone::ApiKey(digest) => format!("key {digest}"),
+    }
+}
+
+async fn a_follower_has_what_the_database_has(lab: Lab) {
+    let database = lab.open().await;
+    let random = Random::new(7);
+    let mut copy = Copy::default();
+    for step in 1..=160 {
+        change(&database, &random).await;
+        // It misses some, and learns of several changes to one row at once.
+        if step % (1 + random.next() % 9) == 0 {
+            copy.follow(&database).await;
+            assert_eq!(copy, Copy::of(&database).await, "after {step} changes");
+        }
+    }
+    copy.follow(&database).await;
+    assert_eq!(copy, Copy::of(&database).await);
+    assert_eq!(Ok(copy.version), database.version().await);
+}
+
+/// One of the changes that there are, to one of few rows. Some find nothing to change.
+async fn change(database: &Database, random: &Random) {
+    let by = alice();
+    let name = ["ada", "bob", "eve"][(random.next() % 3) as usize];
+    let number = NonZeroU64::new(1 + random.next() % 100).expect("above 0");
+    let digest = format!("{:064x}", random.next() % 3);
+    match random.next() % 10 {
+        0 => drop(database.put_policy(&by, name, json!({ "n": number }), Expect::Anything).await),
+        1 => drop(database.delete_policy(&by, name, Expect::Anything).await),
+        2 => drop(database.put_assignment(&by, name, "pro", Expect::Anything).await),
+        3 => drop(database.delete_assignment(&by, name, Expect::Anything).await),
+        4 => drop(database.add_override(&by, of_user(name, number.get())).await),
+        5 => {
+            let rows = database.overrides(&all(), &OverrideFilter::default()).await.expect("they are listed");
+            if let Some(row) = rows.first() {
+                database.delete_override(&by, &row.id, Expect::Anything).await.expect("it is there");
+            }
+        }
+        6 => {
+            let limit = NewTierLimit {
+                tier: name.to_owned(),
+                resource: "search".to_owned(),
+                limit_value: number,
+                window_seconds: number,
+                burst_multiplier: None,
+                algorithm: None,
+            };
+            drop(database.put_tier(&by, limit, Expect::Anything).await);
+        }
+        7 => drop(database.delete_tier(&by, name, "search", Expect::Anything).await),
+        8 => {
+            let key = NewApiKey {
+                digest,
+                consumer: name.to_owned(),
+                tenant: None,
+                tier: None,
+                claims: Default::default(),
+                expires_at: None,
+            };
+            drop(database.add_api_key(&by, key).await);
+        }
+        _ => drop(database.delete_api_key(&by, &digest, Expect::Anything).await),
+    }
+}
+
+async fn every_kind_of_change_is_told(lab: Lab) {
+    let database = lab.open().await;
+    let by = alice();
+    let one = NonZeroU64::MIN;
+    let policy = database.put_policy(&by, "p", json!({}), Expect::Anything).await.expect("it is made");
+    let assignment = database.put_assignment(&by, "ada", "pro", Expect::Anything).await.expect("it is made");
+    let row = database.add_override(&by, of_user("ada", 1)).await.expect("it is made");
+    let limit = NewTierLimit {
+        tier: "free".to_owned(),
+        resource: "search".to_owned(),
+        limit_value: one,
+        window_seconds: one,
+        burst_multiplier: None,
+        algorithm: None,
+    };
+    let tier = database.put_tier(&by, limit, Expect::Anything).await.expect("it is made");
+    let key = NewApiKey {
+        digest: "f".repeat(64),
+        consumer: "ada".to_owned(),
+        tenant: None,
+        tier: None,
+        claims: Default::default(),
+        expires_at: None,
+    };
+    let key = database.add_api_key(&by, key).await.expect("it is made");
+    let changed = State {
+        version: 5,
+        policies: vec![policy],
+        tiers: vec![tier],
+        assignments: vec![assignment],
+        overrides: vec![row.clone()],
+        api_keys: vec![key],
+    };
+    let since = database.changes_since(0).await;
+    assert_eq!(since, Ok(Changes::Since { changed: changed.clone(), gone: Vec::new() }));
+    assert_eq!(database.state().await, Ok(changed));
+    let nothing = Changes::Since { changed: State { version: 5, ..State::default() }, gone: Vec::new() };
+    assert_eq!(database.changes_since(5).await, Ok(nothing));
+
+    database.delete_policy(&by, "p", Expect::Anything).await.expect("it is there");
+    database.delete_assignment(&by, "ada", Expect::Anything).await.expect("it is there");
+    database.delete_override(&by, &row.id, Expect::Anything).await.expect("it is there");
+    database.delete_tier(&by, "free", "search", Expect::Anything).await.expect("it is there");
+    database.delete_api_key(&by, &"f".repeat(64), Expect::Anything).await.expect("it is there");
+    let Ok(Changes::Since { changed, gone }) = database.changes_since(5).await else {
+        panic!("all are known")
+    };
+    assert_eq!(changed, State { version: 10, ..State::default() });
+    let is_told = |row: Gone| assert!(gone.contains(&row), "{row:?} is not in {gone:?}");
+    is_told(Gone::Policy("p".to_owned()));
+    is_told(Gone::Assignment("ada".to_owned()));
+    is_told(Gone::Override(row.id));
+    is_told(Gone::Tier { tier: "free".to_owned(), resource: "search".to_owned() });
+    is_told(Gone::ApiKey("f".repeat(64)));
+    assert_eq!(gone.len(), 5);
+}
+
+async fn a_version_of_another_history_gets_everything(lab: Lab) {
+    let database = lab.open().await;
+    for user in ["ada", "bob", "eve"] {
+        database.put_assignment(&alice(), user, "pro", Expect::Anything).await.expect("it is made");
+    }
+    let is_everything = async |version: i64| match database.changes_since(version).await.expect("it is read")
+    {
+        Changes::Everything(state) => {
+            assert_eq!(database.state().await, Ok(state));
+            true
+        }
+        Changes::Since { .. } => false,
+    };
+    // From before a backup that was restored, and from nowhere.
+    for (version, everything) in
+        [(4, true), (i64::MAX, true), (-1, true), (i64::MIN, true), (0, false), (3, false)]
+    {
+        assert_eq!(is_everything(version).await, everything, "since {version}");
+    }
+    lab.sql("DELETE FROM changes WHERE version = 1");
+    assert!(is_everything(0).await);
+    assert!(!is_everything(1).await);
+    lab.sql("DELETE FROM changes");
+    assert!(is_everything(2).await);
+    assert!(!is_everything(3).await);
+}
+
+async fn overrides_that_have_ended_are_left_out_of_a_state(lab: Lab) {
+    let database = lab.open().await;
+    let now = Time::now();
+    let mut kept = Vec::new();
+    for (user, seconds) in [("long-over", -120), ("just-over", -30), ("running", 120)] {
+        let new = NewOverride { expires_at: Some(Time(now.0 + seconds * 1_000_000)), ..of_user(user, 1) };
+        let row = database.add_override(&alice(), new).await.expect("it is made");
+        // Other nodes' clocks may be seconds behind.
+        kept.extend((seconds > -60).then_some(row));
+    }
+    assert_eq!(database.state().await.map(|state| state.overrides), Ok(kept));
+}
+
+async fn a_state_has_all_of_many_rows(lab: Lab) {
+    let database = lab.open().await;
+    // More than two pages, and exactly one.
+    let rows = |count: u32| match lab.is_postgres() {
+        true => format!("generate_series(1, {count}) AS numbers(n)"),
+        false => format!(
+            "(WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < {count}) \
+             SELECT n FROM numbers)"
+        ),
+    };
+    let (now, many, page) = (lab.moment(0), rows(20_001), rows(10_000));
+    lab.sql(&format!(
+        "INSERT INTO rate_limit_overrides (id, user_id, override_type, value, reason, created_at, created_by, version) \
+         SELECT 'o' || n, 'u' || n, 'absolute', n, 'many', {now}, 'sql', 1 FROM {many}"
+    ));
+    lab.sql(&format!(
+        "INSERT INTO user_rate_tiers (user_id, tier, assigned_at, assigned_by, version) \
+         SELECT 'u' || n, 'pro', {now}, 'sql', 1 FROM {page}"
+    ));
+    let state = database.state().await.expect("it is read");
+    let ids: std::collections::BTreeSet<&str> = state.overrides.iter().map(|row| row.id.as_str()).collect();
+    assert_eq!((state.overrides.len(), ids.len(), state.assignments.len()), (20_001, 20_001, 10_000));
+}

@@ -1,0 +1,14 @@
+//! The database of the control plane: the same promises over SQLite and PostgreSQL, and what each has of its own.
+
+mod again;
+mod changes;
+mod faults_postgres;
+mod faults_sqlite;
+mod hints;
+mod killed;
+mod lab;
+mod migrations;
+mod relay;
+mod rows;
+mod upkeep;
+mod writers;
