@@ -125,6 +125,7 @@ async fn leased(redis: &Redis) -> f64 {
                 window: 0,
                 shadow: false,
                 count_denied: false,
+                is_overridden: false,
                 plan: Some(*plan),
             };
             let mut decision = Decision::default();

@@ -19,6 +19,8 @@ pub struct Charge {
     pub shadow: bool,
     /// Counted even if the request is refused (`count-denied`).
     pub count_denied: bool,
+    /// Whether an override has changed `quota`.
+    pub is_overridden: bool,
     /// The window's [`Plan`](super::Plan) if the fleet shares it; `None`: this node counts on its own.
     pub plan: Option<PlanId>,
 }
@@ -28,6 +30,16 @@ impl Charge {
     #[inline]
     pub fn one(key: Key, quota: Quota) -> Charge {
         let policy = PolicyId::default();
-        Charge { key, quota, cost: 1, policy, window: 0, shadow: false, count_denied: false, plan: None }
+        Charge {
+            key,
+            quota,
+            cost: 1,
+            policy,
+            window: 0,
+            shadow: false,
+            count_denied: false,
+            is_overridden: false,
+            plan: None,
+        }
     }
 }

@@ -3,6 +3,7 @@
 use std::num::NonZeroU64;
 
 use super::axis::Axis;
+use super::sliding_log;
 
 /// How a window counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -81,6 +82,18 @@ impl Quota {
     /// The same quota under another algorithm.
     pub fn counted_by(self, algorithm: Algorithm) -> Quota {
         Quota::new(algorithm, self.limit, self.period_ns, self.burst)
+    }
+
+    /// The same window with its limit and burst multiplied, each to the nearest whole unit and at least one.
+    pub fn multiplied(self, factor: f64) -> Quota {
+        let multiplied = |whole: NonZeroU64| {
+            let units = (whole.get() as f64 * factor).round();
+            let most =
+                if self.algorithm == Algorithm::SlidingLog { sliding_log::LIMIT_MAX } else { u64::MAX };
+            // Casting saturates: what is too large becomes the largest there is, what is no number becomes 0.
+            NonZeroU64::new((units as u64).min(most)).unwrap_or(NonZeroU64::MIN)
+        };
+        Quota::new(self.algorithm, multiplied(self.limit), self.period_ns, multiplied(self.burst))
     }
 
     /// One node's share of the quota in fallback: twice the even share among `nodes`, at least one unit, at most the whole.

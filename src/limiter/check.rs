@@ -94,6 +94,7 @@ impl Limiter {
             check.missing = Some(missing);
             return None;
         }
+        self.override_charges(policies, subject, &mut check.charges, now_ns);
         check.memories = policies.memories(subject);
         if !check.memories.is_empty() {
             // A policy that charges this subject nothing (its `matches` does not hold, say) has no retry to recognise.
@@ -147,6 +148,7 @@ impl Limiter {
     ) -> Result<Peeked, MissingDimension<'t>> {
         check.policies = policies;
         policies.charges(subject, &mut check.charges)?;
+        self.override_charges(policies, subject, &mut check.charges, now_ns);
         let mut memories = policies.memories(subject);
         self.route_tenant(&mut memories, subject.tenant());
         let (known, unknown): (Vec<_>, Vec<_>) =
@@ -174,6 +176,7 @@ impl Limiter {
             return false;
         }
         check.charges.retain(|charge| policies.policy_of(charge).is_blind());
+        self.override_charges(policies, subject, &mut check.charges, now_ns);
         self.route_tenant(&mut check.charges, subject.tenant());
         check.charges.is_empty() || self.peek_charges(&check.charges, now_ns).is_admitted()
     }
@@ -291,6 +294,10 @@ mod tests {
 
         fn tier(&self) -> Option<&str> {
             None
+        }
+
+        fn consumer(&self) -> Option<&str> {
+            Some(self.consumer)
         }
 
         fn tenant(&self) -> Option<&str> {

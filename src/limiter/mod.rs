@@ -11,7 +11,9 @@
 //!
 //! It does not know the names of policies, headers, or statuses.
 
+mod assignments;
 mod attempt;
+mod by_name;
 mod charge_state;
 mod check;
 mod debts;
@@ -22,6 +24,8 @@ mod foretell;
 mod holdings;
 mod link;
 mod look;
+mod overrides;
+mod overriding;
 mod penalties;
 mod permits;
 mod plans;
@@ -48,6 +52,7 @@ use crate::limit::{Charge, Outcome, Quota};
 use crate::local::{Table, Taken};
 use crate::metrics::Tier;
 
+pub use assignments::Assignments;
 pub use charge_state::Refund;
 pub use check::{Check, Peeked, Pending};
 pub use event::{Count, Event};
@@ -55,6 +60,7 @@ pub use fleet::Fleet;
 pub use foretell::{Decider, Foretold};
 pub use link::{Done, Link};
 pub use look::Look;
+pub use overrides::{Change, Holder, Override, Overrides};
 pub use plans::Plans;
 pub use recall::Recall;
 pub use waiting::Waiting;
@@ -63,6 +69,8 @@ pub use waiting::Waiting;
 pub struct Limiter {
     table: Table,
     fleet: Option<Fleet>,
+    overrides: Overrides,
+    assignments: Assignments,
 }
 
 /// The decision on one request.
@@ -152,12 +160,17 @@ impl fmt::Debug for Limiter {
 impl Limiter {
     /// A limiter without Redis: this node counts on its own.
     pub fn new(table: Table) -> Limiter {
-        Limiter { table, fleet: None }
+        Limiter { table, fleet: None, overrides: Overrides::default(), assignments: Assignments::default() }
     }
 
     /// A limiter of a node of a fleet. The table counts what the fleet does not share.
     pub fn in_fleet(table: Table, fleet: Fleet) -> Limiter {
-        Limiter { table, fleet: Some(fleet) }
+        Limiter { fleet: Some(fleet), ..Limiter::new(table) }
+    }
+
+    /// The tiers that consumers were assigned.
+    pub fn assignments(&self) -> &Assignments {
+        &self.assignments
     }
 
     /// The part that shares limits with a fleet, if Redis is configured.

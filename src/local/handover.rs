@@ -5,12 +5,12 @@
 //! in flight stays here: those requests end in this process, and nobody would give the permits back over there.
 //! Numbers are little-endian.
 
-use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::num::NonZeroU64;
 use std::sync::atomic::Ordering;
 
 use super::Table;
+use super::quotas::Known;
 use super::slots::{STATE, fingerprint_of, low_bits_of};
 use crate::limit::penalty::Record;
 use crate::limit::{Algorithm, Key, Log, Quota, State};
@@ -44,10 +44,11 @@ impl Table {
     /// # Errors
     /// If `out` takes no more.
     pub fn write_states(&self, out: &mut impl Write) -> Result<u64, HandoverError> {
-        let quotas = self.quotas.declared();
+        let known = self.quotas.known();
+        let quotas = known.all();
         put(out, self.slots.len() as u64)?;
         put(out, quotas.len() as u64)?;
-        for quota in quotas.values() {
+        for quota in &quotas {
             out.write_all(&[quota.algorithm().number()])?;
             [quota.limit(), quota.period_ns(), quota.burst()]
                 .iter()
@@ -55,7 +56,7 @@ impl Table {
         }
         let mut keys = 0;
         for (number, mut words) in self.slots.occupied() {
-            if counts_permits(&quotas, fingerprint_of(&words)) {
+            if counts_permits(&known, fingerprint_of(&words)) {
                 words[STATE..].fill(0);
             }
             put(out, number as u64)?;
@@ -65,7 +66,7 @@ impl Table {
         put(out, END)?;
         let overflow = self.quotas.overflow().clone();
         let overflow: Vec<_> =
-            overflow.into_iter().filter(|(fingerprint, _)| !counts_permits(&quotas, *fingerprint)).collect();
+            overflow.into_iter().filter(|(fingerprint, _)| !counts_permits(&known, *fingerprint)).collect();
         put(out, overflow.len() as u64)?;
         for (fingerprint, State(words)) in overflow {
             put(out, u64::from(fingerprint))?;
@@ -134,8 +135,8 @@ impl Table {
     }
 }
 
-fn counts_permits(quotas: &HashMap<u32, Quota>, fingerprint: u32) -> bool {
-    quotas.get(&fingerprint).is_some_and(|quota| quota.algorithm() == Algorithm::Concurrency)
+fn counts_permits(known: &Known<'_>, fingerprint: u32) -> bool {
+    known.get(fingerprint).is_some_and(|quota| quota.algorithm() == Algorithm::Concurrency)
 }
 
 fn read_quota(input: &mut impl Read) -> Result<Quota, HandoverError> {

@@ -206,11 +206,11 @@ impl Logs {
             return Swept(0);
         }
         shard.swept_ns = now_ns;
-        let declared = quotas.declared();
+        let known = quotas.known();
         let before = shard.logs.len();
         shard.logs.retain(|key, kept| {
-            let quota = declared.get(&kept.fingerprint);
-            let is_whole = quota.is_none_or(|quota| kept.log.is_full(quota, now_ns));
+            let quota = known.get(kept.fingerprint);
+            let is_whole = quota.is_none_or(|quota| kept.log.is_full(&quota, now_ns));
             let keeps = *key == charge.key || !is_whole;
             if !keeps {
                 self.account(kept.log.bytes() + ENTRY_BYTES, 0);
@@ -252,8 +252,8 @@ impl Kept {
         if self.fingerprint == fingerprint {
             return;
         }
-        match quotas.declared().get(&self.fingerprint) {
-            Some(old) => self.log.rescale(old, &charge.quota, now_ns),
+        match quotas.known().get(self.fingerprint) {
+            Some(old) => self.log.rescale(&old, &charge.quota, now_ns),
             // Without the old quota the past cannot be read. The log counts as spent, or a reload would give the key a
             // second burst.
             None => self.log = Log::with_used(&charge.quota, (1, 1), now_ns),

@@ -97,8 +97,13 @@ impl Table {
     /// unknown quota counts as spent when its key is charged under another, and its slot is evicted first.
     pub fn declare(&self, quotas: impl IntoIterator<Item = Quota>) {
         self.quotas.declare(quotas);
-        let declared = self.quotas.declared();
-        self.logs.retain(|fingerprint| declared.contains_key(&fingerprint));
+        let known = self.quotas.known();
+        self.logs.retain(|fingerprint| known.get(fingerprint).is_some());
+    }
+
+    /// Announces one more quota, which an override has made of a declared one, before charges use it.
+    pub fn declare_also(&self, quota: Quota) {
+        self.quotas.declare_also(quota);
     }
 
     /// Takes the cost if it fits. A denied charge changes nothing, unless its policy counts denied requests.
@@ -181,7 +186,7 @@ impl Table {
     #[cold]
     fn is_another_kind(&self, fingerprint: u32, charge: &Charge) -> bool {
         let is_permits = |quota: &Quota| quota.algorithm() == Algorithm::Concurrency;
-        let known = self.quotas.declared().get(&fingerprint).map(is_permits);
+        let known = self.quotas.known().get(fingerprint).as_ref().map(is_permits);
         known != Some(is_permits(&charge.quota))
     }
 
@@ -227,10 +232,9 @@ impl Table {
     /// What a key has spent in its slot, as a log, if a reload has changed its policy to a sliding log.
     fn past_in_slot(&self, charge: &Charge, now_ns: u64) -> Option<Log> {
         let slot = self.slots.find(charge.key)?;
-        let declared = self.quotas.declared();
-        let used = match declared.get(&slot.fingerprint()) {
+        let used = match self.quotas.known().get(slot.fingerprint()) {
             Some(old) if old.algorithm() == Algorithm::Concurrency => return None,
-            Some(old) => State(slot.state()).used(old, now_ns),
+            Some(old) => State(slot.state()).used(&old, now_ns),
             None => (1, 1),
         };
         Some(Log::with_used(&charge.quota, used, now_ns))
@@ -239,8 +243,7 @@ impl Table {
     /// What a key has spent in its log, as a state, if a reload has changed its policy to another algorithm.
     fn past_in_log(&self, charge: &Charge, now_ns: u64) -> Option<State> {
         let (fingerprint, log) = self.logs.remove(charge.key)?;
-        let declared = self.quotas.declared();
-        let used = declared.get(&fingerprint).map_or((1, 1), |old| log.used(old, now_ns));
+        let used = self.quotas.known().get(fingerprint).map_or((1, 1), |old| log.used(&old, now_ns));
         Some(State::with_used(&charge.quota, used, now_ns))
     }
 
@@ -265,14 +268,14 @@ impl Table {
     /// Whether a slot's key can be evicted: it has nothing spent, its quota has been forgotten, or its penalty is over.
     /// `quota` is the charge's, which most slots of a window share, so that it need not be looked up.
     fn is_whole(&self, quota: Option<Quota>, now_ns: u64) -> impl Fn(u32, [u64; 2]) -> bool {
-        let declared = self.quotas.declared();
+        let known = self.quotas.known();
         move |of: u32, state: [u64; 2]| {
             if of == Quota::NO_FINGERPRINT {
                 return Record::from_words(state).is_over(now_ns);
             }
-            let known = quota.as_ref().filter(|quota| of == quota.fingerprint());
-            let quota = known.or_else(|| declared.get(&of));
-            quota.is_none_or(|quota| State(state).is_full(quota, now_ns))
+            let same = quota.filter(|quota| of == quota.fingerprint());
+            let quota = same.or_else(|| known.get(of));
+            quota.is_none_or(|quota| State(state).is_full(&quota, now_ns))
         }
     }
 
@@ -304,8 +307,8 @@ impl Table {
 
     #[cold]
     fn rescaled(&self, slot: &Locked<'_, 4, 2>, charge: &Charge, now_ns: u64) -> State {
-        match self.quotas.declared().get(&slot.fingerprint()) {
-            Some(old) => State(slot.state()).rescale(old, &charge.quota, now_ns),
+        match self.quotas.known().get(slot.fingerprint()) {
+            Some(old) => State(slot.state()).rescale(&old, &charge.quota, now_ns),
             // Without the old quota the past cannot be read. The state counts as spent, or a reload would give the key
             // a second burst.
             None => State::spent(&charge.quota, now_ns),

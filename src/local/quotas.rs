@@ -2,7 +2,7 @@
 //! each quota. A key that has a slot under the present quota needs neither.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
 use arc_swap::ArcSwap;
 
@@ -12,7 +12,34 @@ use crate::limit::{Quota, State};
 #[derive(Debug, Default)]
 pub(super) struct Quotas {
     declared: ArcSwap<HashMap<u32, Quota>>,
+    /// Those of overrides, which come one by one.
+    also: RwLock<HashMap<u32, Quota>>,
     overflow: Mutex<HashMap<u32, State>>,
+}
+
+/// All quotas that are known at this moment.
+pub(super) struct Known<'q> {
+    declared: Arc<HashMap<u32, Quota>>,
+    also: &'q RwLock<HashMap<u32, Quota>>,
+}
+
+impl Known<'_> {
+    /// The quota with this fingerprint.
+    pub(super) fn get(&self, fingerprint: u32) -> Option<Quota> {
+        let declared = self.declared.get(&fingerprint).copied();
+        declared.or_else(|| self.also().get(&fingerprint).copied())
+    }
+
+    /// Each of them once.
+    pub(super) fn all(&self) -> Vec<Quota> {
+        let also = self.also();
+        let others = also.iter().filter(|(fingerprint, _)| !self.declared.contains_key(fingerprint));
+        self.declared.values().copied().chain(others.map(|(_, quota)| *quota)).collect()
+    }
+
+    fn also(&self) -> RwLockReadGuard<'_, HashMap<u32, Quota>> {
+        self.also.read().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Quotas {
@@ -27,13 +54,22 @@ impl Quotas {
             }
             declared
         });
-        let declared = self.declared();
-        self.overflow().retain(|fingerprint, _| declared.contains_key(fingerprint));
+        let known = self.known();
+        self.overflow().retain(|fingerprint, _| known.get(*fingerprint).is_some());
+    }
+
+    /// Adds one quota, unless there are `REMEMBERED_MAX` such already: a state under it then counts as spent when its key
+    /// is charged under another.
+    pub(super) fn declare_also(&self, quota: Quota) {
+        let mut also = self.also.write().unwrap_or_else(PoisonError::into_inner);
+        if also.len() < REMEMBERED_MAX {
+            also.insert(quota.fingerprint(), quota);
+        }
     }
 
     /// All known quotas, loaded once for several look-ups.
-    pub(super) fn declared(&self) -> Arc<HashMap<u32, Quota>> {
-        self.declared.load_full()
+    pub(super) fn known(&self) -> Known<'_> {
+        Known { declared: self.declared.load_full(), also: &self.also }
     }
 
     /// Overflow buckets by fingerprint; one that is missing has nothing spent. There are no more than there are quotas.
@@ -43,7 +79,8 @@ impl Quotas {
     }
 }
 
-/// How many quotas are remembered over reloads. Beyond that only those of the newest configuration are kept.
+/// How many quotas are remembered over reloads, and how many of overrides. Beyond that only those of the newest
+/// configuration are kept.
 const REMEMBERED_MAX: usize = 65_536;
 
 #[cfg(test)]
@@ -65,8 +102,8 @@ mod tests {
             let first = quota(reload * EACH).fingerprint();
             quotas.declare((reload * EACH..(reload + 1) * EACH).map(quota));
             quotas.overflow().insert(first, State::default());
-            let known = quotas.declared();
-            assert!(known.len() <= REMEMBERED_MAX && known.contains_key(&first));
+            let known = quotas.known();
+            assert!(known.all().len() <= REMEMBERED_MAX && known.get(first).is_some());
             assert!(quotas.overflow().len() <= 4);
         }
     }

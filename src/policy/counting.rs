@@ -1,6 +1,8 @@
 //! A policy, compiled: which requests it counts, what they cost, and under which keys. It makes charges; the limiter decides
 //! them.
 
+use std::borrow::Cow;
+use std::num::NonZeroU64;
 use std::ops::Range;
 
 use http::HeaderMap;
@@ -10,7 +12,9 @@ use super::definition::{Dimension, Missing};
 use super::key::{self, Absent, Keys, Value};
 use super::rules::Rules;
 use super::subject::Subject;
-use crate::limit::{Algorithm, Charge, Key, Penalty, PenaltyCheck, PlanId, PolicyId, Quota};
+use crate::limit::{
+    Algorithm, Charge, Key, Penalty, PenaltyCheck, PlanId, PolicyId, Quota, Sharing, WhenDown,
+};
 
 /// One policy.
 #[derive(Clone, Debug)]
@@ -31,6 +35,9 @@ pub struct Policy {
     pub count_denied: bool,
     /// The penalty for clients that ignore `Retry-After`.
     pub penalty: Option<Penalty>,
+    /// How much more than a window a fleet may admit, as a fraction of it. 0: nothing, so Redis decides every request.
+    pub(super) overshoot: f64,
+    pub(super) when_down: WhenDown,
     pub(super) rules: Rules,
     pub(super) keys: Keys,
     pub(super) idempotency: Option<Memory>,
@@ -121,6 +128,7 @@ impl Policy {
             window: 0,
             shadow: self.shadow,
             count_denied: false,
+            is_overridden: false,
             plan: memory.plan,
         })
     }
@@ -178,6 +186,7 @@ impl Policy {
                 window: u16::try_from(first + number).unwrap_or(u16::MAX),
                 shadow: self.shadow,
                 count_denied: self.count_denied,
+                is_overridden: false,
                 plan: window.plan,
             });
         }
@@ -198,9 +207,30 @@ impl Policy {
             window: u16::try_from(number).unwrap_or(u16::MAX),
             shadow: self.shadow,
             count_denied: self.count_denied,
+            is_overridden: false,
             plan: window.plan,
         };
         Some(self.windows.iter().enumerate().map(charge).collect())
+    }
+
+    /// How a fleet shares one of its windows.
+    pub fn sharing(&self, quota: &Quota) -> Sharing {
+        Sharing::new(quota, self.overshoot, self.when_down)
+    }
+
+    /// The limit of the first of the windows that apply together with this one.
+    pub fn first_limit(&self, window: usize) -> NonZeroU64 {
+        let begin = self.tiers.as_ref().and_then(|tiers| tiers.begin_of(window));
+        self.windows[begin.unwrap_or(0)].quota.limit()
+    }
+
+    /// The item of `RateLimit-Policy` of a charge: its window's, or another if an override has changed its quota.
+    pub fn item_of(&self, charge: &Charge) -> Cow<'_, str> {
+        let window = &self.windows[usize::from(charge.window)];
+        match charge.is_overridden {
+            false => Cow::Borrowed(&window.item),
+            true => Cow::Owned(item(&window.label, &charge.quota)),
+        }
     }
 
     /// The tier that a window belongs to, if windows depend on the identity's tier.
@@ -220,6 +250,18 @@ impl Policy {
     pub fn counted_as(&self, subject: &impl Subject) -> Vec<Value> {
         let encoded = self.keys.encode(subject);
         encoded.map(|encoded| key::values(&encoded)).unwrap_or_default()
+    }
+}
+
+/// An item of `RateLimit-Policy` (draft-ietf-httpapi-ratelimit-headers-11, section 3): a window's label with its quota.
+pub(super) fn item(label: &str, quota: &Quota) -> String {
+    let limit = quota.limit().get().min(SF_INTEGER_MAX);
+    // Whole seconds, rounded up: a client that believes it never comes too early.
+    let seconds = quota.period_ns().get().div_ceil(1_000_000_000);
+    match quota.algorithm() {
+        // What is in flight has no window, but a unit (the quota units of the same draft).
+        Algorithm::Concurrency => format!("\"{label}\";q={limit};qu=\"concurrent-requests\""),
+        _ => format!("\"{label}\";q={limit};w={seconds}"),
     }
 }
 

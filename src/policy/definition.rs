@@ -330,13 +330,17 @@ impl Policy {
         }
     }
 
-    /// How a fleet shares one of its windows. A policy that counts denied requests has no leases, because Redis must count them.
-    /// Nor has one whose costs are reconciled with answers: by then the lease is over, and a refund or a debt belongs to the
-    /// whole fleet.
-    pub fn sharing(&self, window: &Quota) -> Sharing {
+    /// How much more than a window a fleet may admit, as a fraction of it. A policy that counts denied requests has no
+    /// leases, because Redis must count them. Nor has one whose costs are reconciled with answers: by then the lease is
+    /// over, and a refund or a debt belongs to the whole fleet.
+    pub fn overshoot(&self) -> f64 {
         let is_exact = self.count_denied || self.cost.response_header.is_some();
-        let overshoot = if is_exact { 0.0 } else { f64::from(self.overshoot_ppm) / 1e6 };
-        Sharing::new(window, overshoot, self.when_down)
+        if is_exact { 0.0 } else { f64::from(self.overshoot_ppm) / 1e6 }
+    }
+
+    /// How a fleet shares one of its windows.
+    pub fn sharing(&self, window: &Quota) -> Sharing {
+        Sharing::new(window, self.overshoot(), self.when_down)
     }
 }
 

@@ -63,6 +63,10 @@ impl Subject for HttpSubject<'_> {
         self.facts.identity.tier.as_deref()
     }
 
+    fn consumer(&self) -> Option<&str> {
+        self.facts.identity.consumer.as_deref()
+    }
+
     fn tenant(&self) -> Option<&str> {
         self.facts.identity.tenant.as_deref()
     }

@@ -23,6 +23,9 @@ pub trait Subject {
     /// The tier whose windows apply.
     fn tier(&self) -> Option<&str>;
 
+    /// The name of the client, as authenticated.
+    fn consumer(&self) -> Option<&str>;
+
     /// The tenant whose keys may have a shard of their own.
     fn tenant(&self) -> Option<&str>;
 

@@ -183,15 +183,11 @@ impl Table {
     /// of this route was charged; `None` where there is nothing to show. Shadow policies are not shown. Made
     /// beforehand for the usual case that all policies of the route apply.
     pub fn rate_limit_policy(&self, route: &Route, charges: &[Charge]) -> Option<HeaderValue> {
-        if charges.len() == route.windows {
+        if charges.len() == route.windows && !charges.iter().any(|charge| charge.is_overridden) {
             return route.limits_shown.clone();
         }
         let shown = charges.iter().filter(|charge| !charge.shadow);
-        join_items(
-            shown.map(|charge| {
-                &*self.policies[charge.policy.index()].windows[usize::from(charge.window)].item
-            }),
-        )
+        join_items(shown.map(|charge| self.policies[charge.policy.index()].item_of(charge)))
     }
 
     /// The most specific of the routes of one path; the first that matches, as a leaf is sorted, but for

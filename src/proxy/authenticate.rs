@@ -64,6 +64,7 @@ pub async fn identify(context: &mut RequestContext, found: &Found<'_, '_>, facts
         let challenges = methods.filter_map(|(method, _)| method.challenge.clone()).collect();
         return Passed::refused(Refusal::Unauthenticated(challenges, outcome.cause()));
     };
+    let identity = context.services.shared.limiter.assignments().apply(identity);
     context.facts.identity = Some(Arc::clone(&identity));
     let missing = route.access.require.as_ref().and_then(|require| require.check(&identity).err());
     Passed { identity: Some(identity), refusal: missing.map(Refusal::Forbidden) }

@@ -6,7 +6,7 @@ use std::num::NonZeroU64;
 use super::errors::{Errors, check_names};
 use super::options::{DIMENSIONS_MAX, Options, TIERS_MAX, WINDOWS_MAX};
 use crate::limit::{Algorithm, PolicyId, Quota};
-use crate::policy::counting::{Memory, Policy, SF_INTEGER_MAX, Tiers, Window};
+use crate::policy::counting::{self, Memory, Policy, Tiers, Window};
 use crate::policy::definition;
 use crate::policy::error::{PolicyField, Problem};
 use crate::policy::key::Keys;
@@ -76,6 +76,8 @@ fn policy_of(
         shadow: policy.shadow,
         count_denied: policy.count_denied,
         penalty: policy.penalty,
+        overshoot: policy.overshoot(),
+        when_down: policy.when_down,
         rules: Rules {
             matches: Matches { methods: Methods::new(&policy.matches.methods), path },
             cost: cost_of(policy, index, errors),
@@ -139,14 +141,7 @@ fn windows_of(policy: &definition::Policy, labels: &mut HashSet<String>) -> Box<
             }
             unique = format!("{label}-{number}");
         }
-        let limit = quota.limit().get().min(SF_INTEGER_MAX);
-        // Whole seconds, rounded up: a client that believes it never comes too early.
-        let seconds = quota.period_ns().get().div_ceil(SECOND_NS);
-        let item = match quota.algorithm() {
-            // What is in flight has no window, but a unit (the quota units of draft-ietf-httpapi-ratelimit-headers-11).
-            Algorithm::Concurrency => format!("\"{unique}\";q={limit};qu=\"concurrent-requests\""),
-            _ => format!("\"{unique}\";q={limit};w={seconds}"),
-        };
+        let item = counting::item(&unique, quota);
         Window { quota: *quota, plan: None, label: unique.into(), item: item.into() }
     });
     windows.collect()

@@ -1,0 +1,213 @@
+//! Overrides: other limits for one consumer or one tenant, for a time. They lie beside the compiled policies, so that a
+//! change compiles nothing, and change charges before they are decided.
+//!
+//! An override of a consumer is for policies that count by `consumer`. One of a tenant is for those that count by
+//! `tenant`, and for those that count by `consumer` where the consumer has none of its own. Of several one applies:
+//! consumer before tenant, absolute before multiplicative, the newest. They are not multiplied with each other.
+//!
+//! A key keeps its state under an override as it does over a reload: the spent share stays spent, so that a higher limit
+//! hands out no burst and a lower one holds at once.
+
+mod scaled;
+
+use std::collections::HashMap;
+use std::num::NonZeroU64;
+use std::sync::Arc;
+
+use super::by_name::ByName;
+use crate::policy::Policy;
+use crate::policy::definition::Dimension;
+
+pub(super) use scaled::Scaled;
+
+/// The overrides in force, by whose they are.
+#[derive(Debug, Default)]
+pub struct Overrides {
+    consumers: ByName<List>,
+    tenants: ByName<List>,
+}
+
+/// The overrides of one name, the one that applies first first; never empty.
+type List = Box<[Arc<Override>]>;
+
+/// Whose limits an override changes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Holder {
+    /// A consumer, by name.
+    Consumer(Box<str>),
+    /// A tenant, by name.
+    Tenant(Box<str>),
+}
+
+/// One override.
+#[derive(Debug)]
+pub struct Override {
+    /// What operators name it by.
+    pub id: Box<str>,
+    /// The only policy it is for. `None`: every policy that counts by its holder.
+    pub policy: Option<Box<str>>,
+    /// Of a consumer's: the only tenant that it must act for. `None`: any, or none.
+    pub tenant: Option<Box<str>>,
+    /// What it does to a limit.
+    pub change: Change,
+    /// Why it was made, for operators.
+    pub reason: Box<str>,
+    /// When it was made; of two of one kind the later wins. Microseconds since the Unix epoch.
+    pub made_us: i64,
+    /// When it ends, on the monotonic clock. `u64::MAX`: never.
+    pub until_ns: u64,
+    pub(super) scaled: Scaled,
+}
+
+/// What an override does to a policy's windows.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Change {
+    /// The limit of the policy's first window; its other windows and its bursts are multiplied as the first one is.
+    Absolute(NonZeroU64),
+    /// What limits and bursts are multiplied by; positive.
+    Multiplicative(f64),
+}
+
+impl Override {
+    /// An override for every policy that counts by its holder, that never ends.
+    pub fn new(id: &str, change: Change, reason: &str, made_us: i64) -> Override {
+        Override {
+            id: id.into(),
+            policy: None,
+            tenant: None,
+            change,
+            reason: reason.into(),
+            made_us,
+            until_ns: u64::MAX,
+            scaled: Scaled::default(),
+        }
+    }
+
+    /// Whether it is for this policy, now.
+    fn is_for(&self, policy: &Policy, now_ns: u64) -> bool {
+        now_ns < self.until_ns && self.policy.as_ref().is_none_or(|name| *name == policy.name)
+    }
+
+    /// What a limit is multiplied by, if the first window of the policy admits `first` units.
+    pub(super) fn factor(&self, first: NonZeroU64) -> f64 {
+        match self.change {
+            Change::Absolute(limit) => limit.get() as f64 / first.get() as f64,
+            Change::Multiplicative(factor) => factor,
+        }
+    }
+}
+
+impl Overrides {
+    /// Adds an override, or replaces the one with its id.
+    pub fn put(&self, holder: &Holder, put: Override) {
+        self.of_kind(holder).change(holder.name(), |held| {
+            let mut held: Vec<_> = held.into_iter().flatten().filter(|old| old.id != put.id).collect();
+            insert(&mut held, Arc::new(put));
+            Some(held.into())
+        });
+    }
+
+    /// Removes an override. Nothing happens if there is none.
+    pub fn remove(&self, holder: &Holder, id: &str) {
+        self.of_kind(holder).change(holder.name(), |held| kept(held?.iter(), |old| *old.id != *id));
+    }
+
+    /// Replaces all of them. A holder that has one before and after has one all the time.
+    pub fn replace(&self, all: impl IntoIterator<Item = (Holder, Override)>) {
+        let (mut consumers, mut tenants) = (HashMap::<_, Vec<_>>::new(), HashMap::<_, Vec<_>>::new());
+        for (holder, put) in all {
+            let list = match holder {
+                Holder::Consumer(name) => consumers.entry(name).or_default(),
+                Holder::Tenant(name) => tenants.entry(name).or_default(),
+            };
+            insert(list, Arc::new(put));
+        }
+        let listed =
+            |lists: HashMap<Box<str>, Vec<_>>| lists.into_iter().map(|(name, list)| (name, list.into()));
+        self.consumers.replace(listed(consumers));
+        self.tenants.replace(listed(tenants));
+    }
+
+    /// Removes those that have ended. They have no effect any more; this frees their memory.
+    pub fn sweep(&self, now_ns: u64) {
+        let has_ended = |held: &Arc<Override>| held.until_ns <= now_ns;
+        for kind in [&self.consumers, &self.tenants] {
+            kind.sweep(|list| {
+                list.iter().any(has_ended).then(|| kept(list.iter(), |held| now_ns < held.until_ns))
+            });
+        }
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.consumers.sum(|list| list.len()) + self.tenants.sum(|list| list.len())
+    }
+
+    /// Whether there are none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.consumers.is_empty() && self.tenants.is_empty()
+    }
+
+    /// The override that decides a policy's limit for this consumer and tenant.
+    pub fn of(
+        &self,
+        policy: &Policy,
+        consumer: Option<&str>,
+        tenant: Option<&str>,
+        now_ns: u64,
+    ) -> Option<Arc<Override>> {
+        let counts_by = |dimension| policy.by.contains(&dimension);
+        let is_for = |held: &Override| {
+            held.is_for(policy, now_ns) && held.tenant.as_deref().is_none_or(|only| tenant == Some(only))
+        };
+        let consumer = consumer.filter(|_| counts_by(Dimension::Consumer));
+        let first = |kind: &ByName<List>, name: &str| {
+            kind.of(name)?.get()?.iter().find(|held| is_for(held)).map(Arc::clone)
+        };
+        let own = consumer.and_then(|name| first(&self.consumers, name));
+        let is_tenants = counts_by(Dimension::Tenant) || consumer.is_some();
+        own.or_else(|| tenant.filter(|_| is_tenants).and_then(|name| first(&self.tenants, name)))
+    }
+
+    fn of_kind(&self, holder: &Holder) -> &ByName<List> {
+        match holder {
+            Holder::Consumer(_) => &self.consumers,
+            Holder::Tenant(_) => &self.tenants,
+        }
+    }
+}
+
+/// Puts an override in its place among those of its holder.
+fn insert(list: &mut Vec<Arc<Override>>, put: Arc<Override>) {
+    let place = list.partition_point(|old| old.precedes(&put));
+    list.insert(place, put);
+}
+
+/// Those of a holder that are so; `None` if there are none.
+fn kept<'l>(
+    list: impl Iterator<Item = &'l Arc<Override>>,
+    is_so: impl Fn(&Override) -> bool,
+) -> Option<List> {
+    let kept: List = list.filter(|held| is_so(held)).cloned().collect();
+    (!kept.is_empty()).then_some(kept)
+}
+
+impl Override {
+    /// Whether it applies before another of the same holder.
+    fn precedes(&self, other: &Override) -> bool {
+        let rank = |it: &Override| (matches!(it.change, Change::Absolute(_)), it.made_us);
+        rank(self) > rank(other)
+    }
+}
+
+impl Holder {
+    fn name(&self) -> &str {
+        match self {
+            Holder::Consumer(name) | Holder::Tenant(name) => name,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

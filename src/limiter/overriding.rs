@@ -1,0 +1,83 @@
+//! How overrides change the charges of a subject, before they are decided.
+
+use std::sync::Arc;
+
+use super::Limiter;
+use super::overrides::{Override, Overrides};
+use crate::limit::{Charge, Plan, PlanId, Quota};
+use crate::policy::{Chosen, Policy, Subject};
+
+impl Limiter {
+    /// The overrides that charges are changed by.
+    pub fn overrides(&self) -> &Overrides {
+        &self.overrides
+    }
+
+    /// Changes charges as the overrides of their subject say.
+    #[inline]
+    pub(super) fn override_charges(
+        &self,
+        policies: Chosen<'_>,
+        subject: &impl Subject,
+        charges: &mut [Charge],
+        now_ns: u64,
+    ) {
+        if !self.overrides.is_empty() {
+            self.override_each(policies, subject.consumer(), subject.tenant(), charges, now_ns);
+        }
+    }
+
+    #[cold]
+    fn override_each(
+        &self,
+        policies: Chosen<'_>,
+        consumer: Option<&str>,
+        tenant: Option<&str>,
+        charges: &mut [Charge],
+        now_ns: u64,
+    ) {
+        if consumer.is_none() && tenant.is_none() {
+            return;
+        }
+        for charge in charges {
+            let policy = policies.policy_of(charge);
+            self.override_charge(policy, consumer, tenant, charge, now_ns);
+        }
+    }
+
+    /// Changes a charge of this policy as the overrides of a consumer and a tenant say, and returns the one that does.
+    pub fn override_charge(
+        &self,
+        policy: &Policy,
+        consumer: Option<&str>,
+        tenant: Option<&str>,
+        charge: &mut Charge,
+        now_ns: u64,
+    ) -> Option<Arc<Override>> {
+        let found = self.overrides.of(policy, consumer, tenant, now_ns)?;
+        let factor = found.factor(policy.first_limit(charge.window.into()));
+        let base = (charge.quota, charge.plan);
+        let (quota, plan) = found.scaled.of(base, factor, || self.scale(policy, base, factor));
+        (charge.quota, charge.plan, charge.is_overridden) = (quota, plan, true);
+        Some(found)
+    }
+
+    /// A window under another limit: its quota, and the plan by which the fleet shares that.
+    #[cold]
+    fn scale(
+        &self,
+        policy: &Policy,
+        (quota, plan): (Quota, Option<PlanId>),
+        factor: f64,
+    ) -> (Quota, Option<PlanId>) {
+        let quota = quota.multiplied(factor);
+        self.table.declare_also(quota);
+        let Some((fleet, _)) = self.fleet.as_ref().zip(plan) else { return (quota, None) };
+        let plans = fleet.plans();
+        let id =
+            plans.id(Plan { policy: policy.name.as_ref().into(), quota, sharing: policy.sharing(&quota) });
+        plans.share(Some(id)).into_iter().for_each(|share| self.table.declare_also(share));
+        self.table.declare_also(quota.for_address());
+        (quota, Some(id))
+    }
+}
