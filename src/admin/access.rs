@@ -2,7 +2,10 @@
 //!
 //! It knows no paths. Which role an operation needs stands in the table of `routes.rs`.
 
+use std::fmt;
+
 use aws_lc_rs::constant_time;
+use aws_lc_rs::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 
@@ -15,39 +18,108 @@ pub enum Role {
     #[default]
     Probe,
     /// May read every page.
-    Viewer,
-    /// May also change things.
+    Read,
+    /// May also change what single consumers and tenants get: overrides, tiers.
+    Operate,
+    /// May also change everything else.
     Admin,
 }
 
+impl Role {
+    /// The word for it in gateway.toml and in messages.
+    pub fn word(self) -> &'static str {
+        match self {
+            Role::Probe => "probe",
+            Role::Read => "read",
+            Role::Operate => "operate",
+            Role::Admin => "admin",
+        }
+    }
+}
+
 /// The rules for clients of the admin listener.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Access {
-    /// The bearer token that makes a client an [`Role::Admin`]. Never logged.
-    pub token: Option<String>,
-    /// The role of every client if no token is set. If one is set, a client without it is a [`Role::Probe`].
+    /// The bearer tokens. If there is any, a client without one is a [`Role::Probe`].
+    pub tokens: Vec<Token>,
+    /// The role of every client if there are no tokens.
     pub without_token: Role,
     /// Hosts that requests may name beside loopback's. `None`: any.
     pub hosts: Option<Vec<String>>,
 }
 
+/// A bearer token, and what it proves.
+#[derive(Clone)]
+pub struct Token {
+    /// The name of its bearer, for the audit.
+    pub name: String,
+    /// Its SHA-256.
+    pub digest: [u8; SHA256_OUTPUT_LEN],
+    /// What its bearer may do.
+    pub role: Role,
+    /// When it ends, Unix seconds.
+    pub expires: Option<i64>,
+}
+
+/// Who a request comes from, as its credentials prove.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Proven {
+    /// A token's name, or [`NOBODY`].
+    pub who: String,
+    pub role: Role,
+}
+
 impl Access {
-    /// Refuses a request whose credentials do not give it this role.
-    pub(super) fn check(&self, needed: Role, headers: &HeaderMap) -> Result<(), Refusal> {
-        let proven = match &self.token {
-            _ if needed == Role::Probe => return Ok(()),
-            None => self.without_token,
-            Some(token) => proven(headers, token).ok_or(Refusal::NoToken)?,
-        };
-        if proven >= needed { Ok(()) } else { Err(Refusal::RoleTooLow) }
+    /// Who sent a request with these fields; refuses one whose credentials do not give it the role it needs.
+    pub(super) fn check(
+        &self,
+        needed: Role,
+        headers: &HeaderMap,
+        unix_seconds: i64,
+    ) -> Result<Proven, Refusal> {
+        let nobody = |role| Proven { who: NOBODY.to_owned(), role };
+        if needed == Role::Probe {
+            return Ok(nobody(Role::Probe));
+        }
+        if self.tokens.is_empty() {
+            let proven = nobody(self.without_token);
+            return if proven.role >= needed { Ok(proven) } else { Err(Refusal::ReadOnly) };
+        }
+        let token = self.find(bearer(headers).ok_or(Refusal::NoToken)?).ok_or(Refusal::NoToken)?;
+        if token.expires.is_some_and(|expires| expires <= unix_seconds) {
+            return Err(Refusal::TokenExpired);
+        }
+        if token.role < needed {
+            return Err(Refusal::RoleTooLow { has: token.role, needs: needed });
+        }
+        Ok(Proven { who: token.name.clone(), role: token.role })
+    }
+
+    /// The token that was sent. Digests are compared, all of them and in constant time, so that how long it takes says
+    /// nothing about any token.
+    fn find(&self, given: &[u8]) -> Option<&Token> {
+        let given = digest(&SHA256, given);
+        let is_same =
+            |token: &Token| constant_time::verify_slices_are_equal(&token.digest, given.as_ref()).is_ok();
+        self.tokens.iter().fold(None, |found, token| if is_same(token) { Some(token) } else { found })
     }
 }
 
-/// The role that a request's token proves.
-fn proven(headers: &HeaderMap, token: &str) -> Option<Role> {
-    let given = bearer(headers)?;
-    // Constant time, so that a client cannot guess the token byte by byte from how long the comparison takes.
-    constant_time::verify_slices_are_equal(given, token.as_bytes()).is_ok().then_some(Role::Admin)
+impl Token {
+    /// The token with this text.
+    pub fn of_text(name: &str, text: &str, role: Role, expires: Option<i64>) -> Token {
+        let mut sha256 = [0; SHA256_OUTPUT_LEN];
+        sha256.copy_from_slice(digest(&SHA256, text.as_bytes()).as_ref());
+        Token { name: name.to_owned(), digest: sha256, role, expires }
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Token { name, digest: _, role, expires } = self;
+        let mut shown = formatter.debug_struct("Token");
+        shown.field("name", name).field("role", role).field("expires", expires).finish_non_exhaustive()
+    }
 }
 
 /// The token of `Authorization: Bearer …` (RFC 6750); the scheme's case does not matter.
@@ -58,15 +130,26 @@ fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
 
 const BEARER: &[u8] = b"Bearer ";
 
+/// Who a client is that has shown no token because none is asked for.
+pub(super) const NOBODY: &str = "-";
+
 #[cfg(test)]
 mod tests {
     use http::HeaderValue;
 
     use super::*;
 
+    fn with_tokens(tokens: Vec<Token>) -> Access {
+        Access { tokens, without_token: Role::Admin, hosts: None }
+    }
+
+    fn sent(field: &'static str) -> HeaderMap {
+        HeaderMap::from_iter([(AUTHORIZATION, HeaderValue::from_static(field))])
+    }
+
     #[test]
     fn a_token_gives_every_role_and_without_it_a_client_is_a_probe() {
-        let access = Access { token: Some("secret".to_owned()), without_token: Role::Admin, hosts: None };
+        let access = with_tokens(vec![Token::of_text("token", "secret", Role::Admin, None)]);
         for (given, is_good) in [
             ("Bearer secret", true),
             ("bearer secret", true),
@@ -77,26 +160,51 @@ mod tests {
             ("Basic secret", false),
             ("", false),
         ] {
-            let headers = HeaderMap::from_iter([(AUTHORIZATION, HeaderValue::from_static(given))]);
-            assert_eq!(access.check(Role::Probe, &headers), Ok(()), "{given}");
-            for role in [Role::Viewer, Role::Admin] {
-                let expected = if is_good { Ok(()) } else { Err(Refusal::NoToken) };
-                assert_eq!(access.check(role, &headers), expected, "{given} as {role:?}");
+            let headers = sent(given);
+            assert!(access.check(Role::Probe, &headers, 0).is_ok(), "{given}");
+            for role in [Role::Read, Role::Operate, Role::Admin] {
+                let proven = Proven { who: "token".to_owned(), role: Role::Admin };
+                let expected = if is_good { Ok(proven) } else { Err(Refusal::NoToken) };
+                assert_eq!(access.check(role, &headers, 0), expected, "{given} as {role:?}");
             }
         }
     }
 
     #[test]
+    fn a_named_token_proves_its_name_and_role_until_it_expires() {
+        let access = with_tokens(vec![
+            Token::of_text("alice", "a", Role::Operate, None),
+            Token::of_text("bob", "b", Role::Read, Some(1_000)),
+        ]);
+        let who = |field, needed, now| access.check(needed, &sent(field), now).map(|proven| proven.who);
+        assert_eq!(who("Bearer a", Role::Operate, 0), Ok("alice".to_owned()));
+        let too_low = Refusal::RoleTooLow { has: Role::Operate, needs: Role::Admin };
+        assert_eq!(who("Bearer a", Role::Admin, 0), Err(too_low));
+        assert_eq!(who("Bearer b", Role::Read, 999), Ok("bob".to_owned()));
+        assert_eq!(who("Bearer b", Role::Read, 1_000), Err(Refusal::TokenExpired));
+        assert_eq!(who("Bearer c", Role::Read, 0), Err(Refusal::NoToken));
+    }
+
+    #[test]
     fn without_a_configured_token_every_client_has_the_listeners_role() {
-        let access = |without_token| Access { token: None, without_token, hosts: None };
-        for (is, needed, expected) in [
-            (Role::Probe, Role::Probe, Ok(())),
-            (Role::Probe, Role::Viewer, Err(Refusal::RoleTooLow)),
-            (Role::Viewer, Role::Viewer, Ok(())),
-            (Role::Viewer, Role::Admin, Err(Refusal::RoleTooLow)),
-            (Role::Admin, Role::Admin, Ok(())),
+        let access = |without_token| Access { tokens: Vec::new(), without_token, hosts: None };
+        for (is, needed, is_allowed) in [
+            (Role::Probe, Role::Probe, true),
+            (Role::Probe, Role::Read, false),
+            (Role::Read, Role::Read, true),
+            (Role::Read, Role::Operate, false),
+            (Role::Operate, Role::Admin, false),
+            (Role::Admin, Role::Admin, true),
         ] {
-            assert_eq!(access(is).check(needed, &HeaderMap::new()), expected, "{is:?} as {needed:?}");
+            let checked = access(is).check(needed, &HeaderMap::new(), 0);
+            assert_eq!(checked.is_ok(), is_allowed, "{is:?} as {needed:?}");
+            assert!(is_allowed || checked == Err(Refusal::ReadOnly));
         }
+    }
+
+    #[test]
+    fn a_token_does_not_show_its_digest() {
+        let shown = format!("{:?}", Token::of_text("alice", "secret", Role::Read, None));
+        assert!(shown.contains("alice") && !shown.contains("digest") && !shown.contains('['), "{shown}");
     }
 }

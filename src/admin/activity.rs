@@ -3,6 +3,7 @@
 //! hyper knows when a head is complete, but does not report when an answer has been written. The stream (`watched.rs`)
 //! and the answer's body report it here. This file runs no timer: `connection.rs` asks it for the deadline.
 
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -16,7 +17,11 @@ use super::limits::Limits;
 
 /// The state of a connection that its stream, its requests and the accept loop share.
 #[derive(Debug)]
-pub(super) struct Activity(Mutex<Present>);
+pub(super) struct Activity {
+    /// The client's address; `None` over a Unix socket.
+    pub from: Option<IpAddr>,
+    present: Mutex<Present>,
+}
 
 #[derive(Debug)]
 struct Present {
@@ -44,15 +49,10 @@ enum Phase {
 
 impl Activity {
     /// The activity of a connection that was just accepted.
-    pub(super) fn new() -> Arc<Activity> {
+    pub(super) fn new(from: Option<IpAddr>) -> Arc<Activity> {
         let since = Instant::now();
-        Arc::new(Activity(Mutex::new(Present {
-            phase: Phase::Head,
-            since,
-            is_whole: false,
-            place: None,
-            next: None,
-        })))
+        let present = Present { phase: Phase::Head, since, is_whole: false, place: None, next: None };
+        Arc::new(Activity { from, present: Mutex::new(present) })
     }
 
     /// When the present phase must be over.
@@ -126,7 +126,7 @@ impl Activity {
     }
 
     fn present(&self) -> MutexGuard<'_, Present> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.present.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -3,6 +3,7 @@
 //!
 //! The order matters: a client that may not see an endpoint must not learn its methods, nor take a place.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,17 +11,18 @@ use axum::body::Body;
 use axum::extract::{self, Request};
 use axum::middleware::Next;
 use axum::response::IntoResponse;
-use http::header::{AUTHORIZATION, CONNECTION};
+use http::header::{AUTHORIZATION, CONNECTION, HeaderName};
 use http::{HeaderValue, Method, Response};
 use http_body::Body as _;
 use tokio::sync::Semaphore;
 
-use super::access::Role;
+use super::access::{Proven, Role};
 use super::activity::Activity;
 use super::readiness::Phase;
 use super::refusal::Refusal;
 use super::state::State;
 use super::{body, host};
+use crate::random::Random;
 use crate::{clock, descriptors};
 
 /// The gate of one endpoint.
@@ -44,36 +46,69 @@ pub(super) struct Permit {
     pub body_bytes_max: usize,
 }
 
+/// Who sends a request, for the handlers that write that down.
+#[derive(Clone, Debug)]
+pub(super) struct Client {
+    /// A token's name.
+    pub who: String,
+    /// `None` over a Unix socket.
+    pub from: Option<IpAddr>,
+    /// The request's id, which its answer has as `X-Request-Id`.
+    pub request_id: String,
+}
+
 /// The middleware: passes a request to its operation, or refuses it.
 pub(super) async fn pass(
     extract::State(gate): extract::State<Gate>,
-    request: Request,
+    mut request: Request,
     next: Next,
 ) -> Response<Body> {
     let has_body = !request.body().is_end_stream();
     let mut is_unread = has_body;
+    let request_id = request_id();
     let mut response = match gate.check(&request) {
         Err(refusal) => refusal.into_response(),
-        Ok(permit) if has_body && permit.body_bytes_max > 0 => {
-            let (head, body) = request.into_parts();
-            match body::read(body, permit.body_bytes_max, gate.body_deadline).await {
-                Err(refusal) => refusal.into_response(),
-                Ok(body) => {
-                    is_unread = false;
-                    next.run(Request::from_parts(head, body.into())).await
+        Ok((permit, proven)) => {
+            let from = request.extensions().get::<Arc<Activity>>().and_then(|activity| activity.from);
+            let client = Client { who: proven.who, from, request_id: request_id.clone() };
+            if permit.method != Method::GET {
+                let Client { who, from, request_id } = &client;
+                let (method, path) = (&permit.method, request.uri().path());
+                tracing::info!(who, from = ?from, %method, path = ?path, request_id, "change asked for");
+            }
+            request.extensions_mut().insert(client);
+            if has_body && permit.body_bytes_max > 0 {
+                let (head, body) = request.into_parts();
+                match body::read(body, permit.body_bytes_max, gate.body_deadline).await {
+                    Err(refusal) => refusal.into_response(),
+                    Ok(body) => {
+                        is_unread = false;
+                        next.run(Request::from_parts(head, body.into())).await
+                    }
                 }
+            } else {
+                next.run(request).await
             }
         }
-        Ok(_) => next.run(request).await,
     };
+    // Cannot fail: hex digits are valid in a field value.
+    if let Ok(id) = HeaderValue::try_from(request_id) {
+        response.headers_mut().insert(X_REQUEST_ID, id);
+    }
     if is_unread || gate.ends_connections() {
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     response
 }
 
+/// 32 hex digits, as on the data plane. A client's own id is not taken, because the audit is found by it.
+fn request_id() -> String {
+    let random = Random::seeded();
+    format!("{:016x}{:016x}", random.next(), random.next())
+}
+
 impl Gate {
-    fn check(&self, request: &Request) -> Result<&Permit, Refusal> {
+    fn check(&self, request: &Request) -> Result<(&Permit, Proven), Refusal> {
         let (access, headers) = (&self.state.access, request.headers());
         let is_probe = self.operations.iter().any(|operation| operation.role == Role::Probe);
         if !access.hosts.as_ref().is_none_or(|own| host::is_served(request, own, is_probe)) {
@@ -83,15 +118,16 @@ impl Gate {
             return Err(Refusal::TwoAuthorizations);
         }
         let least = self.operations.iter().map(|operation| operation.role).min();
-        access.check(least.ok_or(Refusal::NoSuchPage)?, headers)?;
+        let now = i64::try_from(clock::unix().as_secs()).unwrap_or(i64::MAX);
+        access.check(least.ok_or(Refusal::NoSuchPage)?, headers, now)?;
         let method = if request.method() == Method::HEAD { &Method::GET } else { request.method() };
         let operation = self.operations.iter().find(|operation| operation.method == *method);
         let operation = operation.ok_or_else(|| self.other_method())?;
-        access.check(operation.role, headers)?;
+        let proven = access.check(operation.role, headers, now)?;
         if operation.role > Role::Probe && !self.takes_place(request) {
             return Err(Refusal::Busy);
         }
-        Ok(operation)
+        Ok((operation, proven))
     }
 
     fn takes_place(&self, request: &Request) -> bool {
@@ -116,3 +152,5 @@ impl Gate {
         self.state.readiness.phase() == Phase::Draining || descriptors::is_short(clock::now_ns())
     }
 }
+
+const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");

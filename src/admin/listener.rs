@@ -1,7 +1,7 @@
 //! Binds the admin listener's socket: TCP, or a Unix socket that only its owner may use.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixListener as StdUnixListener;
 use std::path::{Path, PathBuf};
@@ -54,6 +54,16 @@ impl Shared {
 pub(super) enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),
+}
+
+impl Stream {
+    /// The client's address, if it has one.
+    pub(super) fn ip(&self) -> Option<IpAddr> {
+        match self {
+            Stream::Tcp(stream) => stream.peer_addr().ok().map(|address| address.ip().to_canonical()),
+            Stream::Unix(_) => None,
+        }
+    }
 }
 
 /// Why the admin listener cannot be bound.

@@ -1,15 +1,17 @@
 //! The admin listener: health, metrics, the configuration in force, explanations, keys of limits, over HTTP/1.1.
 //!
 //! It runs on the control runtime, has its own listener, and shares only [`State`] with the data plane, so a client that
-//! holds its connections open delays no request. `routes.rs` is the table of all endpoints; no operation in it changes
-//! anything yet.
+//! holds its connections open delays no request. `routes.rs` is the table of all endpoints; those
+//! that change something are in `api`.
 
 mod accept;
 mod access;
 mod activity;
+mod api;
 mod body;
 mod config;
 mod connection;
+mod control;
 mod explain;
 mod gate;
 mod host;
@@ -26,8 +28,9 @@ mod state;
 mod tests;
 mod watched;
 
-pub use access::{Access, Role};
-pub use config::{Bind, Config};
+pub use access::{Access, Role, Token};
+pub use config::{Bind, Config, NamedToken, OWN_TOKEN_NAME, Secret};
+pub use control::{Applied, Check, Control, Writes};
 pub use explain::ExplainRequest;
 pub use host::canonical as canonical_host;
 pub use listener::{Error, Listener, Shared};

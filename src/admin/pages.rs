@@ -22,8 +22,9 @@ pub(super) async fn health() -> Response<Body> {
     reply::text(StatusCode::OK, "ok\n")
 }
 
-/// `/readyz`
-pub(super) async fn readiness(Of(state): Of<Arc<State>>) -> Response<Body> {
+/// `/readyz`; with `?verbose` a second line says how this node stands to its database, which decides nothing: a node
+/// serves on without it.
+pub(super) async fn readiness(Of(state): Of<Arc<State>>, uri: Uri) -> Response<Body> {
     let (status, word) = match state.readiness.phase() {
         _ if descriptors::is_short(clock::now_ns()) => {
             (StatusCode::SERVICE_UNAVAILABLE, "no file descriptors\n")
@@ -32,7 +33,12 @@ pub(super) async fn readiness(Of(state): Of<Arc<State>>) -> Response<Body> {
         Phase::Ready => (StatusCode::OK, "ready\n"),
         Phase::Draining => (StatusCode::SERVICE_UNAVAILABLE, "draining\n"),
     };
-    reply::text(status, word)
+    match &state.control {
+        Some(control) if uri.query() == Some("verbose") => {
+            reply::text(status, format!("{word}{}\n", (control.sentence)()))
+        }
+        _ => reply::text(status, word),
+    }
 }
 
 /// `/metrics`

@@ -2,10 +2,14 @@
 
 use axum::body::Body;
 use axum::response::IntoResponse;
-use http::header::{ALLOW, HeaderName, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::header::{ALLOW, ETAG, HeaderName, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, Response, StatusCode};
+use serde_json::{Value, json};
 
+use super::access::Role;
+use super::api::{At, Flaw, etag};
 use super::{explain, reply};
+use crate::database;
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Refusal {
@@ -19,10 +23,15 @@ pub(super) enum Refusal {
     TwoAuthorizations,
     #[error("no such page; / lists them")]
     NoSuchPage,
-    #[error("this page needs the admin token: send `Authorization: Bearer …`")]
+    #[error("this page needs a token of [admin]: send `Authorization: Bearer …`")]
     NoToken,
+    #[error("this token has expired: ask whoever runs the gateway for another")]
+    TokenExpired,
+    /// Of a listener without tokens.
     #[error("this changes something: set `token` of [admin] and send it as a bearer token")]
-    RoleTooLow,
+    ReadOnly,
+    #[error("this needs the role `{}`, and this token has `{}`", needs.word(), has.word())]
+    RoleTooLow { has: Role, needs: Role },
     /// With the value of `Allow`.
     #[error("this page can only be read")]
     OnlyRead(HeaderValue),
@@ -43,51 +52,165 @@ pub(super) enum Refusal {
     Encoding,
     #[error("no such policy, or not exactly one value for each of its dimensions")]
     NoSuchKey,
+    /// A body, a query or header fields that cannot be read.
+    #[error("{}", details(.0))]
+    Invalid(Vec<Flaw>),
+    /// Values that can be read and do not fit what is there by now.
+    #[error("{}", details(.0))]
+    Unusable(Vec<Flaw>),
+    #[error("the body must be JSON: send `Content-Type: application/json`, as `curl --json` does")]
+    ContentType,
+    #[error(
+        "this gateway has no database to keep changes in: add `[database]` with `url = \"sqlite:state.db\"` to gateway.toml and start it again"
+    )]
+    NoDatabase,
+    #[error(
+        "the database is a file of this machine, and limits are shared through Redis: other nodes would not get the change. Use PostgreSQL, or add `single-node = true` to [database] if there are no other nodes"
+    )]
+    OneNodeOnly,
+    #[error("the database has not been reached yet")]
+    NotReached,
+    #[error("{0}")]
+    NotFound(&'static str),
+    #[error("several rows begin so: write more of the digest")]
+    Ambiguous,
+    #[error("the system has no random numbers")]
+    NoRandomness,
+    /// With the present version, if there is a row.
+    #[error("the row is not at the version that was asked for: read it again")]
+    Changed(Option<i64>),
+    #[error("this `Idempotency-Key` came with another request before: use a new one")]
+    KeyReused,
+    #[error(transparent)]
+    Database(database::Error),
+}
+
+impl From<database::Error> for Refusal {
+    fn from(error: database::Error) -> Refusal {
+        match error {
+            database::Error::Conflict { version } => Refusal::Changed(version),
+            database::Error::KeyReused => Refusal::KeyReused,
+            database::Error::NotFound => Refusal::NotFound("there is no such row"),
+            other => {
+                tracing::warn!(error = %other, "the database refused a request of the admin listener");
+                Refusal::Database(other)
+            }
+        }
+    }
+}
+
+impl Refusal {
+    /// A failed change of a row, which may not be there.
+    pub(super) fn of_row(error: database::Error, not_found: Refusal) -> Refusal {
+        if error == database::Error::NotFound { not_found } else { error.into() }
+    }
+}
+
+/// All that is wrong, in one line.
+fn details(flaws: &[Flaw]) -> String {
+    flaws.iter().map(|flaw| flaw.detail.as_str()).collect::<Vec<_>>().join("; ")
 }
 
 impl Refusal {
     fn status(&self) -> StatusCode {
         match self {
             Refusal::WrongHost => StatusCode::MISDIRECTED_REQUEST,
-            Refusal::TwoAuthorizations | Refusal::BodyBroken | Refusal::Explain(_) | Refusal::Encoding => {
-                StatusCode::BAD_REQUEST
-            }
-            Refusal::NoSuchPage | Refusal::NoSuchKey => StatusCode::NOT_FOUND,
-            Refusal::NoToken => StatusCode::UNAUTHORIZED,
-            Refusal::RoleTooLow => StatusCode::FORBIDDEN,
+            Refusal::TwoAuthorizations
+            | Refusal::BodyBroken
+            | Refusal::Explain(_)
+            | Refusal::Encoding
+            | Refusal::Invalid(_) => StatusCode::BAD_REQUEST,
+            Refusal::NoSuchPage | Refusal::NoSuchKey | Refusal::NotFound(_) => StatusCode::NOT_FOUND,
+            Refusal::NoToken | Refusal::TokenExpired => StatusCode::UNAUTHORIZED,
+            Refusal::ReadOnly | Refusal::RoleTooLow { .. } => StatusCode::FORBIDDEN,
             Refusal::OnlyRead(_) | Refusal::Method(_) => StatusCode::METHOD_NOT_ALLOWED,
-            Refusal::Busy => StatusCode::SERVICE_UNAVAILABLE,
+            Refusal::Busy | Refusal::NotReached => StatusCode::SERVICE_UNAVAILABLE,
+            Refusal::ContentType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Refusal::NoDatabase => StatusCode::NOT_IMPLEMENTED,
+            Refusal::OneNodeOnly | Refusal::Ambiguous => StatusCode::CONFLICT,
+            Refusal::NoRandomness => StatusCode::INTERNAL_SERVER_ERROR,
+            Refusal::Changed(_) => StatusCode::PRECONDITION_FAILED,
+            Refusal::Unusable(_) | Refusal::KeyReused => StatusCode::UNPROCESSABLE_ENTITY,
+            Refusal::Database(error) => of_database(error).0,
             Refusal::BodyTooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
             Refusal::BodyTooLate => StatusCode::REQUEST_TIMEOUT,
         }
+    }
+
+    /// The places of what is wrong, as the examples of RFC 9457 section 3 have them.
+    fn places(&self) -> Option<Value> {
+        let (Refusal::Invalid(flaws) | Refusal::Unusable(flaws)) = self else { return None };
+        let place = |Flaw { at, detail }: &Flaw| match at {
+            At::Body(pointer) => json!({ "pointer": format!("#{pointer}"), "detail": detail }),
+            At::Parameter(name) => json!({ "parameter": name, "detail": detail }),
+            At::Header(name) => json!({ "header": name, "detail": detail }),
+        };
+        Some(flaws.iter().map(place).collect())
     }
 
     /// The field that tells a client what to do about it.
     fn field(self) -> Option<(HeaderName, HeaderValue)> {
         match self {
             Refusal::NoToken => Some((WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))),
+            // RFC 6750 section 3.1: the error for a token that has expired.
+            Refusal::TokenExpired => {
+                Some((WWW_AUTHENTICATE, HeaderValue::from_static("Bearer error=\"invalid_token\"")))
+            }
             Refusal::OnlyRead(allow) | Refusal::Method(allow) => Some((ALLOW, allow)),
-            Refusal::Busy => Some((RETRY_AFTER, HeaderValue::from_static("1"))),
+            Refusal::Busy | Refusal::NotReached => Some((RETRY_AFTER, HeaderValue::from_static("1"))),
+            Refusal::Changed(version) => version.map(|version| (ETAG, etag(version))),
+            Refusal::Database(error) => of_database(&error).1.map(|after| (RETRY_AFTER, after.into())),
             Refusal::WrongHost
             | Refusal::TwoAuthorizations
             | Refusal::NoSuchPage
-            | Refusal::RoleTooLow
+            | Refusal::ReadOnly
+            | Refusal::RoleTooLow { .. }
             | Refusal::BodyTooLarge(_)
             | Refusal::BodyTooLate
             | Refusal::BodyBroken
             | Refusal::Explain(_)
             | Refusal::Encoding
-            | Refusal::NoSuchKey => None,
+            | Refusal::NoSuchKey
+            | Refusal::Invalid(_)
+            | Refusal::Unusable(_)
+            | Refusal::ContentType
+            | Refusal::NoDatabase
+            | Refusal::OneNodeOnly
+            | Refusal::NotFound(_)
+            | Refusal::Ambiguous
+            | Refusal::NoRandomness
+            | Refusal::KeyReused => None,
         }
     }
 }
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response<Body> {
-        let mut response = reply::problem(self.status(), &self.to_string());
+        let mut response = reply::problem(self.status(), &self.to_string(), self.places());
         if let Some((name, value)) = self.field() {
             response.headers_mut().insert(name, value);
         }
         response
+    }
+}
+
+/// The status of a failed call of the database, and after how many seconds it may be worth another try.
+fn of_database(error: &database::Error) -> (StatusCode, Option<u16>) {
+    use database::Error;
+    match error {
+        Error::NotFound => (StatusCode::NOT_FOUND, None),
+        Error::Conflict { .. } => (StatusCode::PRECONDITION_FAILED, None),
+        Error::KeyReused | Error::Invalid(_) => (StatusCode::UNPROCESSABLE_ENTITY, None),
+        Error::Unreachable { .. } => (StatusCode::SERVICE_UNAVAILABLE, Some(1)),
+        // The change may be there: a client that tries again does so with its `Idempotency-Key`, or looks first.
+        Error::Unknown { .. } => (StatusCode::GATEWAY_TIMEOUT, None),
+        // An operator must act, which takes a while.
+        Error::ReadOnly { .. }
+        | Error::Full { .. }
+        | Error::Refused { .. }
+        | Error::Corrupt { .. }
+        | Error::Newer { .. }
+        | Error::Tables { .. } => (StatusCode::SERVICE_UNAVAILABLE, Some(30)),
+        Error::Failed { .. } => (StatusCode::INTERNAL_SERVER_ERROR, None),
     }
 }

@@ -3,7 +3,7 @@
 use axum::body::Body;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderValue, Response, StatusCode};
-use serde_json::json;
+use serde_json::{Value, json};
 
 pub(super) fn text(status: StatusCode, body: impl Into<Body>) -> Response<Body> {
     with_type(status, "text/plain; charset=utf-8", body)
@@ -14,9 +14,13 @@ pub(super) fn json(body: String) -> Response<Body> {
     with_type(StatusCode::OK, "application/json", body)
 }
 
-pub(super) fn problem(status: StatusCode, detail: &str) -> Response<Body> {
+/// A problem; `places` are those in the request that are wrong.
+pub(super) fn problem(status: StatusCode, detail: &str, places: Option<Value>) -> Response<Body> {
     let title = status.canonical_reason().unwrap_or_default();
-    let body = json!({ "title": title, "status": status.as_u16(), "detail": detail });
+    let mut body = json!({ "title": title, "status": status.as_u16(), "detail": detail });
+    if let Some(places) = places {
+        body["errors"] = places;
+    }
     with_type(status, "application/problem+json", body.to_string())
 }
 

@@ -14,6 +14,9 @@ use http::{Method, Response, StatusCode};
 use tokio::sync::Semaphore;
 
 use super::access::Role;
+use super::api::{
+    BODY_BYTES_MAX, api_keys, audit, consumers, document, overrides, policies, snake_overrides, tiers,
+};
 use super::gate::{self, Gate, Permit};
 use super::refusal::Refusal;
 use super::state::State;
@@ -43,24 +46,127 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
         operations: vec![operation],
     };
     vec![
-        one(&["/"], "this list", read(Role::Viewer, list)),
+        one(&["/"], "this list", read(Role::Read, list)),
         one(&["/healthz"], "200 while the process lives", read(Role::Probe, pages::health)),
         one(
             &["/readyz"],
             "200 while the process takes requests, else 503",
             read(Role::Probe, pages::readiness),
         ),
-        one(&["/metrics"], "metrics for Prometheus", read(Role::Viewer, pages::metrics)),
-        one(&["/config"], "the configuration in force, secrets masked", read(Role::Viewer, pages::config)),
-        one(&["/v1/explain"], ABOUT_EXPLAIN, read(Role::Viewer, pages::explain)),
-        one(&["/v1/upstreams"], "upstreams and how their servers are", read(Role::Viewer, pages::upstreams)),
+        one(&["/metrics"], "metrics for Prometheus", read(Role::Read, pages::metrics)),
+        one(&["/config"], "the configuration in force, secrets masked", read(Role::Read, pages::config)),
+        one(&["/v1/explain"], ABOUT_EXPLAIN, read(Role::Read, pages::explain)),
+        one(&["/v1/upstreams"], "upstreams and how their servers are", read(Role::Read, pages::upstreams)),
         Endpoint {
             shown: "/v1/keys/{policy}/{value}",
             // A policy without dimensions has no value, and a value may be empty.
             paths: &["/v1/keys/", "/v1/keys/{*key}"],
             about: "what is left of a policy's windows for one key; a value for each dimension",
-            operations: vec![read(Role::Viewer, pages::key)],
+            operations: vec![read(Role::Read, pages::key)],
         },
+    ]
+    .into_iter()
+    .chain(control())
+    .collect()
+}
+
+/// The endpoints of the control plane.
+pub(super) fn control() -> Vec<Endpoint> {
+    let endpoint = |path: &'static [&'static str; 1], about, operations| Endpoint {
+        shown: path[0],
+        paths: path,
+        about,
+        operations,
+    };
+    vec![
+        endpoint(
+            &["/v1/overrides"],
+            "limits of single consumers and tenants, for a while",
+            vec![
+                read(Role::Read, overrides::list),
+                change(Method::POST, Role::Operate, on(MethodFilter::POST, overrides::add)),
+            ],
+        ),
+        endpoint(
+            &["/v1/overrides/{id}"],
+            "one of them",
+            vec![
+                read(Role::Read, overrides::show),
+                change(Method::DELETE, Role::Operate, on(MethodFilter::DELETE, overrides::delete)),
+            ],
+        ),
+        endpoint(
+            &["/api/v1/rate-limits/overrides"],
+            "the same in snake case",
+            vec![
+                read(Role::Read, snake_overrides::list),
+                change(Method::POST, Role::Operate, on(MethodFilter::POST, snake_overrides::add)),
+            ],
+        ),
+        endpoint(
+            &["/api/v1/rate-limits/overrides/{id}"],
+            "one of them",
+            vec![
+                read(Role::Read, snake_overrides::show),
+                change(Method::DELETE, Role::Operate, on(MethodFilter::DELETE, snake_overrides::delete)),
+            ],
+        ),
+        endpoint(
+            &["/v1/policies"],
+            "policies that go before those of gateway.toml",
+            vec![read(Role::Read, policies::list)],
+        ),
+        endpoint(
+            &["/v1/policies/{id}"],
+            "one of them",
+            vec![
+                read(Role::Read, policies::show),
+                change(Method::PUT, Role::Admin, on(MethodFilter::PUT, policies::put)),
+                change(Method::DELETE, Role::Admin, on(MethodFilter::DELETE, policies::delete)),
+            ],
+        ),
+        endpoint(&["/v1/tiers"], "limits of all tiers, by resource", vec![read(Role::Read, tiers::list)]),
+        endpoint(
+            &["/v1/tiers/{tier}/{resource}"],
+            "what a tier allows of a resource",
+            vec![
+                read(Role::Read, tiers::show),
+                change(Method::PUT, Role::Operate, on(MethodFilter::PUT, tiers::put)),
+                change(Method::DELETE, Role::Operate, on(MethodFilter::DELETE, tiers::delete)),
+            ],
+        ),
+        endpoint(
+            &["/v1/consumers/{id}/tier"],
+            "the tier of a consumer",
+            vec![
+                read(Role::Read, consumers::show_tier),
+                change(Method::PUT, Role::Operate, on(MethodFilter::PUT, consumers::put_tier)),
+                change(Method::DELETE, Role::Operate, on(MethodFilter::DELETE, consumers::delete_tier)),
+            ],
+        ),
+        endpoint(
+            &["/v1/api-keys"],
+            "API keys; a key itself is shown once, to who makes it",
+            vec![
+                read(Role::Read, api_keys::list),
+                change(Method::POST, Role::Admin, on(MethodFilter::POST, api_keys::add)),
+            ],
+        ),
+        endpoint(
+            &["/v1/api-keys/{digest}"],
+            "one of them, by its digest or the beginning of it",
+            vec![
+                read(Role::Read, api_keys::show),
+                change(Method::PATCH, Role::Admin, on(MethodFilter::PATCH, api_keys::patch)),
+                change(Method::DELETE, Role::Admin, on(MethodFilter::DELETE, api_keys::delete)),
+            ],
+        ),
+        endpoint(&["/v1/audit"], "?who=&what=&since=: who changed what", vec![read(Role::Read, audit::list)]),
+        endpoint(
+            &["/v1/openapi.json"],
+            "the OpenAPI document of these endpoints",
+            vec![read(Role::Read, document::show)],
+        ),
     ]
 }
 
@@ -80,6 +186,12 @@ where
         permit: Permit { method: Method::GET, role, body_bytes_max: 0 },
         handler: on(MethodFilter::GET, handler),
     }
+}
+
+/// An operation that changes something. DELETE takes no body.
+fn change(method: Method, role: Role, handler: MethodRouter<Arc<State>>) -> Operation {
+    let body_bytes_max = if method == Method::DELETE { 0 } else { BODY_BYTES_MAX };
+    Operation { permit: Permit { method, role, body_bytes_max }, handler }
 }
 
 pub(super) fn router(

@@ -74,7 +74,7 @@ pub(super) async fn serve_within(
             Some(_) = connections.join_next() => spare = spare.or_else(|| File::open(SPARE).ok()),
             accepted = listener.accept() => match accepted {
                 Ok(stream) => {
-                    let activity = Activity::new();
+                    let activity = Activity::new(stream.ip());
                     let (router, known, stopped) = (router.clone(), Arc::clone(&activity), stopped.clone());
                     let task = match stream {
                         Stream::Tcp(stream) => {

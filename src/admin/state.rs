@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use super::access::Access;
+use super::control::Control;
 use super::explain::ExplainRequest;
 use super::readiness::Readiness;
 use crate::metrics::Metrics;
@@ -30,6 +31,8 @@ pub struct State {
     /// The page of one key as JSON, by the policy's name and a value for each of its dimensions:
     /// `/v1/keys/{policy}/{value}…`. `None` if there is no such policy, or it has other dimensions.
     pub key: KeyReader,
+    /// The database, if there is one.
+    pub control: Option<Control>,
     /// The rules for clients.
     pub access: Access,
 }

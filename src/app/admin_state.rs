@@ -1,10 +1,12 @@
 //! Connects the pages of the admin listener to the metrics, the snapshot and the limiter, so that `admin` need not know
 //! those. Every page is answered from the snapshot in force at that moment, and spends nothing.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::json;
 
+use super::control::Control;
 use super::explain::{self, Known};
 use super::keys;
 use super::publisher::Publisher;
@@ -12,18 +14,18 @@ use super::upstreams;
 use crate::admin::{self, Readiness};
 use crate::clock;
 use crate::config;
-use crate::limiter::Limiter;
 use crate::metrics::Metrics;
 
 pub(super) fn state(
     metrics: &Arc<Metrics>,
     readiness: &Readiness,
     publisher: &Publisher,
-    limiter: &Arc<Limiter>,
+    control: Option<&Control>,
+    path: &Path,
     own: Option<&admin::Config>,
 ) -> admin::State {
     let (text, current) = (Arc::clone(publisher.text()), Arc::clone(publisher.current()));
-    let limiter = Arc::clone(limiter);
+    let limiter = Arc::clone(publisher.limiter());
     let shown_text = Arc::clone(&text);
     admin::State {
         metrics: Arc::clone(metrics),
@@ -76,6 +78,7 @@ pub(super) fn state(
                 shown.to_string()
             })
         }),
+        control: control.map(|control| control.for_operators(path)),
         access: own.map(admin::Config::access).unwrap_or_default(),
     }
 }

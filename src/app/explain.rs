@@ -17,6 +17,7 @@ use std::sync::Arc;
 use http::{HeaderMap, Method, Uri};
 use serde_json::json;
 
+use super::override_view;
 use crate::auth;
 use crate::cause::Cause;
 use crate::clock;
@@ -28,7 +29,7 @@ use crate::limiter::{Check, Limiter, Look, Peeked};
 use crate::policy::cors::{self, Cors};
 use crate::policy::destination::{Destination, Mirror};
 use crate::policy::table::{Aspect, Verdict};
-use crate::policy::{Action, Chosen, Facts, Found, HttpSubject, Table};
+use crate::policy::{Action, Chosen, Facts, Found, HttpSubject, Subject, Table};
 use crate::proxy::config::ClientIp;
 use crate::proxy::pipeline;
 use crate::service::config::Listener;
@@ -295,6 +296,10 @@ impl Explained {
         let Facts { headers, query, .. } = facts;
         let authenticated =
             identity::authenticate(in_force.auth, &route.access, headers, query, arrived.asks_certificate);
+        let authenticated = match known {
+            Known::Gateway(limiter) => authenticated.assigned(limiter.assignments()),
+            Known::Nowhere | Known::SharedTier(_) => authenticated,
+        };
         self.identity = authenticated.sentence();
         self.refused = authenticated.refused(&route.access);
         let body_bytes_max = route.body_bytes_max.unwrap_or(arrived.body_bytes_max);
@@ -336,7 +341,13 @@ impl Explained {
             Ok(peeked) => {
                 self.limits = limits(table, &check, if is_gateway { &peeked.foretold } else { &[] });
                 for (limit, charge) in self.limits.iter_mut().zip(&check.charges) {
-                    limit.key = key(policies.policy_of(charge), subject);
+                    let policy = policies.policy_of(charge);
+                    limit.key = key(policy, subject);
+                    limit.overridden = limiter.filter(|_| charge.is_overridden).and_then(|limiter| {
+                        let overrides = limiter.overrides();
+                        let found = overrides.of(policy, subject.consumer(), subject.tenant(), now_ns)?;
+                        Some(override_view::Shown::of(&found, policy, charge, now_ns))
+                    });
                 }
                 if is_gateway {
                     self.penalties = check.penalties.to_vec();
@@ -450,6 +461,7 @@ impl Explained {
                 limit.cost,
                 limit.sentence(),
             ));
+            lines.extend(limit.overridden.iter().map(|shown| format!("         {}", shown.sentence())));
         }
         if let Some(refused) = &self.refused {
             lines.push(format!("refused  {refused}"));

@@ -3,12 +3,14 @@
 
 use serde_json::{Value, json};
 
+use super::override_view::Shown;
 use super::redis_view;
 use crate::clock;
 use crate::limit::lease_messages::Left;
 use crate::limit::{Algorithm, Charge, View};
 use crate::limiter::{Limiter, Look};
 use crate::policy::Table;
+use crate::policy::definition::Dimension;
 
 /// A key as one node sees it.
 pub(super) struct Key {
@@ -41,14 +43,18 @@ pub(super) fn key(
     now_ns: u64,
 ) -> Option<Key> {
     let policy = table.policies().iter().find(|known| *known.name == *policy)?;
-    let tenant = policy.by.iter().position(|by| *by == crate::policy::definition::Dimension::Tenant);
+    let value_of = |dimension| Some(values[policy.by.iter().position(|by| *by == dimension)?].as_str());
     let mut charges = policy.look_at(values)?;
-    limiter.route_tenant(&mut charges, tenant.map(|tenant| values[tenant].as_str()));
+    let (consumer, tenant) = (value_of(Dimension::Consumer), value_of(Dimension::Tenant));
+    let mut override_one = |charge| limiter.override_charge(policy, consumer, tenant, charge, now_ns);
+    let overrides: Vec<_> = charges.iter_mut().map(&mut override_one).collect();
+    limiter.route_tenant(&mut charges, tenant);
     let left = limiter.peek_charges(&charges, now_ns).outcomes;
     let windows = charges
         .iter()
         .zip(left)
-        .map(|(charge, left)| {
+        .zip(overrides)
+        .map(|((charge, left), overridden)| {
             // A concurrency limit counts requests in flight and has no period.
             let period_ns = Some(charge.quota.period_ns().get());
             let period_ns = period_ns.filter(|_| charge.quota.algorithm() != Algorithm::Concurrency);
@@ -63,6 +69,9 @@ pub(super) fn key(
             // Tiers count under one key: what is left is what a client of this tier would have.
             if let Some(tier) = policy.tier_of(charge.window.into()) {
                 shown["tier"] = tier.into();
+            }
+            if let Some(found) = overridden {
+                shown["override"] = Shown::of(&found, policy, charge, now_ns).to_json();
             }
             show_lease(limiter, charge, now_ns, &mut shown);
             shown

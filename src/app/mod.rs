@@ -6,6 +6,7 @@
 mod admin_listener;
 mod admin_state;
 mod certificates;
+mod control;
 pub mod descriptors;
 pub mod explain;
 mod files;
@@ -18,6 +19,7 @@ mod listeners;
 mod neighbour;
 mod notes;
 mod orders;
+mod override_view;
 mod publisher;
 mod redis_view;
 mod reload;

@@ -1,8 +1,9 @@
-//! A reload reads the configuration files again and publishes them. An invalid configuration is logged and counted, and
-//! the old one stays in force.
+//! A reload reads the configuration files again and publishes them, with the policies of the database beside them. An
+//! invalid configuration is logged and counted, and the old one stays in force.
 
 use std::path::Path;
 
+use super::control::{Control, Policies};
 use super::publisher::{Changes, Publisher};
 use super::service_manager;
 use crate::config;
@@ -10,13 +11,19 @@ use crate::metrics::Metrics;
 use crate::record;
 
 /// Reads the file again and publishes it.
-pub(super) async fn reload(path: &Path, publisher: &mut Publisher, log: &record::Log, metrics: &Metrics) {
+pub(super) async fn reload(
+    path: &Path,
+    publisher: &mut Publisher,
+    control: Option<&Control>,
+    log: &record::Log,
+    metrics: &Metrics,
+) {
     // Log rotation often sends SIGHUP too, as it does to most servers.
     if let Err(error) = log.reopen() {
         tracing::error!(%error, "the access log cannot be reopened");
     }
     service_manager::reloading();
-    let published = publish(path, publisher).await;
+    let published = publish(path, publisher, control).await;
     service_manager::ready();
     match published {
         Ok(changes) => {
@@ -31,9 +38,43 @@ pub(super) async fn reload(path: &Path, publisher: &mut Publisher, log: &record:
     }
 }
 
-async fn publish(path: &Path, publisher: &mut Publisher) -> anyhow::Result<Changes> {
+/// Publishes the policies of the database, which have changed.
+pub(super) async fn follow(
+    path: &Path,
+    publisher: &mut Publisher,
+    control: Option<&Control>,
+    metrics: &Metrics,
+) {
+    match publish(path, publisher, control).await {
+        Ok(changes) => {
+            publisher.warn_of(&changes);
+            metrics.reload_succeeded();
+            tracing::info!(generation = publisher.generation(), %changes, "the policies of the database are in force");
+        }
+        Err(error) => {
+            metrics.reload_failed();
+            let why = super::error_chain(&error);
+            tracing::error!("the policies of the database stay as they were: {why}");
+        }
+    }
+}
+
+async fn publish(
+    path: &Path,
+    publisher: &mut Publisher,
+    control: Option<&Control>,
+) -> anyhow::Result<Changes> {
     let path = path.to_owned();
+    let Policies { version, added } =
+        control.map(|control| control.policies().borrow().clone()).unwrap_or_default();
     // Reading files may block. The one thread of the control runtime must go on serving signals and the admin listener.
-    let definition = tokio::task::spawn_blocking(move || config::read(&path)).await?;
-    publisher.publish(definition.map_err(|errors| anyhow::anyhow!("{errors}"))?).await
+    let definition = tokio::task::spawn_blocking(move || config::read_with(&path, &added)).await?;
+    let published = match definition {
+        Ok(definition) => publisher.publish(definition).await,
+        Err(errors) => Err(anyhow::anyhow!("{errors}")),
+    };
+    if let Some(control) = control {
+        control.published(version, published.as_ref().err().map(super::error_chain));
+    }
+    published
 }

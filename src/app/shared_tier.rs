@@ -78,7 +78,7 @@ pub fn explain_from_outside(
         let global = Global::visit(redis).context("[redis]")?;
         let link = Arc::clone(&global) as Arc<dyn crate::limiter::Link>;
         let limiter = Limiter::in_fleet(Table::with_memory(0), Fleet::new(link, 0, redis.deadline));
-        share(&mut table, config, &limiter);
+        share(&mut table, &limiter);
         global.ready(FIRST_ANSWER).await;
         let known = Known::SharedTier(&limiter);
         let in_force = InForce { table: &table, auth: auth_methods, client_ip, listeners, upstreams };
@@ -118,13 +118,11 @@ fn random_salt() -> [u8; 16] {
 }
 
 /// Tells each window of a table by which plan the fleet shares it. Without Redis this does nothing.
-pub(super) fn share(table: &mut policy::Table, config: &Config, limiter: &Limiter) {
+pub(super) fn share(table: &mut policy::Table, limiter: &Limiter) {
     let Some(fleet) = limiter.fleet() else { return };
     let plans = fleet.plans();
     table.share(|policy, quota| {
-        // A table keeps its configuration's order of policies.
-        let sharing = config.policies[policy.id.index()].sharing(quota);
-        plans.id(Plan { policy: policy.name.as_ref().into(), quota: *quota, sharing })
+        plans.id(Plan { policy: policy.name.as_ref().into(), quota: *quota, sharing: policy.sharing(quota) })
     });
     limiter.declare(plans.fallbacks());
 }

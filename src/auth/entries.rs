@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use time::{Date, Month};
+use time::{Date, Month, OffsetDateTime};
 use toml::value::{Datetime, Offset};
 
 use crate::identity::{Claim, Claims, Identity};
@@ -174,6 +174,20 @@ pub fn unix_seconds(datetime: &Datetime) -> Option<i64> {
     Some(midnight + i64::from(time.hour) * 3_600 + (i64::from(time.minute) - offset_minutes) * 60 + second)
 }
 
+/// The date and time that [`unix_seconds`] reads as this second; `None` for a year that has no four digits.
+pub fn datetime(unix_seconds: i64) -> Option<Datetime> {
+    let at = OffsetDateTime::from_unix_timestamp(unix_seconds).ok()?;
+    let date =
+        toml::value::Date { year: u16::try_from(at.year()).ok()?, month: at.month().into(), day: at.day() };
+    let time = toml::value::Time {
+        hour: at.hour(),
+        minute: at.minute(),
+        second: Some(at.second()),
+        nanosecond: None,
+    };
+    Some(Datetime { date: Some(date), time: Some(time), offset: Some(Offset::Z) })
+}
+
 /// Longest file of keys or users.
 pub const FILE_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
@@ -207,5 +221,7 @@ mod tests {
         assert_eq!(seconds("2024-02-29"), Some(1_709_164_800));
         assert_eq!(seconds("2027-01-01T00:00:00"), None, "whose midnight?");
         assert_eq!(seconds("12:00:00"), None);
+        let shown = datetime(1_798_761_600).expect("it has a date").to_string();
+        assert_eq!(shown, "2027-01-01T00:00:00Z");
     }
 }

@@ -9,6 +9,9 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
+use aws_lc_rs::rand::{SecureRandom, SystemRandom};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::Deserialize;
 use smallvec::SmallVec;
 
@@ -98,7 +101,7 @@ impl Table {
             if !entry.has_consumer() {
                 return Err(file.wrong(at, "a key needs `consumer`, the name that it identifies"));
             }
-            let digest = hex(sha256.get_ref()).ok_or_else(|| {
+            let digest = digest_bytes(sha256.get_ref()).ok_or_else(|| {
                 file.wrong(at, "`sha256` is 64 hex digits; `sluicegate hash-key` prints them")
             })?;
             if table.find_index(&digest).is_some() {
@@ -132,12 +135,21 @@ fn prefix(digest: &[u8]) -> u64 {
     digest.first_chunk().map_or(0, |first| u64::from_le_bytes(*first))
 }
 
+/// A new key: 256 random bits, in characters that need no quoting in headers, URLs, TOML and shells. `None` if the system
+/// has no random numbers.
+pub fn random() -> Option<String> {
+    let mut bytes = [0; 32];
+    SystemRandom::new().fill(&mut bytes).ok()?;
+    Some(format!("sg_{}", URL_SAFE_NO_PAD.encode(bytes)))
+}
+
 /// The digest of a key as a file of keys has it.
 pub fn digest_text(key: &[u8]) -> String {
     digest(&SHA256, key).as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn hex(text: &str) -> Option<[u8; SHA256_OUTPUT_LEN]> {
+/// The bytes of a digest that [`digest_text`] has written.
+pub fn digest_bytes(text: &str) -> Option<[u8; SHA256_OUTPUT_LEN]> {
     let (pairs, rest) = text.as_bytes().as_chunks::<2>();
     if pairs.len() != SHA256_OUTPUT_LEN || !rest.is_empty() {
         return None;

@@ -119,8 +119,7 @@ pub fn run(arguments: &Arguments, file: &Path) -> ExitCode {
 /// The explanation of the running gateway; `None` if none answers.
 fn ask(admin: &admin::Config, arguments: &Arguments) -> Result<Answer, Unasked> {
     let target = target(arguments);
-    let token =
-        admin.token.as_ref().map_or(String::new(), |token| format!("authorization: Bearer {token}\r\n"));
+    let token = admin.own_token().map_or(String::new(), |token| format!("authorization: Bearer {token}\r\n"));
     let request = format!("GET {target} HTTP/1.1\r\nhost: localhost\r\n{token}connection: close\r\n\r\n");
     let answer = exchange(&admin.bind, &request).ok_or(Unasked::Nobody)?;
     let (head, body) = answer.split_once("\r\n\r\n").ok_or(Unasked::Nobody)?;

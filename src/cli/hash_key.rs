@@ -5,9 +5,6 @@
 use std::io::{Read, Write};
 
 use anyhow::{Context, anyhow, bail};
-use aws_lc_rs::rand::{SecureRandom, SystemRandom};
-use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use toml::value::Datetime;
 
 use crate::auth::{basic, entries, keys};
@@ -61,7 +58,7 @@ pub fn run(
     errors: &mut dyn Write,
 ) -> anyhow::Result<()> {
     let secret = if arguments.new {
-        let key = random_key()?;
+        let key = keys::random().context("the system has no random numbers")?;
         writeln!(errors, "the secret, which is not shown again: {key}")?;
         key
     } else {
@@ -101,13 +98,6 @@ fn optional_fields(arguments: &Arguments) -> String {
     }
     // Claims are an inline table: after a `[key.claims]` header, fields that an operator adds below would be claims.
     entry.iter().map(|(key, value)| format!("{key} = {value}\n")).collect()
-}
-
-/// 256 random bits, in characters that need no quoting in headers, URLs, TOML and shells.
-fn random_key() -> anyhow::Result<String> {
-    let mut bytes = [0; 32];
-    SystemRandom::new().fill(&mut bytes).ok().context("the system has no random numbers")?;
-    Ok(format!("sg_{}", URL_SAFE_NO_PAD.encode(bytes)))
 }
 
 /// The only line of the input, without its line end.

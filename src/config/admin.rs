@@ -1,14 +1,19 @@
 //! Reads and writes `[admin]`, the listener for operators.
 
-use crate::admin::{self, Bind, Config};
+use toml::value::Datetime;
+
+use crate::admin::{self, Bind, Config, NamedToken, OWN_TOKEN_NAME, Role, Secret};
+use crate::auth::{entries, keys};
 
 use super::listener;
-use super::printer::{Page, array, text};
-use super::reader::Table;
-use super::report::Fields;
+use super::mask::MASK;
+use super::printer::{Page, array, table as show_table, text, word};
+use super::reader::{Table, Value};
+use super::report::{Fields, quoted};
 use super::sections;
 use super::socket;
 use super::text::Text;
+use crate::words::NAME_BYTES_MAX;
 
 /// Reads `[admin]`, or `admin = false`, which turns it off.
 pub(super) fn read(documents: &[Table<'_>]) -> (Option<Config>, Fields) {
@@ -29,20 +34,16 @@ pub(super) fn read(documents: &[Table<'_>]) -> (Option<Config>, Fields) {
     if let Some(bind) = bind.as_ref().and_then(bind_address) {
         config.bind = bind;
     }
-    if let Some(token) = table.value("token").and_then(|value| value.text()) {
-        if token.text.is_empty() {
-            token.wrong("`token` is empty", "leave it out, or write `\"${file:/path}\"`");
-        } else if !token.has_reference {
-            let hint = "keep a secret out of it: `\"${NAME}\"` or `\"${file:/path}\"`";
-            token.warn("`token` is written in plain text", hint);
-        }
-        config.token = Some(token.text);
+    config.token = table.value("token").and_then(|value| secret(&value));
+    if let Some(value) = table.value("tokens") {
+        config.tokens = tokens(&value);
     }
     if let Some(value) = table.value("hosts") {
         config.hosts = value.texts().iter().filter_map(admin_host).collect();
     }
-    if let (Bind::Tcp(address), Some(bind), None) = (&config.bind, &bind, &config.token)
+    if let (Bind::Tcp(address), Some(bind)) = (&config.bind, &bind)
         && !address.ip().is_loopback()
+        && !config.asks_for_token()
     {
         let message = "the admin listener is open to other machines and asks for no token";
         bind.warn(message, "add `token = \"${file:/path}\"`, or bind 127.0.0.1");
@@ -66,9 +67,123 @@ pub(super) fn show(page: &mut Page, config: Option<&Config>) {
     if let Some(token) = &admin.token {
         page.key("token", text(token));
     }
+    if !admin.tokens.is_empty() {
+        page.key("tokens", array(admin.tokens.iter().map(show_token)));
+    }
     if !admin.hosts.is_empty() {
         page.key("hosts", array(admin.hosts.iter().map(|host| text(host))));
     }
+}
+
+/// The texts of all tokens, to be masked.
+pub(super) fn secrets(config: &mut Config) -> impl Iterator<Item = &mut String> {
+    let named = config.tokens.iter_mut().filter_map(|token| match &mut token.secret {
+        Secret::Text(text) => Some(text),
+        Secret::Digest(_) => None,
+    });
+    config.token.iter_mut().chain(named)
+}
+
+/// The text of a token.
+fn secret(value: &Value<'_>) -> Option<String> {
+    let token = value.text()?;
+    if token.text.is_empty() {
+        token.wrong("`token` is empty", "leave it out, or write `\"${file:/path}\"`");
+    } else if !token.has_reference {
+        let hint = "keep a secret out of it: `\"${NAME}\"` or `\"${file:/path}\"`";
+        token.warn("`token` is written in plain text", hint);
+    }
+    Some(token.text)
+}
+
+/// The tokens of others than the admin. One that is wrong is reported and left out.
+fn tokens(value: &Value<'_>) -> Vec<NamedToken> {
+    let mut found: Vec<NamedToken> = Vec::new();
+    let written = value.array().unwrap_or_default();
+    if written.len() > TOKENS_MAX {
+        value.wrong(format!("there are more than {TOKENS_MAX} tokens"), "leave some out");
+    }
+    for value in written.iter().take(TOKENS_MAX) {
+        let Some((token, name)) = named_token(value) else { continue };
+        if token.name == OWN_TOKEN_NAME || found.iter().any(|other| other.name == token.name) {
+            let message = format!("{} is the name of another token", name.shown());
+            name.wrong(message, "give each its own: the audit tells them apart by it");
+        }
+        found.push(token);
+    }
+    found
+}
+
+fn named_token<'c>(value: &Value<'c>) -> Option<(NamedToken, Text<'c>)> {
+    let table = value.table("a token")?;
+    let name = table.value("name").and_then(|value| value.text());
+    if let Some(name) = &name
+        && (name.text.is_empty() || name.text.len() > NAME_BYTES_MAX || name.text.contains(char::is_control))
+    {
+        let hint = format!("write up to {NAME_BYTES_MAX} bytes without control characters");
+        name.wrong("`name` is not a name for the audit", hint);
+    }
+    if name.is_none() {
+        value.wrong("a token needs `name`, which the audit shows", "write `name = \"alice\"`");
+    }
+    let (plain, hashed) = (table.value("token"), table.value("digest"));
+    let secret = match (&plain, &hashed) {
+        (Some(plain), None) => secret(plain).map(Secret::Text),
+        (None, Some(hashed)) => hashed.text().and_then(|text| digest(&text)).map(Secret::Digest),
+        (Some(_), Some(hashed)) => {
+            hashed.wrong_key("a token has `token` or `digest`, not both", "leave one out");
+            None
+        }
+        (None, None) => {
+            value.wrong("a token needs `token` or `digest`", "write `token = \"${file:/path}\"`");
+            None
+        }
+    };
+    let role = table.value("role");
+    if role.is_none() {
+        value.wrong("a token needs `role`, what its bearer may do", "write `role = \"operate\"`");
+    }
+    let role = role.and_then(|value| value.choice(&ROLES, &[]));
+    let expires = table.value("expires").map(|value| expires(&value));
+    table.finish(&[]);
+    let name = name?;
+    let expires = match expires {
+        None => None,
+        Some(read) => Some(read?),
+    };
+    Some((NamedToken { name: name.text.clone(), secret: secret?, role: role?, expires }, name))
+}
+
+/// `sha256:` and the digest as `hash-key` prints it.
+fn digest(text: &Text<'_>) -> Option<[u8; 32]> {
+    let digest = text.text.strip_prefix(DIGEST_SCHEME).and_then(keys::digest_bytes);
+    if digest.is_none() {
+        let hint = "write `sha256:` and 64 hex digits; `sluicegate hash-key` prints them";
+        text.wrong(format!("the value of {} is not a digest", quoted(&text.key)), hint);
+    }
+    digest
+}
+
+/// Unix seconds of a date, or of a date and time with its offset.
+fn expires(value: &Value<'_>) -> Option<i64> {
+    let text = value.text()?;
+    let seconds = text.text.parse::<Datetime>().ok().and_then(|datetime| entries::unix_seconds(&datetime));
+    if seconds.is_none() {
+        let hint = "write a date, or date and time with `Z`: `\"2027-01-01T00:00:00Z\"`";
+        text.wrong(format!("{} is no instant", text.shown()), hint);
+    }
+    seconds
+}
+
+/// One of `tokens`; not its digest, which is nobody's business either.
+fn show_token(token: &NamedToken) -> String {
+    let secret = match &token.secret {
+        Secret::Text(secret) => ("token", text(secret)),
+        Secret::Digest(_) => ("digest", text(MASK)),
+    };
+    let expires = token.expires.and_then(entries::datetime).map(|at| ("expires", text(&at.to_string())));
+    let entries = [("name", text(&token.name)), secret, ("role", text(word(&ROLES, &token.role)))];
+    show_table(entries.into_iter().chain(expires))
 }
 
 /// A name or an address without a port, since the check of `Host` ignores ports.
@@ -97,5 +212,18 @@ fn bind_address(text: &Text<'_>) -> Option<Bind> {
 
 /// The admin listener if the file does not mention it.
 fn default_admin() -> Config {
-    Config { bind: Bind::Tcp(([127, 0, 0, 1], 9900).into()), token: None, hosts: Vec::new() }
+    Config {
+        bind: Bind::Tcp(([127, 0, 0, 1], 9900).into()),
+        token: None,
+        tokens: Vec::new(),
+        hosts: Vec::new(),
+    }
 }
+
+const ROLES: [(&str, Role); 3] = [("read", Role::Read), ("operate", Role::Operate), ("admin", Role::Admin)];
+
+/// What a digest begins with, so that another function can be told from it one day.
+const DIGEST_SCHEME: &str = "sha256:";
+
+/// Tokens of one listener. A request is compared with each.
+const TOKENS_MAX: usize = 256;

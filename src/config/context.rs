@@ -12,6 +12,11 @@ pub(super) struct Context<'c> {
 }
 
 impl<'c> Context<'c> {
+    /// The sources that are files.
+    pub(super) fn files(&self) -> impl Iterator<Item = &'c Source> {
+        self.sources.iter().filter(|source| !source.is_added)
+    }
+
     pub(super) fn report(&self, finding: Finding) {
         self.findings.borrow_mut().push(finding);
     }

@@ -6,17 +6,23 @@ use crate::policy::definition::Action;
 
 use super::printer::Page;
 use super::settings::Config;
-use super::{admin, auth, errors, listener, log, mask, policy, redis, route, running, upstream};
+use super::{admin, auth, database, errors, listener, log, mask, policy, redis, route, running, upstream};
 
 impl Config {
     /// The same configuration without its secrets: what a log, an answer or a terminal may show.
     pub fn masked(&self) -> Config {
         let mut masked = self.clone();
-        if let Some(token) = masked.admin.as_mut().and_then(|admin| admin.token.as_mut()) {
-            mask::MASK.clone_into(token);
+        for secret in masked.admin.iter_mut().flat_map(admin::secrets) {
+            mask::MASK.clone_into(secret);
         }
         for secret in masked.redis.iter_mut().flat_map(global::Config::secrets) {
             mask::MASK.clone_into(&mut secret.0);
+        }
+        if let Some(database) = &mut masked.database {
+            database.url.hide_password(mask::MASK);
+            if let Some(password) = &mut database.password {
+                mask::MASK.clone_into(&mut password.0);
+            }
         }
         for sticky in masked.upstreams.iter_mut().filter_map(|upstream| upstream.sticky.as_mut()) {
             mask::MASK.clone_into(&mut sticky.secret.0);
@@ -75,6 +81,7 @@ impl Config {
         config.routes.iter().for_each(|route| route::show(&mut page, route));
         admin::show(&mut page, config.admin.as_ref());
         config.redis.iter().for_each(|redis| redis::show(&mut page, redis));
+        config.database.iter().for_each(|database| database::show(&mut page, database));
         errors::show(&mut page, &config.error_pages);
         running::show_overload(&mut page, &config.overload);
         running::show_shutdown(&mut page, &config.shutdown);

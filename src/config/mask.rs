@@ -190,7 +190,7 @@ fn is_bare_reference(value: &str) -> bool {
 }
 
 /// Schemes of URLs in a configuration. A colon after any other word may be the one before a password.
-const SCHEMES: [&str; 4] = ["redis", "rediss", "http", "https"];
+const SCHEMES: [&str; 6] = ["redis", "rediss", "postgres", "postgresql", "http", "https"];
 
 /// A name with one of these endings holds a secret.
 const SECRET_ENDINGS: [&str; 7] =
@@ -222,6 +222,8 @@ mod tests {
             ("url = \"redis://me:hun'ter2@host/0\"", "url = \"redis://me:********@host/0\""),
             ("url = 'redis://me:hun\"ter2@host/0'", "url = 'redis://me:********@host/0'"),
             ("url = redis://me:hunter2@host/0", "url = redis://me:*******@host/0"),
+            ("url = \"postgres://me:hunter2@host/db\"", "url = \"postgres://me:*******@host/db\""),
+            ("url = \"postgresql://me@host:1/db\"", "url = \"postgresql://me@host:1/db\""),
             ("url = \"rediss//gate:hunter2@h\"", "url = \"rediss//gate:*******@h\""),
             ("url = \"redis:/gate:hunter2@h\"", "url = \"redis:*************@h\""),
             ("url = \"redsi://gate:hunter2@h\"", "url = \"redsi:**************@h\""),

@@ -5,11 +5,13 @@
 
 mod access;
 mod acme;
+mod added;
 mod admin;
 mod auth;
 mod compile;
 mod compress;
 mod context;
+mod database;
 mod definition;
 mod effective;
 mod errors;
@@ -43,10 +45,8 @@ mod sticky;
 mod tests;
 mod text;
 mod trust;
-mod units;
 mod upstream;
 mod warnings;
-mod words;
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -58,21 +58,31 @@ use expand::Variables;
 use reader::Table;
 use report::{Finding, Place, Places, Source};
 
+pub(crate) use crate::units::{show_share, show_size};
+pub use added::Added;
 pub use definition::{Definition, Loaded};
 pub use effective::fingerprint;
 pub use mask::{MASK, is_secret_name};
 pub use report::{Errors, Report, Subject};
 pub use schema::schema;
 pub use settings::{Config, Shutdown};
-pub(crate) use units::{show_share, show_size};
 
 /// Reads what a file and those it includes define; `${...}` are variables of the process.
 ///
 /// # Errors
 /// If a file cannot be read or is not TOML. Every other error is in the definition.
 pub fn read(path: &Path) -> Result<Definition, Errors> {
+    read_with(path, &[])
+}
+
+/// The same with policies beside those of the files.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_with(path: &Path, added: &[Added]) -> Result<Definition, Errors> {
     let variables: Variables<'_> = &|name| std::env::var(name).ok();
-    let (sources, findings) = source::gather(path, variables);
+    let (mut sources, findings) = source::gather(path, variables);
+    sources.extend(added.iter().map(Added::source));
     read_sources(sources, findings, variables)
 }
 
@@ -94,7 +104,7 @@ pub fn from_text(name: &str, text: &str) -> Result<Loaded, Errors> {
     compiled(read_sources(vec![source::of_text(name, text)], Vec::new(), variables)?)
 }
 
-fn compiled(mut definition: Definition) -> Result<Loaded, Errors> {
+pub(crate) fn compiled(mut definition: Definition) -> Result<Loaded, Errors> {
     let table = definition.compile();
     definition.finish(table)
 }
@@ -146,7 +156,7 @@ fn define(ctx: &Context<'_>, documents: Vec<Table<'_>>) -> (Config, Places) {
     let (log_level, access_log) = log::read(&documents, &auth);
     let (limits_memory, limit_headers) = running::read_limits(&documents);
     let mut config = Config {
-        files: ctx.sources.iter().map(|source| source.path.clone()).collect(),
+        files: ctx.files().map(|source| source.path.clone()).collect(),
         workers: running::read_workers(&documents),
         listeners: Vec::new(),
         client_ip: listener::read_client_ip(&documents),
@@ -161,6 +171,7 @@ fn define(ctx: &Context<'_>, documents: Vec<Table<'_>>) -> (Config, Places) {
         routes: Vec::new(),
         admin: None,
         redis: None,
+        database: None,
         error_pages: Vec::new(),
         shutdown: running::read_shutdown(&documents),
         log_level,
@@ -169,6 +180,8 @@ fn define(ctx: &Context<'_>, documents: Vec<Table<'_>>) -> (Config, Places) {
     (config.listeners, places.listeners) = listener::read_all(&documents);
     places.auth = auth_places;
     (config.redis, places.redis) = redis::read(&documents);
+    (config.database, places.database) = database::read(&documents);
+    database::check(ctx, &config, &places);
     (config.admin, places.admin) = admin::read(&documents);
     (config.error_pages, places.errors) = errors::read(&documents);
     listener::check_admin(ctx, &config, &places);
@@ -192,7 +205,7 @@ fn define(ctx: &Context<'_>, documents: Vec<Table<'_>>) -> (Config, Places) {
                 "write a `[[route]]`, or do not include it",
             );
         }
-        document.finish(&["database", "peers", "trace"]);
+        document.finish(&["peers", "trace"]);
     }
     (config, places)
 }

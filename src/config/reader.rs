@@ -14,10 +14,10 @@ use toml::de::{DeTable, DeValue};
 use super::context::{Context, Since};
 use super::expand;
 use super::mask::{self, MASKED, WRITE_SECRET};
-use super::report::{Fields, Finding, Place, quoted};
+use super::report::{Fields, Finding, Place, Source, quoted};
 use super::text::Text;
-use super::units;
-use super::words::{did_you_mean, listed};
+use crate::units;
+use crate::words::{did_you_mean, listed};
 
 /// A table, and the keys it was asked for.
 pub(super) struct Table<'c> {
@@ -193,6 +193,11 @@ impl<'c> Value<'c> {
         self.wrong(format!("{} must be {expected}, not {found}", quoted(&self.key)), "");
     }
 
+    /// Whether it stands in a policy that comes from elsewhere than a file.
+    pub(super) fn is_added(&self) -> bool {
+        self.ctx.sources[self.place.file].is_added
+    }
+
     pub(super) fn is_string(&self) -> bool {
         self.value.is_str()
     }
@@ -231,7 +236,15 @@ impl<'c> Value<'c> {
     }
 
     fn expanded(&self, text: &str) -> Option<Text<'c>> {
-        let directory = &self.ctx.sources[self.place.file].directory;
+        let Source { directory, is_added, .. } = &self.ctx.sources[self.place.file];
+        // Whoever may write policies may not read this machine's files and variables by them.
+        if *is_added && text.contains("${") {
+            self.wrong(
+                format!("{} refers to a variable or a file", quoted(&self.key)),
+                "write the value itself",
+            );
+            return None;
+        }
         match expand::expand(text, directory, self.ctx.variables) {
             // Everybody knows the mask, so a secret of it would protect nothing.
             Ok(expanded) if mask::is_secret_name(&self.key) && mask::is_mask(&expanded.text) => {

@@ -97,6 +97,7 @@ struct Gateway {
     route: Option<Vec<Route>>,
     admin: Option<OrFalse<Admin>>,
     redis: Option<Redis>,
+    database: Option<Database>,
     errors: Named<Texts>,
     shutdown: Option<Shutdown>,
     log: Option<Log>,
@@ -830,8 +831,33 @@ struct Cors {
 #[schemars(deny_unknown_fields)]
 struct Admin {
     bind: Option<String>,
+    /// The admin's bearer token
     token: Option<String>,
+    /// Bearer tokens of others
+    tokens: Option<Vec<AdminToken>>,
     hosts: Option<Texts>,
+}
+
+/// A bearer token of the admin listener: its text or its digest, and what it allows.
+#[derive(JsonSchema)]
+#[schemars(deny_unknown_fields)]
+struct AdminToken {
+    /// Whom the audit names
+    name: String,
+    token: Option<String>,
+    /// "sha256:" and 64 hex digits
+    digest: Option<String>,
+    role: AdminRole,
+    /// A date, or date and time: "2027-01-01T00:00:00Z"
+    expires: Option<String>,
+}
+
+#[derive(JsonSchema)]
+#[schemars(rename_all = "kebab-case")]
+enum AdminRole {
+    Read,
+    Operate,
+    Admin,
 }
 
 /// The Redis through which the nodes of a fleet share their limits.
@@ -846,6 +872,20 @@ struct Redis {
     key_secret: Option<String>,
     ca: Option<String>,
     ring: Option<Ring>,
+}
+
+/// Where policies, tiers and overrides that change while traffic runs are kept.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "kebab-case", deny_unknown_fields)]
+struct Database {
+    /// "sqlite:state.db", or "postgres://user@host:5432/name"
+    url: String,
+    /// Of PostgreSQL, as it stands
+    password: Option<String>,
+    /// With SQLite beside [redis]: whether there is no other node
+    single_node: Option<bool>,
+    /// With PostgreSQL: the file that the last good state is kept in, for a start without it
+    copy: Option<String>,
 }
 
 #[derive(JsonSchema)]

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::reader::{Table, Value};
 use super::report::{Place, quoted};
-use super::words::NAME_BYTES_MAX;
+use crate::words::NAME_BYTES_MAX;
 
 /// A named table: `[listener.edge]`.
 pub(super) struct Named<'c> {
@@ -31,6 +31,11 @@ pub(super) fn named<'c>(documents: &[Table<'c>], section: &'static str) -> Vec<N
             }
             let Some(table) = value.table(&format!("[{section}.{}]", value.key)) else { continue };
             if let Some(first) = places.insert(value.key.clone(), value.key_place) {
+                if value.is_added() {
+                    all.retain(|named| named.name != value.key);
+                    all.push(Named { name: value.key, table });
+                    continue;
+                }
                 value.wrong_beside(
                     value.key_place,
                     format!("the {section} {} is given twice", quoted(&value.key)),

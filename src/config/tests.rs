@@ -3,6 +3,7 @@
 mod acme;
 mod auth;
 mod compress;
+mod database;
 mod mirror;
 mod protocol;
 mod sticky;
@@ -232,6 +233,7 @@ timeouts = { response = "1m", total = "2m" }
 bind = "unix:/run/sluicegate/admin.sock"
 hosts = ["metrics.example"]
 token = "${SECRET}"
+tokens = [{ name = "alice", token = "${SECRET}", role = "operate", expires = "2027-01-01T02:00:00+02:00" }]
 
 [errors]
 404 = "/srv/errors/404.html"
@@ -413,6 +415,7 @@ fn secrets_never_show() {
         "[admin]\ntoken = \"hunter2\"\nbind = 1",
         "admin = { token = \"hunter2\", bind = \"x\" }",
         "[admin]\ntoken = \"hunter2",
+        "[admin]\ntokens = [{ token = \"hunter2\", name = 1 }]",
         "[upstream.a]\nservers = [\"http://me:hunter2@localhost\"]",
         "workers = \"${SECRET}\"",
         "[[route]]\npath = \"${SECRET}\"\nlimit = \"${SECRET}\"\nto = \"${SECRET}\"\nmethods = [\"${SECRET}\"]",
@@ -473,6 +476,22 @@ fn literal_secrets_and_open_admins_draw_warnings() {
     assert!(loaded.report.to_string().starts_with("warning: the admin listener is open to other machines"));
     let loaded = load(&["[admin]\nbind = \"0.0.0.0:1\"\ntoken = \"${SECRET}\""]).expect("it is valid");
     assert!(loaded.report.is_empty());
+}
+
+#[test]
+fn a_token_by_its_digest_is_one_of_its_text() {
+    use crate::admin::{Role, Token};
+    let digest = crate::auth::keys::digest_text(b"hunter2");
+    let text =
+        format!("[admin]\ntokens = [{{ name = \"ann\", role = \"read\", digest = \"sha256:{digest}\" }}]");
+    let config = config(&text);
+    let shown = config.effective();
+    assert!(shown.contains("digest = \"********\"") && !shown.contains(&digest), "{shown}");
+    assert!(!format!("{config:?}").contains(&digest));
+    let access = config.admin.expect("it is there").access();
+    let [token] = access.tokens.as_slice() else { panic!("it has one token: {access:?}") };
+    assert_eq!(token.digest, Token::of_text("ann", "hunter2", Role::Read, None).digest);
+    assert_eq!(access.hosts, None, "behind a token any host is served");
 }
 
 #[test]
@@ -558,7 +577,7 @@ fn shapes_are_checked() {
             "3:12",
             "`\"1s\"` or less",
         ),
-        ("[database]", "`database` is reserved: this version does not support it", "1:2", "leave it out"),
+        ("[peers]", "`peers` is reserved: this version does not support it", "1:2", "leave it out"),
         ("zzzzzzzz = 1", "unknown key `zzzzzzzz` in the configuration", "1:1", "it takes `auth`, `log`"),
         ("[policy.1a]", "`1a` cannot be a name", "1:9", "start with a letter"),
         ("workers = true", "`workers` must be a whole number, not a boolean", "1:11", ""),
@@ -1307,6 +1326,43 @@ fn the_process_is_checked() {
             "unix:/run/sluicegate/admin.sock",
         ),
         ("[admin]\ntoken = \"\"", "`token` is empty", "2:9", "leave it out"),
+        ("[admin]\ntokens = 1", "`tokens` must be an array, not an integer", "2:10", ""),
+        (
+            "[admin]\ntokens = [{ role = \"read\", token = \"${SECRET}\" }]",
+            "a token needs `name`, which the audit shows",
+            "2:11",
+            "write `name = \"alice\"`",
+        ),
+        (
+            "[admin]\ntokens = [{ name = \"a\", role = \"operat\", token = \"${SECRET}\" }]",
+            "`operat` is not a value of `role`",
+            "2:32",
+            "did you mean `operate`?",
+        ),
+        (
+            "[admin]\ntokens = [{ name = \"a\", role = \"read\", digest = \"sha256:12\" }]",
+            "the value of `digest` is not a digest",
+            "2:49",
+            "`sluicegate hash-key` prints them",
+        ),
+        (
+            "[admin]\ntokens = [{ name = \"token\", role = \"read\", token = \"${SECRET}\" }]",
+            "`token` is the name of another token",
+            "2:20",
+            "give each its own",
+        ),
+        (
+            "[admin]\ntokens = [{ name = \"a\", role = \"read\", token = \"${SECRET}\", expires = \"12:00\" }]",
+            "`12:00` is no instant",
+            "2:71",
+            "2027-01-01T00:00:00Z",
+        ),
+        (
+            "[admin]\ntokens = [{ name = \"a\", role = \"read\", token = \"${SECRET}\", digest = \"x\" }]",
+            "a token has `token` or `digest`, not both",
+            "2:61",
+            "leave one out",
+        ),
         ("[admin]\ngrpc = \"a\"", "`grpc` is reserved: this version does not support it", "2:1", ""),
         ("[limits]\nmemory = \"1KiB\"", "`memory` is out of range", "2:10", "from `\"64KiB\"` to `\"1TiB\"`"),
         (

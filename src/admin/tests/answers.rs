@@ -89,3 +89,16 @@ async fn two_authorizations_are_refused() {
         }
     }
 }
+
+#[tokio::test]
+async fn every_answer_has_an_id_of_its_own() {
+    let admin = Admin::start(Some("secret"), Limits::default());
+    let mut seen = std::collections::HashSet::new();
+    for page in ["/healthz", "/config", "/nowhere", "/healthz"] {
+        let answer = admin.ask(&format!("GET {page}"), "x-request-id: mine\r\n").await;
+        let id = answer.0.lines().find_map(|line| line.strip_prefix("x-request-id: ")).expect("it has one");
+        assert!(id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit()), "{id}");
+        seen.insert(id.to_owned());
+    }
+    assert_eq!(seen.len(), 4);
+}

@@ -1,5 +1,5 @@
-//! Bodies of requests, and the role for changes. The tests bring a table of endpoints of their own, because no real
-//! endpoint changes anything yet.
+//! Bodies of requests, and the role for changes. The tests bring a table of endpoints of their own, whose bodies are
+//! small.
 
 use axum::routing::{get, post};
 use bytes::Bytes;
@@ -98,7 +98,7 @@ fn table() -> Vec<Endpoint> {
         paths: &["/told"],
         about: "what it is told",
         operations: vec![
-            operation(Method::GET, Role::Viewer, 0, get(async || "read")),
+            operation(Method::GET, Role::Read, 0, get(async || "read")),
             operation(Method::POST, Role::Admin, 8, post(async |body: Bytes| body)),
         ],
     }]

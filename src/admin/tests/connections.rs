@@ -96,9 +96,8 @@ async fn a_unix_socket_is_served() {
     let path = std::env::temp_dir().join(format!("sluicegate-admin-serve-{}.sock", std::process::id()));
     let listener = Listener::bind(&Bind::Unix(path.clone())).expect("bound");
     let (stop, stopped) = oneshot::channel::<()>();
-    let task = tokio::spawn(serve(listener, Arc::new(state(None, Readiness::default())), async {
-        drop(stopped.await)
-    }));
+    let task =
+        tokio::spawn(serve(listener, Arc::new(state(Readiness::default())), async { drop(stopped.await) }));
     let stream = UnixStream::connect(&path).await.expect("connected");
     assert_eq!(exchange(stream, "GET /healthz", "").await.body(), "ok\n");
     stop.send(()).expect("listening");
@@ -151,7 +150,7 @@ async fn requests_sent_together_are_answered_in_turn() {
 #[tokio::test(start_paused = true)]
 async fn heads_and_idle_connections_have_different_deadlines() {
     let limits = Limits { head: Duration::from_secs(2), idle: Duration::from_secs(20), ..Limits::default() };
-    let mut client = over_duplex(state(None, Readiness::default()), limits, 64 * 1024);
+    let mut client = over_duplex(state(Readiness::default()), limits, 64 * 1024);
     assert_eq!(client.ask("GET /healthz", "").await.body(), "ok\n");
     time::sleep(Duration::from_secs(19)).await;
     assert_eq!(client.ask("GET /healthz", "").await.body(), "ok\n");
@@ -159,7 +158,7 @@ async fn heads_and_idle_connections_have_different_deadlines() {
     assert!(client.closes().await);
     assert_eq!(answered.elapsed().as_secs(), 20);
 
-    let mut client = over_duplex(state(None, Readiness::default()), limits, 64 * 1024);
+    let mut client = over_duplex(state(Readiness::default()), limits, 64 * 1024);
     assert_eq!(client.ask("GET /healthz", "").await.body(), "ok\n");
     time::sleep(Duration::from_secs(15)).await;
     client.send("GET /hea").await;
@@ -167,7 +166,7 @@ async fn heads_and_idle_connections_have_different_deadlines() {
     assert!(client.closes().await);
     assert_eq!(begun.elapsed().as_secs(), 2);
 
-    let mut client = over_duplex(state(None, Readiness::default()), limits, 64 * 1024);
+    let mut client = over_duplex(state(Readiness::default()), limits, 64 * 1024);
     let begun = time::Instant::now();
     assert!(client.closes().await);
     assert_eq!(begun.elapsed().as_secs(), 2, "a connection's first head is awaited as one that has begun");
@@ -177,7 +176,7 @@ async fn heads_and_idle_connections_have_different_deadlines() {
 async fn the_next_request_waits_until_the_answer_is_read() {
     let asked = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&asked);
-    let mut state = state(None, Readiness::default());
+    let mut state = state(Readiness::default());
     state.config =
         Box::new(move || format!("{}{}", "x".repeat(4096), counted.fetch_add(1, Ordering::Relaxed)));
     // The stream holds less than one page.
@@ -199,7 +198,7 @@ async fn pipelined_requests_do_not_delay_other_connections() {
     let order = Arc::new(Mutex::new(String::new()));
     let told = |by: char| {
         let order = Arc::clone(&order);
-        let mut state = state(None, Readiness::default());
+        let mut state = state(Readiness::default());
         state.config = Box::new(move || {
             order.lock().expect("nobody panicked").push(by);
             String::new()
@@ -255,7 +254,7 @@ fn over_duplex(state: State, limits: Limits, bytes_max: usize) -> Client<DuplexS
     let router = routes::router(routes::endpoints(), &state, limits.pages_max, limits.body);
     tokio::spawn(async move {
         let (_stop, stopped) = watch::channel(());
-        converse(theirs, router, Activity::new(), limits, stopped).await;
+        converse(theirs, router, Activity::new(None), limits, stopped).await;
     });
     Client(ours)
 }

@@ -1,6 +1,7 @@
 //! The listener over sockets: its answers, its connections, bodies of requests.
 
 mod answers;
+mod api;
 mod bodies;
 mod connections;
 
@@ -14,7 +15,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time;
 
-use super::access::Role;
+use super::access::{Role, Token};
 use super::limits::Limits;
 use super::routes::{self, Endpoint};
 use super::serve::serve_within;
@@ -35,10 +36,17 @@ impl Admin {
     }
 
     fn of(endpoints: Vec<Endpoint>, token: Option<&str>, limits: Limits) -> Admin {
+        let tokens = token.map(|text| Token::of_text("token", text, Role::Admin, None));
+        Admin::of_state(endpoints, limits, |state| state.access.tokens = tokens.into_iter().collect())
+    }
+
+    fn of_state(endpoints: Vec<Endpoint>, limits: Limits, prepare: impl FnOnce(&mut State)) -> Admin {
         let listener = Listener::bind(&Bind::Tcp(([127, 0, 0, 1], 0).into())).expect("bound");
         let address = listener.tcp_address().expect("TCP");
         let readiness = Readiness::default();
-        let state = Arc::new(state(token, readiness.clone()));
+        let mut state = state(readiness.clone());
+        prepare(&mut state);
+        let state = Arc::new(state);
         let router = routes::router(endpoints, &state, limits.pages_max, limits.body);
         let (stop, stopped) = oneshot::channel::<()>();
         let shutdown = async { drop(stopped.await) };
@@ -96,7 +104,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
     }
 }
 
-fn state(token: Option<&str>, readiness: Readiness) -> State {
+fn state(readiness: Readiness) -> State {
     State {
         metrics: Metrics::new(1).0,
         readiness,
@@ -115,7 +123,8 @@ fn state(token: Option<&str>, readiness: Readiness) -> State {
                 _ => None,
             }
         }),
-        access: Access { token: token.map(str::to_owned), without_token: Role::Viewer, hosts: None },
+        control: None,
+        access: Access { tokens: Vec::new(), without_token: Role::Read, hosts: None },
     }
 }
 

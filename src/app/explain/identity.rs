@@ -8,6 +8,7 @@ use crate::auth::{self, Kind, cache::Cache};
 use crate::cause::Cause;
 use crate::clock;
 use crate::identity::{Identity, NOBODY};
+use crate::limiter::Assignments;
 use crate::policy::Access;
 
 /// Who sent the request, as far as it can be found without hashing a password or fetching keys.
@@ -68,6 +69,16 @@ pub(super) fn authenticate(
 }
 
 impl Authenticated {
+    /// The same with the tier that the consumer was assigned.
+    pub(super) fn assigned(self, assignments: &Assignments) -> Authenticated {
+        match self {
+            Authenticated::Known { identity, method, unless } => {
+                Authenticated::Known { identity: assignments.apply(identity), method, unless }
+            }
+            other => other,
+        }
+    }
+
     pub(super) fn identity(&self) -> &Identity {
         match self {
             Authenticated::Known { identity, .. } => identity,

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use serde_json::json;
 
-use crate::app::redis_view;
+use crate::app::{override_view, redis_view};
 use crate::limit::lease_messages::{Left, Lent, Seen};
 use crate::limit::{Algorithm, Answer, Charge, Outcome, PenaltyCheck};
 use crate::limiter::{Check, Decider, Foretold, Limiter, Look};
@@ -24,6 +24,8 @@ pub(super) struct Limit {
     pub(super) window: String,
     pub(super) limit: u64,
     pub(super) cost: u64,
+    /// The override that its limit comes from.
+    pub(super) overridden: Option<override_view::Shown>,
     /// Units left after this request; `None` if no gateway and no Redis could be asked.
     pub(super) remaining: Option<u64>,
     pub(super) answer: Option<Answer>,
@@ -55,9 +57,10 @@ pub(super) fn limits(table: &Table, check: &Check<'_>, foretold: &[Foretold]) ->
             policy: policy.name.to_string(),
             by: policy.by.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
             key: Vec::new(),
-            window: policy.windows[usize::from(charge.window)].item.to_string(),
+            window: policy.item_of(charge).into_owned(),
             limit: charge.quota.limit().get(),
             cost: charge.cost,
+            overridden: None,
             remaining: outcome.map(|outcome| outcome.remaining),
             answer: outcome.as_ref().map(Outcome::answer),
             delay_ns: outcome.map_or(0, |outcome| outcome.delay_ns()),
@@ -176,6 +179,7 @@ impl Limit {
             "window": self.window,
             "limit": self.limit,
             "cost": self.cost,
+            "override": self.overridden.as_ref().map(override_view::Shown::to_json),
             "remaining": self.remaining,
             "admitted": self.answer.map(|answer| answer == Answer::Admitted),
             "shadow": self.shadow,

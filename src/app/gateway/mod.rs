@@ -13,8 +13,10 @@ use std::time::Duration;
 
 use anyhow::Context;
 use tokio::sync::mpsc::{self, Receiver};
+use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
+use super::control::{Control, Policies};
 use super::lines::say;
 use super::publisher::prepare::Prepared;
 use super::publisher::{Process, Publisher};
@@ -51,6 +53,7 @@ pub(super) struct Gateway {
     salt: [u8; 16],
     table_bytes: usize,
     shared_tier: Option<shared_tier::SharedTier>,
+    control: Option<Control>,
 }
 
 /// How a process ends.
@@ -100,10 +103,12 @@ impl Gateway {
         if let Some(shared_tier) = &shared_tier {
             shared_tier.show(&metrics);
         }
+        let control = Control::start(config, publisher.limiter(), &metrics);
         let readiness = Readiness::default();
         let admin = config.admin.clone();
-        let limiter = publisher.limiter();
-        let state = Arc::new(admin_state::state(&metrics, &readiness, &publisher, limiter, admin.as_ref()));
+        let state =
+            admin_state::state(&metrics, &readiness, &publisher, control.as_ref(), path, admin.as_ref());
+        let state = Arc::new(state);
         Ok(Gateway {
             config_path: path.to_owned(),
             publisher,
@@ -118,6 +123,7 @@ impl Gateway {
             salt,
             table_bytes,
             shared_tier,
+            control,
         })
     }
 
@@ -156,10 +162,13 @@ impl Gateway {
         if let (Some(_), Some(shared_tier)) = (&predecessor, &self.shared_tier) {
             shared_tier.ready().await;
         }
+        if let Some(control) = &self.control {
+            control.ready().await;
+        }
         let (_, predecessor) = self.publisher.put_in_force(prepared, sockets, predecessor).await?;
         self.admin_serving = admin.map(|(opened, state)| opened.serve(state)).transpose()?;
         if predecessor.is_none() {
-            self.publisher.warm_up().await;
+            self.publisher.meet_peers().await;
             if let Some(shared_tier) = &self.shared_tier {
                 shared_tier.ready().await;
             }
@@ -180,15 +189,16 @@ impl Gateway {
         Ok(())
     }
 
-    /// Handles signals, and watches files and memory, until a signal ends the service.
+    /// Handles signals, and watches files, memory and the control plane, until a signal ends the service.
     async fn attend(&mut self, signals: &mut Signals) -> End {
         let mut upkeep = Upkeep::new(&self.shared);
         let mut watch = tokio::time::interval(FILES_EVERY);
         watch.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        let mut policies = self.control.as_ref().map(Control::policies);
         loop {
-            let is_reload = tokio::select! {
+            let due = tokio::select! {
                 asked = signals.next() => match asked {
-                    Asked::Reload => true,
+                    Asked::Reload => Due::Reload,
                     Asked::Stop => return End::Stop,
                     Asked::Reopen => {
                         reopen(&self.log);
@@ -199,24 +209,25 @@ impl Gateway {
                         None => continue,
                     },
                 },
-                _ = watch.tick() => false,
+                () = changed(&mut policies) => Due::Policies,
+                _ = watch.tick() => Due::Files,
                 () = upkeep.turn() => continue,
             };
-            if self.publish(is_reload, signals, &mut upkeep).await == Some(End::Stop) {
+            if self.publish(due, signals, &mut upkeep).await == Some(End::Stop) {
                 return End::Stop;
             }
         }
     }
 
-    /// Reloads, or reads the watched files that have changed. A stop signal drops that midway: what is in force can be
-    /// drained.
-    async fn publish(&mut self, is_reload: bool, signals: &mut Signals, upkeep: &mut Upkeep) -> Option<End> {
+    /// Publishes what is due. A stop signal drops that midway: what is in force can be drained.
+    async fn publish(&mut self, due: Due, signals: &mut Signals, upkeep: &mut Upkeep) -> Option<End> {
         let (publisher, path) = (&mut self.publisher, &self.config_path);
-        let (log, metrics) = (&self.log, &self.metrics);
+        let (log, metrics, control) = (&self.log, &self.metrics, self.control.as_ref());
         let work = async {
-            match is_reload {
-                true => reload::reload(path, publisher, log, metrics).await,
-                false => publisher.read_changed_files().await,
+            match due {
+                Due::Reload => reload::reload(path, publisher, control, log, metrics).await,
+                Due::Policies => reload::follow(path, publisher, control, metrics).await,
+                Due::Files => publisher.read_changed_files().await,
             }
         };
         let mut work = std::pin::pin!(work);
@@ -227,6 +238,28 @@ impl Gateway {
                 () = upkeep.turn() => {}
             }
         }
+    }
+}
+
+/// What is to be published.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Due {
+    /// Everything, as the files have it now.
+    Reload,
+    /// The same with the policies of the database as they are now.
+    Policies,
+    /// Certificates, keys and users whose files have changed.
+    Files,
+}
+
+/// Waits until the policies of the database change.
+async fn changed(policies: &mut Option<watch::Receiver<Policies>>) {
+    let has_changed = match policies {
+        Some(policies) => policies.changed().await.is_ok(),
+        None => false,
+    };
+    if !has_changed {
+        std::future::pending::<()>().await;
     }
 }
 

@@ -40,6 +40,7 @@ impl Changes {
             ("limits.headers", before.limit_headers != after.limit_headers),
             ("admin", before.admin != after.admin),
             ("redis", before.redis != after.redis),
+            ("database", before.database != after.database),
             ("shutdown", before.shutdown != after.shutdown),
             ("log.level", before.log_level != after.log_level),
             ("log.access", before.access_log != after.access_log),

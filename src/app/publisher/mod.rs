@@ -5,10 +5,10 @@
 //! snapshot. A failure anywhere leaves everything as it was.
 
 mod changes;
+mod first_contact;
 pub mod prepare;
 mod snapshot;
 mod stamps;
-mod warm_up;
 mod watch;
 
 use std::net::SocketAddr;
@@ -33,7 +33,7 @@ use crate::server::worker::Order;
 use crate::service::overload::Overload;
 use crate::upstream::dns::{self, Dns};
 use crate::upstream::live::{Remembered, RememberedServer};
-use crate::{acme, admin, clock, global, record};
+use crate::{acme, admin, clock, database, global, record};
 
 pub use changes::Changes;
 use prepare::{Kept, Prepared, prepare_after};
@@ -201,7 +201,7 @@ impl Publisher {
             tracing::warn!("{}", prepared.loaded.report);
         }
         let (changes, _) = self.put_in_force(prepared, Inherited::default(), None).await?;
-        self.warm_up().await;
+        self.meet_peers().await;
         Ok(changes)
     }
 
@@ -222,7 +222,7 @@ impl Publisher {
             }
         }
         // Before anything changes, so that no request meets a new name without an answer.
-        warm_up::resolve(&prepared.kept, &self.dns).await;
+        first_contact::resolve(&prepared.kept, &self.dns).await;
         let config = &prepared.loaded.config;
         let sockets = self.listeners.prepare(&config.listeners, self.process.orders.len(), &mut inherited)?;
         for socket in inherited.close() {
@@ -247,7 +247,7 @@ impl Publisher {
         let predecessor = match predecessor {
             None => None,
             Some(predecessor) => {
-                self.warm_up().await;
+                self.meet_peers().await;
                 Some(predecessor.take_over(&self.process.limiter).await?)
             }
         };
@@ -278,8 +278,8 @@ impl Publisher {
     }
 
     /// Begins to watch servers and to fetch issuers' keys of new parts: waits a moment, then goes on in the background.
-    pub(super) async fn warm_up(&self) {
-        warm_up::warm_up(&self.kept).await;
+    pub(super) async fn meet_peers(&self) {
+        first_contact::begin(&self.kept).await;
     }
 
     /// Warns of settings that take effect only after a restart, and of policies whose counts start from zero.
@@ -317,6 +317,7 @@ struct Fixed {
     workers: Option<usize>,
     limits_memory: usize,
     redis: Option<global::Config>,
+    database: Option<database::Config>,
     admin: Option<admin::Config>,
     dns: dns::Config,
     log_level: String,
@@ -328,6 +329,7 @@ impl Fixed {
             workers: config.workers,
             limits_memory: config.limits_memory,
             redis: config.redis.clone(),
+            database: config.database.clone(),
             admin: config.admin.clone(),
             dns: config.dns.clone(),
             log_level: config.log_level.clone(),
@@ -340,6 +342,7 @@ impl Fixed {
             ("workers", self.workers != config.workers),
             ("limits.memory", self.limits_memory != config.limits_memory),
             ("redis", self.redis != config.redis),
+            ("database", self.database != config.database),
             ("admin", self.admin != config.admin),
             ("dns", self.dns != config.dns),
             ("log.level", self.log_level != config.log_level),

@@ -25,7 +25,7 @@ pub(super) fn snapshot(
     limiter: &Limiter,
     metrics: &Metrics,
 ) -> Snapshot {
-    shared_tier::share(&mut table, config, limiter);
+    shared_tier::share(&mut table, limiter);
     limiter
         .declare(table.policies().iter().flat_map(|policy| policy.windows.iter().map(|window| window.quota)));
     let series = Series {

@@ -13,7 +13,7 @@ use crate::upstream::dns::Dns;
 use crate::upstream::resolve::Resolver;
 
 /// Begins to watch servers and to fetch keys. Waits a moment for the first answers, then goes on in the background.
-pub(super) async fn warm_up(kept: &Kept) {
+pub(super) async fn begin(kept: &Kept) {
     for upstream in kept.upstreams.iter().filter(|upstream| upstream.begin_watching()) {
         watch::begin(upstream);
     }

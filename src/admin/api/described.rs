@@ -1,0 +1,467 @@
+//! What the OpenAPI document says of bodies and rows.
+//!
+//! It is a second description, made of types that hold nothing: readers of bodies decide, and rows are the database's. A
+//! test compares both with what is read and answered.
+
+#![expect(dead_code, reason = "the types are described, never made")]
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+use utoipa::openapi::schema::{ObjectBuilder, OneOfBuilder, Schema, SchemaFormat, SchemaType, Type};
+use utoipa::openapi::{KnownFormat, Ref, RefOr};
+use utoipa::{PartialSchema, ToSchema};
+
+use super::overrides::MULTIPLIER_MAX;
+use super::path::ID_CHARS_MAX;
+use crate::database::ABSOLUTE_MAX;
+
+/// The name of a consumer, a tenant, a policy, a tier, a resource or a row.
+pub(in crate::admin) struct Name(String);
+
+/// Whole numbers with units, the largest first: "10m", "1h30m", "2d".
+pub(in crate::admin) struct Time(String);
+
+/// A date and time as RFC 3339 writes it.
+pub(in crate::admin) struct Instant(String);
+
+fn text() -> ObjectBuilder {
+    ObjectBuilder::new().schema_type(SchemaType::Type(Type::String))
+}
+
+impl PartialSchema for Name {
+    fn schema() -> RefOr<Schema> {
+        let text = text().min_length(Some(1)).max_length(Some(ID_CHARS_MAX));
+        text.pattern(Some(NO_CONTROL_CHARACTERS)).into()
+    }
+}
+
+impl ToSchema for Name {}
+
+impl PartialSchema for Time {
+    fn schema() -> RefOr<Schema> {
+        // Not all that is read: whatever matches is at least a second and at most 366 days.
+        let pattern = "^([1-9][0-9]?d)?([1-9][0-9]{0,2}h)?([1-9][0-9]{0,3}m)?([1-9][0-9]{0,4}s)?$";
+        text().min_length(Some(2)).pattern(Some(pattern)).into()
+    }
+}
+
+impl ToSchema for Time {}
+
+impl PartialSchema for Instant {
+    fn schema() -> RefOr<Schema> {
+        text().format(Some(SchemaFormat::KnownFormat(KnownFormat::DateTime))).into()
+    }
+}
+
+impl ToSchema for Instant {}
+
+/// What an override makes of a limit.
+#[derive(ToSchema)]
+#[schema(rename_all = "kebab-case")]
+pub(in crate::admin) enum OverrideType {
+    /// Sets it.
+    Absolute,
+    /// Multiplies it.
+    Multiplicative,
+}
+
+/// A limit of one consumer, one tenant, or one consumer of one tenant.
+#[derive(ToSchema)]
+#[schema(rename_all = "kebab-case")]
+pub(in crate::admin) struct Override {
+    /// Later overrides have later ids.
+    id: String,
+    user_id: Option<Name>,
+    tenant_id: Option<Name>,
+    /// The only policy that it is for.
+    policy: Option<Name>,
+    override_type: OverrideType,
+    value: f64,
+    /// Why.
+    reason: String,
+    /// `null`: it does not end on its own.
+    expires_at: Option<Instant>,
+    created_at: Instant,
+    /// The name of the token that made it.
+    created_by: String,
+    /// The version of the change that made it.
+    version: u64,
+}
+
+/// An override to be made. It ends after `duration` or `duration-minutes`, or at `expires-at`, or when it is deleted.
+#[derive(ToSchema)]
+#[schema(rename_all = "kebab-case")]
+pub(in crate::admin) struct OverrideBody {
+    /// The consumer; this or `tenant-id` must be there.
+    user_id: Option<Name>,
+    tenant_id: Option<Name>,
+    /// The only policy that it is for; without one it is for all that count by the consumer or the tenant.
+    policy: Option<Name>,
+    override_type: OverrideType,
+    /// The limit of a policy's first window, or what all windows are multiplied by.
+    #[schema(exclusive_minimum = 0)]
+    value: f64,
+    /// Why, for the audit.
+    #[schema(min_length = 1, max_length = 4096, pattern = r"^[^\x00-\x1f\x7f-\x9f]*$")]
+    reason: String,
+    duration: Option<Time>,
+    #[schema(minimum = 1, maximum = 527040)]
+    duration_minutes: Option<u64>,
+    expires_at: Option<Instant>,
+}
+
+/// An override in snake case.
+#[derive(ToSchema)]
+pub(in crate::admin) struct SnakeOverride {
+    id: String,
+    user_id: Option<Name>,
+    tenant_id: Option<Name>,
+    override_type: OverrideType,
+    value: f64,
+    reason: String,
+    expires_at: Option<Instant>,
+    created_at: Instant,
+    created_by: String,
+}
+
+/// An override to be made, in snake case.
+#[derive(ToSchema)]
+pub(in crate::admin) struct SnakeOverrideBody {
+    /// The consumer; this or `tenant_id` must be there.
+    user_id: Option<Name>,
+    tenant_id: Option<Name>,
+    override_type: OverrideType,
+    #[schema(exclusive_minimum = 0)]
+    value: f64,
+    #[schema(minimum = 1, maximum = 527040)]
+    duration_minutes: u64,
+    #[schema(min_length = 1, max_length = 4096, pattern = r"^[^\x00-\x1f\x7f-\x9f]*$")]
+    reason: String,
+}
+
+/// What is answered to a new override in snake case.
+#[derive(ToSchema)]
+pub(in crate::admin) struct SnakeOverrideMade {
+    id: String,
+    expires_at: Instant,
+}
+
+/// What is answered to its deletion: `{"status": "deleted"}`, or what would be done.
+pub(in crate::admin) struct SnakeOverrideDeletion;
+
+impl PartialSchema for SnakeOverrideDeletion {
+    fn schema() -> RefOr<Schema> {
+        or_dry_run("SnakeOverrideDeleted")
+    }
+}
+
+impl ToSchema for SnakeOverrideDeletion {}
+
+/// What is answered to its deletion.
+#[derive(ToSchema)]
+pub(in crate::admin) struct SnakeOverrideDeleted {
+    /// Always `deleted`.
+    status: String,
+}
+
+/// What a tier allows of one resource.
+#[derive(ToSchema)]
+#[schema(rename_all = "kebab-case")]
+pub(in crate::admin) struct TierLimit {
+    tier: Name,
+    resource: Name,
+    /// Units in a window.
+    limit_value: u64,
+    window_seconds: u64,
+    /// The burst as a multiple of the limit.
+    burst_multiplier: f64,
+    /// `null`: the policy's own.
+    algorithm: Option<String>,
+    created_at: Instant,
+    updated_at: Instant,
+    version: u64,
+}
+
+/// A tier's limit to be written.
+#[derive(ToSchema)]
+#[schema(rename_all = "kebab-case")]
+pub(in crate::admin) struct TierLimitBody {
+    #[schema(minimum = 1, maximum = 1000000000)]
+    limit_value: u64,
+    #[schema(minimum = 1, maximum = 31622400)]
+    window_seconds: u64,
+    /// 1.2 if it is left out
+    #[schema(minimum = 0.000001, maximum = 1000)]
+    burst_multiplier: Option<f64>,
+    algorithm: Option<Algorithm>,
+}
+
+/// The words of `algorithm` in gateway.toml.
+#[derive(ToSchema)]
+#[schema(rename_all = "kebab-case")]
+pub(in crate::admin) enum Algorithm {
+    TokenBucket,
+    SlidingWindow,
+    FixedWindow,
+    SlidingLog,
+    LeakyBucket,
+}
+
+/// A policy of the database.
+#[derive(ToSchema)]
+#[schema(rename_all = "kebab-case")]
+pub(in crate::admin) struct Policy {
+    id: Name,
+    document: PolicyDocument,
+    version: u64,
+    updated_at: Instant,
+    updated_by: String,
+}
+
+/// The keys of `[policy.*]` of gateway.toml, as its schema (`sluicegate schema`) has them.
+pub(in crate::admin) struct PolicyDocument;
+
+impl PartialSchema for PolicyDocument {
+    fn schema() -> RefOr<Schema> {
+        ObjectBuilder::new().schema_type(SchemaType::Type(Type::Object)).into()
+    }
+}
+
+impl ToSchema for PolicyDocument {}
+
+/// What is answered to a written policy: the row, or what would be done.
+pub(in crate::admin) struct PolicyPut;
+
+impl PartialSchema for PolicyPut {
+    fn schema() -> RefOr<Schema> {
+        or_dry_run("Policy")
+    }
+}
+
+impl ToSchema for PolicyPut {}
+
+/// The tier of a consumer.
+#[derive(ToSchema)]
+#[schema(rename_all = "kebab-case")]
+pub(in crate::admin) struct Assignment {
+    user_id: Name,
+    tier: Name,
+    assigned_at: Instant,
+    assigned_by: String,
+    version: u64,
+}
+
+/// A tier to be given to a consumer.
+#[derive(ToSchema)]
+pub(in crate::admin) struct AssignmentBody {
+    tier: Name,
+}
+
+/// An API key, by its digest.
+#[derive(ToSchema)]
+#[schema(rename_all = "kebab-case")]
+pub(in crate::admin) struct ApiKey {
+    /// SHA-256 of the key, in hex.
+    digest: String,
+    consumer: Name,
+    tenant: Option<Name>,
+    tier: Option<Name>,
+    claims: BTreeMap<String, Value>,
+    expires_at: Option<Instant>,
+    disabled: bool,
+    created_at: Instant,
+    created_by: String,
+    version: u64,
+}
+
+/// An API key that was made.
+#[derive(ToSchema)]
+#[schema(rename_all = "kebab-case")]
+pub(in crate::admin) struct ApiKeyMade {
+    /// The key itself. It is shown once; the answer to a repeated request is without it.
+    key: Option<String>,
+    digest: String,
+    consumer: Name,
+    tenant: Option<Name>,
+    tier: Option<Name>,
+    claims: BTreeMap<String, Value>,
+    expires_at: Option<Instant>,
+    disabled: bool,
+    created_at: Instant,
+    created_by: String,
+    version: u64,
+}
+
+/// An API key to be made.
+#[derive(ToSchema)]
+#[schema(rename_all = "kebab-case")]
+pub(in crate::admin) struct ApiKeyBody {
+    consumer: Name,
+    tenant: Option<Name>,
+    tier: Option<Name>,
+    claims: Option<Claims>,
+    duration: Option<Time>,
+    expires_at: Option<Instant>,
+}
+
+/// What else is known of a consumer: texts, numbers, `true`, `false`, and arrays of texts, by name.
+pub(in crate::admin) struct Claims;
+
+impl PartialSchema for Claims {
+    fn schema() -> RefOr<Schema> {
+        ObjectBuilder::new()
+            .schema_type(SchemaType::Type(Type::Object))
+            .max_properties(Some(CLAIMS_MAX))
+            .into()
+    }
+}
+
+impl ToSchema for Claims {}
+
+/// What is to be changed of an API key. `expires-at` may be `null`: it does not end on its own.
+#[derive(ToSchema)]
+#[schema(rename_all = "kebab-case")]
+pub(in crate::admin) struct ApiKeyChangeBody {
+    /// Whether it is refused.
+    disabled: Option<bool>,
+    expires_at: Option<Instant>,
+}
+
+/// A change, as it was recorded.
+#[derive(ToSchema)]
+#[schema(rename_all = "kebab-case")]
+pub(in crate::admin) struct AuditEntry {
+    /// Later entries have later ids.
+    id: String,
+    at: Instant,
+    /// The name of the token.
+    who: String,
+    /// The address that the request came from; `null` over a Unix socket.
+    from_address: Option<String>,
+    /// `create`, `replace`, `delete` and the like.
+    action: String,
+    /// The kind of row and its key, as in `override/01H…`.
+    what: String,
+    /// The row before.
+    old: Value,
+    /// The row after.
+    new: Value,
+    request_id: String,
+}
+
+/// What is answered to a written limit of a tier: the row, or what would be done.
+pub(in crate::admin) struct TierLimitPut;
+
+impl PartialSchema for TierLimitPut {
+    fn schema() -> RefOr<Schema> {
+        or_dry_run("TierLimit")
+    }
+}
+
+impl ToSchema for TierLimitPut {}
+
+/// What is answered to a written assignment: the row, or what would be done.
+pub(in crate::admin) struct AssignmentPut;
+
+impl PartialSchema for AssignmentPut {
+    fn schema() -> RefOr<Schema> {
+        or_dry_run("Assignment")
+    }
+}
+
+impl ToSchema for AssignmentPut {}
+
+/// What is answered to a changed API key: the row, or what would be done.
+pub(in crate::admin) struct ApiKeyPatched;
+
+impl PartialSchema for ApiKeyPatched {
+    fn schema() -> RefOr<Schema> {
+        or_dry_run("ApiKey")
+    }
+}
+
+impl ToSchema for ApiKeyPatched {}
+
+/// Why a request was refused (RFC 9457).
+#[derive(ToSchema)]
+pub(in crate::admin) struct Problem {
+    title: String,
+    status: u16,
+    detail: String,
+    /// What is wrong, and where.
+    #[schema(required = false)]
+    errors: Vec<Error>,
+}
+
+/// One thing that is wrong.
+#[derive(ToSchema)]
+pub(in crate::admin) struct Error {
+    detail: String,
+    /// Where in the body (RFC 6901).
+    #[schema(required = false)]
+    pointer: String,
+    /// Which parameter of the path or the query.
+    #[schema(required = false)]
+    parameter: String,
+    /// Which header field.
+    #[schema(required = false)]
+    header: String,
+}
+
+/// A schema by its name, or `DryRun`.
+fn or_dry_run(name: &str) -> RefOr<Schema> {
+    let one_of = OneOfBuilder::new().item(Ref::from_schema_name(name));
+    one_of.item(Ref::from_schema_name("DryRun")).into()
+}
+
+/// What the types above cannot say of bodies: keywords of JSON Schema beside `properties`.
+pub(super) fn rules() -> Vec<(&'static str, Value)> {
+    let text = |name: &str| json!({ "required": [name], "properties": { name: { "type": "string" } } });
+    let is_there = json!({ "not": { "type": "null" } });
+    let not_both = |one: &str, other: &str| json!({ "not": { "required": [one, other], "properties": { one: is_there, other: is_there } } });
+    let values = |kind: &str| {
+        json!([
+            { "properties": {
+                kind: { "const": "absolute" },
+                "value": { "type": "integer", "minimum": 1, "maximum": ABSOLUTE_MAX },
+            } },
+            { "properties": { kind: { "const": "multiplicative" }, "value": { "maximum": MULTIPLIER_MAX } } },
+        ])
+    };
+    vec![
+        (
+            "OverrideBody",
+            json!({
+                "anyOf": [text("user-id"), text("tenant-id")],
+                "oneOf": values("override-type"),
+                "allOf": [
+                    not_both("duration", "duration-minutes"),
+                    not_both("duration", "expires-at"),
+                    not_both("duration-minutes", "expires-at"),
+                ],
+            }),
+        ),
+        (
+            "SnakeOverrideBody",
+            json!({ "anyOf": [text("user_id"), text("tenant_id")], "oneOf": values("override_type") }),
+        ),
+        ("ApiKeyBody", json!({ "allOf": [not_both("duration", "expires-at")] })),
+        (
+            "Claims",
+            json!({ "propertyNames": { "minLength": 1, "maxLength": ID_CHARS_MAX, "pattern": NO_CONTROL_CHARACTERS },
+            "additionalProperties": { "anyOf": [
+                { "$ref": "#/components/schemas/Name" },
+                { "type": ["number", "boolean"] },
+                { "type": "array", "items": { "$ref": "#/components/schemas/Name" }, "maxItems": CLAIM_VALUES_MAX },
+            ] } }),
+        ),
+    ]
+}
+
+/// PostgreSQL takes no NUL, and logs and terminals no control characters.
+const NO_CONTROL_CHARACTERS: &str = r"^[^\x00-\x1f\x7f-\x9f]*$";
+/// Claims of a key.
+pub(super) const CLAIMS_MAX: usize = 64;
+/// Texts of a claim.
+pub(super) const CLAIM_VALUES_MAX: usize = 64;

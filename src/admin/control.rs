@@ -1,0 +1,47 @@
+//! What endpoints need to change things while traffic runs, as `app` fills it in.
+
+use std::fmt;
+use std::pin::Pin;
+
+use serde_json::Value;
+
+use crate::database::Database;
+
+/// The database, and how a change comes into force.
+pub struct Control {
+    /// The database; `None` while it has not been reached since the start.
+    pub database: Box<dyn Fn() -> Option<Database> + Send + Sync>,
+    /// Who may write.
+    pub writes: Writes,
+    /// Called after each change, so that this node looks for it at once.
+    pub changed: Box<dyn Fn() + Send + Sync>,
+    /// Waits until this node has everything up to a version in force; `false` if that cannot be.
+    pub applied: Applied,
+    /// Whether the configuration would be valid with a policy, or without it.
+    pub check: Check,
+    /// How this node stands to the database, in a line for `/readyz?verbose`.
+    pub sentence: Box<dyn Fn() -> String + Send + Sync>,
+}
+
+/// Says everything that would be wrong with the configuration if a policy had these keys, or were not there.
+pub type Check = Box<
+    dyn Fn(String, Option<Value>) -> Pin<Box<dyn Future<Output = Result<(), String>> + Send>> + Send + Sync,
+>;
+
+/// Waits for a version.
+pub type Applied = Box<dyn Fn(i64) -> Pin<Box<dyn Future<Output = bool> + Send>> + Send + Sync>;
+
+/// Whether changes reach all nodes of the fleet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Writes {
+    /// They do.
+    Allowed,
+    /// They would not: the database is a file of this machine, and limits are shared through Redis.
+    OneNodeOnly,
+}
+
+impl fmt::Debug for Control {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Control").field("writes", &self.writes).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,81 @@
+//! The last good state on disk, for a start while the database is gone.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use crate::database::{Database, State};
+use crate::{clock, whole_file};
+
+/// The file of the last good state.
+#[derive(Clone, Debug)]
+pub(super) struct Copy {
+    path: PathBuf,
+    /// When it was last written; `None`: not by this process.
+    written: Option<Instant>,
+    /// Whether something has changed since.
+    is_due: bool,
+    /// Whether the last write failed: an outage of the disk is one line of the log.
+    is_failing: bool,
+}
+
+impl Copy {
+    pub(super) fn at(path: PathBuf) -> Copy {
+        Copy { path, written: None, is_due: true, is_failing: false }
+    }
+
+    /// Whether something has changed that is not on disk yet.
+    pub(super) fn is_due(&self) -> bool {
+        self.is_due
+    }
+
+    /// Writes the state, if it has changed and the last time is long enough ago: a million rows take seconds.
+    pub(super) async fn keep(&mut self, database: &Database, has_changed: bool) {
+        self.is_due |= has_changed;
+        let now = clock::instant();
+        let is_early = self.written.is_some_and(|written| now.saturating_duration_since(written) < EVERY);
+        if !self.is_due || is_early {
+            return;
+        }
+        self.written = Some(now);
+        // One that cannot be read is said elsewhere.
+        let Ok(state) = database.state().await else { return };
+        let content = tokio::task::spawn_blocking(move || serde_json::to_vec(&state));
+        let content =
+            content.await.map_err(io::Error::other).and_then(|content| content.map_err(io::Error::other));
+        let kept = match content {
+            Ok(content) => whole_file::write(&self.path, content).await,
+            Err(error) => Err(error),
+        };
+        self.is_due = kept.is_err();
+        if let Err(error) = &kept
+            && !self.is_failing
+        {
+            tracing::warn!(path = %self.path.display(), %error, "the copy of the control plane cannot be written");
+        }
+        self.is_failing = kept.is_err();
+    }
+
+    /// The state as it was kept; `None` if there is none, or it cannot be read, which is logged.
+    pub(super) async fn read(&self) -> Option<State> {
+        let path = self.path.clone();
+        let read = tokio::task::spawn_blocking(move || read(&path))
+            .await
+            .unwrap_or_else(|error| Err(io::Error::other(error)));
+        match read {
+            Ok(state) => Some(state),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => {
+                tracing::warn!(path = %self.path.display(), %error, "the copy of the control plane cannot be read");
+                None
+            }
+        }
+    }
+}
+
+fn read(path: &Path) -> io::Result<State> {
+    serde_json::from_slice(&std::fs::read(path)?).map_err(io::Error::other)
+}
+
+/// How often it is written at most.
+const EVERY: Duration = Duration::from_secs(5);

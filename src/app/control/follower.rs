@@ -1,0 +1,201 @@
+//! Follows the database: reads what has changed since the version in force, and puts it into the tables that requests look
+//! at.
+//!
+//! It reads when a hint comes, when this node changes something, and at intervals. So many changes at once are one read.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::time::sleep;
+
+use crate::clock;
+use crate::database::config::Url;
+use crate::database::{self, Changes, Database, Ear, Hints, State};
+use crate::limiter::Limiter;
+
+use super::copy::Copy;
+use super::policies;
+use super::shared::Shared;
+use super::tables::Tables;
+
+/// A step of the follower. The compiler cannot see of futures of the database within others that they may go to another
+/// thread (rust-lang/rust#102211); of each by itself it can.
+type Step<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Follows one database for the life of the process.
+pub(super) struct Follower {
+    config: database::Config,
+    shared: Arc<Shared>,
+    copy: Option<Copy>,
+    tables: Tables,
+    policies: policies::Rows,
+    /// When overrides that have ended were last removed.
+    swept: Instant,
+    /// When the database was last rid of what has had its time; `None`: not by this process.
+    tidied: Option<Instant>,
+    /// The version that is in force; `None` before the first read.
+    version: Option<i64>,
+}
+
+impl Follower {
+    pub(super) fn new(config: database::Config, limiter: Arc<Limiter>, shared: Arc<Shared>) -> Follower {
+        // A file of this machine is there when it starts, or the copy would not be either.
+        let copy = match &config.url {
+            Url::Sqlite(_) => None,
+            Url::Postgres(_) => Some(Copy::at(config.copy.clone())),
+        };
+        let tables = Tables::new(limiter);
+        Follower {
+            config,
+            shared,
+            copy,
+            tables,
+            policies: policies::Rows::default(),
+            swept: clock::instant(),
+            tidied: None,
+            version: None,
+        }
+    }
+
+    /// Follows without end.
+    pub(super) async fn follow(mut self) {
+        self.recall().await;
+        let database = self.open().await;
+        let mut hints = database.listen();
+        let mut hears = false;
+        loop {
+            let is_read = self.read(&database).await;
+            let is_copy_due = self.copy.as_ref().is_some_and(Copy::is_due);
+            let pause = match is_read && hears && !is_copy_due {
+                true => POLL_WITH_HINTS,
+                false => POLL,
+            };
+            // Whatever comes in this time is one read.
+            sleep(GATHER).await;
+            hears = self.rest(&mut hints, pause).await.unwrap_or(hears);
+        }
+    }
+
+    /// Puts the copy of an earlier run into force, until the database has answered.
+    fn recall(&mut self) -> Step<'_, ()> {
+        Box::pin(async move {
+            let Some(copy) = &self.copy else { return };
+            if let Some(state) = copy.read().await {
+                self.put_all(&state);
+                self.shared.status.recalled();
+            }
+        })
+    }
+
+    /// Opens the database, as often as it takes.
+    fn open(&self) -> Step<'_, Database> {
+        Box::pin(async move {
+            loop {
+                match Database::open(&self.config).await {
+                    Ok(database) => return self.shared.opened.get_or_init(|| database).clone(),
+                    Err(error) => self.shared.status.failed(&error),
+                }
+                sleep(POLL).await;
+            }
+        })
+    }
+
+    /// Reads what has changed, and puts it into force. Whether the database answered.
+    fn read<'a>(&'a mut self, database: &'a Database) -> Step<'a, bool> {
+        Box::pin(async move {
+            let asked = clock::instant();
+            if self.tables.is_clock_set() {
+                // Overrides end by the wall clock, and that has another time now.
+                self.version = None;
+            }
+            let read = match self.version {
+                Some(version) => database.changes_since(version).await,
+                None => database.state().await.map(Changes::Everything),
+            };
+            let changes = match read {
+                Ok(changes) => changes,
+                Err(error) => {
+                    self.shared.status.failed(&error);
+                    return false;
+                }
+            };
+            let (version, is_other) = match &changes {
+                Changes::Since { changed, gone } => {
+                    self.tables.change(changed, gone);
+                    if self.policies.change(changed, gone) {
+                        self.shared.policies.send_replace(self.policies.as_of(changed.version));
+                    }
+                    (changed.version, self.version != Some(changed.version))
+                }
+                Changes::Everything(state) => {
+                    self.put_all(state);
+                    (state.version, true)
+                }
+            };
+            self.version = Some(version);
+            self.shared.in_force.send_replace(version);
+            self.shared.status.confirmed(asked, version);
+            if let Some(copy) = &mut self.copy {
+                copy.keep(database, is_other).await;
+            }
+            if asked.saturating_duration_since(self.swept) >= SWEEP {
+                self.swept = asked;
+                self.tables.sweep();
+            }
+            self.tidy(database, asked).await;
+            true
+        })
+    }
+
+    /// Rids the database of what has had its time, if that is due. Every node does, which is one delete of nothing for most.
+    fn tidy<'a>(&'a mut self, database: &'a Database, now: Instant) -> Step<'a, ()> {
+        Box::pin(async move {
+            if self.tidied.is_some_and(|tidied| now.saturating_duration_since(tidied) < TIDY) {
+                return;
+            }
+            self.tidied = Some(now);
+            if let Err(error) = database.upkeep(EVENTS_KEPT).await {
+                tracing::warn!(%error, "what has had its time stays in the control plane's database for now");
+            }
+        })
+    }
+
+    /// Puts a whole state into force.
+    fn put_all(&mut self, state: &State) {
+        self.tables.replace(state);
+        if self.policies.replace(state) {
+            self.shared.policies.send_replace(self.policies.as_of(state.version));
+        }
+    }
+
+    /// Waits for a reason to read. Says whether hints can be heard, if that has changed.
+    fn rest<'a>(&'a self, hints: &'a mut Option<Hints>, pause: Duration) -> Step<'a, Option<bool>> {
+        Box::pin(async move {
+            let heard = async {
+                match hints {
+                    Some(hints) => hints.next().await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                heard = heard => Some(heard.ear == Ear::Open),
+                () = self.shared.changed.notified() => None,
+                () = sleep(pause) => None,
+            }
+        })
+    }
+}
+
+/// So many changes as come within this time are one read, and one change of the tables.
+const GATHER: Duration = Duration::from_millis(100);
+/// How often the version is asked for where no hint can be heard.
+const POLL: Duration = Duration::from_secs(1);
+/// How often it is asked for all the same where one can.
+const POLL_WITH_HINTS: Duration = Duration::from_secs(30);
+/// How often the memory of overrides that have ended is freed.
+const SWEEP: Duration = Duration::from_secs(60);
+/// How often the database is rid of what has had its time.
+const TIDY: Duration = Duration::from_secs(3_600);
+/// How long events are kept.
+const EVENTS_KEPT: Duration = Duration::from_secs(7 * 86_400);

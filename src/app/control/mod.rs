@@ -1,0 +1,108 @@
+//! The control plane as this node has it: what of the database is in force here, and how old that is.
+//!
+//! No request waits for any of this. `follower.rs` reads what has changed and puts it into the tables in memory that requests
+//! look at; with the database gone these stay as they are. `status.rs` says how old they are, `copy.rs` keeps the last good
+//! state on disk for a start without the database.
+
+mod copy;
+mod follower;
+mod policies;
+mod shared;
+mod status;
+mod tables;
+
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use crate::admin::{self, Writes};
+use crate::config::Config;
+use crate::database::config::Url;
+use crate::limiter::Limiter;
+use crate::metrics::Metrics;
+
+use follower::Follower;
+pub(super) use shared::Policies;
+use shared::Shared;
+use status::Status;
+
+/// The control plane of this process.
+pub(super) struct Control {
+    shared: Arc<Shared>,
+    writes: Writes,
+    following: JoinHandle<()>,
+}
+
+impl Control {
+    /// Begins to follow the database that a configuration names, on the runtime this is called on. `None`: it names none.
+    pub(super) fn start(config: &Config, limiter: &Arc<Limiter>, metrics: &Metrics) -> Option<Control> {
+        let database = config.database.clone()?;
+        let shared = Arc::new(Shared {
+            opened: OnceLock::new(),
+            changed: Notify::new(),
+            in_force: watch::Sender::new(0),
+            policies: watch::Sender::default(),
+            published: watch::Sender::new(0),
+            status: Status::default(),
+        });
+        let shown = Arc::clone(&shared);
+        metrics.register(move |families| shown.status.collect(families));
+        let is_shared =
+            config.redis.is_some() && matches!(database.url, Url::Sqlite(_)) && !database.single_node;
+        let writes = if is_shared { Writes::OneNodeOnly } else { Writes::Allowed };
+        let follower = Follower::new(database, Arc::clone(limiter), Arc::clone(&shared));
+        Some(Control { shared, writes, following: tokio::spawn(follower.follow()) })
+    }
+
+    /// What the admin listener changes things by. `path` is gateway.toml.
+    pub(super) fn for_operators(&self, path: &Path) -> admin::Control {
+        let [opened, changed, applied, shown, checked] = [(); 5].map(|()| Arc::clone(&self.shared));
+        let path = path.to_owned();
+        admin::Control {
+            database: Box::new(move || opened.opened.get().cloned()),
+            writes: self.writes,
+            changed: Box::new(move || changed.changed.notify_one()),
+            applied: Box::new(move |version| {
+                let shared = Arc::clone(&applied);
+                Box::pin(async move { shared.applied(version).await })
+            }),
+            check: Box::new(move |name, document| {
+                let (path, present) = (path.clone(), checked.policies.borrow().added.clone());
+                Box::pin(policies::check(path, present, name, document))
+            }),
+            sentence: Box::new(move || shown.status.sentence()),
+        }
+    }
+
+    /// Waits until the state in force is the database's, for a moment: a start must not wait for a database that is gone.
+    pub(super) async fn ready(&self) {
+        let mut read_once = self.shared.status.read_once();
+        let _ = timeout(FIRST_ANSWER, read_once.wait_for(|has_read| *has_read)).await;
+    }
+}
+
+impl Control {
+    /// The policies of the database as they are now, and notice when they change.
+    pub(super) fn policies(&self) -> watch::Receiver<Policies> {
+        self.shared.policies.subscribe()
+    }
+
+    /// The publisher has done what it could with the policies of this version.
+    pub(super) fn published(&self, version: i64, refused: Option<String>) {
+        self.shared.status.published(refused);
+        self.shared.published.send_replace(version);
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        self.following.abort();
+    }
+}
+
+/// How long a start waits for the database.
+const FIRST_ANSWER: Duration = Duration::from_secs(2);

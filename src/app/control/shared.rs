@@ -1,0 +1,44 @@
+//! What the follower and those who change something share.
+
+use std::sync::{Arc, OnceLock};
+
+use tokio::sync::{Notify, watch};
+
+use super::status::Status;
+use crate::config::Added;
+use crate::database::Database;
+
+/// Policies of the database.
+#[derive(Clone, Debug, Default)]
+pub(in crate::app) struct Policies {
+    /// The version of the last change of one.
+    pub(in crate::app) version: i64,
+    /// In the form in which they are read beside gateway.toml.
+    pub(in crate::app) added: Arc<[Added]>,
+}
+
+/// What the follower and those who change something share.
+pub(in crate::app) struct Shared {
+    /// The database, once it has answered for the first time.
+    pub(super) opened: OnceLock<Database>,
+    /// Wakes the follower: something has changed.
+    pub(super) changed: Notify,
+    /// The version that the tables in memory have.
+    pub(super) in_force: watch::Sender<i64>,
+    /// The policies of the database, for the publisher.
+    pub(super) policies: watch::Sender<Policies>,
+    /// The version of the policies that the publisher has put into force, or could not.
+    pub(super) published: watch::Sender<i64>,
+    pub(super) status: Status,
+}
+
+impl Shared {
+    /// Waits until this node has a version in force; `false` if nobody follows any more.
+    pub(super) async fn applied(&self, version: i64) -> bool {
+        if self.in_force.subscribe().wait_for(|now| *now >= version).await.is_err() {
+            return false;
+        }
+        let policies = self.policies.borrow().version;
+        self.published.subscribe().wait_for(|now| *now >= policies).await.is_ok()
+    }
+}

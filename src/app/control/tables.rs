@@ -1,0 +1,160 @@
+//! Rows of the database into the tables in memory that requests look at.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::clock;
+use crate::database::{self, Gone, OverrideKind, State, Time};
+use crate::limiter::{Change, Holder, Limiter, Override};
+
+/// The tables of this process.
+pub(super) struct Tables {
+    limiter: Arc<Limiter>,
+    /// Whose each override is: a row that is gone tells its id alone.
+    holders: HashMap<String, Holder>,
+    /// Both clocks when the ends of overrides were worked out.
+    clocks: Clocks,
+}
+
+impl Tables {
+    pub(super) fn new(limiter: Arc<Limiter>) -> Tables {
+        Tables { limiter, holders: HashMap::new(), clocks: Clocks::now() }
+    }
+
+    /// Whether somebody has set the wall clock since all overrides were put into force.
+    pub(super) fn is_clock_set(&self) -> bool {
+        Clocks::now().apart_us(self.clocks) > SET_US
+    }
+
+    /// Puts this in the place of all there is.
+    pub(super) fn replace(&mut self, state: &State) {
+        let clocks = Clocks::now();
+        self.clocks = clocks;
+        let live = state.overrides.iter().filter_map(|row| of_row(row, clocks));
+        let live: Vec<(Holder, Override)> = live.collect();
+        self.holders = live.iter().map(|(holder, made)| (made.id.to_string(), holder.clone())).collect();
+        self.limiter.overrides().replace(live);
+        let assignments = state.assignments.iter();
+        let assignments = assignments.map(|row| (row.user_id.as_str().into(), row.tier.as_str().into()));
+        self.limiter.assignments().replace(assignments);
+    }
+
+    /// Puts these into force and takes those away that are gone.
+    pub(super) fn change(&mut self, changed: &State, gone: &[Gone]) {
+        let clocks = Clocks::now();
+        for row in &changed.overrides {
+            match of_row(row, clocks) {
+                Some((holder, made)) => {
+                    self.limiter.overrides().put(&holder, made);
+                    self.holders.insert(row.id.clone(), holder);
+                }
+                None => self.remove(&row.id),
+            }
+        }
+        for row in &changed.assignments {
+            self.limiter.assignments().assign(&row.user_id, Some(&row.tier));
+        }
+        for gone in gone {
+            match gone {
+                Gone::Override(id) => self.remove(id),
+                Gone::Assignment(consumer) => self.limiter.assignments().assign(consumer, None),
+                Gone::Policy(_) | Gone::Tier { .. } | Gone::ApiKey(_) => {}
+            }
+        }
+    }
+
+    /// Frees the memory of those that have ended.
+    pub(super) fn sweep(&mut self) {
+        self.limiter.overrides().sweep(clock::now_ns());
+    }
+
+    fn remove(&mut self, id: &str) {
+        if let Some(holder) = self.holders.remove(id) {
+            self.limiter.overrides().remove(&holder, id);
+        }
+    }
+}
+
+/// Both clocks at one moment: a row ends by the wall clock, requests read the monotonic one.
+#[derive(Clone, Copy)]
+struct Clocks {
+    now_ns: u64,
+    wall: Time,
+}
+
+impl Clocks {
+    fn now() -> Clocks {
+        Clocks { now_ns: clock::now_ns(), wall: Time::now() }
+    }
+
+    /// By how much one clock has moved beside the other since, microseconds.
+    fn apart_us(self, before: Clocks) -> u64 {
+        let walked_us = i128::from(self.now_ns) / 1_000 - i128::from(before.now_ns) / 1_000;
+        let shown_us = i128::from(self.wall.0) - i128::from(before.wall.0);
+        u64::try_from((walked_us - shown_us).abs()).unwrap_or(u64::MAX)
+    }
+
+    /// A time of the wall clock on the monotonic one; `None` if it is over.
+    fn monotonic_ns(self, time: Time) -> Option<u64> {
+        let ahead_us = u64::try_from(time.0.checked_sub(self.wall.0)?).ok().filter(|ahead| *ahead > 0)?;
+        Some(self.now_ns.saturating_add(ahead_us.saturating_mul(1_000)))
+    }
+}
+
+/// A row as the limiter has it; `None` if it has ended.
+fn of_row(row: &database::Override, clocks: Clocks) -> Option<(Holder, Override)> {
+    let until_ns = match row.expires_at {
+        Some(time) => clocks.monotonic_ns(time)?,
+        None => u64::MAX,
+    };
+    let change = match row.kind {
+        OverrideKind::Absolute(limit) => Change::Absolute(limit),
+        OverrideKind::Multiplicative(factor) => Change::Multiplicative(factor),
+    };
+    let text = |text: &Option<String>| text.as_deref().map(Box::from);
+    let (holder, tenant) = match (&row.user_id, &row.tenant_id) {
+        (Some(user), tenant) => (Holder::Consumer(user.as_str().into()), text(tenant)),
+        (None, Some(tenant)) => (Holder::Tenant(tenant.as_str().into()), None),
+        // The tables refuse such a row.
+        (None, None) => return None,
+    };
+    let mut made = Override::new(&row.id, change, &row.reason, row.created_at.0);
+    (made.policy, made.tenant, made.until_ns) = (text(&row.policy), tenant, until_ns);
+    Some((holder, made))
+}
+
+/// What the wall clock may drift from the monotonic one before it counts as set, microseconds.
+const SET_US: u64 = 500_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_was_set_is_noticed_and_one_that_drifts_is_not() {
+        let before = Clocks { now_ns: 10_000_000_000, wall: Time(1_000_000_000_000) };
+        let after = |seconds: u64, set_us: i64| Clocks {
+            now_ns: before.now_ns + seconds * 1_000_000_000,
+            wall: Time(before.wall.0 + seconds as i64 * 1_000_000 + set_us),
+        };
+        for (clocks, apart_us) in [
+            (after(0, 0), 0),
+            (after(3_600, 0), 0),
+            (after(60, 30_000), 30_000),
+            (after(60, 5_000_000), 5_000_000),
+            (after(60, -86_400_000_000), 86_400_000_000),
+        ] {
+            assert_eq!(clocks.apart_us(before), apart_us);
+        }
+    }
+
+    #[test]
+    fn a_row_ends_on_the_monotonic_clock_when_its_time_comes() {
+        let clocks = Clocks { now_ns: 7_000_000_000, wall: Time(1_000_000) };
+        assert_eq!(clocks.monotonic_ns(Time(1_000_001)), Some(7_000_001_000));
+        assert_eq!(clocks.monotonic_ns(Time(601_000_000)), Some(607_000_000_000));
+        assert_eq!(clocks.monotonic_ns(Time(1_000_000)), None);
+        assert_eq!(clocks.monotonic_ns(Time(i64::MIN)), None);
+        assert_eq!(clocks.monotonic_ns(Time(i64::MAX)), Some(u64::MAX));
+    }
+}

@@ -1,0 +1,242 @@
+//! The control plane over real gateways: a limit that is changed while traffic runs, by whom, and how it ends.
+
+use serde_json::{Value, json};
+
+use crate::auth::keys::hashed;
+use crate::support::postgres::Postgres;
+use crate::support::{Client, Directory, Gateway, Response, eventually};
+
+/// Ann and Bob of the tenant acme, counted apart.
+const CONFIG: &str = r#"
+[database]
+url = "sqlite:state.db"
+
+[admin]
+bind = "127.0.0.1:0"
+tokens = [
+  { name = "reader", token = "read-1", role = "read" },
+  { name = "alice", token = "operate-1", role = "operate" },
+  { name = "carol", token = "admin-1", role = "admin" },
+]
+
+[auth.keys]
+kind = "api-key"
+keys = { file = "keys.toml" }
+
+[policy.calls]
+limit = "2/h"
+by = ["consumer"]
+
+[[route]]
+path = "/{*rest}"
+auth = "keys"
+limit = "calls"
+respond = {}
+"#;
+
+struct Node(Gateway);
+
+impl Node {
+    fn start() -> Node {
+        Node::start_in(Directory::new(), "sqlite:state.db")
+    }
+
+    /// One with a database of its own choice; a file's path starts from the directory.
+    fn start_in(directory: Directory, url: &str) -> Node {
+        let keys = ["ann", "bob"]
+            .map(|name| hashed(name, &["--consumer", name, "--tenant", "acme"]) + "\n")
+            .concat();
+        directory.write("keys.toml", keys);
+        let copy = directory.join("control.json").display().to_string();
+        let database = format!("url = {url:?}\ncopy = {copy:?}");
+        Node(Gateway::start_in(directory, &CONFIG.replace("url = \"sqlite:state.db\"", &database)))
+    }
+
+    /// One request of a consumer.
+    fn get(&self, consumer: &str) -> Response {
+        self.0.client().request("GET", "/", &[&format!("X-Api-Key: {consumer}")], "")
+    }
+
+    /// The limit that a consumer's answers name.
+    fn limit(&self, consumer: &str) -> u64 {
+        let answer = self.get(consumer);
+        let shown = answer.header("ratelimit-policy").expect("every answer names it").to_owned();
+        let (_, quota) = shown.split_once(";q=").expect("it names a quota");
+        quota.split(';').next().and_then(|quota| quota.parse().ok()).expect("a number")
+    }
+
+    /// A request of an operator to the admin listener.
+    fn ask(&self, token: &str, method: &str, path: &str, body: &Value) -> Response {
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        let fields = [format!("Authorization: Bearer {token}"), "Content-Type: application/json".to_owned()];
+        let fields: Vec<&str> = fields.iter().map(String::as_str).collect();
+        Client::connect(self.0.listener("admin")).request(method, path, &fields, &body)
+    }
+
+    fn override_one(&self, body: &Value) -> Value {
+        let made = self.ask("operate-1", "POST", "/v1/overrides", body);
+        assert_eq!(made.status, 201, "{made:?}");
+        made.json()
+    }
+}
+
+#[test]
+fn the_next_request_has_a_limit_that_was_just_raised() {
+    let node = Node::start();
+    assert_eq!((node.limit("ann"), node.limit("ann"), node.get("ann").status), (2, 2, 429));
+    let made = node.override_one(&json!({
+        "user-id": "ann", "override-type": "absolute", "value": 1000, "duration": "10m", "reason": "a migration",
+    }));
+    // All was spent, and a raised limit hands out no burst: it refills at the new rate.
+    assert_eq!(node.limit("ann"), 1000);
+    assert_eq!(node.limit("bob"), 2);
+    let explained =
+        node.ask("read-1", "GET", "/v1/explain?url=/&from=127.0.0.1&header=X-Api-Key:ann", &Value::Null);
+    let shown = &explained.json()["limits"][0];
+    assert_eq!(shown["override"]["id"], made["id"], "{shown}");
+    assert_eq!((&shown["limit"], &shown["override"]["instead-of"]), (&json!(1000), &json!(2)));
+    assert_eq!(shown["override"]["reason"], "a migration");
+    let key = node.ask("read-1", "GET", "/v1/keys/calls/ann", &Value::Null).json();
+    assert_eq!(key["windows"][0]["override"]["id"], made["id"], "{key}");
+    let audit = node.ask("read-1", "GET", "/v1/audit?who=alice", &Value::Null).json();
+    let entry = audit.to_string();
+    assert!(entry.contains("\"alice\"") && entry.contains("a migration"), "{entry}");
+    let id = made["id"].as_str().expect("a text");
+    assert_eq!(node.ask("read-1", "DELETE", &format!("/v1/overrides/{id}"), &Value::Null).status, 403);
+    assert_eq!(node.ask("operate-1", "DELETE", &format!("/v1/overrides/{id}"), &Value::Null).status / 100, 2);
+    assert_eq!(node.limit("ann"), 2);
+}
+
+#[test]
+fn an_override_ends_by_itself() {
+    let node = Node::start();
+    node.override_one(&json!({
+        "user-id": "ann", "override-type": "multiplicative", "value": 5.0, "duration": "1s", "reason": "a moment",
+    }));
+    assert_eq!(node.limit("ann"), 10);
+    eventually("it has ended", || (node.limit("ann") == 2).then_some(()));
+}
+
+#[test]
+fn a_tenants_override_is_for_consumers_without_their_own() {
+    let node = Node::start();
+    node.override_one(&json!({
+        "tenant-id": "acme", "override-type": "multiplicative", "value": 3, "reason": "a bigger plan",
+    }));
+    assert_eq!((node.limit("ann"), node.limit("bob")), (6, 6));
+    node.override_one(&json!({
+        "user-id": "bob", "override-type": "absolute", "value": 1, "reason": "bob misbehaves",
+    }));
+    assert_eq!((node.limit("ann"), node.limit("bob"), node.get("bob").status), (6, 1, 429));
+}
+
+#[test]
+fn a_restart_keeps_what_was_changed() {
+    let kept = Directory::new();
+    let url = format!("sqlite:{}", kept.join("state.db").display());
+    let node = Node::start_in(Directory::new(), &url);
+    node.override_one(&json!({
+        "user-id": "ann", "override-type": "absolute", "value": 77, "reason": "for good",
+    }));
+    drop(node);
+    let again = Node::start_in(Directory::new(), &url);
+    assert_eq!(again.limit("ann"), 77);
+}
+
+#[test]
+fn a_policy_of_the_database_goes_before_that_of_the_file() {
+    let node = Node::start();
+    let put = |body: &Value| node.ask("admin-1", "PUT", "/v1/policies/calls", body);
+    let wrong = put(&json!({ "limit": "7/h", "by": ["consumer"], "algoritm": "fixed-window" }));
+    assert_eq!(wrong.status, 400);
+    assert!(
+        wrong.json()["detail"].as_str().is_some_and(|detail| detail.contains("did you mean")),
+        "{wrong:?}"
+    );
+    assert_eq!(
+        put(&json!({ "limit": "7/h", "by": ["consumer"], "match": { "path": "${file:/etc/passwd}" } }))
+            .status,
+        400
+    );
+    assert_eq!(node.limit("ann"), 2);
+    let made = put(&json!({ "limit": "7/h", "by": ["consumer"] }));
+    assert_eq!((made.status, node.limit("ann")), (200, 7), "{made:?}");
+    node.0.signal("HUP");
+    let is_reloaded = |line: &String| line.contains("reloaded");
+    eventually("it is reloaded", || node.0.stderr().iter().any(is_reloaded).then_some(()));
+    assert_eq!(node.limit("ann"), 7, "a reload of the files keeps it");
+    assert_eq!(node.ask("operate-1", "DELETE", "/v1/policies/calls", &Value::Null).status, 403);
+    assert_eq!(node.ask("admin-1", "DELETE", "/v1/policies/calls", &Value::Null).status, 204);
+    assert_eq!(node.limit("ann"), 2);
+}
+
+#[test]
+fn a_consumer_has_the_tier_that_it_was_assigned() {
+    let node = Node::start();
+    let by_tier = json!({ "limit": "tier", "by": ["consumer"], "default-tier": "free" });
+    let refused = node.ask("admin-1", "PUT", "/v1/policies/calls", &by_tier);
+    assert_eq!(refused.status, 400, "the file has no tier: {refused:?}");
+    let put = node.ask("operate-1", "PUT", "/v1/consumers/ann/tier", &json!({ "tier": "pro" }));
+    assert_eq!(put.status, 200, "{put:?}");
+    node.get("ann");
+    assert_eq!(node.0.logged_where("a tier", |line| line["consumer"] == "ann")["tier"], "pro");
+    assert_eq!(node.ask("operate-1", "DELETE", "/v1/consumers/ann/tier", &Value::Null).status, 204);
+}
+
+#[test]
+fn a_change_at_one_node_is_in_force_at_the_others() {
+    let server = Postgres::shared();
+    let url = server.url(&server.database());
+    let nodes: Vec<Node> = (0..3).map(|_| Node::start_in(Directory::new(), &url)).collect();
+    for limit in [100, 200, 300] {
+        let made = nodes[limit / 100 - 1].override_one(&json!({
+            "user-id": "ann", "override-type": "absolute", "value": limit, "reason": "a fleet",
+        }));
+        for node in &nodes {
+            eventually("it is in force", || (node.limit("ann") == limit as u64).then_some(()));
+        }
+        let id = made["id"].as_str().expect("a text");
+        let deleted = nodes[0].ask("operate-1", "DELETE", &format!("/v1/overrides/{id}"), &Value::Null);
+        assert_eq!(deleted.status, 204);
+        for node in &nodes {
+            eventually("it is gone", || (node.limit("ann") == 2).then_some(()));
+        }
+    }
+}
+
+#[test]
+fn nodes_serve_on_without_the_database_from_their_start_too() {
+    let mut server = Postgres::start();
+    let url = server.url(&server.database());
+    let node = Node::start_in(Directory::new(), &url);
+    node.override_one(&json!({
+        "user-id": "ann", "override-type": "absolute", "value": 77, "reason": "an outage",
+    }));
+    let copy = node.0.file("control.json");
+    eventually("it is kept on disk", || {
+        std::fs::read_to_string(&copy).ok()?.contains("an outage").then_some(())
+    });
+    let kept = Directory::new();
+    std::fs::copy(&copy, kept.join("control.json")).expect("it was written whole");
+    server.stop();
+    let write = json!({ "user-id": "bob", "override-type": "absolute", "value": 5, "reason": "x" });
+    eventually("writes are refused", || {
+        (node.ask("operate-1", "POST", "/v1/overrides", &write).status == 503).then_some(())
+    });
+    assert_eq!(node.limit("ann"), 77);
+    let late = Node::start_in(kept, &url);
+    assert_eq!((late.limit("ann"), late.limit("bob")), (77, 2));
+    let verbose = Client::connect(late.0.listener("admin")).request("GET", "/readyz?verbose", &[], "");
+    let said = String::from_utf8_lossy(&verbose.body).into_owned();
+    assert!(
+        verbose.status == 200 && said.contains("does not answer") && said.contains("copy on disk"),
+        "{said}"
+    );
+    server.restart();
+    for node in [&node, &late] {
+        eventually("writes work again", || {
+            (node.ask("operate-1", "POST", "/v1/overrides", &write).status == 201).then_some(())
+        });
+        eventually("it catches up", || (node.limit("bob") == 5).then_some(()));
+    }
+}
