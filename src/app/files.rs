@@ -4,27 +4,34 @@
 //! Files of upstreams and of authentication methods are checked where those are built: [`super::publisher::prepare`].
 
 use crate::auth::{self, Kind, jwt};
+use crate::clock;
 use crate::config::{Config, Definition, Subject};
 use crate::global::Global;
 use crate::service::config::Listener;
 use crate::tls::{self, Certificate, ClientAuth, Part};
 use crate::unix_socket::{self, Rights};
 
-/// An error in a file: the part and the key that name it, the message, and what to do about it.
+/// Something wrong with a file: the part and the key that name it, the message, and what to do about it.
 pub(super) struct Wrong {
     pub(super) subject: Subject,
     pub(super) field: String,
     pub(super) message: String,
     pub(super) hint: &'static str,
+    /// The configuration works all the same.
+    pub(super) is_warning: bool,
 }
 
 impl Wrong {
     pub(super) fn tls(subject: Subject, field: String, error: &tls::Error) -> Wrong {
-        Wrong { subject, field, message: error.to_string(), hint: error.hint() }
+        Wrong { subject, field, message: error.to_string(), hint: error.hint(), is_warning: false }
     }
 
-    pub(super) fn reject(self, definition: &mut Definition) {
-        definition.reject(self.subject, &self.field, &self.message, self.hint);
+    pub(super) fn report(self, definition: &mut Definition) {
+        let Wrong { subject, field, message, hint, is_warning } = self;
+        match is_warning {
+            false => definition.reject(subject, &field, &message, hint),
+            true => definition.warn(subject, &field, &message, hint),
+        }
     }
 }
 
@@ -33,16 +40,14 @@ impl Wrong {
 pub(super) fn check(config: &Config) -> Vec<Wrong> {
     let mut wrong = Vec::new();
     for (index, listener) in config.listeners.iter().enumerate() {
-        let found = wrong_with_listener(listener);
-        wrong.extend(
-            found.into_iter().map(|(field, error)| Wrong::tls(Subject::Listener(index), field, &error)),
-        );
+        wrong.extend(wrong_with_listener(Subject::Listener(index), listener));
         let found = wrong_with_rights(&listener.rights);
         wrong.extend(found.map(|(field, error)| Wrong {
             subject: Subject::Listener(index),
             field: field.to_owned(),
             message: error.to_string(),
             hint: "write a name that is there, or a number",
+            is_warning: false,
         }));
     }
     for (index, method) in config.auth.iter().enumerate() {
@@ -56,7 +61,7 @@ pub(super) fn check(config: &Config) -> Vec<Wrong> {
         && let Err(error) = Global::check(redis)
     {
         let (field, message) = ("ca".to_owned(), error.to_string());
-        wrong.push(Wrong { subject: Subject::Redis, field, message, hint: "" });
+        wrong.push(Wrong { subject: Subject::Redis, field, message, hint: "", is_warning: false });
     }
     wrong
 }
@@ -71,14 +76,33 @@ fn issuer_over_tls(method: &auth::Config) -> Option<&jwt::remote::Config> {
     }
 }
 
-fn wrong_with_listener(listener: &Listener) -> Vec<(String, tls::Error)> {
+fn wrong_with_listener(subject: Subject, listener: &Listener) -> Vec<Wrong> {
     let pairs = listener.certs.iter().enumerate().filter(|(_, pair)| !pair.is_to_be_made());
-    let pairs = pairs.filter_map(|(index, pair)| {
-        let error = Certificate::read(pair).err()?;
-        let key = if error.part() == Some(Part::Key) { "key" } else { "cert" };
-        Some((format!("certs[{index}].{key}"), error))
+    let pairs = pairs.filter_map(|(index, pair)| match Certificate::read(pair) {
+        Ok(certificate) => {
+            let field = format!("certs[{index}].cert");
+            let message = untimely(&certificate, clock::unix().as_secs())?;
+            Some(Wrong { subject, field, message, hint: "put a renewed one in its place", is_warning: true })
+        }
+        Err(error) => {
+            let key = if error.part() == Some(Part::Key) { "key" } else { "cert" };
+            Some(Wrong::tls(subject, format!("certs[{index}].{key}"), &error))
+        }
     });
-    pairs.chain(listener.client_auth.as_ref().and_then(wrong_with_clients)).collect()
+    let clients = listener.client_auth.as_ref().and_then(wrong_with_clients);
+    pairs.chain(clients.map(|(field, error)| Wrong::tls(subject, field, &error))).collect()
+}
+
+/// That clients refuse a certificate at this time, Unix seconds. It is no error: it may be all there is, and clients
+/// that do not look are served.
+fn untimely(certificate: &Certificate, now: u64) -> Option<String> {
+    let now = i64::try_from(now).unwrap_or(i64::MAX);
+    let path = certificate.path.display();
+    match now {
+        now if now > certificate.not_after => Some(format!("the certificate in {path} has expired: clients refuse it")),
+        now if now < certificate.not_before => Some(format!("the certificate in {path} is not valid yet: clients refuse it")),
+        _ => None,
+    }
 }
 
 /// Users and groups that are not there. A socket's directory is not looked at: a service often brings it with it.

@@ -47,6 +47,12 @@ impl Definition {
         self.report.add(vec![error]);
     }
 
+    /// Adds a warning about a part: it works, but should be changed. The rest is as of [`Definition::reject`].
+    pub fn warn(&mut self, subject: Subject, field: &str, message: &str, hint: &str) {
+        let error = error_in(&self.config, self.report.places(), subject, field, message, hint);
+        self.report.add(vec![error.into_warning()]);
+    }
+
     /// Compiles routes and policies. `None` if they have errors, which [`Definition::finish`] returns with all others.
     pub fn compile(&mut self) -> Option<Table> {
         match compile::compile(&self.config, self.report.places(), self.report.has_errors()) {

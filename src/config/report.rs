@@ -260,6 +260,11 @@ impl Finding {
         Finding { severity: Severity::Warning, ..Finding::error(message) }
     }
 
+    /// The same, as a warning.
+    pub(super) fn into_warning(self) -> Finding {
+        Finding { severity: Severity::Warning, ..self }
+    }
+
     pub(super) fn is_error(&self) -> bool {
         self.severity == Severity::Error
     }

@@ -3,12 +3,12 @@
 //!
 //! It reads files when told to, and never watches them: `app/publisher/watch.rs` does.
 
+mod by_sni;
 mod client;
 mod error;
 mod files;
 mod protocol;
 
-use std::collections::HashMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,6 +22,7 @@ use rustls::server::{
 };
 use rustls::sign::CertifiedKey;
 
+use by_sni::BySni;
 pub use client::{client_config, connect};
 pub use error::{Error, Part};
 pub use protocol::{Protocol, Suite, Version};
@@ -87,6 +88,8 @@ pub struct Certificate {
     pub key: Arc<CertifiedKey>,
     /// DNS names it is for, lower case.
     pub names: Vec<String>,
+    /// From when it is valid, Unix seconds.
+    pub not_before: i64,
     /// When it expires, Unix seconds.
     pub not_after: i64,
     /// Where it was read.
@@ -112,8 +115,9 @@ impl Certificate {
     }
 
     fn of(key: CertifiedKey, pair: &Pair, is_stand_in: bool) -> Result<Certificate, Error> {
-        let (names, not_after) = describe(&key.cert[0], &pair.cert)?;
-        Ok(Certificate { key: Arc::new(key), names, not_after, path: pair.cert.clone(), is_stand_in })
+        let (names, [not_before, not_after]) = describe(&key.cert[0], &pair.cert)?;
+        let path = pair.cert.clone();
+        Ok(Certificate { key: Arc::new(key), names, not_before, not_after, path, is_stand_in })
     }
 
     fn stand_in(pair: &Pair, names: &[String]) -> Result<Certificate, Error> {
@@ -200,56 +204,6 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(aws_lc_rs::default_provider())
 }
 
-/// Picks a certificate by the name a client asks for (RFC 6066 section 3): the exact name, the wildcard over its
-/// first label (RFC 6125 section 6.4.3), else the first certificate.
-struct BySni {
-    exact: HashMap<String, Arc<CertifiedKey>>,
-    wildcard: HashMap<String, Arc<CertifiedKey>>,
-    default: Option<Arc<CertifiedKey>>,
-}
-
-impl BySni {
-    fn new(certificates: &[Certificate]) -> BySni {
-        let mut names = BySni {
-            exact: HashMap::new(),
-            wildcard: HashMap::new(),
-            default: certificates.first().map(|certificate| Arc::clone(&certificate.key)),
-        };
-        for certificate in certificates {
-            for name in &certificate.names {
-                let (map, name) = match name.strip_prefix("*.") {
-                    Some(parent) => (&mut names.wildcard, parent),
-                    None => (&mut names.exact, name.as_str()),
-                };
-                // If two certificates have one name, the first in the file wins.
-                map.entry(name.to_owned()).or_insert_with(|| Arc::clone(&certificate.key));
-            }
-        }
-        names
-    }
-
-    fn by_name(&self, name: &str) -> Option<&Arc<CertifiedKey>> {
-        let name = name.trim_end_matches('.').to_ascii_lowercase();
-        self.exact.get(&name).or_else(|| {
-            let (_, parent) = name.split_once('.')?;
-            self.wildcard.get(parent)
-        })
-    }
-}
-
-impl fmt::Debug for BySni {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "BySni({} names)", self.exact.len() + self.wildcard.len())
-    }
-}
-
-impl ResolvesServerCert for BySni {
-    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        let named = hello.server_name().and_then(|name| self.by_name(name));
-        named.or(self.default.as_ref()).cloned()
-    }
-}
-
 /// How a listener proves to an authority that it controls a name (RFC 8737).
 #[derive(Clone)]
 pub struct Challenged {
@@ -285,8 +239,8 @@ impl ResolvesServerCert for Proving {
     }
 }
 
-/// DNS names (the common name where there are none) and the end of a leaf certificate.
-fn describe(leaf: &CertificateDer<'_>, path: &Path) -> Result<(Vec<String>, i64), Error> {
+/// DNS names (the common name where there are none) of a leaf certificate, and from when till when it is valid.
+fn describe(leaf: &CertificateDer<'_>, path: &Path) -> Result<(Vec<String>, [i64; 2]), Error> {
     use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
     let unreadable =
         |_| Error::file(Part::Certificate, path, "the names in its first certificate cannot be read");
@@ -304,7 +258,8 @@ fn describe(leaf: &CertificateDer<'_>, path: &Path) -> Result<(Vec<String>, i64)
         let common = certificate.subject().iter_common_name().filter_map(|name| name.as_str().ok());
         names.extend(common.map(str::to_ascii_lowercase));
     }
-    Ok((names, certificate.validity().not_after.timestamp()))
+    let validity = certificate.validity();
+    Ok((names, [validity.not_before.timestamp(), validity.not_after.timestamp()]))
 }
 
 /// A pair for localhost, valid for a year: to try the gateway with, not to serve the world.
@@ -399,28 +354,6 @@ mod tests {
         Certificate::read(&two).expect("made");
         let mixed = Pair { cert: one.cert, key: two.key, absent: Absent::Refuse };
         assert!(Certificate::read(&mixed).is_err_and(|error| error.part() == Some(Part::Key)));
-        std::fs::remove_dir_all(folder).expect("cleaned");
-    }
-
-    #[test]
-    fn the_exact_name_goes_before_the_wildcard_before_the_default() {
-        let folder = folder("sni");
-        let certificate = |name: &str, names: &[&str]| {
-            let mut certificate = Certificate::read(&pair(&folder, name)).expect("made");
-            certificate.names = names.iter().map(|&name| name.to_owned()).collect();
-            certificate
-        };
-        let first = certificate("first", &["first.example"]);
-        let wild = certificate("wild", &["*.example.com"]);
-        let exact = certificate("exact", &["api.example.com"]);
-        let names = BySni::new(&[first.clone(), wild.clone(), exact.clone()]);
-        let is = |name: &str, expected: &Certificate| {
-            names.by_name(name).is_some_and(|found| Arc::ptr_eq(found, &expected.key))
-        };
-        assert!(is("api.example.com", &exact) && is("API.Example.com.", &exact));
-        assert!(is("www.example.com", &wild));
-        assert!(names.by_name("a.b.example.com").is_none() && names.by_name("example.com").is_none());
-        assert!(is("first.example", &first));
         std::fs::remove_dir_all(folder).expect("cleaned");
     }
 

@@ -182,6 +182,31 @@ fn check_reads_certificates_and_names_the_pair_that_is_wrong() {
 }
 
 #[test]
+fn check_warns_of_certificates_that_clients_refuse_for_their_time() {
+    let directory = Directory::new();
+    for (name, years) in [("old", [2019, 2020]), ("new", [2019, 2099]), ("early", [2098, 2099])] {
+        let mut params = rcgen::CertificateParams::new(vec!["a.example".to_owned()]).expect("a name");
+        [params.not_before, params.not_after] = years.map(|year| rcgen::date_time_ymd(year, 1, 1));
+        let key = rcgen::KeyPair::generate().expect("a key");
+        directory.write(&format!("{name}.pem"), params.self_signed(&key).expect("signed").pem());
+        directory.write(&format!("{name}.key"), key.serialize_pem());
+    }
+    let config = "[listener.t]\nbind = \"127.0.0.1:0\"\ncerts = [\n\
+        { cert = \"old.pem\", key = \"old.key\" },\n\
+        { cert = \"new.pem\", key = \"new.key\" },\n\
+        { cert = \"early.pem\", key = \"early.key\" },\n]\n";
+    let file = directory.write("gateway.toml", format!("{config}{GOOD}"));
+    let output = binary().args(["check", "--config"]).arg(&file).output();
+    let output = output.expect("the binary under test can be started");
+    let said = said(&output);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    for (place, wanted) in [("gateway.toml:4:", "has expired"), ("gateway.toml:6:", "is not valid yet")] {
+        assert!(said.contains(place) && said.contains(wanted), "{place} {wanted} is not in\n{said}");
+    }
+    assert!(said.starts_with("warning: ") && !said.contains("gateway.toml:5:"), "{said}");
+}
+
+#[test]
 fn check_reads_the_authorities_of_redis() {
     let config = |ca: &str| format!("[redis]\nurl = \"rediss://127.0.0.1:1\"\nca = \"{ca}\"\n{GOOD}");
     let output = sluicegate(&["check", "--config", "FILE"], &config("/nonexistent/ca.pem"));

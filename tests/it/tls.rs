@@ -1,5 +1,7 @@
 //! TLS at a listener: which certificate, which versions, resumption, and files that change.
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use rustls::HandshakeKind;
 
 use crate::support::{Client, Directory, Gateway, eventually, run, tls};
@@ -47,6 +49,34 @@ fn the_certificate_is_chosen_by_the_name_the_client_asks_for() {
         ("127.0.0.1", &first),
     ] {
         assert!(tls::presented(gateway.listener("tls"), host) == *expected, "{host}");
+    }
+}
+
+#[test]
+fn of_two_types_of_keys_for_one_name_a_client_gets_the_one_that_it_can_check() {
+    let directory = Directory::new();
+    let rsa = tls::certify_by(&directory, "rsa", &rcgen::PKCS_RSA_SHA256, &["a.test"]);
+    let ecdsa = tls::certify_by(&directory, "ecdsa", &rcgen::PKCS_ECDSA_P256_SHA256, &["a.test"]);
+    let text = config(&directory, &["rsa", "ecdsa"]);
+    let gateway = Gateway::start_in(directory, &text);
+    let addr = gateway.listener("tls").to_string();
+    let subject = |offered: &[&str]| {
+        let always = ["s_client", "-connect", &addr, "-servername", "a.test"];
+        let output = run("openssl", &[&always, offered].concat());
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let pem = said.split_once("-----BEGIN CERTIFICATE-----\n")?.1;
+        Some(pem.split_once("\n-----END")?.0.replace('\n', ""))
+    };
+    let text_of = |der: &[u8]| Some(STANDARD.encode(der));
+    for (offered, expected) in [
+        (&[][..], text_of(&ecdsa)),
+        (&["-tls1_2"], text_of(&ecdsa)),
+        (&["-sigalgs", "RSA-PSS+SHA256"], text_of(&rsa)),
+        (&["-tls1_2", "-cipher", "ECDHE-RSA-AES128-GCM-SHA256"], text_of(&rsa)),
+        (&["-tls1_2", "-cipher", "ECDHE-ECDSA-AES128-GCM-SHA256"], text_of(&ecdsa)),
+        (&["-sigalgs", "ed448"], None),
+    ] {
+        assert_eq!(subject(offered), expected, "{offered:?}");
     }
 }
 

@@ -64,7 +64,7 @@ pub(super) fn prepare_after(mut definition: Definition, before: &Kept) -> Result
     making.auth(&definition.config.auth, &claims, &before.auth);
     making.error_pages(&definition.config.error_pages);
     let Making { kept, renewals, wrong } = making;
-    wrong.into_iter().for_each(|wrong| wrong.reject(&mut definition));
+    wrong.into_iter().for_each(|wrong| wrong.report(&mut definition));
     Ok(Prepared { loaded: definition.finish(table)?, kept, renewals })
 }
 
@@ -125,7 +125,7 @@ impl Making {
                 Ok(fresh) => fresh,
                 Err(error) => {
                     let (field, message) = (file_key(&wanted.kind).to_owned(), error.to_string());
-                    self.wrong.push(Wrong { subject: Subject::Auth(index), field, message, hint: "" });
+                    self.wrong.push(Wrong { subject: Subject::Auth(index), field, message, hint: "", is_warning: false });
                     continue;
                 }
             };
@@ -156,6 +156,7 @@ impl Making {
                 field: wanted[index].key.clone(),
                 message: error.to_string(),
                 hint: "",
+                is_warning: false,
             })),
         }
     }

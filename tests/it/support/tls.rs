@@ -28,6 +28,21 @@ pub fn certify(directory: &Directory, name: &str, hosts: &[&str]) -> Vec<u8> {
     der
 }
 
+/// The same, with a key of this algorithm.
+pub fn certify_by(
+    directory: &Directory,
+    name: &str,
+    algorithm: &'static rcgen::SignatureAlgorithm,
+    hosts: &[&str],
+) -> Vec<u8> {
+    let params = rcgen::CertificateParams::new(hosts.iter().map(|&host| host.to_owned()).collect::<Vec<_>>());
+    let key = rcgen::KeyPair::generate_for(algorithm).expect("a key");
+    let made = params.expect("these are names").self_signed(&key).expect("signed");
+    directory.write(&format!("{name}.pem"), made.pem());
+    directory.write(&format!("{name}.key"), key.serialize_pem());
+    made.der().to_vec()
+}
+
 /// A self-signed certificate: PEM, the key's PEM, DER.
 pub fn pair(hosts: &[&str]) -> (String, String, Vec<u8>) {
     let hosts: Vec<String> = hosts.iter().map(|&host| host.to_owned()).collect();
