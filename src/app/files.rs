@@ -99,8 +99,12 @@ fn untimely(certificate: &Certificate, now: u64) -> Option<String> {
     let now = i64::try_from(now).unwrap_or(i64::MAX);
     let path = certificate.path.display();
     match now {
-        now if now > certificate.not_after => Some(format!("the certificate in {path} has expired: clients refuse it")),
-        now if now < certificate.not_before => Some(format!("the certificate in {path} is not valid yet: clients refuse it")),
+        now if now > certificate.not_after => {
+            Some(format!("the certificate in {path} has expired: clients refuse it"))
+        }
+        now if now < certificate.not_before => {
+            Some(format!("the certificate in {path} is not valid yet: clients refuse it"))
+        }
         _ => None,
     }
 }

@@ -4,16 +4,15 @@
 //! gateway answers, it explains from the file, and from Redis if the file names one, and says so.
 
 use std::fmt;
-use std::io::{Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpStream};
-use std::os::unix::net::UnixStream;
+use std::net::IpAddr;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 
+use super::admin_client::{AdminClient, Place, encoded};
 use super::check::EXIT_CONFIG;
 use crate::admin::Bind;
 use crate::app::explain::Asked;
@@ -118,17 +117,14 @@ pub fn run(arguments: &Arguments, file: &Path) -> ExitCode {
 
 /// The explanation of the running gateway; `None` if none answers.
 fn ask(admin: &admin::Config, arguments: &Arguments) -> Result<Answer, Unasked> {
-    let target = target(arguments);
-    let token = admin.own_token().map_or(String::new(), |token| format!("authorization: Bearer {token}\r\n"));
-    let request = format!("GET {target} HTTP/1.1\r\nhost: localhost\r\n{token}connection: close\r\n\r\n");
-    let answer = exchange(&admin.bind, &request).ok_or(Unasked::Nobody)?;
-    let (head, body) = answer.split_once("\r\n\r\n").ok_or(Unasked::Nobody)?;
-    let status = head.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)?.parse().ok());
-    match status.ok_or(Unasked::Nobody)? {
-        200 => {}
-        refused => return Err(Unasked::Refused(refused)),
+    let token = admin.own_token().map(str::to_owned);
+    let client = AdminClient::new(Place::from(&admin.bind), token, PATIENCE);
+    let answer = client.ask(&Method::GET, &target(arguments), &HeaderMap::new(), None);
+    let answer = answer.map_err(|_| Unasked::Nobody)?;
+    if answer.status != StatusCode::OK {
+        return Err(Unasked::Refused(answer.status.as_u16()));
     }
-    let explained: Option<serde_json::Value> = serde_json::from_str(body).ok();
+    let explained: Option<serde_json::Value> = serde_json::from_slice(&answer.body).ok();
     let explained = explained.ok_or(Unasked::Nobody)?;
     let text = explained["text"].as_str().ok_or(Unasked::Nobody)?.to_owned();
     Ok(Answer { text, gateway: explained["gateway"].clone() })
@@ -183,30 +179,6 @@ impl fmt::Display for Unasked {
     }
 }
 
-fn exchange(bind: &Bind, request: &str) -> Option<String> {
-    match bind {
-        Bind::Tcp(addr) => talk(connect(*addr)?, request),
-        Bind::Unix(path) => {
-            let stream = UnixStream::connect(path).ok()?;
-            stream.set_read_timeout(Some(PATIENCE)).ok()?;
-            talk(stream, request)
-        }
-    }
-}
-
-fn connect(addr: SocketAddr) -> Option<TcpStream> {
-    let stream = TcpStream::connect_timeout(&addr, PATIENCE).ok()?;
-    stream.set_read_timeout(Some(PATIENCE)).ok()?;
-    Some(stream)
-}
-
-fn talk(mut stream: impl Read + Write, request: &str) -> Option<String> {
-    stream.write_all(request.as_bytes()).ok()?;
-    let mut answer = String::new();
-    stream.take(ANSWER_BYTES_MAX).read_to_string(&mut answer).ok()?;
-    Some(answer)
-}
-
 /// The request target of the admin listener's /v1/explain.
 fn target(arguments: &Arguments) -> String {
     let mut target = format!(
@@ -228,20 +200,5 @@ fn target(arguments: &Arguments) -> String {
     target
 }
 
-/// Percent-encodes everything but unreserved characters (RFC 3986 section 2.3).
-fn encoded(bytes: &[u8]) -> String {
-    bytes
-        .iter()
-        .map(|byte| match *byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
-                char::from(*byte).to_string()
-            }
-            byte => format!("%{byte:02X}"),
-        })
-        .collect()
-}
-
-/// How long to wait for a connection to the admin listener, and for each read. It is on this machine.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// `--all` prints a line and a JSON object for each of up to a million routes.
-const ANSWER_BYTES_MAX: u64 = 512 * 1024 * 1024;
+/// How long to wait for the answer, which for `--all` over a million routes takes seconds.
+const PATIENCE: Duration = Duration::from_secs(30);

@@ -1,7 +1,9 @@
 //! The command line: parses the arguments and runs one command. Each command is a file; the work is done in `app`.
 
+mod admin_client;
 pub mod check;
 pub mod completions;
+pub mod ctl;
 pub mod explain;
 pub mod hash_key;
 pub mod man;
@@ -41,6 +43,8 @@ enum Command {
     },
     /// Explain which route answers a request and which limits it meets, without spending any
     Explain(explain::Arguments),
+    /// Change limits while traffic runs, and see who did: what the admin API does, by command
+    Ctl(ctl::Arguments),
     /// Turn an API key or a password, read from standard input, into an entry of its file
     HashKey(hash_key::Arguments),
     /// Print the configuration that does what another gateway's does, and list what it leaves out
@@ -69,6 +73,10 @@ pub fn main() -> ExitCode {
             checked.map_or(ExitCode::FAILURE, ExitCode::from)
         }
         Command::Explain(arguments) => explain::run(&arguments, &config),
+        Command::Ctl(arguments) => {
+            let done = ctl::run(&arguments, &config, &mut io::stdout());
+            done.map_or_else(|error| failed(&error), |()| ExitCode::SUCCESS)
+        }
         Command::HashKey(arguments) => {
             let hashed = hash_key::run(&arguments, &mut io::stdin(), &mut io::stdout(), &mut io::stderr());
             hashed.map_or_else(|error| failed(&error), |()| ExitCode::SUCCESS)

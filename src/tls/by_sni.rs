@@ -43,8 +43,7 @@ fn is_rsa(key: &CertifiedKey) -> bool {
 
 impl BySni {
     pub(super) fn new(certificates: &[Certificate]) -> BySni {
-        let mut named =
-            BySni { exact: HashMap::new(), wildcard: HashMap::new(), default: Keys::default() };
+        let mut named = BySni { exact: HashMap::new(), wildcard: HashMap::new(), default: Keys::default() };
         for certificate in certificates {
             for name in &certificate.names {
                 let (map, name) = match name.strip_prefix("*.") {
@@ -113,11 +112,8 @@ mod tests {
         Certificate { key: Arc::new(key), names, not_before: 0, not_after: 0, path, is_stand_in: false }
     }
 
-    const ANY: [SignatureScheme; 3] = [
-        SignatureScheme::RSA_PSS_SHA256,
-        SignatureScheme::ECDSA_NISTP256_SHA256,
-        SignatureScheme::ED25519,
-    ];
+    const ANY: [SignatureScheme; 3] =
+        [SignatureScheme::RSA_PSS_SHA256, SignatureScheme::ECDSA_NISTP256_SHA256, SignatureScheme::ED25519];
 
     #[test]
     fn the_exact_name_goes_before_the_wildcard_before_the_default() {

@@ -21,6 +21,7 @@ mod compression;
 mod connections;
 mod control;
 mod costs;
+mod ctl;
 mod database;
 mod deadlines;
 mod dns;

@@ -275,7 +275,10 @@ fn beside(sockets: usize, first: &[u8]) {
         took[took.len() / 2]
     };
     let (calm, good) = (median_us("/calm"), median_us("/good"));
-    assert!(good <= 2 * calm.max(NOISE_US), "half of the requests took {calm} us without, {good} us beside it");
+    assert!(
+        good <= 2 * calm.max(NOISE_US),
+        "half of the requests took {calm} us without, {good} us beside it"
+    );
 }
 
 /// What a machine that has other work adds to a request.

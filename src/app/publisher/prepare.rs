@@ -125,7 +125,13 @@ impl Making {
                 Ok(fresh) => fresh,
                 Err(error) => {
                     let (field, message) = (file_key(&wanted.kind).to_owned(), error.to_string());
-                    self.wrong.push(Wrong { subject: Subject::Auth(index), field, message, hint: "", is_warning: false });
+                    self.wrong.push(Wrong {
+                        subject: Subject::Auth(index),
+                        field,
+                        message,
+                        hint: "",
+                        is_warning: false,
+                    });
                     continue;
                 }
             };

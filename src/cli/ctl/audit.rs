@@ -1,0 +1,38 @@
+//! `sluicegate ctl audit`.
+
+use super::call::{Call, Column, View};
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Arguments {
+    /// Changes by this token
+    #[arg(long)]
+    who: Option<String>,
+    /// Changes of a row, as override/01H…, or of a kind, as override
+    #[arg(long)]
+    what: Option<String>,
+    /// Changes from then on, as 2026-11-01T00:00:00Z
+    #[arg(long)]
+    since: Option<String>,
+    /// The most rows to show
+    #[arg(long, value_name = "ROWS", default_value_t = 50)]
+    limit: u32,
+}
+
+impl Arguments {
+    pub(super) fn call(&self) -> Call {
+        Call::get(&["v1", "audit"], View::List(COLUMNS))
+            .with("who", self.who.as_ref())
+            .with("what", self.what.as_ref())
+            .with("since", self.since.as_ref())
+            .with("limit", Some(self.limit))
+    }
+}
+
+const COLUMNS: &[Column] = &[
+    ("AT", "at"),
+    ("WHO", "who"),
+    ("FROM", "from-address"),
+    ("ACTION", "action"),
+    ("WHAT", "what"),
+    ("REQUEST", "request-id"),
+];

@@ -1,0 +1,127 @@
+//! One request to the admin API, and how its answer is shown.
+
+use clap::Args;
+use http::header::{IF_MATCH, IF_NONE_MATCH};
+use http::{HeaderMap, HeaderValue, Method};
+use serde_json::{Map, Value};
+
+use crate::cli::admin_client::encoded;
+
+/// A request to the admin API.
+#[derive(Debug)]
+pub(super) struct Call {
+    pub(super) method: Method,
+    pub(super) path: String,
+    query: Vec<(&'static str, String)>,
+    pub(super) headers: HeaderMap,
+    pub(super) body: Option<Value>,
+    pub(super) view: View,
+}
+
+/// How an answer is shown to people.
+#[derive(Debug)]
+pub(super) enum View {
+    /// A list, with these columns.
+    List(&'static [Column]),
+    /// A row: a line for each field that it has.
+    Row,
+    /// Nothing is left of the row but this.
+    Done(&'static str),
+}
+
+/// A column: its heading, and the field of a row.
+pub(super) type Column = (&'static str, &'static str);
+
+/// What all changes take.
+#[derive(Debug, Default, Args)]
+pub(super) struct Careful {
+    /// Print what would be done, and do nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Change it only if it still has this version
+    #[arg(long, value_name = "VERSION")]
+    if_version: Option<u64>,
+}
+
+impl Careful {
+    /// For what is new: there is no version to compare.
+    pub(super) fn only_dry(dry_run: bool) -> Careful {
+        Careful { dry_run, if_version: None }
+    }
+}
+
+impl Call {
+    /// A request for the rows or the row at these segments of a path.
+    pub(super) fn get(path: &[&str], view: View) -> Call {
+        Call::new(Method::GET, path, view)
+    }
+
+    /// A change.
+    pub(super) fn change(method: Method, path: &[&str], careful: &Careful, view: View) -> Call {
+        let mut call = Call::new(method, path, view);
+        if careful.dry_run {
+            call = call.with("dry-run", Some("true"));
+            call.view = View::Row;
+        }
+        if let Some(version) = careful.if_version {
+            let (name, value) = match version {
+                // No row has the version 0: it must not be there yet.
+                0 => (IF_NONE_MATCH, "*".to_owned()),
+                version => (IF_MATCH, format!("\"{version}\"")),
+            };
+            call.headers.extend(HeaderValue::try_from(value).ok().map(|value| (name, value)));
+        }
+        call
+    }
+
+    fn new(method: Method, path: &[&str], view: View) -> Call {
+        let path = path.iter().map(|segment| format!("/{}", encoded(segment.as_bytes()))).collect();
+        Call { method, path, query: Vec::new(), headers: HeaderMap::new(), body: None, view }
+    }
+
+    /// Adds a parameter to the query if it has a value.
+    pub(super) fn with(mut self, name: &'static str, value: Option<impl ToString>) -> Call {
+        self.query.extend(value.map(|value| (name, value.to_string())));
+        self
+    }
+
+    /// Adds a body of the fields that have a value.
+    pub(super) fn body<const N: usize>(mut self, fields: [(&str, Option<Value>); N]) -> Call {
+        let fields = fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
+        self.body = Some(Value::Object(fields.collect::<Map<_, _>>()));
+        self
+    }
+
+    /// The path with its query; `after` is the cursor of a page.
+    pub(super) fn target(&self, after: Option<&str>) -> String {
+        let given = self.query.iter().map(|(name, value)| (*name, value.as_str()));
+        let mut target = self.path.clone();
+        for (name, value) in given.chain(after.map(|after| ("after", after))) {
+            target.push(if target.contains('?') { '&' } else { '?' });
+            target += &format!("{name}={}", encoded(value.as_bytes()));
+        }
+        target
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_rows_may_have_any_characters() {
+        let call = Call::get(&["v1", "consumers", "a/b ?ü", "tier"], View::Row);
+        assert_eq!(call.target(None), "/v1/consumers/a%2Fb%20%3F%C3%BC/tier");
+        let call =
+            Call::get(&["v1", "audit"], View::Row).with("who", Some("a&b=c")).with("what", None::<&str>);
+        assert_eq!(call.target(Some("7 8")), "/v1/audit?who=a%26b%3Dc&after=7%208");
+    }
+
+    #[test]
+    fn versions_become_conditions() {
+        let careful = |version| Careful { dry_run: false, if_version: Some(version) };
+        let call = |version| Call::change(Method::PUT, &["v1"], &careful(version), View::Row).headers;
+        assert_eq!(call(7)[IF_MATCH], "\"7\"");
+        assert_eq!(call(0)[IF_NONE_MATCH], "*");
+    }
+}

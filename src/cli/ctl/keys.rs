@@ -1,0 +1,98 @@
+//! `sluicegate ctl key`.
+
+use http::Method;
+use serde_json::{Value, json};
+
+use super::call::{Call, Careful, Column, View};
+
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum Command {
+    /// Those of the database, by digest
+    List {
+        /// Those of this consumer
+        #[arg(long)]
+        consumer: Option<String>,
+    },
+    /// One of them
+    Show { digest: String },
+    /// Make one; it is shown this once
+    Add {
+        consumer: String,
+        #[arg(long)]
+        tenant: Option<String>,
+        #[arg(long)]
+        tier: Option<String>,
+        /// A claim, as "name=value"; may be given several times
+        #[arg(long = "claim", value_parser = claim)]
+        claims: Vec<(String, String)>,
+        /// How long it is valid, as 90d; without it until it is disabled
+        #[arg(long = "for", value_name = "DURATION")]
+        duration: Option<String>,
+        /// Print what would be done, and do nothing
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// Refuse it from now on
+    Disable {
+        digest: String,
+        #[command(flatten)]
+        careful: Careful,
+    },
+    /// Accept it again
+    Enable {
+        digest: String,
+        #[command(flatten)]
+        careful: Careful,
+    },
+    /// Forget it
+    Delete {
+        digest: String,
+        #[command(flatten)]
+        careful: Careful,
+    },
+}
+
+fn claim(text: &str) -> Result<(String, String), &'static str> {
+    let (name, value) = text.split_once('=').ok_or("write it as name=value")?;
+    Ok((name.to_owned(), value.to_owned()))
+}
+
+impl Command {
+    pub(super) fn call(&self) -> anyhow::Result<Call> {
+        let switch = |digest: &str, careful: &Careful, disabled: bool| {
+            Call::change(Method::PATCH, &["v1", "api-keys", digest], careful, View::Row)
+                .body([("disabled", Some(json!(disabled)))])
+        };
+        Ok(match self {
+            Command::List { consumer } => {
+                Call::get(&["v1", "api-keys"], View::List(COLUMNS)).with("consumer", consumer.as_ref())
+            }
+            Command::Show { digest } => Call::get(&["v1", "api-keys", digest], View::Row),
+            Command::Add { consumer, tenant, tier, claims, duration, dry_run } => {
+                let claims: Value = claims.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
+                let careful = Careful::only_dry(*dry_run);
+                Call::change(Method::POST, &["v1", "api-keys"], &careful, View::Row).body([
+                    ("consumer", Some(json!(consumer))),
+                    ("tenant", tenant.as_ref().map(|tenant| json!(tenant))),
+                    ("tier", tier.as_ref().map(|tier| json!(tier))),
+                    ("claims", Some(claims)),
+                    ("duration", duration.as_ref().map(|duration| json!(duration))),
+                ])
+            }
+            Command::Disable { digest, careful } => switch(digest, careful, true),
+            Command::Enable { digest, careful } => switch(digest, careful, false),
+            Command::Delete { digest, careful } => {
+                Call::change(Method::DELETE, &["v1", "api-keys", digest], careful, View::Done("deleted"))
+            }
+        })
+    }
+}
+
+const COLUMNS: &[Column] = &[
+    ("DIGEST", "digest"),
+    ("CONSUMER", "consumer"),
+    ("TENANT", "tenant"),
+    ("TIER", "tier"),
+    ("DISABLED", "disabled"),
+    ("UNTIL", "expires-at"),
+];

@@ -1,0 +1,119 @@
+//! `sluicegate ctl override`.
+
+use http::Method;
+use serde_json::{Value, json};
+
+use super::call::{Call, Careful, Column, View};
+
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum Command {
+    /// Give a consumer or a tenant another limit
+    Add(Add),
+    /// Those that are in force, the oldest first
+    List {
+        /// Those of this consumer
+        #[arg(long, value_name = "CONSUMER")]
+        user: Option<String>,
+        /// Those of this tenant
+        #[arg(long)]
+        tenant: Option<String>,
+        /// Those for this policy alone
+        #[arg(long)]
+        policy: Option<String>,
+        /// Also those that have ended, which are kept for a day
+        #[arg(long)]
+        expired: bool,
+        /// The most rows to show; without it all
+        #[arg(long, value_name = "ROWS")]
+        limit: Option<u32>,
+    },
+    /// One of them
+    Show { id: String },
+    /// End one of them now
+    Delete {
+        id: String,
+        #[command(flatten)]
+        careful: Careful,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+#[command(group(clap::ArgGroup::new("whose").required(true).multiple(true).args(["user", "tenant"])))]
+#[command(group(clap::ArgGroup::new("change").required(true).args(["value", "times"])))]
+pub(super) struct Add {
+    /// The consumer
+    #[arg(long, value_name = "CONSUMER")]
+    user: Option<String>,
+    /// The tenant; beside --user: only while the consumer acts for it
+    #[arg(long)]
+    tenant: Option<String>,
+    /// Only this policy
+    #[arg(long)]
+    policy: Option<String>,
+    /// The limit of a policy's first window; its others grow or shrink as that one does
+    #[arg(long)]
+    value: Option<u64>,
+    /// What limits and bursts are multiplied by
+    #[arg(long, value_name = "FACTOR")]
+    times: Option<f64>,
+    /// How long, as 10m or 1h30m; without it until it is deleted
+    #[arg(long = "for", value_name = "DURATION")]
+    duration: Option<String>,
+    /// Why, for the audit
+    #[arg(long)]
+    reason: String,
+    /// Print what would be done, and do nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+impl Command {
+    pub(super) fn call(&self) -> anyhow::Result<Call> {
+        Ok(match self {
+            Command::Add(add) => add.call(),
+            Command::List { user, tenant, policy, expired, limit } => Call::get(&PATH, View::List(COLUMNS))
+                .with("user-id", user.as_ref())
+                .with("tenant-id", tenant.as_ref())
+                .with("policy", policy.as_ref())
+                .with("expired", expired.then_some(true))
+                .with("limit", *limit),
+            Command::Show { id } => Call::get(&["v1", "overrides", id], View::Row),
+            Command::Delete { id, careful } => {
+                Call::change(Method::DELETE, &["v1", "overrides", id], careful, View::Done("deleted"))
+            }
+        })
+    }
+}
+
+impl Add {
+    fn call(&self) -> Call {
+        let text = |text: &Option<String>| text.clone().map(Value::from);
+        let (kind, value) = match self.times {
+            Some(factor) => ("multiplicative", json!(factor)),
+            None => ("absolute", json!(self.value)),
+        };
+        Call::change(Method::POST, &PATH, &Careful::only_dry(self.dry_run), View::Row).body([
+            ("user-id", text(&self.user)),
+            ("tenant-id", text(&self.tenant)),
+            ("policy", text(&self.policy)),
+            ("override-type", Some(kind.into())),
+            ("value", Some(value)),
+            ("duration", text(&self.duration)),
+            ("reason", Some(self.reason.clone().into())),
+        ])
+    }
+}
+
+const PATH: [&str; 2] = ["v1", "overrides"];
+
+const COLUMNS: &[Column] = &[
+    ("ID", "id"),
+    ("CONSUMER", "user-id"),
+    ("TENANT", "tenant-id"),
+    ("POLICY", "policy"),
+    ("TYPE", "override-type"),
+    ("VALUE", "value"),
+    ("UNTIL", "expires-at"),
+    ("BY", "created-by"),
+    ("REASON", "reason"),
+];

@@ -1,0 +1,100 @@
+//! Asks the gateway, and prints what it answers.
+
+use std::io::Write;
+
+use anyhow::{Context, bail};
+use http::{Method, StatusCode};
+use serde_json::{Map, Value, json};
+
+use super::call::{Call, View};
+use super::table;
+use crate::cli::admin_client::{AdminClient, Answer};
+
+/// Sends a request and prints the answer. Of a list all pages are read.
+pub(super) fn send(
+    client: &AdminClient,
+    call: Call,
+    as_json: bool,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    let mut answer = ask(client, &call, None)?;
+    // A list that was asked for a number of rows is one page.
+    let is_whole = call.method == Method::GET && !call.target(None).contains("limit=");
+    while let Some(next) = answer.get("next").and_then(Value::as_str).filter(|_| is_whole).map(str::to_owned)
+    {
+        let mut more = ask(client, &call, Some(&next))?;
+        let (Some(Value::Array(rows)), Some(Value::Array(fresh))) =
+            (answer.get_mut("items"), more.get_mut("items"))
+        else {
+            bail!("the gateway answers a list without rows: is it of another version?");
+        };
+        rows.append(fresh);
+        match more.remove("next") {
+            Some(next) => answer.insert("next".to_owned(), next),
+            None => answer.remove("next"),
+        };
+    }
+    let text = match (as_json, &call.view) {
+        (true, _) => format!("{:#}\n", Value::Object(answer)),
+        (false, View::Done(what)) if answer.is_empty() => format!("{what}\n"),
+        (false, View::List(columns)) => table::list(columns, &answer),
+        (false, View::Row | View::Done(_)) => table::row(&answer),
+    };
+    // Who reads only the beginning closes the pipe; the change is done all the same.
+    let _ = out.write_all(text.as_bytes());
+    Ok(())
+}
+
+fn ask(client: &AdminClient, call: &Call, after: Option<&str>) -> anyhow::Result<Map<String, Value>> {
+    let body = call.body.as_ref().map(Value::to_string);
+    let answer = client.ask(&call.method, &call.target(after), &call.headers, body)?;
+    if answer.status == StatusCode::NO_CONTENT {
+        return Ok(Map::new());
+    }
+    let read: Option<Value> = serde_json::from_slice(&answer.body).ok();
+    match read {
+        Some(Value::Object(fields)) if answer.status.is_success() => Ok(fields),
+        Some(problem) if !answer.status.is_success() => bail!("{}", refusal(client, &answer, &problem)),
+        _ => bail!("the gateway on {} answers {} and no JSON", client.place(), answer.status),
+    }
+}
+
+/// Why the gateway refuses, and what to do about it, from a problem (RFC 9457).
+fn refusal(client: &AdminClient, answer: &Answer, problem: &Value) -> String {
+    let status = answer.status;
+    let detail = problem["detail"].as_str().unwrap_or("it does not say why");
+    let mut said = match problem["errors"].as_array() {
+        Some(errors) if !errors.is_empty() => {
+            errors.iter().map(|error| error["detail"].as_str().unwrap_or("?")).collect::<Vec<_>>().join("\n")
+        }
+        _ => detail.to_owned(),
+    };
+    if status == StatusCode::UNAUTHORIZED || status == StatusCode::FORBIDDEN {
+        said += ": put a token that may into SLUICEGATE_TOKEN, or name its file by --token-file";
+    }
+    if let Some(version) = answer.headers.get("etag").filter(|_| status == StatusCode::PRECONDITION_FAILED) {
+        said += &format!("; its version is {}", version.to_str().unwrap_or("?").trim_matches('"'));
+    }
+    format!("the gateway on {} refuses ({}): {said}", client.place(), status.as_u16())
+}
+
+/// A value of TOML as JSON: dates become texts.
+pub(super) fn json_of(value: toml::Value) -> Value {
+    match value {
+        toml::Value::String(text) => text.into(),
+        toml::Value::Integer(number) => number.into(),
+        toml::Value::Float(number) => json!(number),
+        toml::Value::Boolean(truth) => truth.into(),
+        toml::Value::Datetime(time) => time.to_string().into(),
+        toml::Value::Array(values) => values.into_iter().map(json_of).collect(),
+        toml::Value::Table(table) => table.into_iter().map(|(name, value)| (name, json_of(value))).collect(),
+    }
+}
+
+/// The whole of a file, or of standard input if it is `-`.
+pub(super) fn content(file: &std::path::Path) -> anyhow::Result<String> {
+    if file.as_os_str() == "-" {
+        return std::io::read_to_string(std::io::stdin()).context("standard input cannot be read");
+    }
+    std::fs::read_to_string(file).with_context(|| format!("{} cannot be read", file.display()))
+}

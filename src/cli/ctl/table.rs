@@ -1,0 +1,102 @@
+//! Answers as people read them: a list as a table, a row as a line for each of its fields.
+
+use std::iter;
+
+use serde_json::{Map, Value};
+
+use super::call::Column;
+
+/// The rows of a page under their headings.
+pub(super) fn list(columns: &[Column], page: &Map<String, Value>) -> String {
+    let rows = page.get("items").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    if rows.is_empty() {
+        return "there are none\n".to_owned();
+    }
+    let headings = columns.iter().map(|(heading, _)| (*heading).to_owned()).collect();
+    let cells = rows.iter().map(|row| columns.iter().map(|(_, field)| shown(&row[*field])).collect());
+    let mut text = aligned(iter::once(headings).chain(cells).collect());
+    if page.contains_key("next") {
+        text += "there are more: --limit\n";
+    }
+    text
+}
+
+/// The fields of a row, but for those without a value.
+pub(super) fn row(fields: &Map<String, Value>) -> String {
+    let mut lines = Vec::new();
+    add("", fields, &mut lines);
+    aligned(lines)
+}
+
+fn add(prefix: &str, fields: &Map<String, Value>, lines: &mut Vec<Vec<String>>) {
+    for (name, value) in fields {
+        match value {
+            Value::Null => {}
+            Value::Object(inner) => add(&format!("{prefix}{name}."), inner, lines),
+            value => lines.push(vec![format!("{prefix}{name}"), shown(value)]),
+        }
+    }
+}
+
+/// A value in one line. What somebody else has written must not steer the terminal.
+fn shown(value: &Value) -> String {
+    let text = match value {
+        Value::Null => "-".to_owned(),
+        Value::String(text) => text.clone(),
+        Value::Array(values) => values.iter().map(shown).collect::<Vec<_>>().join(", "),
+        other => other.to_string(),
+    };
+    text.chars().map(|one| if one.is_control() { char::REPLACEMENT_CHARACTER } else { one }).collect()
+}
+
+/// Lines with their cells under each other, two spaces apart.
+fn aligned(lines: Vec<Vec<String>>) -> String {
+    let columns = lines.iter().map(Vec::len).max().unwrap_or_default();
+    let wide = |column: usize| {
+        let widths = lines.iter().filter_map(|line| line.get(column)).map(|cell| cell.chars().count());
+        widths.max().unwrap_or_default()
+    };
+    let widths: Vec<usize> = (0..columns).map(wide).collect();
+    let mut text = String::new();
+    for line in lines {
+        let padded = line.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
+        text += padded.collect::<Vec<_>>().join("  ").trim_end();
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn object(value: Value) -> Map<String, Value> {
+        match value {
+            Value::Object(fields) => fields,
+            _ => Map::new(),
+        }
+    }
+
+    #[test]
+    fn lists_are_tables() {
+        let page = object(json!({ "items": [
+            { "id": "1", "user-id": "ann", "value": 1000.0 },
+            { "id": "22", "user-id": null, "value": 2.5, "more": "x" },
+        ], "next": "22" }));
+        let columns = [("ID", "id"), ("CONSUMER", "user-id"), ("VALUE", "value")];
+        assert_eq!(
+            list(&columns, &page),
+            "ID  CONSUMER  VALUE\n1   ann       1000.0\n22  -         2.5\nthere are more: --limit\n"
+        );
+        assert_eq!(list(&columns, &object(json!({ "items": [] }))), "there are none\n");
+    }
+
+    #[test]
+    fn rows_are_lines_and_no_text_steers_the_terminal() {
+        let fields =
+            object(json!({ "a": null, "b": ["x", 1], "long": { "c": true }, "d": "\u{1b}[2J\nrow" }));
+        assert_eq!(row(&fields), "b       x, 1\nd       \u{fffd}[2J\u{fffd}row\nlong.c  true\n");
+    }
+}

@@ -1,0 +1,95 @@
+//! `sluicegate ctl tier`.
+
+use http::Method;
+use serde_json::json;
+
+use super::call::{Call, Careful, Column, View};
+
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum Command {
+    /// Limits of all tiers, by resource
+    List,
+    /// What a tier allows of a resource
+    Show { tier: String, resource: String },
+    /// Write what a tier allows of a resource
+    Put {
+        tier: String,
+        resource: String,
+        /// Units in a window
+        #[arg(long)]
+        limit: u64,
+        /// How long a window is, seconds
+        #[arg(long, value_name = "SECONDS")]
+        window: u64,
+        /// The burst as a multiple of the limit; without it 1.2
+        #[arg(long, value_name = "FACTOR")]
+        burst: Option<f64>,
+        /// token-bucket, sliding-window, fixed-window, sliding-log or leaky-bucket; without it the policy's own
+        #[arg(long)]
+        algorithm: Option<String>,
+        #[command(flatten)]
+        careful: Careful,
+    },
+    /// Delete what a tier allows of a resource; what gateway.toml says is in force again
+    Delete {
+        tier: String,
+        resource: String,
+        #[command(flatten)]
+        careful: Careful,
+    },
+    /// Which tier a consumer was assigned
+    Of { consumer: String },
+    /// Assign a tier to a consumer, whatever its credential says
+    Assign {
+        consumer: String,
+        tier: String,
+        #[command(flatten)]
+        careful: Careful,
+    },
+    /// Take the assigned tier away
+    Unassign {
+        consumer: String,
+        #[command(flatten)]
+        careful: Careful,
+    },
+}
+
+impl Command {
+    pub(super) fn call(&self) -> anyhow::Result<Call> {
+        Ok(match self {
+            Command::List => Call::get(&["v1", "tiers"], View::List(COLUMNS)),
+            Command::Show { tier, resource } => Call::get(&["v1", "tiers", tier, resource], View::Row),
+            Command::Put { tier, resource, limit, window, burst, algorithm, careful } => {
+                let path = ["v1", "tiers", tier, resource];
+                Call::change(Method::PUT, &path, careful, View::Row).body([
+                    ("limit-value", Some(json!(limit))),
+                    ("window-seconds", Some(json!(window))),
+                    ("burst-multiplier", burst.map(|burst| json!(burst))),
+                    ("algorithm", algorithm.as_ref().map(|word| json!(word))),
+                ])
+            }
+            Command::Delete { tier, resource, careful } => {
+                Call::change(Method::DELETE, &["v1", "tiers", tier, resource], careful, View::Done("deleted"))
+            }
+            Command::Of { consumer } => Call::get(&["v1", "consumers", consumer, "tier"], View::Row),
+            Command::Assign { consumer, tier, careful } => {
+                let path = ["v1", "consumers", consumer, "tier"];
+                Call::change(Method::PUT, &path, careful, View::Row).body([("tier", Some(json!(tier)))])
+            }
+            Command::Unassign { consumer, careful } => {
+                let path = ["v1", "consumers", consumer, "tier"];
+                Call::change(Method::DELETE, &path, careful, View::Done("unassigned"))
+            }
+        })
+    }
+}
+
+const COLUMNS: &[Column] = &[
+    ("TIER", "tier"),
+    ("RESOURCE", "resource"),
+    ("LIMIT", "limit-value"),
+    ("WINDOW (S)", "window-seconds"),
+    ("BURST", "burst-multiplier"),
+    ("ALGORITHM", "algorithm"),
+    ("CHANGED", "updated-at"),
+];

@@ -1,0 +1,208 @@
+//! `sluicegate ctl` against real gateways: what it changes, what it prints, and how it fails.
+
+use std::io::Write;
+use std::net::TcpListener;
+use std::process::{Output, Stdio};
+
+use serde_json::Value;
+
+use crate::support::gateway::binary;
+use crate::support::{Directory, Gateway, text};
+
+const CONFIG: &str = r#"
+[database]
+url = "sqlite:state.db"
+
+[admin]
+bind = "127.0.0.1:0"
+token = "admin-1"
+tokens = [
+  { name = "reader", token = "read-1", role = "read" },
+  { name = "alice", token = "operate-1", role = "operate" },
+]
+
+[policy.calls]
+limit = "2/h"
+by = ["header:x-user"]
+
+[[route]]
+path = "/{*rest}"
+limit = "calls"
+respond = {}
+"#;
+
+/// Runs a command against a gateway, as the bearer of a token.
+fn ctl(gateway: &Gateway, token: &str, arguments: &[&str]) -> Output {
+    let url = format!("http://{}", gateway.listener("admin"));
+    ctl_with(&url, token, arguments, "")
+}
+
+fn ctl_with(url: &str, token: &str, arguments: &[&str], input: &str) -> Output {
+    let mut command = binary();
+    command.arg("ctl").args(["--url", url]).args(arguments).env("SLUICEGATE_TOKEN", token);
+    let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("the binary under test can be started");
+    // A command that reads nothing has closed it.
+    let _ = child.stdin.take().expect("it is piped").write_all(input.as_bytes());
+    child.wait_with_output().expect("it ends")
+}
+
+/// What a command that succeeds prints.
+fn printed(output: &Output) -> String {
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    text(&output.stdout).to_owned()
+}
+
+/// What a command that fails says.
+fn refused(output: &Output) -> String {
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stdout));
+    assert_eq!(text(&output.stdout), "");
+    text(&output.stderr).to_owned()
+}
+
+/// The words of a table's lines.
+fn words(table: &str) -> Vec<Vec<&str>> {
+    table.lines().map(|line| line.split_whitespace().collect()).collect()
+}
+
+#[test]
+fn an_override_is_made_listed_and_deleted_by_command() {
+    let gateway = Gateway::start(CONFIG);
+    let add =
+        ["override", "add", "--user", "ann", "--value", "50", "--for", "10m", "--reason", "a migration"];
+    let dry = printed(&ctl(&gateway, "operate-1", &[&add[..], &["--dry-run", "--json"]].concat()));
+    let dry: Value = serde_json::from_str(&dry).expect("it is JSON");
+    assert_eq!((&dry["dry-run"], &dry["new"]["value"]), (&true.into(), &50.into()), "{dry}");
+    assert_eq!(printed(&ctl(&gateway, "operate-1", &["override", "list"])), "there are none\n");
+
+    let made = printed(&ctl(&gateway, "operate-1", &add));
+    let row = words(&made);
+    let id = row.iter().find(|line| line[0] == "id").expect("it has an id")[1].to_owned();
+    assert!(row.contains(&vec!["user-id", "ann"]) && row.contains(&vec!["created-by", "alice"]), "{made}");
+    let table = printed(&ctl(&gateway, "read-1", &["override", "list", "--user", "ann"]));
+    let lines = words(&table);
+    assert_eq!(lines[0], ["ID", "CONSUMER", "TENANT", "POLICY", "TYPE", "VALUE", "UNTIL", "BY", "REASON"]);
+    assert_eq!(lines[1][..6], [&*id, "ann", "-", "-", "absolute", "50"]);
+    assert_eq!(lines[1][7..], ["alice", "a", "migration"]);
+
+    assert_eq!(printed(&ctl(&gateway, "operate-1", &["override", "delete", &id])), "deleted\n");
+    assert!(refused(&ctl(&gateway, "operate-1", &["override", "delete", &id])).contains("(404)"));
+    let audit = printed(&ctl(&gateway, "read-1", &["audit", "--who", "alice"]));
+    let actions: Vec<&str> = words(&audit)[1..].iter().map(|line| line[3]).collect();
+    assert_eq!(actions, ["delete", "create"], "{audit}");
+}
+
+#[test]
+fn a_policy_is_put_as_it_stands_in_gateway_toml() {
+    let gateway = Gateway::start(CONFIG);
+    let url = format!("http://{}", gateway.listener("admin"));
+    let put = |name: &str, more: &[&str], document: &str| {
+        let arguments = [&["policy", "put", name, "-"], more].concat();
+        ctl_with(&url, "admin-1", &arguments, document)
+    };
+    let limit = || {
+        let answer = gateway.client().request("GET", "/", &["X-User: a"], "");
+        answer.header("ratelimit-policy").expect("it is shown").to_owned()
+    };
+    assert_eq!(limit(), "\"calls\";q=2;w=3600");
+    let document = "[policy.calls]\nlimit = \"7/m\"\nby = [\"header:x-user\"]\n";
+    let row = printed(&put("calls", &["--if-version", "0"], document));
+    let version = words(&row).iter().find(|line| line[0] == "version").expect("it has one")[1].to_owned();
+    assert_eq!(limit(), "\"calls\";q=7;w=60");
+    // Somebody else was first.
+    let said = refused(&put("calls", &["--if-version", "0"], document));
+    assert!(said.contains("(412)") && said.contains(&format!("its version is {version}")), "{said}");
+    let said = refused(&put("calls", &[], "limit = \"7/fortnight\"\nby = [\"header:x-user\"]\n"));
+    assert!(said.contains("fortnight"), "{said}");
+    let said = refused(&put("calls", &[], "limit = "));
+    assert!(said.starts_with("sluicegate: - is no policy: "), "{said}");
+    printed(&put("calls", &["--if-version", &version], "{\"limit\": \"9/m\", \"by\": [\"header:x-user\"]}"));
+    assert_eq!(limit(), "\"calls\";q=9;w=60");
+    assert_eq!(words(&printed(&ctl(&gateway, "read-1", &["policy", "list"])))[1][0], "calls");
+    assert_eq!(printed(&ctl(&gateway, "admin-1", &["policy", "delete", "calls"])), "deleted\n");
+    assert_eq!(limit(), "\"calls\";q=2;w=3600");
+}
+
+#[test]
+fn tiers_are_assigned_and_keys_are_made_and_disabled_by_command() {
+    let gateway = Gateway::start(CONFIG);
+    let ctl = |arguments: &[&str]| ctl(&gateway, "admin-1", arguments);
+    assert!(printed(&ctl(&["tier", "assign", "a/b c", "pro"])).contains("a/b c"));
+    assert!(words(&printed(&ctl(&["tier", "of", "a/b c"]))).contains(&vec!["tier", "pro"]));
+    assert_eq!(printed(&ctl(&["tier", "unassign", "a/b c"])), "unassigned\n");
+
+    let made = printed(&ctl(&["key", "add", "ann", "--tier", "pro", "--claim", "plan=gold", "--for", "90d"]));
+    let row = words(&made);
+    let of = |name: &str| row.iter().find(|line| line[0] == name).expect("it is there")[1];
+    assert!(of("key").starts_with("sg_") && of("claims.plan") == "gold", "{made}");
+    let digest = of("digest").to_owned();
+    assert!(words(&printed(&ctl(&["key", "disable", &digest]))).contains(&vec!["disabled", "true"]));
+    let table = printed(&ctl(&["key", "list", "--consumer", "ann"]));
+    assert_eq!(words(&table)[1][..5], [&*digest, "ann", "-", "pro", "true"]);
+    assert!(!table.contains("sg_"), "{table}");
+}
+
+#[test]
+fn all_pages_of_a_list_are_read() {
+    let gateway = Gateway::start(CONFIG);
+    for number in 0..103 {
+        let user = format!("user-{number}");
+        let add = ["override", "add", "--user", &user, "--times", "2.5", "--reason", "many"];
+        printed(&ctl(&gateway, "operate-1", &add));
+    }
+    let all = printed(&ctl(&gateway, "read-1", &["override", "list", "--json"]));
+    let all: Value = serde_json::from_str(&all).expect("it is JSON");
+    assert_eq!((all["items"].as_array().map(Vec::len), all.get("next")), (Some(103), None));
+    let some = printed(&ctl(&gateway, "read-1", &["override", "list", "--limit", "3"]));
+    assert_eq!(words(&some).len(), 5, "{some}");
+    assert!(some.ends_with("there are more: --limit\n"), "{some}");
+}
+
+#[test]
+fn whoever_may_not_is_told_what_to_do() {
+    let gateway = Gateway::start(CONFIG);
+    let add = ["override", "add", "--user", "ann", "--value", "50", "--reason", "r"];
+    for (token, status) in [("", "(401)"), ("wrong", "(401)"), ("read-1", "(403)")] {
+        let said = refused(&ctl(&gateway, token, &add));
+        assert!(said.contains(status) && said.contains("SLUICEGATE_TOKEN"), "{said}");
+    }
+    let said = refused(&ctl(&gateway, "operate-1", &[&add[..7], &["\u{7}"]].concat()));
+    assert!(said.contains("(400)") && said.contains("`reason`"), "{said}");
+    // What it does not understand is wrong usage, and asks nobody.
+    for wrong in [
+        &["override", "add", "--value", "1", "--reason", "r"][..],
+        &["override", "add", "--user", "a", "--reason", "r"],
+        &["override", "add", "--user", "a", "--value", "1", "--times", "2", "--reason", "r"],
+        &["override"],
+    ] {
+        assert_eq!(ctl(&gateway, "operate-1", wrong).status.code(), Some(2), "{wrong:?}");
+    }
+}
+
+#[test]
+fn nobody_who_answers_is_an_error_that_names_the_address() {
+    let gone = TcpListener::bind("127.0.0.1:0").expect("a free port").local_addr().expect("it has one");
+    let said = refused(&ctl_with(&format!("http://{gone}"), "t", &["audit"], ""));
+    assert!(said.contains(&format!("no gateway answers on {gone}")), "{said}");
+    let said = refused(&ctl_with("unix:/nowhere/admin.sock", "t", &["audit"], ""));
+    assert!(said.contains("no gateway answers on unix:/nowhere/admin.sock"), "{said}");
+}
+
+#[test]
+fn the_listener_and_the_admin_s_own_token_are_found_in_gateway_toml() {
+    let directory = Directory::new();
+    let socket = directory.join("admin.sock").display().to_string();
+    let config = CONFIG.replace("127.0.0.1:0", &format!("unix:{socket}"));
+    let file = directory.join("gateway.toml");
+    let gateway = Gateway::start_in(directory, &config);
+    let run = || {
+        let mut command = binary();
+        command.env_remove("SLUICEGATE_TOKEN").arg("--config").arg(&file);
+        command.args(["ctl", "tier", "assign", "ann", "pro"]).output().expect("it can be started")
+    };
+    printed(&run());
+    let audit = printed(&ctl_with(&format!("unix:{socket}"), "read-1", &["audit"], ""));
+    // Not by the name of a token that somebody else has.
+    assert_eq!(words(&audit)[1][1], "token", "{audit}");
+    drop(gateway);
+}
