@@ -56,7 +56,7 @@ impl Location {
                     write!(out, "[{}]", values.host).expect("a string takes any text");
                 }
                 Part::Value(Name::Host) => out.push_str(values.host),
-                Part::Value(Name::Query) => out.push_str(values.query.unwrap_or("")),
+                Part::Value(Name::Query) => push_query(values.query.unwrap_or(""), is_query, &mut out),
                 Part::Value(Name::Param(index)) => push_raw(values.params.at(*index), is_query, &mut out),
                 Part::Value(Name::Path) => push_raw(values.path, is_query, &mut out),
                 Part::Value(name) => push_segment(&name.text(values), &mut out),
@@ -81,6 +81,14 @@ fn push_raw(raw: &str, is_query: bool, out: &mut String) {
         percent::encode_segment(&String::from_utf8_lossy(&decoded), out);
     } else {
         out.push_str(raw);
+    }
+}
+
+/// Appends the request's query: its parameters where they stand among others, else as one value.
+fn push_query(query: &str, is_query: bool, out: &mut String) {
+    match is_query && !out.ends_with(['?', '&']) {
+        true => percent::encode_segment(query, out),
+        false => out.push_str(query),
     }
 }
 

@@ -101,6 +101,12 @@ redirect = { to = "http://{host}:81{path}?", status = 307 }
 path = "/find/{what}"
 redirect = { to = "https://search.example.com/?q={what}&from={path}", status = 302 }
 [[route]]
+path = "/back/{id}"
+redirect = "https://login.example.com/?return={query}&id={id}"
+[[route]]
+path = "/more/{id}"
+redirect = "/less?{query}&id={id}&{query}"
+[[route]]
 path = "/tls/{*rest}"
 redirect = { to = "https:8443", status = 303 }
 [[route]]
@@ -117,6 +123,9 @@ redirect = "/{rest}""#,
             302,
             "https://search.example.com/?q=a%26b%3Dc%20d&from=%2Ffind%2Fa%26b%3Dc%20d",
         ),
+        ("/back/7?a=b&c=%20d", 308, "https://login.example.com/?return=a%3Db%26c%3D%2520d&id=7"),
+        ("/back/7", 308, "https://login.example.com/?return=&id=7"),
+        ("/more/7?a=b&c=%20d", 308, "/less?a=b&c=%20d&id=7&a=b&c=%20d"),
         ("/tls/x?y", 303, "https://a.example:8443/tls/x?y"),
         ("/any//evil.example/x", 308, "/evil.example/x"),
         ("/any/", 308, "/"),
