@@ -1,9 +1,26 @@
-//! Files that are replaced whole or stay as they were, whatever happens meanwhile. For their owner only.
+//! Files that are read whole, and files that are replaced whole or stay as they were, whatever happens meanwhile.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
+
+/// Reads a file of at most so many bytes.
+///
+/// # Errors
+/// If it cannot be read, is longer, or is not a regular file: who opens a pipe waits for its writer, and so would everything
+/// else that is read after it.
+pub fn read(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
+    if !fs::metadata(path)?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+    }
+    let mut bytes = Vec::new();
+    File::open(path)?.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes)?;
+    match bytes.len() as u64 > bytes_max {
+        true => Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("longer than {bytes_max} bytes"))),
+        false => Ok(bytes),
+    }
+}
 
 /// Forgets a file; that it is not there is as good.
 ///
@@ -17,7 +34,7 @@ pub fn remove(path: &Path) -> io::Result<()> {
 }
 
 /// Replaces a file, or leaves it as it is: a reader sees the old content or the new, never half of it. Makes the folder
-/// (0700); the file is 0600. In a thread of its own, because a disk may take long to say that it has it.
+/// (0700); the file is 0600, for its owner only. In a thread of its own, because a disk may take long to say that it has it.
 ///
 /// # Errors
 /// If it cannot be written whole, as on a full disk.

@@ -1,7 +1,7 @@
 //! Reads TOML files of API keys and users. A file with any error is refused as a whole. An error names its line and never
 //! quotes a value, which may be a secret in the wrong place.
 
-use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -10,6 +10,7 @@ use time::{Date, Month, OffsetDateTime};
 use toml::value::{Datetime, Offset};
 
 use crate::identity::{Claim, Claims, Identity};
+use crate::whole_file;
 
 /// Why a file cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -146,11 +147,14 @@ fn push_claim(name: String, value: &toml::Value, out: &mut Vec<(Box<str>, Claim)
 
 /// The text of a file of bounded length.
 pub(super) fn text(path: &Path) -> Result<String, Error> {
-    let unreadable = |source| Error::Unreadable { path: path.to_owned(), source };
-    if fs::metadata(path).map_err(unreadable)?.len() > FILE_BYTES_MAX {
-        return Err(Error::TooLong { path: path.to_owned() });
-    }
-    fs::read_to_string(path).map_err(unreadable)
+    let bytes = whole_file::read(path, FILE_BYTES_MAX).map_err(|source| match source.kind() {
+        io::ErrorKind::FileTooLarge => Error::TooLong { path: path.to_owned() },
+        _ => Error::Unreadable { path: path.to_owned(), source },
+    })?;
+    String::from_utf8(bytes).map_err(|error| {
+        let source = io::Error::new(io::ErrorKind::InvalidData, error.utf8_error());
+        Error::Unreadable { path: path.to_owned(), source }
+    })
 }
 
 fn wrong(path: &Path, text: &str, at: usize, reason: String) -> Error {

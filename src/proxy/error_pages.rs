@@ -2,8 +2,7 @@
 //! the gateway's own body of the same kind, so that a program which asks for problem+json still gets it beside a page for
 //! browsers. Answers of upstreams pass as they are.
 
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
@@ -15,6 +14,7 @@ use crate::policy::pattern::{self, Pattern};
 use crate::policy::request::Values;
 use crate::policy::template;
 use crate::service::form::Form;
+use crate::whole_file;
 
 /// The bodies of a configuration, the ones for the fewest statuses first.
 #[derive(Debug)]
@@ -102,13 +102,10 @@ impl ErrorPages {
 impl Page {
     fn read(wanted: &ErrorPage, pattern: &Pattern) -> Result<Page, Error> {
         let file = || wanted.file.clone();
-        let mut bytes = Vec::new();
-        let opened =
-            File::open(&wanted.file).and_then(|open| open.take(BYTES_MAX + 1).read_to_end(&mut bytes));
-        opened.map_err(|source| Error::Read { file: file(), source })?;
-        if bytes.len() as u64 > BYTES_MAX {
-            return Err(Error::TooLarge { file: file() });
-        }
+        let bytes = whole_file::read(&wanted.file, BYTES_MAX).map_err(|source| match source.kind() {
+            io::ErrorKind::FileTooLarge => Error::TooLarge { file: file() },
+            _ => Error::Read { file: file(), source },
+        })?;
         let text = String::from_utf8(bytes).map_err(|_| Error::NotText { file: file() })?;
         let form = form(&wanted.file).unwrap_or_default();
         let body = Body::parse(&text, media_type(form).to_str().ok(), pattern)

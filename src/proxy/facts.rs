@@ -56,7 +56,7 @@ pub struct ServerIndex {
 /// A request's attempts at an upstream.
 #[derive(Debug, Default)]
 pub struct Attempts {
-    /// The server it went to last.
+    /// The server it went to last, or did not get to.
     pub server: Option<ServerIndex>,
     /// How many times it was sent again.
     pub retries: u8,

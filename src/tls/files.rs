@@ -1,6 +1,5 @@
 //! Reads files of certificates, keys and revocation lists, and says in plain words what is wrong with one.
 
-use std::fs;
 use std::path::Path;
 
 use rustls::crypto::aws_lc_rs;
@@ -11,6 +10,7 @@ use rustls::{InconsistentKeys, RootCertStore};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::error::{Error, Part};
+use crate::whole_file;
 
 /// Reads a chain and its private key, and checks that they belong together.
 pub(super) fn certified_key(cert: &Path, key: &Path) -> Result<CertifiedKey, Error> {
@@ -98,7 +98,8 @@ pub(super) fn revocations(path: &Path) -> Result<Vec<CertificateRevocationListDe
 }
 
 fn read(path: &Path, part: Part) -> Result<Vec<u8>, Error> {
-    fs::read(path).map_err(|error| Error::file(part, path, format!("it cannot be read: {error}")))
+    whole_file::read(path, FILE_BYTES_MAX)
+        .map_err(|error| Error::file(part, path, format!("it cannot be read: {error}")))
 }
 
 fn broken(error: &Pem) -> String {
@@ -116,11 +117,15 @@ fn holds(text: &[u8], wanted: &str) -> bool {
 
 const UNKNOWN_KEY: &str = "its private key is of an unsupported kind: use RSA from 2048 bits, \
                            ECDSA over P-256, P-384 or P-521, or Ed25519";
+/// The revocation list of a large authority has some tens of megabytes.
+const FILE_BYTES_MAX: u64 = 256 * 1024 * 1024;
 /// How every certificate in DER begins (X.690 section 8.9).
 const DER_SEQUENCE: u8 = 0x30;
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     /// What is said of a pair of such contents, and of which file.

@@ -70,6 +70,8 @@ pub enum AcquireError {
     Full {
         /// Which server.
         server: String,
+        /// Its index.
+        index: usize,
         /// The maximum.
         max: usize,
         /// How long was waited, nanoseconds. 0: too many wait already.
@@ -308,7 +310,7 @@ where
 
     fn full(&self, index: usize, wait_ns: u64) -> AcquireError {
         let server = self.upstream.servers[index].authority.clone();
-        AcquireError::Full { server, max: self.upstream.config.connections.max, wait_ns }
+        AcquireError::Full { server, index, max: self.upstream.config.connections.max, wait_ns }
     }
 
     /// The process has no descriptor for a new connection: one that comes free here will do, and the other workers, which

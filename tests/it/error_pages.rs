@@ -1,5 +1,7 @@
 //! Own bodies for the errors that the gateway answers itself, from files.
 
+use std::fs;
+
 use crate::support::gateway::{binary, complete};
 use crate::support::h2::{self, END_HEADERS, END_STREAM, HEADERS};
 use crate::support::{Directory, Gateway, Upstream, eventually, stdout_of, text};
@@ -108,6 +110,16 @@ fn a_page_is_read_again_when_its_file_changes_and_stays_while_it_is_broken() {
         gateway.stderr().iter().any(is_said).then_some(())
     });
     assert_eq!(ask(), "<h1>Moved</h1>");
+    // Who opens a pipe waits for its writer, and nothing else would be read again until then.
+    let file = gateway.file("404.html");
+    fs::remove_file(&file).expect("it is there");
+    stdout_of("mkfifo", &[&file.display().to_string()]);
+    eventually("it is said of a pipe, too", || {
+        let is_said = |line: &String| line.contains("not read again") && line.contains("not a regular file");
+        gateway.stderr().iter().any(is_said).then_some(())
+    });
+    assert_eq!(ask(), "<h1>Moved</h1>");
+    fs::remove_file(&file).expect("it is there");
     gateway.write("404.html", "<h1>Again</h1>");
     eventually("it is mended", || (ask() == "<h1>Again</h1>").then_some(()));
     gateway.reload("");

@@ -41,7 +41,11 @@ fn after_a_request(then: impl Fn(Client) + Send + Sync + 'static) -> Upstream {
 #[test]
 fn a_closed_port_is_a_bad_gateway() {
     let free = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
-    refused(&before(free.expect("loopback has a free port"), ""), 502, "upstream-connect");
+    let free = free.expect("loopback has a free port");
+    let gateway = before(free, "");
+    refused(&gateway, 502, "upstream-connect");
+    let line = gateway.logged("/x");
+    assert_eq!((line["upstream"].as_str(), line["server"].as_str()), (Some("u"), Some(&*free.to_string())));
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 use super::{UpstreamAttempt, Whole};
 use crate::cause::Cause;
+use crate::proxy::facts::ServerIndex;
 use crate::proxy::request_body::RequestBody;
 use crate::service::refusal::Refusal;
 use crate::upstream::Error;
@@ -42,8 +43,9 @@ impl UpstreamAttempt<'_> {
     pub(super) fn no_connection(&mut self, error: &AcquireError) -> Option<(Refusal, Option<usize>)> {
         tracing::debug!(upstream = %self.pool.upstream.config.name, %error, "no connection to the upstream");
         let (refusal, outcome, index) = match error {
-            AcquireError::Full { wait_ns, .. } => {
+            AcquireError::Full { wait_ns, index, .. } => {
                 self.context.attempts.steps.wait += wait_ns;
+                self.context.attempts.server = Some(ServerIndex { upstream: self.upstream, server: *index });
                 (Refusal::UpstreamPoolFull, metrics::Exchange::PoolExhausted, None)
             }
             AcquireError::Left { wait_ns } => {
@@ -53,6 +55,7 @@ impl UpstreamAttempt<'_> {
             AcquireError::Late => (Refusal::UpstreamTimeout, metrics::Exchange::TotalTimeout, None),
             AcquireError::Connect { source, index, .. } => {
                 self.count().connect_failed(self.cells());
+                self.context.attempts.server = Some(ServerIndex { upstream: self.upstream, server: *index });
                 match source {
                     ConnectError::Unresolved => {
                         (Refusal::UpstreamUnresolved, metrics::Exchange::Unresolved, Some(*index))
