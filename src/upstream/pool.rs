@@ -402,7 +402,9 @@ where
             checkout.wait_ns = since(began);
             return Ok(connection);
         }
-        let room = tokio::time::timeout(bounds.wait, self.room(index)).await;
+        // Who had the turn before may have waited for room, too: of this request's own wait that is a part.
+        let left = bounds.wait.saturating_sub(clock::instant().saturating_duration_since(began));
+        let room = tokio::time::timeout(left, self.room(index)).await;
         let permit = match room.map_err(|_| full(since(began)))? {
             Some(Room::Stream(connection)) => {
                 checkout.wait_ns = since(began);

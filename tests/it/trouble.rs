@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 
 use crate::support::upstream::{receive, reset};
-use crate::support::{Client, Gateway, Upstream, eventually};
+use crate::support::{Client, Gateway, Upstream, eventually, h2};
 
 /// A gateway whose only upstream is at this address, with more lines of its table.
 fn before(address: impl std::fmt::Display, more: &str) -> Gateway {
@@ -362,5 +362,46 @@ fn as_many_requests_wait_for_an_upstream_as_may_over_either_protocol() {
         let waiting = || gateway.metric("sluicegate_upstream_waiting_requests", &[]);
         eventually("the second waits", || (waiting() == 1.0).then_some(()));
         refused(&gateway, 503, "upstream-pool-full");
+    }
+}
+
+#[test]
+fn requests_that_wait_at_once_wait_no_longer_than_one_does_over_either_protocol() {
+    const WAITING: usize = 8;
+    for http in ["h1", "h2"] {
+        // Takes requests and never answers one.
+        let upstream = Upstream::raw(move |stream| match http {
+            "h2" => {
+                let mut peer = h2::Connection::serve(stream);
+                while peer.frame().is_some() {}
+            }
+            _ => drop(Client::over(stream).rest()),
+        });
+        let settings = format!(
+            "http = \"{http}\"\nconnections = {{ max = 1, streams = 1, wait = \"300ms\" }}\n\
+             timeouts = {{ response = \"30s\" }}"
+        );
+        let gateway = before(upstream.addr(), &settings);
+        let mut served = gateway.client();
+        served.send("GET /served HTTP/1.1\r\nHost: a\r\n\r\n");
+        let is_open = || (gateway.metric("sluicegate_upstream_connections", &["u"]) == 1.0).then_some(());
+        eventually("the first is at the upstream", is_open);
+        let mut waiting: Vec<Client> = (0..WAITING).map(|_| gateway.client()).collect();
+        for client in &mut waiting {
+            client.send("GET /waits HTTP/1.1\r\nHost: a\r\n\r\n");
+        }
+        let statuses: Vec<u16> = waiting.iter_mut().map(|client| client.response().status).collect();
+        assert_eq!(statuses, [503; WAITING], "{http} {:?}", gateway.access_log());
+        let lines = eventually("all are logged", || {
+            let lines = gateway.access_log();
+            let lines: Vec<_> = lines.into_iter().filter(|line| line["path"] == "/waits").collect();
+            (lines.len() == WAITING).then_some(lines)
+        });
+        // One after the other would be 2.4 s.
+        let waits: Vec<_> = lines.iter().filter_map(|line| line["wait_us"].as_u64()).collect();
+        assert!(
+            waits.len() == WAITING && waits.iter().all(|&us| (300_000..1_200_000).contains(&us)),
+            "{waits:?}"
+        );
     }
 }
