@@ -5,7 +5,7 @@ use std::pin::Pin;
 
 use serde_json::Value;
 
-use crate::database::Database;
+use crate::database::{Database, NewTierLimit};
 
 /// The database, and how a change comes into force.
 pub struct Control {
@@ -17,16 +17,36 @@ pub struct Control {
     pub changed: Box<dyn Fn() + Send + Sync>,
     /// Waits until this node has everything up to a version in force; `false` if that cannot be.
     pub applied: Applied,
-    /// Whether the configuration would be valid with a policy, or without it.
+    /// Whether the configuration would be valid if a row were another.
     pub check: Check,
     /// How this node stands to the database, in a line for `/readyz?verbose`.
     pub sentence: Box<dyn Fn() -> String + Send + Sync>,
 }
 
-/// Says everything that would be wrong with the configuration if a policy had these keys, or were not there.
-pub type Check = Box<
-    dyn Fn(String, Option<Value>) -> Pin<Box<dyn Future<Output = Result<(), String>> + Send>> + Send + Sync,
->;
+/// Says everything that would be wrong with the configuration if a row were as proposed.
+pub type Check =
+    Box<dyn Fn(Proposal) -> Pin<Box<dyn Future<Output = Result<(), String>> + Send>> + Send + Sync>;
+
+/// A row that goes before what files say, as it would be.
+#[derive(Clone, Debug)]
+pub enum Proposal {
+    /// A policy.
+    Policy {
+        /// Its name.
+        name: String,
+        /// Its keys; `None`: it is not there.
+        document: Option<Value>,
+    },
+    /// A limit of a tier.
+    Tier {
+        /// The tier.
+        tier: String,
+        /// The resource.
+        resource: String,
+        /// The limit; `None`: it is not there.
+        limit: Option<NewTierLimit>,
+    },
+}
 
 /// Waits for a version.
 pub type Applied = Box<dyn Fn(i64) -> Pin<Box<dyn Future<Output = bool> + Send>> + Send + Sync>;

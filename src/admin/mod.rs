@@ -30,7 +30,7 @@ mod watched;
 
 pub use access::{Access, Role, Token};
 pub use config::{Bind, Config, NamedToken, OWN_TOKEN_NAME, Secret};
-pub use control::{Applied, Check, Control, Writes};
+pub use control::{Applied, Check, Control, Proposal, Writes};
 pub use explain::ExplainRequest;
 pub use host::canonical as canonical_host;
 pub use listener::{Error, Listener, Shared};

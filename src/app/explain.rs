@@ -461,6 +461,7 @@ impl Explained {
                 limit.cost,
                 limit.sentence(),
             ));
+            lines.extend(limit.origin.sentence().map(|from| format!("         {from}")));
             lines.extend(limit.overridden.iter().map(|shown| format!("         {}", shown.sentence())));
         }
         if let Some(refused) = &self.refused {

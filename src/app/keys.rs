@@ -70,6 +70,7 @@ pub(super) fn key(
             if let Some(tier) = policy.tier_of(charge.window.into()) {
                 shown["tier"] = tier.into();
             }
+            shown["from"] = policy.origin_of(charge.window.into()).word().into();
             if let Some(found) = overridden {
                 shown["override"] = Shown::of(&found, policy, charge, now_ns).to_json();
             }

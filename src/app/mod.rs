@@ -34,6 +34,7 @@ use std::path::Path;
 
 use anyhow::Context;
 
+pub use control::rows_of;
 use gateway::Gateway;
 use inherited::Inherited;
 pub use publisher::prepare::{Prepared, prepare};

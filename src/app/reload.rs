@@ -1,4 +1,5 @@
-//! A reload reads the configuration files again and publishes them, with the policies of the database beside them. An
+//! A reload reads the configuration files again and publishes them, with the policies of the database and its tier
+//! table beside them. An
 //! invalid configuration is logged and counted, and the old one stays in force.
 
 use std::path::Path;
@@ -38,7 +39,7 @@ pub(super) async fn reload(
     }
 }
 
-/// Publishes the policies of the database, which have changed.
+/// Publishes the policies of the database and its tier table, which have changed.
 pub(super) async fn follow(
     path: &Path,
     publisher: &mut Publisher,
@@ -49,12 +50,12 @@ pub(super) async fn follow(
         Ok(changes) => {
             publisher.warn_of(&changes);
             metrics.reload_succeeded();
-            tracing::info!(generation = publisher.generation(), %changes, "the policies of the database are in force");
+            tracing::info!(generation = publisher.generation(), %changes, "the policies and tiers of the database are in force");
         }
         Err(error) => {
             metrics.reload_failed();
             let why = super::error_chain(&error);
-            tracing::error!("the policies of the database stay as they were: {why}");
+            tracing::error!("the policies and tiers of the database stay as they were: {why}");
         }
     }
 }
@@ -65,10 +66,10 @@ async fn publish(
     control: Option<&Control>,
 ) -> anyhow::Result<Changes> {
     let path = path.to_owned();
-    let Policies { version, added } =
+    let Policies { version, rows } =
         control.map(|control| control.policies().borrow().clone()).unwrap_or_default();
     // Reading files may block. The one thread of the control runtime must go on serving signals and the admin listener.
-    let definition = tokio::task::spawn_blocking(move || config::read_with(&path, &added)).await?;
+    let definition = tokio::task::spawn_blocking(move || config::read_with(&path, &rows.added())).await?;
     let published = match definition {
         Ok(definition) => publisher.publish(definition).await,
         Err(errors) => Err(anyhow::anyhow!("{errors}")),

@@ -121,8 +121,8 @@ fn random_salt() -> [u8; 16] {
 pub(super) fn share(table: &mut policy::Table, limiter: &Limiter) {
     let Some(fleet) = limiter.fleet() else { return };
     let plans = fleet.plans();
-    table.share(|policy, quota| {
-        plans.id(Plan { policy: policy.name.as_ref().into(), quota: *quota, sharing: policy.sharing(quota) })
+    table.share(|policy, quota, sharing| {
+        plans.id(Plan { policy: policy.name.as_ref().into(), quota: *quota, sharing })
     });
     limiter.declare(plans.fallbacks());
 }

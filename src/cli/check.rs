@@ -8,11 +8,22 @@ use std::path::Path;
 
 use crate::app;
 use crate::app::prepare;
-use crate::config::{self, Config, limit_text};
+use crate::config::{self, Added, Config, limit_text};
 use crate::global;
 use crate::limit::{Sharing, WhenDown};
 
-/// Checks the configuration in `path` and returns the exit code: 0, or [`EXIT_CONFIG`].
+/// What to check, and what to print.
+#[derive(Clone, Copy, Debug, Default, clap::Args)]
+pub struct Arguments {
+    /// Print the whole configuration with every default, secrets masked
+    #[arg(long)]
+    pub effective: bool,
+    /// Read the policies and the tier table of [database] once, which go before those of the file
+    #[arg(long)]
+    pub database: bool,
+}
+
+/// Checks the configuration in `path` and returns the exit code: 0, [`EXIT_CONFIG`], or 1 if the database cannot be read.
 ///
 /// Errors and warnings go to `errors`. `out` gets a summary, or with `effective` the whole configuration with every
 /// default, which is a gateway.toml that lacks only the secrets.
@@ -20,12 +31,23 @@ use crate::limit::{Sharing, WhenDown};
 /// `descriptors` is the limit of file descriptors that `run` would have.
 pub fn check(
     path: &Path,
-    effective: bool,
+    Arguments { effective, database }: Arguments,
     descriptors: u64,
     out: &mut dyn Write,
     errors: &mut dyn Write,
 ) -> io::Result<u8> {
-    let loaded = match config::read(path).and_then(prepare) {
+    let added = match database {
+        true => rows(path),
+        false => Ok(Vec::new()),
+    };
+    let added = match added {
+        Ok(added) => added,
+        Err(error) => {
+            writeln!(errors, "sluicegate: {}", app::error_chain(&error))?;
+            return Ok(EXIT_FAILED);
+        }
+    };
+    let loaded = match config::read_with(path, &added).and_then(prepare) {
         Ok(prepared) => prepared.loaded,
         Err(found) => {
             let noun = if found.count() == 1 { "error" } else { "errors" };
@@ -59,6 +81,15 @@ pub fn check(
     Ok(0)
 }
 
+/// What the database says beside the file. A file with errors has none: it is read again, and they are reported, then.
+fn rows(path: &Path) -> anyhow::Result<Vec<Added>> {
+    let Ok(definition) = config::read(path) else { return Ok(Vec::new()) };
+    match &definition.config.database {
+        Some(database) => app::rows_of(database),
+        None => anyhow::bail!("{} has no [database] that could be read", path.display()),
+    }
+}
+
 /// Prints the round trip to each server of Redis, and warns if it is longer than the deadline of a decision.
 fn show_round_trips(redis: &global::Config, out: &mut dyn Write, errors: &mut dyn Write) -> io::Result<()> {
     // An unreachable Redis is no error: `check` often runs where only the file is. Errors in the file were reported above.
@@ -86,8 +117,8 @@ fn show_round_trips(redis: &global::Config, out: &mut dyn Write, errors: &mut dy
 /// Prints for every window whether Redis decides it request by request or leases it to nodes, and the worst overshoot.
 fn show_sharing(config: &Config, out: &mut dyn Write) -> io::Result<()> {
     for policy in &config.policies {
-        for window in &policy.windows {
-            let sharing = policy.sharing(window);
+        for (number, window) in policy.windows.iter().enumerate() {
+            let sharing = policy.sharing(number);
             let how = match sharing.epoch_ns {
                 0 => "exact".to_owned(),
                 epoch_ns => format!("leased for {} ms", epoch_ns / 1_000_000),
@@ -120,6 +151,9 @@ fn counted(count: usize, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })
 }
 
+/// The exit code if the database cannot be read.
+const EXIT_FAILED: u8 = 1;
+
 /// The exit code of an invalid configuration: `EX_CONFIG` of sysexits.h.
 pub const EXIT_CONFIG: u8 = 78;
 
@@ -137,8 +171,9 @@ mod tests {
         let path = directory.join("gateway.toml");
         std::fs::write(&path, text).expect("the temporary directory is writable");
         let (mut out, mut errors) = (Vec::new(), Vec::new());
+        let arguments = Arguments { effective, database: false };
         let code =
-            check(&path, effective, PLENTY, &mut out, &mut errors).expect("writing to memory cannot fail");
+            check(&path, arguments, PLENTY, &mut out, &mut errors).expect("writing to memory cannot fail");
         std::fs::remove_dir_all(&directory).expect("it was made above");
         let text =
             |bytes| String::from_utf8(bytes).expect("it is text").replace(&*path.to_string_lossy(), "FILE");

@@ -36,11 +36,7 @@ enum Command {
     /// Serve until told to stop (the default)
     Run,
     /// Report that a configuration is valid, or everything that is wrong with it
-    Check {
-        /// Print the whole configuration with every default, secrets masked
-        #[arg(long)]
-        effective: bool,
-    },
+    Check(check::Arguments),
     /// Explain which route answers a request and which limits it meets, without spending any
     Explain(explain::Arguments),
     /// Change limits while traffic runs, and see who did: what the admin API does, by command
@@ -67,9 +63,9 @@ pub fn main() -> ExitCode {
     let Arguments { config, command } = Arguments::parse();
     match command.unwrap_or(Command::Run) {
         Command::Run => run::run(&config),
-        Command::Check { effective } => {
+        Command::Check(arguments) => {
             let limit = descriptors::hard_limit();
-            let checked = check::check(&config, effective, limit, &mut io::stdout(), &mut io::stderr());
+            let checked = check::check(&config, arguments, limit, &mut io::stdout(), &mut io::stderr());
             checked.map_or(ExitCode::FAILURE, ExitCode::from)
         }
         Command::Explain(arguments) => explain::run(&arguments, &config),

@@ -1,20 +1,39 @@
-//! Policies that come from a database and not from a file: each is a document of its own beside the files, in the words of
+//! Rows of a database that say what files say, too: each is a document of its own beside the files, in the words of
 //! gateway.toml, so that it is read, checked and reported like them.
 
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::report::Source;
+use super::report::{Source, SourceKind};
+use super::tier_table;
 
-/// A policy beside those of the files. It goes before the one of its name that a file may have.
+/// A policy or a tier's limit beside those of the files. It goes before what a file says of the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Added {
-    name: String,
     /// What messages call it in the place of a file's path.
     shown: String,
     text: String,
+    kind: SourceKind,
+}
+
+/// What a row of the tier table says.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TierRow<'r> {
+    /// The tier.
+    pub tier: &'r str,
+    /// The name of a policy, or `*` for each that has `limit = "tier"`.
+    pub resource: &'r str,
+    /// Units in a window.
+    pub limit: NonZeroU64,
+    /// The window.
+    pub window_seconds: NonZeroU64,
+    /// The burst of a bucket as a multiple of the limit.
+    pub burst_multiplier: f64,
+    /// The algorithm as gateway.toml spells it; `None`: that of the tier or the policy.
+    pub algorithm: Option<&'r str>,
 }
 
 impl Added {
@@ -25,12 +44,31 @@ impl Added {
     pub fn policy(name: &str, keys: &Value) -> Result<Added, String> {
         let whole = json!({ "policy": { name: keys } });
         let text = toml::to_string(&whole).map_err(|error| error.to_string())?;
-        Ok(Added { name: name.to_owned(), shown: format!("database: policy {name}"), text })
+        Ok(Added { shown: format!("database: policy {name}"), text, kind: SourceKind::Added })
     }
 
-    /// The policy's name.
-    pub fn name(&self) -> &str {
-        &self.name
+    /// A limit of a tier.
+    ///
+    /// # Errors
+    /// If its numbers are more than TOML can hold.
+    pub fn tier(row: &TierRow<'_>) -> Result<Added, String> {
+        let TierRow { tier, resource, limit, window_seconds, burst_multiplier, algorithm } = row;
+        // To the nearest unit, so that 1.2 times 5 is 6; one at least. What is too large becomes the largest there is.
+        let burst = ((limit.get() as f64 * burst_multiplier).round() as u64).max(1);
+        let mut keys = json!({
+            "tier": tier, "resource": resource, "limit": format!("{limit}/{window_seconds}s"), "burst": burst,
+        });
+        if let Some(algorithm) = algorithm {
+            keys["algorithm"] = (*algorithm).into();
+        }
+        let text =
+            toml::to_string(&json!({ tier_table::SECTION: keys })).map_err(|error| error.to_string())?;
+        Ok(Added { shown: format!("database: tier {tier} of {resource}"), text, kind: SourceKind::Added })
+    }
+
+    /// The same, as somebody is about to write it: what nothing can be done with is an error then, and not a warning.
+    pub fn proposed(self) -> Added {
+        Added { kind: SourceKind::Proposed, ..self }
     }
 
     pub(super) fn source(&self) -> Source {
@@ -39,7 +77,7 @@ impl Added {
             // It names no files: references to any are refused.
             directory: PathBuf::new(),
             text: Arc::from(self.text.as_str()),
-            is_added: true,
+            kind: self.kind,
         }
     }
 }
@@ -48,7 +86,8 @@ impl Added {
 mod tests {
     use super::*;
     use crate::config::{self, Loaded};
-    use crate::limit::Algorithm;
+    use crate::limit::{Algorithm, Quota};
+    use crate::policy::definition::Origin;
 
     const FILE: &str = "[policy.calls]\nlimit = \"2/m\"\nby = [\"ip\"]\n[[route]]\npath = \"/\"\nlimit = \"calls\"\nrespond = {}\n";
 
@@ -74,6 +113,139 @@ mod tests {
         assert_eq!(policies[0].windows[0].algorithm(), Algorithm::SlidingWindow);
         assert_eq!(policies[0].matches.path.as_deref(), Some("/a"));
         assert_eq!(loaded.config.files.len(), 1);
+    }
+
+    /// A file with policies by tier and without.
+    const BY_TIER: &str = "[tier.free]\nlimit = \"5/m\"\noverfill\n[tier.pro]\nlimit = [\"50/m\", \"900/h\"]\n\
+        [policy.plain]\nby = []\nlimit = \"2/m\"\nalgorithm = \"sliding-window\"\n\
+        [policy.shared]\nby = []\nlimit = \"tier\"\n\
+        [policy.own]\nby = []\nlimit = { gold = { limit = \"7/m\", overshoot = 0 }, default = \"1/m\" }\n";
+
+    fn row<'r>(tier: &'r str, resource: &'r str, limit: u64) -> TierRow<'r> {
+        let positive = |number| NonZeroU64::new(number).expect("tests give no zero");
+        let (limit, window_seconds) = (positive(limit), positive(60));
+        TierRow { tier, resource, limit, window_seconds, burst_multiplier: 1.2, algorithm: None }
+    }
+
+    fn by_tier(name: &str, rows: &[Added]) -> Result<Loaded, String> {
+        let folder = std::env::temp_dir().join(format!("sluicegate-tiers-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("made");
+        let file = folder.join("gateway.toml");
+        std::fs::write(&file, BY_TIER.replace("overfill", "overshoot = 0")).expect("written");
+        config::read_with(&file, rows).and_then(config::compiled).map_err(|errors| errors.to_string())
+    }
+
+    /// The windows of each tier of a policy.
+    fn shown(loaded: &Loaded, policy: &str) -> Vec<(String, Vec<(u64, u64)>, Origin)> {
+        let policies = &loaded.config.policies;
+        let policy = policies.iter().find(|known| known.name == policy).expect("it is there");
+        let mut shown: Vec<(String, Vec<(u64, u64)>, Origin)> = Vec::new();
+        for (number, window) in policy.windows.iter().enumerate() {
+            let (name, origin) =
+                policy.part_of(number).map_or(("", policy.origin), |it| (&it.name, it.origin));
+            let window = (window.limit().get(), window.capacity());
+            match shown.last_mut().filter(|(last, ..)| last == name) {
+                Some((_, windows, _)) => windows.push(window),
+                None => shown.push((name.to_owned(), vec![window], origin)),
+            }
+        }
+        shown
+    }
+
+    #[test]
+    fn a_row_replaces_what_its_tier_has_and_adds_the_tier_where_it_has_nothing() {
+        let rows = [
+            row("free", "*", 10),
+            row("gold", "*", 100),
+            row("pro", "shared", 60),
+            row("pro", "own", 70),
+            row("gold", "own", 80),
+            row("pro", "plain", 90),
+        ];
+        let rows: Vec<Added> = rows.iter().map(|row| Added::tier(row).expect("TOML")).collect();
+        let loaded = by_tier("put", &rows).expect("valid");
+        assert!(loaded.report.is_empty(), "{}", loaded.report);
+        let (file, table) = (Origin::File, Origin::TierTable);
+        let named = |name: &str, windows: &[(u64, u64)], origin| (name.to_owned(), windows.to_vec(), origin);
+        assert_eq!(
+            shown(&loaded, "shared"),
+            [
+                named("free", &[(10, 12)], table),
+                named("pro", &[(60, 72)], table),
+                named("gold", &[(100, 120)], table),
+            ]
+        );
+        assert_eq!(
+            shown(&loaded, "own"),
+            [
+                named("gold", &[(80, 96)], table),
+                named("default", &[(1, 1)], file),
+                named("pro", &[(70, 84)], table),
+            ]
+        );
+        // A sliding window has no burst.
+        assert_eq!(
+            shown(&loaded, "plain"),
+            [named("default", &[(2, 2)], file), named("pro", &[(90, 90)], table)]
+        );
+        let policy =
+            |name| loaded.config.policies.iter().find(|policy| policy.name == name).expect("it is there");
+        assert!(
+            policy("own").sharing(0).is_exact(),
+            "a row changes the window and not how a fleet shares it"
+        );
+        assert!(policy("shared").sharing(0).is_exact() && !policy("shared").sharing(1).is_exact());
+        let effective = loaded.config.effective();
+        assert!(effective.contains("# limit.pro: from the tier table of the database\n"), "{effective}");
+        let again = config::from_text("effective", &effective).map_err(|errors| errors.to_string());
+        let again = again.expect("what is printed is valid");
+        for name in ["shared", "own", "plain"] {
+            let limits = |loaded: &Loaded| {
+                let parts = shown(loaded, name).into_iter();
+                parts.map(|(tier, windows, _)| (tier, windows)).collect::<Vec<_>>()
+            };
+            assert_eq!(limits(&again), limits(&loaded), "{effective}");
+        }
+    }
+
+    #[test]
+    fn a_row_with_an_algorithm_counts_by_it() {
+        let bucket = TierRow { algorithm: Some("token-bucket"), ..row("pro", "plain", 10) };
+        let fixed = TierRow { algorithm: Some("fixed-window"), ..row("pro", "*", 10) };
+        let rows = [bucket, fixed].map(|row| Added::tier(&row).expect("TOML"));
+        let loaded = by_tier("algorithm", &rows).expect("valid");
+        let algorithms = |name| {
+            let mut policies = loaded.config.policies.iter();
+            let policy = policies.find(|policy| policy.name == name).expect("it is there");
+            policy.windows.iter().map(Quota::algorithm).collect::<Vec<_>>()
+        };
+        assert_eq!(algorithms("plain"), [Algorithm::SlidingWindow, Algorithm::TokenBucket]);
+        assert_eq!(algorithms("shared"), [Algorithm::TokenBucket, Algorithm::FixedWindow]);
+    }
+
+    #[test]
+    fn a_row_for_nothing_is_refused_when_it_is_written_and_a_warning_later() {
+        let wrong = [
+            (row("pro", "shard", 10), "there is no policy `shard`", "did you mean `shared`?"),
+            (row("2nd", "shared", 10), "`2nd` cannot be the name of a tier", "start with a letter"),
+            (
+                TierRow { algorithm: Some("token-buckets"), ..row("pro", "shared", 10) },
+                "`token-buckets` is not an algorithm",
+                "did you mean `token-bucket`?",
+            ),
+        ];
+        for (row, message, hint) in wrong {
+            let added = Added::tier(&row).expect("TOML");
+            let refused = by_tier("wrong", &[added.clone().proposed()]).expect_err("it is of no use");
+            let place = format!("database: tier {} of {}", row.tier, row.resource);
+            for part in [message, hint, place.as_str()] {
+                assert!(refused.contains(part), "{refused}");
+            }
+            let loaded = by_tier("warned", &[added]).expect("what is there is no reason to fail");
+            let report = loaded.report.to_string();
+            assert!(report.starts_with(&format!("warning: {message}")), "{report}");
+            assert_eq!(shown(&loaded, "shared").len(), 2);
+        }
     }
 
     #[test]

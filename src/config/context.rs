@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 
 use super::expand::Variables;
-use super::report::{Finding, Place, Source};
+use super::report::{Finding, Place, Source, SourceKind};
 
 pub(super) struct Context<'c> {
     pub(super) sources: &'c [Source],
@@ -14,7 +14,12 @@ pub(super) struct Context<'c> {
 impl<'c> Context<'c> {
     /// The sources that are files.
     pub(super) fn files(&self) -> impl Iterator<Item = &'c Source> {
-        self.sources.iter().filter(|source| !source.is_added)
+        self.sources.iter().filter(|source| source.kind == SourceKind::File)
+    }
+
+    /// Whether a place is elsewhere than in a file.
+    pub(super) fn is_added(&self, place: Place) -> bool {
+        self.sources[place.file].kind != SourceKind::File
     }
 
     pub(super) fn report(&self, finding: Finding) {

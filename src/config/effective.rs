@@ -6,7 +6,9 @@ use crate::policy::definition::Action;
 
 use super::printer::Page;
 use super::settings::Config;
-use super::{admin, auth, database, errors, listener, log, mask, policy, redis, route, running, upstream};
+use super::{
+    admin, auth, database, errors, listener, log, mask, policy, redis, route, running, tiers, upstream,
+};
 
 impl Config {
     /// The same configuration without its secrets: what a log, an answer or a terminal may show.
@@ -76,7 +78,7 @@ impl Config {
         config.upstreams.iter().for_each(|upstream| upstream::show(&mut page, upstream));
         running::show_dns(&mut page, &config.dns);
         running::show_limits(&mut page, config.limits_memory, config.limit_headers);
-        config.tiers.iter().for_each(|(name, limit)| policy::show_tier(&mut page, name, limit));
+        config.tiers.iter().for_each(|tier| tiers::show_tier(&mut page, tier));
         config.policies.iter().for_each(|policy| policy::show(&mut page, policy));
         config.routes.iter().for_each(|route| route::show(&mut page, route));
         admin::show(&mut page, config.admin.as_ref());

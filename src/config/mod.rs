@@ -44,9 +44,12 @@ mod sticky;
 #[cfg(test)]
 mod tests;
 mod text;
+mod tier_table;
+mod tiers;
 mod trust;
 mod upstream;
 mod warnings;
+mod windows;
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -57,9 +60,10 @@ use context::Context;
 use expand::Variables;
 use reader::Table;
 use report::{Finding, Place, Places, Source};
+use tier_table::TierTable;
 
 pub(crate) use crate::units::{show_share, show_size};
-pub use added::Added;
+pub use added::{Added, TierRow};
 pub use definition::{Definition, Loaded};
 pub use effective::fingerprint;
 pub use mask::{MASK, is_secret_name};
@@ -75,7 +79,7 @@ pub fn read(path: &Path) -> Result<Definition, Errors> {
     read_with(path, &[])
 }
 
-/// The same with policies beside those of the files.
+/// The same with policies and limits of tiers beside those of the files.
 ///
 /// # Errors
 /// As [`read`].
@@ -155,6 +159,7 @@ fn define(ctx: &Context<'_>, documents: Vec<Table<'_>>) -> (Config, Places) {
     let (auth, auth_places, auth_names) = auth::read_all(&documents);
     let (log_level, access_log) = log::read(&documents, &auth);
     let (limits_memory, limit_headers) = running::read_limits(&documents);
+    let rows = TierTable::read(&documents);
     let mut config = Config {
         files: ctx.files().map(|source| source.path.clone()).collect(),
         workers: running::read_workers(&documents),
@@ -166,7 +171,7 @@ fn define(ctx: &Context<'_>, documents: Vec<Table<'_>>) -> (Config, Places) {
         dns: running::read_dns(&documents),
         limits_memory,
         limit_headers,
-        tiers: policy::read_tiers(&documents),
+        tiers: tiers::read_all(&documents, &rows),
         policies: Vec::new(),
         routes: Vec::new(),
         admin: None,
@@ -187,7 +192,7 @@ fn define(ctx: &Context<'_>, documents: Vec<Table<'_>>) -> (Config, Places) {
     listener::check_admin(ctx, &config, &places);
     acme::check(ctx, &config, &places);
     (config.upstreams, places.upstreams) = upstream::read_all(&documents);
-    (config.policies, places.policies) = policy::read_all(&documents, &config.tiers);
+    (config.policies, places.policies) = policy::read_all(&documents, &config.tiers, &rows);
     // Last, because routes name upstreams and policies, and add those that they write in place.
     route::read_all(&documents, &auth_names, &mut config, &mut places);
     warnings::warn(ctx, &config, &places);

@@ -17,6 +17,11 @@ impl Page {
         self.line(format_args!("{key} = {value}"));
     }
 
+    /// Something that is no part of the configuration. It must fit on a line.
+    pub(crate) fn comment(&mut self, comment: &str) {
+        self.line(format_args!("# {comment}"));
+    }
+
     /// A key that belongs to no table, before all others.
     pub(crate) fn at_the_top(&mut self, key: &str, value: impl Display) {
         self.0.insert_str(0, &format!("{key} = {value}\n"));

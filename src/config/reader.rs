@@ -14,7 +14,7 @@ use toml::de::{DeTable, DeValue};
 use super::context::{Context, Since};
 use super::expand;
 use super::mask::{self, MASKED, WRITE_SECRET};
-use super::report::{Fields, Finding, Place, Source, quoted};
+use super::report::{Fields, Finding, Place, Source, SourceKind, quoted};
 use super::text::Text;
 use crate::units;
 use crate::words::{did_you_mean, listed};
@@ -60,6 +60,11 @@ impl<'c> Table<'c> {
 
     pub(super) fn is_empty(&self) -> bool {
         self.entries.is_empty()
+    }
+
+    /// Whether it comes from elsewhere than a file.
+    pub(super) fn is_added(&self) -> bool {
+        self.ctx.is_added(self.place)
     }
 
     fn new(ctx: &'c Context<'c>, what: String, place: Place, entries: &'c DeTable<'c>) -> Table<'c> {
@@ -193,9 +198,9 @@ impl<'c> Value<'c> {
         self.wrong(format!("{} must be {expected}, not {found}", quoted(&self.key)), "");
     }
 
-    /// Whether it stands in a policy that comes from elsewhere than a file.
+    /// Whether it comes from elsewhere than a file.
     pub(super) fn is_added(&self) -> bool {
-        self.ctx.sources[self.place.file].is_added
+        self.ctx.is_added(self.place)
     }
 
     pub(super) fn is_string(&self) -> bool {
@@ -213,6 +218,10 @@ impl<'c> Value<'c> {
 
     pub(super) fn is_table(&self) -> bool {
         self.value.is_table()
+    }
+
+    pub(super) fn is_empty_table(&self) -> bool {
+        self.value.as_table().is_some_and(|table| table.is_empty())
     }
 
     pub(super) fn is_array(&self) -> bool {
@@ -236,9 +245,9 @@ impl<'c> Value<'c> {
     }
 
     fn expanded(&self, text: &str) -> Option<Text<'c>> {
-        let Source { directory, is_added, .. } = &self.ctx.sources[self.place.file];
+        let Source { directory, kind, .. } = &self.ctx.sources[self.place.file];
         // Whoever may write policies may not read this machine's files and variables by them.
-        if *is_added && text.contains("${") {
+        if *kind != SourceKind::File && text.contains("${") {
             self.wrong(
                 format!("{} refers to a variable or a file", quoted(&self.key)),
                 "write the value itself",

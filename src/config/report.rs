@@ -33,8 +33,19 @@ pub(super) struct Source {
     pub(super) directory: PathBuf,
     /// All of it.
     pub(super) text: Arc<str>,
-    /// Whether it is no file, but a policy that goes before those of files.
-    pub(super) is_added: bool,
+    /// Where the text comes from.
+    pub(super) kind: SourceKind,
+}
+
+/// Where the text of a source comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SourceKind {
+    /// From a file.
+    File,
+    /// From a row of the database, which goes before what files say.
+    Added,
+    /// From a row that somebody is about to write there.
+    Proposed,
 }
 
 /// A piece of a file, in bytes.

@@ -19,7 +19,7 @@ use super::report::{Fields, Place, Places, quoted};
 use super::sections;
 use super::settings::Config;
 use super::text::Text;
-use super::{access, compress, headers, limit_text, method, mirror, policy, redirect, upstream};
+use super::{access, compress, headers, limit_text, method, mirror, policy, redirect, upstream, windows};
 use crate::words;
 
 /// Reads every route into `config`, and with them the upstreams that they write as URLs and the policies that they write as
@@ -144,7 +144,7 @@ impl Reader<'_> {
         };
         let path = rewrite.as_ref().and_then(path);
         let mirror = copies.as_ref().and_then(|value| mirror::read(value, |text| self.upstream(text, &[])));
-        let by = sticky.as_ref().and_then(|value| policy::dimension(&value.text()?));
+        let by = sticky.as_ref().and_then(|value| windows::dimension(&value.text()?));
         let mut action = action?;
         match (&mut action, &rewrite) {
             (Action::Forward { rewrite, .. }, _) => *rewrite = path,

@@ -579,11 +579,30 @@ enum LimitHeaders {
     None,
 }
 
-/// The windows of a tier; an empty list is no limit.
+/// The windows of a tier, an empty list for no limit; and what it has of its own beside its policy.
 #[derive(JsonSchema)]
-#[schemars(deny_unknown_fields)]
+#[schemars(rename_all = "kebab-case", deny_unknown_fields)]
 struct Tier {
     limit: Texts,
+    algorithm: Option<Algorithm>,
+    max_delay: Option<Time>,
+    overshoot: Option<Overshoot>,
+    when_redis_down: Option<WhenRedisDown>,
+}
+
+#[derive(JsonSchema)]
+#[schemars(untagged)]
+enum PolicyLimit {
+    Windows(Texts),
+    /// Windows by tier; "default" is for every other
+    ByTier(BTreeMap<String, TierLimit>),
+}
+
+#[derive(JsonSchema)]
+#[schemars(untagged)]
+enum TierLimit {
+    Windows(Texts),
+    With(Tier),
 }
 
 /// Who is counted, and how much they may.
@@ -592,8 +611,8 @@ struct Tier {
 struct Policy {
     /// consumer, tenant, ip, route, method, host, header:x, query:x, param:x, claim:x; [] counts all together
     by: Texts,
-    /// "20/s burst 40", "1_000/h", "8 in flight", or "tier"
-    limit: Texts,
+    /// "20/s burst 40", "1_000/h", "8 in flight", or "tier"; or a table of these by tier
+    limit: PolicyLimit,
     default_tier: Option<String>,
     algorithm: Option<Algorithm>,
     max_delay: Option<Time>,
@@ -962,8 +981,11 @@ mod tests {
     ];
 
     /// A key, and what cannot stand beside it.
-    const INSTEAD: &[(&str, &str)] =
-        &[("keys", "jwks = \"https://a\", "), ("shards", "shards = [{ url = \"redis://a\" }], ")];
+    const INSTEAD: &[(&str, &str)] = &[
+        ("keys", "jwks = \"https://a\", "),
+        ("shards", "shards = [{ url = \"redis://a\" }], "),
+        ("limit", ", limit = \"tier\""),
+    ];
 
     /// A key that the reader looks for in order to tell one kind of table from another.
     const LOOKED_FOR: &[(&str, &str)] = &[("listener.certs[1]", "acme")];

@@ -20,13 +20,7 @@ pub(super) fn named<'c>(documents: &[Table<'c>], section: &'static str) -> Vec<N
         let Some(names) = value.table(&format!("[{section}]")) else { continue };
         for value in names.entries() {
             if !is_name(&value.key) {
-                value.wrong_key(
-                    format!("{} cannot be a name", quoted(&value.key)),
-                    format!(
-                        "start with a letter, then at most {NAME_BYTES_MAX} printable ASCII characters \
-                         without `\"` and `\\`"
-                    ),
-                );
+                value.wrong_key(format!("{} cannot be a name", quoted(&value.key)), NAMES);
                 continue;
             }
             let Some(table) = value.table(&format!("[{section}.{}]", value.key)) else { continue };
@@ -49,6 +43,10 @@ pub(super) fn named<'c>(documents: &[Table<'c>], section: &'static str) -> Vec<N
     }
     all
 }
+
+/// What a name is made of, for messages.
+pub(super) const NAMES: &str =
+    "start with a letter, then at most 200 printable ASCII characters without `\"` and `\\`";
 
 /// A key that may occur in one file only. A second one is reported.
 pub(super) fn single<'c>(documents: &[Table<'c>], key: &'static str) -> Option<Value<'c>> {

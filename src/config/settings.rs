@@ -31,7 +31,7 @@ pub struct Config {
     /// Rate-limit fields on responses.
     pub limit_headers: LimitHeaders,
     /// Tiers and their windows, in the order written.
-    pub tiers: Vec<(String, Vec<crate::limit::Quota>)>,
+    pub tiers: Vec<crate::policy::definition::Tier>,
     /// Policies, including those that shorthands expand to.
     pub policies: Vec<crate::policy::definition::Policy>,
     /// Routes.

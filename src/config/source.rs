@@ -12,7 +12,7 @@ use toml::de::DeTable;
 use super::context::Context;
 use super::expand::Variables;
 use super::reader::Table;
-use super::report::{Finding, Place, Source};
+use super::report::{Finding, Place, Source, SourceKind};
 use super::text::Text;
 
 /// Reads `main` and what it includes, in that order. Returns the files that could be read, and an error for each that could
@@ -47,7 +47,7 @@ pub(super) fn of_text(name: &str, text: &str) -> Source {
 fn source(path: PathBuf, text: String) -> Source {
     let absolute = std::path::absolute(&path).unwrap_or_else(|_| path.clone());
     let directory = absolute.parent().map(Path::to_owned).unwrap_or_default();
-    Source { path, directory, text: Arc::from(text), is_added: false }
+    Source { path, directory, text: Arc::from(text), kind: SourceKind::File }
 }
 
 /// The files that `include` matches, each once, with the place of its pattern.

@@ -17,8 +17,8 @@ use proptest::prelude::{Just, Strategy, any, prop_oneof, proptest};
 use super::report::Source;
 use super::{Config, Definition, Loaded, MASK, Subject, compiled, read_sources, source};
 use crate::global::config::{Secret, Topology};
-use crate::limit::Algorithm;
-use crate::policy::definition::{Action, Destination, Dimension, Missing};
+use crate::limit::{Algorithm, WhenDown};
+use crate::policy::definition::{Action, Destination, Dimension, Missing, TierPart};
 
 fn variables(name: &str) -> Option<String> {
     match name {
@@ -165,6 +165,24 @@ limit = "tier"
 default-tier = "pro"
 algorithm = "sliding-window"
 penalty = { after = 20, within = "90s", factor = 3, max = "6h" }
+
+[tier.strict]
+limit = "1_000/d"
+algorithm = "fixed-window"
+overshoot = 0
+when-redis-down = "deny"
+
+[policy.own-tiers]
+by = ["consumer"]
+limit = { free = "60/m", pro = ["600/m burst 120", "10_000/d"], none = [], default = "30/m", strict = { limit = ["5/s", "9/h"], algorithm = "sliding-window", overshoot = 0, when-redis-down = "deny" }, shaped = { limit = "10/s", algorithm = "leaky-bucket", max-delay = "500ms" } }
+overshoot = "10%"
+when-redis-down = "allow"
+
+[policy.delayed]
+by = ["consumer"]
+limit = "tier"
+algorithm = "leaky-bucket"
+max-delay = "1h"
 
 [policy.shaped]
 by = ["ip"]
@@ -328,9 +346,38 @@ fn every_key_is_read() {
     assert_eq!((search.windows.len(), search.cost.rules.len(), search.by.len()), (2, 2, 8));
     assert_eq!(config.policies[1].name, "login");
     let tiers = config.policies[2].tiers.as_ref().expect("it is by tier");
-    assert_eq!((config.policies[2].windows.len(), tiers.default.as_str()), (4, "free"), "the strictest");
+    assert_eq!((config.policies[2].windows.len(), tiers.default.as_str()), (5, "strict"), "the strictest");
     assert_eq!(config.policies[3].windows[0].algorithm(), Algorithm::SlidingWindow);
     assert_eq!(config.policies[3].tiers.as_ref().map(|tiers| tiers.default.as_str()), Some("pro"));
+    let own = &config.policies[4];
+    let tiers = own.tiers.as_ref().expect("it is by tier");
+    assert_eq!(tiers.default, "default");
+    let mut rest = &own.windows[..];
+    let windows = |part: &TierPart| {
+        let (windows, others) = rest.split_at(part.windows);
+        rest = others;
+        let windows = windows.iter().map(|it| (it.algorithm(), it.limit().get(), it.burst().get())).collect();
+        (part.name.clone(), windows, part.overshoot_ppm, part.when_down)
+    };
+    let parts: Vec<(String, Vec<_>, _, _)> = tiers.parts.iter().map(windows).collect();
+    let (bucket, window, leaky) = (Algorithm::TokenBucket, Algorithm::SlidingWindow, Algorithm::LeakyBucket);
+    let part = |name: &str, windows: &[(Algorithm, u64, u64)], ppm, when_down| {
+        (name.to_owned(), windows.to_vec(), ppm, when_down)
+    };
+    let wanted = [
+        part("free", &[(bucket, 60, 60)], 100_000, WhenDown::Allow),
+        part("pro", &[(bucket, 600, 120), (bucket, 10_000, 10_000)], 100_000, WhenDown::Allow),
+        part("none", &[], 100_000, WhenDown::Allow),
+        part("default", &[(bucket, 30, 30)], 100_000, WhenDown::Allow),
+        part("strict", &[(window, 5, 5), (window, 9, 9)], 0, WhenDown::Deny),
+        part("shaped", &[(leaky, 10, 5)], 100_000, WhenDown::Allow),
+    ];
+    assert_eq!(parts, wanted);
+    let shared = config.policies[3].tiers.as_ref().expect("it is by tier");
+    let strict = shared.parts.iter().find(|part| part.name == "strict").expect("it is shared");
+    assert_eq!((strict.overshoot_ppm, strict.when_down), (0, WhenDown::Deny));
+    let count = config.policies[3].windows.len();
+    assert_eq!(config.policies[3].windows[count - 1].algorithm(), Algorithm::FixedWindow, "the tier's own");
     let route = &config.routes[0];
     assert_eq!(route.hosts[0], "api.example.com");
     let shorthands = ["search", "route:orders", "login", "route:orders#2", "shaped", "route:orders#3"];
@@ -896,6 +943,56 @@ fn policies_are_checked() {
             "did you mean `free`?",
         ),
         ("[tier.free]", "a tier needs `limit`", "1:7", ""),
+        (
+            "[tier.free]\nlimit = \"1/s\"\novershot = 0",
+            "unknown key `overshot` in [tier.free]",
+            "3:1",
+            "did you mean `overshoot`?",
+        ),
+        (
+            "[tier.free]\nlimit = \"1/s\"\nmax-delay = \"1s\"",
+            "only a leaky bucket lets requests wait",
+            "3:1",
+            "algorithm = \"leaky-bucket\"",
+        ),
+        ("[policy.a]\nby = []\nlimit = {}", "there is no tier", "3:9", "default = "),
+        (
+            "[policy.a]\nby = []\nlimit = { pro = { limits = \"5/s\", limit = \"6/s\" } }",
+            "unknown key `limits` in `limit.pro`",
+            "3:19",
+            "did you mean `limit`?",
+        ),
+        (
+            "[policy.a]\nby = []\nlimit = { pro = { overshoot = 0 } }",
+            "the tier `pro` needs `limit`",
+            "3:11",
+            "limit = []",
+        ),
+        (
+            "[policy.a]\nby = []\nlimit = { pro = { limit = \"5/s\", when-redis-down = \"denny\" } }",
+            "`denny` is not a value of `when-redis-down`",
+            "3:53",
+            "did you mean `deny`?",
+        ),
+        (
+            "[policy.a]\nby = []\nlimit = { pro = \"6/s\", free = \"5/s\" }\ndefault-tier = \"fre\"",
+            "there is no tier `fre`",
+            "4:16",
+            "did you mean `free`?",
+        ),
+        (
+            "[policy.a]\nby = []\nlimit = { pro = \"6/s\", default = \"5/s\" }\ndefault-tier = \"pro\"",
+            "`default` of `limit` says what clients without a tier have",
+            "4:16",
+            "leave `default-tier` out",
+        ),
+        (
+            "[policy.a]\nby = []\nlimit = { 1st = \"6/s\" }",
+            "`1st` cannot be the name of a tier",
+            "3:11",
+            "start with a letter",
+        ),
+        ("tier-table = {}", "unknown key `tier-table` in the configuration", "1:1", ""),
         (
             "[policy.a]\nby = []\nlimit = \"1/s burst 2\"\nalgorithm = \"fixed-window\"",
             "only a token bucket has a burst, and a leaky bucket a queue",

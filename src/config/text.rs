@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::context::Context;
 use super::mask;
-use super::report::{Finding, Place, quoted};
+use super::report::{Finding, Place, SourceKind, quoted};
 use crate::words::{did_you_mean, listed};
 
 /// A string with its references replaced.
@@ -33,6 +33,14 @@ impl Text<'_> {
         why: &str,
     ) {
         self.ctx.report(Finding::error(message).at(self.place, hint).beside(beside, why));
+    }
+
+    /// Reports what is wrong with a row of the database: an error if somebody is about to write it, a warning if it is there.
+    pub(super) fn fault(&self, message: impl Into<String>, hint: impl Into<String>) {
+        match self.ctx.sources[self.place.file].kind {
+            SourceKind::Added => self.warn(message, hint),
+            SourceKind::File | SourceKind::Proposed => self.wrong(message, hint),
+        }
     }
 
     /// Reports a warning at the value.

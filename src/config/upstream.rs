@@ -13,7 +13,7 @@ use super::report::Fields;
 use super::sections::{self, Named};
 use super::socket;
 use super::text::Text;
-use super::{health, limit_text, policy, sticky, trust};
+use super::{health, limit_text, sticky, trust, windows};
 use crate::trust::Trust;
 use crate::units::show_share;
 
@@ -100,7 +100,7 @@ fn balance(value: &Value<'_>) -> Option<Balance> {
     match text.text.split_once(':') {
         Some(("hash", by)) => {
             let by = by.to_owned();
-            policy::dimension(&Text { text: by, ..text }).map(Balance::Hash)
+            windows::dimension(&Text { text: by, ..text }).map(Balance::Hash)
         }
         None if text.text == "hash" => {
             text.wrong("`hash` needs a dimension", "write it as in `hash:consumer`");

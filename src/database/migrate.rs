@@ -38,6 +38,18 @@ pub(super) async fn up(connections: &Arc<Connections>, within: Duration) -> Resu
     }
 }
 
+/// Whether the tables are those of this program already.
+///
+/// # Errors
+/// [`Error::Tables`] if they are not.
+pub(super) async fn must_be_current(connections: &Arc<Connections>, within: Duration) -> Result<(), Error> {
+    if is_current(connections, within).await? {
+        return Ok(());
+    }
+    let reason = "its tables are missing or older than this program: start the gateway once".to_owned();
+    Err(Error::Tables { place: Arc::clone(&connections.place), reason })
+}
+
 /// Looks for damage in a file that is small enough to be read through at start.
 async fn check(connections: &Arc<Connections>, within: Duration) -> Result<(), Error> {
     let mut session = connections.session(within).await?;

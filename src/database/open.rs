@@ -45,6 +45,21 @@ impl Database {
         Ok(Database { connections })
     }
 
+    /// Connects to read, and changes nothing: no file is made, and no table.
+    ///
+    /// # Errors
+    /// As [`Database::open`]; [`Error::Tables`] if no gateway of this version has made the tables yet.
+    pub async fn open_read_only(config: &Config) -> Result<Database, Error> {
+        let place: Arc<str> = config.url.to_string().into();
+        let options = match &config.url {
+            Url::Sqlite(path) => Options::Sqlite(Box::new(sqlite_options(path).read_only(true))),
+            Url::Postgres(url) => Options::Postgres(Box::new(postgres_options(url, config, &place)?)),
+        };
+        let connections = Connections::new(place, options);
+        migrate::must_be_current(&connections, CALL_MAX).await?;
+        Ok(Database { connections })
+    }
+
     /// The rows of one query, as `read` reads them.
     pub(super) async fn read_all<T>(
         &self,

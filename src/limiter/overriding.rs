@@ -57,7 +57,8 @@ impl Limiter {
         let found = self.overrides.of(policy, consumer, tenant, now_ns)?;
         let factor = found.factor(policy.first_limit(charge.window.into()));
         let base = (charge.quota, charge.plan);
-        let (quota, plan) = found.scaled.of(base, factor, || self.scale(policy, base, factor));
+        let window = usize::from(charge.window);
+        let (quota, plan) = found.scaled.of(base, factor, || self.scale(policy, window, base, factor));
         (charge.quota, charge.plan, charge.is_overridden) = (quota, plan, true);
         Some(found)
     }
@@ -67,6 +68,7 @@ impl Limiter {
     fn scale(
         &self,
         policy: &Policy,
+        window: usize,
         (quota, plan): (Quota, Option<PlanId>),
         factor: f64,
     ) -> (Quota, Option<PlanId>) {
@@ -74,8 +76,8 @@ impl Limiter {
         self.table.declare_also(quota);
         let Some((fleet, _)) = self.fleet.as_ref().zip(plan) else { return (quota, None) };
         let plans = fleet.plans();
-        let id =
-            plans.id(Plan { policy: policy.name.as_ref().into(), quota, sharing: policy.sharing(&quota) });
+        let sharing = policy.sharing(window, &quota);
+        let id = plans.id(Plan { policy: policy.name.as_ref().into(), quota, sharing });
         plans.share(Some(id)).into_iter().for_each(|share| self.table.declare_also(share));
         self.table.declare_also(quota.for_address());
         (quota, Some(id))

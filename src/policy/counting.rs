@@ -8,7 +8,7 @@ use std::ops::Range;
 use http::HeaderMap;
 use smallvec::SmallVec;
 
-use super::definition::{Dimension, Missing};
+use super::definition::{Dimension, Missing, Origin};
 use super::key::{self, Absent, Keys, Value};
 use super::rules::Rules;
 use super::subject::Subject;
@@ -42,6 +42,7 @@ pub struct Policy {
     pub(super) keys: Keys,
     pub(super) idempotency: Option<Memory>,
     pub(super) tiers: Option<Tiers>,
+    pub(super) origin: Origin,
 }
 
 /// One window of a policy.
@@ -58,23 +59,28 @@ pub struct Window {
     pub item: Box<str>,
 }
 
-/// The range of windows of each tier.
+/// The windows of each tier.
 #[derive(Clone, Debug)]
 pub(super) struct Tiers {
-    pub ranges: Box<[(Box<str>, Range<usize>)]>,
+    pub parts: Box<[Part]>,
     /// For identities without a tier, or with one that is not listed.
     pub default: Range<usize>,
 }
 
+/// The windows of one tier, and how a fleet shares them.
+#[derive(Clone, Debug)]
+pub(super) struct Part {
+    pub tier: Box<str>,
+    pub range: Range<usize>,
+    pub overshoot: f64,
+    pub when_down: WhenDown,
+    pub origin: Origin,
+}
+
 impl Tiers {
     fn of(&self, tier: Option<&str>) -> Range<usize> {
-        let own = tier.and_then(|tier| self.ranges.iter().find(|(name, _)| **name == *tier));
-        own.map_or(&self.default, |(_, range)| range).clone()
-    }
-
-    /// The first window of the tier that a window belongs to.
-    fn begin_of(&self, window: usize) -> Option<usize> {
-        self.ranges.iter().find(|(_, range)| range.contains(&window)).map(|(_, range)| range.start)
+        let own = tier.and_then(|tier| self.parts.iter().find(|part| *part.tier == *tier));
+        own.map_or(&self.default, |part| &part.range).clone()
     }
 }
 
@@ -213,15 +219,27 @@ impl Policy {
         Some(self.windows.iter().enumerate().map(charge).collect())
     }
 
-    /// How a fleet shares one of its windows.
-    pub fn sharing(&self, quota: &Quota) -> Sharing {
+    /// How a fleet shares one of its windows under this quota, which an override may have changed.
+    pub fn sharing(&self, window: usize, quota: &Quota) -> Sharing {
+        match self.part_of(window) {
+            Some(part) => Sharing::new(quota, part.overshoot, part.when_down),
+            None => self.sharing_of_memory(quota),
+        }
+    }
+
+    /// How a fleet shares what is no window of a tier.
+    pub(super) fn sharing_of_memory(&self, quota: &Quota) -> Sharing {
         Sharing::new(quota, self.overshoot, self.when_down)
+    }
+
+    /// Where one of its windows was written.
+    pub fn origin_of(&self, window: usize) -> Origin {
+        self.part_of(window).map_or(self.origin, |part| part.origin)
     }
 
     /// The limit of the first of the windows that apply together with this one.
     pub fn first_limit(&self, window: usize) -> NonZeroU64 {
-        let begin = self.tiers.as_ref().and_then(|tiers| tiers.begin_of(window));
-        self.windows[begin.unwrap_or(0)].quota.limit()
+        self.windows[self.begin_of(window)].quota.limit()
     }
 
     /// The item of `RateLimit-Policy` of a charge: its window's, or another if an override has changed its quota.
@@ -235,14 +253,21 @@ impl Policy {
 
     /// The tier that a window belongs to, if windows depend on the identity's tier.
     pub fn tier_of(&self, window: usize) -> Option<&str> {
-        let ranges = &self.tiers.as_ref()?.ranges;
-        ranges.iter().find(|(_, range)| range.contains(&window)).map(|(name, _)| &**name)
+        self.part_of(window).map(|part| &*part.tier)
+    }
+
+    fn part_of(&self, window: usize) -> Option<&Part> {
+        self.tiers.as_ref()?.parts.iter().find(|part| part.range.contains(&window))
+    }
+
+    /// The first of the windows that apply together with this one.
+    fn begin_of(&self, window: usize) -> usize {
+        self.part_of(window).map_or(0, |part| part.range.start)
     }
 
     /// The position of a window within its tier, which selects its key.
-    fn place(&self, number: usize) -> usize {
-        let begin = self.tiers.as_ref().and_then(|tiers| tiers.begin_of(number));
-        number - begin.unwrap_or(0)
+    fn place(&self, window: usize) -> usize {
+        window - self.begin_of(window)
     }
 
     /// The values of the key of a request, one for each of [`Policy::by`]; empty if a dimension is absent. It allocates: for

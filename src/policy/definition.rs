@@ -7,7 +7,7 @@ use std::time::Duration;
 
 pub use super::access::{Addresses, Require};
 pub use super::compress::Compress;
-use crate::limit::{Penalty, Quota, Sharing, WhenDown};
+use crate::limit::{Algorithm, Penalty, Quota, Sharing, WhenDown};
 
 /// One route.
 #[derive(Clone, Debug, PartialEq)]
@@ -250,15 +250,113 @@ pub struct Policy {
     pub when_down: WhenDown,
     /// How clients that ignore `Retry-After` are kept out.
     pub penalty: Option<Penalty>,
+    /// Where it was written.
+    pub origin: Origin,
+}
+
+/// Where a limit was written. Each goes before those above it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Origin {
+    /// In gateway.toml, or a file that it includes.
+    #[default]
+    File,
+    /// In a policy of the database.
+    Database,
+    /// In the tier table of the database.
+    TierTable,
+}
+
+impl Origin {
+    /// For programs.
+    pub fn word(self) -> &'static str {
+        match self {
+            Origin::File => "file",
+            Origin::Database => "database",
+            Origin::TierTable => "tier-table",
+        }
+    }
+
+    /// For operators; `None` for what is in their file.
+    pub fn sentence(self) -> Option<&'static str> {
+        match self {
+            Origin::File => None,
+            Origin::Database => Some("from a policy of the database"),
+            Origin::TierTable => Some("from the tier table of the database"),
+        }
+    }
+}
+
+/// A tier that policies share: `[tier.*]`. What it leaves open each policy decides for itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tier {
+    /// Its name.
+    pub name: String,
+    /// Its windows; without an algorithm of its own token buckets, which a policy may turn into others.
+    pub windows: Vec<Quota>,
+    /// Its own algorithm.
+    pub algorithm: Option<Algorithm>,
+    /// As [`Policy::overshoot_ppm`].
+    pub overshoot_ppm: Option<u32>,
+    /// As [`Policy::when_down`].
+    pub when_down: Option<WhenDown>,
+    /// Where its windows were written.
+    pub origin: Origin,
+}
+
+impl Tier {
+    /// A tier without a limit, that leaves everything open.
+    pub fn new(name: String) -> Tier {
+        Tier {
+            name,
+            windows: Vec::new(),
+            algorithm: None,
+            overshoot_ppm: None,
+            when_down: None,
+            origin: Origin::File,
+        }
+    }
 }
 
 /// How a policy's windows are divided among tiers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tiers {
-    /// Each tier and how many windows it has, in the order of the windows.
-    pub counts: Vec<(String, usize)>,
+    /// Each tier's part, in the order of the windows.
+    pub parts: Vec<TierPart>,
     /// The tier of identities that have none, or one that is not listed.
     pub default: String,
+    /// What the windows of tiers count by that have no algorithm of their own.
+    pub algorithm: Algorithm,
+    /// Whether these are all tiers that policies share, and nothing else.
+    pub are_shared: bool,
+}
+
+/// One tier's part of a policy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TierPart {
+    /// The tier.
+    pub name: String,
+    /// How many windows it has. 0: no limit.
+    pub windows: usize,
+    /// As [`Policy::overshoot_ppm`].
+    pub overshoot_ppm: u32,
+    /// As [`Policy::when_down`].
+    pub when_down: WhenDown,
+    /// Where its windows were written.
+    pub origin: Origin,
+}
+
+impl Tiers {
+    /// The name of the part that is for every tier without one of its own.
+    pub const EVERYBODY: &str = "default";
+
+    /// The part that a window belongs to.
+    fn of(&self, window: usize) -> Option<&TierPart> {
+        let mut end = 0;
+        self.parts.iter().find(|part| {
+            end += part.windows;
+            window < end
+        })
+    }
 }
 
 /// How a policy recognises a client's retry of a request that it has charged.
@@ -327,20 +425,29 @@ impl Policy {
             overshoot_ppm: Policy::OVERSHOOT_PPM,
             when_down: WhenDown::default(),
             penalty: None,
+            origin: Origin::File,
         }
     }
 
-    /// How much more than a window a fleet may admit, as a fraction of it. A policy that counts denied requests has no
-    /// leases, because Redis must count them. Nor has one whose costs are reconciled with answers: by then the lease is
-    /// over, and a refund or a debt belongs to the whole fleet.
-    pub fn overshoot(&self) -> f64 {
+    /// How much more than a window a fleet may admit, as a fraction of it, if this many millionths are written. A policy
+    /// that counts denied requests has no leases, because Redis must count them. Nor has one whose costs are reconciled
+    /// with answers: by then the lease is over, and a refund or a debt belongs to the whole fleet.
+    pub fn overshoot(&self, written_ppm: u32) -> f64 {
         let is_exact = self.count_denied || self.cost.response_header.is_some();
-        if is_exact { 0.0 } else { f64::from(self.overshoot_ppm) / 1e6 }
+        if is_exact { 0.0 } else { f64::from(written_ppm) / 1e6 }
+    }
+
+    /// The tier that a window belongs to, if windows depend on the identity's tier.
+    pub fn part_of(&self, window: usize) -> Option<&TierPart> {
+        self.tiers.as_ref()?.of(window)
     }
 
     /// How a fleet shares one of its windows.
-    pub fn sharing(&self, window: &Quota) -> Sharing {
-        Sharing::new(window, self.overshoot(), self.when_down)
+    pub fn sharing(&self, window: usize) -> Sharing {
+        let part = self.part_of(window);
+        let (overshoot_ppm, when_down) =
+            part.map_or((self.overshoot_ppm, self.when_down), |part| (part.overshoot_ppm, part.when_down));
+        Sharing::new(&self.windows[window], self.overshoot(overshoot_ppm), when_down)
     }
 }
 

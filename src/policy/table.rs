@@ -21,7 +21,7 @@ use super::method::Fit;
 use super::request::{Facts, Params};
 use super::route::{Found, Route, RouteId};
 use super::tree::{ANY_HOST, Tree};
-use crate::limit::{Charge, PlanId, Quota};
+use crate::limit::{Charge, PlanId, Quota, Sharing};
 
 /// Routes and policies, ready for requests.
 #[derive(Clone, Debug)]
@@ -127,13 +127,15 @@ impl Table {
     }
 
     /// Gives every window, and what remembers retries, its plan, for a fleet that shares them.
-    pub fn share(&mut self, mut plan: impl FnMut(&Policy, &Quota) -> PlanId) {
+    pub fn share(&mut self, mut plan: impl FnMut(&Policy, &Quota, Sharing) -> PlanId) {
         for policy in &mut self.policies {
             let mut windows = std::mem::take(&mut policy.windows);
-            windows.iter_mut().for_each(|window| window.plan = Some(plan(policy, &window.quota)));
+            for (number, window) in windows.iter_mut().enumerate() {
+                window.plan = Some(plan(policy, &window.quota, policy.sharing(number, &window.quota)));
+            }
             policy.windows = windows;
             if let Some(mut memory) = policy.idempotency.take() {
-                memory.plan = Some(plan(policy, &memory.quota));
+                memory.plan = Some(plan(policy, &memory.quota, policy.sharing_of_memory(&memory.quota)));
                 policy.idempotency = Some(memory);
             }
         }

@@ -9,13 +9,12 @@ use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::request::Parts;
 use http::{HeaderMap, Method};
-use serde_json::Value;
 use tokio::time;
 
 use super::conditions::{expected, idempotency_key, is_met};
 use super::fields::{At, Fields, Flaw};
 use super::query::Query;
-use crate::admin::control::{Control, Writes};
+use crate::admin::control::{Control, Proposal, Writes};
 use crate::admin::gate::Client;
 use crate::admin::refusal::Refusal;
 use crate::admin::state::State;
@@ -48,17 +47,13 @@ impl Change {
         if is_met(self.expected, present) { Ok(()) } else { Err(Refusal::Changed(present)) }
     }
 
-    /// Whether the configuration would be valid with a policy, or without it.
+    /// Whether the configuration would be valid if a row were as proposed.
     ///
     /// # Errors
     /// Everything that would be wrong with it, in the words of `check`.
-    pub(in crate::admin) async fn check_policy(
-        &self,
-        name: &str,
-        document: Option<&Value>,
-    ) -> Result<(), Refusal> {
+    pub(in crate::admin) async fn check(&self, proposal: Proposal) -> Result<(), Refusal> {
         let Some(control) = &self.state.control else { return Err(Refusal::NoDatabase) };
-        let checked = (control.check)(name.to_owned(), document.cloned()).await;
+        let checked = (control.check)(proposal).await;
         checked.map_err(|errors| Refusal::Invalid(vec![Flaw { at: At::Body(String::new()), detail: errors }]))
     }
 

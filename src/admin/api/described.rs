@@ -170,6 +170,7 @@ pub(in crate::admin) struct SnakeOverrideDeleted {
 #[schema(rename_all = "kebab-case")]
 pub(in crate::admin) struct TierLimit {
     tier: Name,
+    /// The name of a policy, or `*` for every policy with `limit = "tier"`.
     resource: Name,
     /// Units in a window.
     limit_value: u64,

@@ -13,6 +13,7 @@ use super::described::{self, Name};
 use super::page::{Page, Wanted};
 use super::path::Values;
 use super::query::Query;
+use crate::admin::control::Proposal;
 use crate::admin::refusal::Refusal;
 use crate::admin::state::State;
 
@@ -51,7 +52,7 @@ pub(in crate::admin) async fn show(Of(state): Of<Arc<State>>, Values([id]): Valu
         body = described::PolicyPut, headers(("etag" = String)))))]
 pub(in crate::admin) async fn put(change: Change, Values([id]): Values<1>, body: Body) -> Answer {
     let document = body.fields.whole();
-    change.check_policy(&id, Some(&document)).await?;
+    change.check(Proposal::Policy { name: id.clone(), document: Some(document.clone()) }).await?;
     if change.is_dry_run {
         let old = change.database.policy_by_id(&id).await?;
         change.check_version(old.as_ref().map(|old| old.version))?;
@@ -72,7 +73,7 @@ pub(in crate::admin) async fn put(change: Change, Values([id]): Values<1>, body:
     ))]
 pub(in crate::admin) async fn delete(change: Change, Values([id]): Values<1>) -> Answer {
     let old = change.database.policy_by_id(&id).await?.ok_or(NOT_FOUND)?;
-    change.check_policy(&id, None).await?;
+    change.check(Proposal::Policy { name: id.clone(), document: None }).await?;
     if change.is_dry_run {
         change.check_version(Some(old.version))?;
         return Ok(answer::dry_run(json!(old), Value::Null));

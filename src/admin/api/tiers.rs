@@ -1,4 +1,5 @@
-//! `/v1/tiers`: what each tier allows of each resource.
+//! `/v1/tiers`: what each tier allows under each policy, or under all that are by tier. It goes before what gateway.toml and
+//! the policies of the database say.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use super::fields::Fields;
 use super::page::{Page, Wanted};
 use super::path::Values;
 use super::query::Query;
+use crate::admin::control::Proposal;
 use crate::admin::refusal::Refusal;
 use crate::admin::state::State;
 use crate::database::NewTierLimit;
@@ -46,15 +48,17 @@ pub(in crate::admin) async fn show(Of(state): Of<Arc<State>>, Values([tier, reso
     Ok(answer::row(StatusCode::OK, found.version, &found))
 }
 
-/// Writes what a tier allows of a resource.
+/// Writes what a tier allows of a resource: a policy by its name, or `*` for `[tier.*]`, which every policy with
+/// `limit = "tier"` has. What gateway.toml would refuse is refused in the same words.
 #[utoipa::path(put, path = "/v1/tiers/{tier}/{resource}", tag = "tiers", operation_id = "put-tier",
     params(("tier" = Name, Path, description = "the tier"), ("resource" = Name, Path, description = "the resource"),
         answer::DryRunParameter, answer::IfMatch, answer::IfNoneMatch),
     request_body = described::TierLimitBody,
-    responses((status = 200, description = "It is kept, or what would be done.",
+    responses((status = 200, description = "It is in force, or what would be done.",
         body = described::TierLimitPut, headers(("etag" = String)))))]
 pub(in crate::admin) async fn put(change: Change, Values([tier, resource]): Values<2>, body: Body) -> Answer {
     let new = tier_limit(tier, resource, body.fields)?;
+    change.check(proposal(&new.tier, &new.resource, Some(new.clone()))).await?;
     if change.is_dry_run {
         let old = change.database.tier(&new.tier, &new.resource).await?;
         change.check_version(old.as_ref().map(|old| old.version))?;
@@ -65,7 +69,8 @@ pub(in crate::admin) async fn put(change: Change, Values([tier, resource]): Valu
     Ok(answer::row(StatusCode::OK, put.version, &put))
 }
 
-/// Deletes what a tier allows of a resource; what gateway.toml says is in force again.
+/// Deletes what a tier allows of a resource; what gateway.toml or a policy of the database says is in force again. Refused
+/// if something names the tier and there is no other limit for it.
 #[utoipa::path(delete, path = "/v1/tiers/{tier}/{resource}", tag = "tiers", operation_id = "delete-tier",
     params(("tier" = Name, Path, description = "the tier"), ("resource" = Name, Path, description = "the resource"),
         answer::DryRunParameter, answer::IfMatch),
@@ -74,8 +79,9 @@ pub(in crate::admin) async fn put(change: Change, Values([tier, resource]): Valu
         (status = 200, description = "What would be done.", body = DryRun),
     ))]
 pub(in crate::admin) async fn delete(change: Change, Values([tier, resource]): Values<2>) -> Answer {
+    let old = change.database.tier(&tier, &resource).await?.ok_or(NOT_FOUND)?;
+    change.check(proposal(&tier, &resource, None)).await?;
     if change.is_dry_run {
-        let old = change.database.tier(&tier, &resource).await?.ok_or(NOT_FOUND)?;
         change.check_version(Some(old.version))?;
         return Ok(answer::dry_run(json!(old), Value::Null));
     }
@@ -103,6 +109,10 @@ fn tier_limit(tier: String, resource: String, mut fields: Fields) -> Result<NewT
         return Err(Refusal::Invalid(Vec::new()));
     };
     Ok(NewTierLimit { tier, resource, limit_value, window_seconds, burst_multiplier, algorithm })
+}
+
+fn proposal(tier: &str, resource: &str, limit: Option<NewTierLimit>) -> Proposal {
+    Proposal::Tier { tier: tier.to_owned(), resource: resource.to_owned(), limit }
 }
 
 fn shown(new: &NewTierLimit) -> Value {

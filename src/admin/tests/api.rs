@@ -55,7 +55,7 @@ impl Api {
                 let mut follower = follower.clone();
                 Box::pin(async move { follower.wait_for(|applied| *applied >= version).await.is_ok() })
             }),
-            check: Box::new(|_, _| Box::pin(std::future::ready(Ok(())))),
+            check: Box::new(|_| Box::pin(std::future::ready(Ok(())))),
             sentence: Box::new(String::new),
         };
         Api { admin: admin_with(Some(control)), directory, woken, applied }

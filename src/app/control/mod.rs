@@ -20,12 +20,14 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::admin::{self, Writes};
-use crate::config::Config;
+use crate::config::{Added, Config};
 use crate::database::config::Url;
+use crate::database::{self, Database};
 use crate::limiter::Limiter;
 use crate::metrics::Metrics;
 
 use follower::Follower;
+use policies::Rows;
 pub(super) use shared::Policies;
 use shared::Shared;
 use status::Status;
@@ -70,9 +72,9 @@ impl Control {
                 let shared = Arc::clone(&applied);
                 Box::pin(async move { shared.applied(version).await })
             }),
-            check: Box::new(move |name, document| {
-                let (path, present) = (path.clone(), checked.policies.borrow().added.clone());
-                Box::pin(policies::check(path, present, name, document))
+            check: Box::new(move |proposal| {
+                let (path, rows) = (path.clone(), checked.policies.borrow().rows.as_ref().clone());
+                Box::pin(policies::check(path, rows, proposal))
             }),
             sentence: Box::new(move || shown.status.sentence()),
         }
@@ -86,7 +88,7 @@ impl Control {
 }
 
 impl Control {
-    /// The policies of the database as they are now, and notice when they change.
+    /// The policies of the database and its tier table as they are now, and notice when they change.
     pub(super) fn policies(&self) -> watch::Receiver<Policies> {
         self.shared.policies.subscribe()
     }
@@ -96,6 +98,18 @@ impl Control {
         self.shared.status.published(refused);
         self.shared.published.send_replace(version);
     }
+}
+
+/// The policies of a database and its tier table as they are now, to be read beside gateway.toml. It changes nothing there.
+///
+/// # Errors
+/// If the database cannot be read, or no runtime can be built.
+pub fn rows_of(config: &database::Config) -> anyhow::Result<Vec<Added>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let database = Database::open_read_only(config).await?;
+        Ok(Rows::of(&database.state().await?).added())
+    })
 }
 
 impl Drop for Control {

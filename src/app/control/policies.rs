@@ -1,24 +1,36 @@
-//! Rows of policies into what is read beside gateway.toml.
+//! Rows of policies and of the tier table into what is read beside gateway.toml.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use serde_json::Value;
-
 use super::shared::Policies;
-use crate::config::{self, Added};
-use crate::database::{Gone, State};
+use crate::admin::Proposal;
+use crate::config::{self, Added, TierRow};
+use crate::database::tiers::BURST_MULTIPLIER;
+use crate::database::{Gone, NewTierLimit, PolicyRow, State, TierLimit};
 
-/// The policies of the database, by name.
-#[derive(Debug, Default)]
-pub(super) struct Rows(BTreeMap<String, Added>);
+/// The policies of the database and its tier table.
+#[derive(Clone, Debug, Default)]
+pub(in crate::app) struct Rows(BTreeMap<Key, Added>);
+
+/// What tells rows apart.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Key {
+    Policy(String),
+    Tier { tier: String, resource: String },
+}
 
 impl Rows {
+    /// All rows of a state.
+    pub(in crate::app) fn of(state: &State) -> Rows {
+        let policies = state.policies.iter().filter_map(of_policy);
+        Rows(policies.chain(state.tiers.iter().filter_map(of_tier)).collect())
+    }
+
     /// Puts these in the place of all there are. Whether anything differs.
     pub(super) fn replace(&mut self, state: &State) -> bool {
-        let rows: BTreeMap<_, _> =
-            state.policies.iter().filter_map(|row| Some((row.id.clone(), of_row(row)?))).collect();
+        let rows = Rows::of(state).0;
         let differs = rows != self.0;
         self.0 = rows;
         differs
@@ -27,51 +39,93 @@ impl Rows {
     /// Puts these in, and takes those out that are gone. Whether anything differs.
     pub(super) fn change(&mut self, changed: &State, gone: &[Gone]) -> bool {
         let mut differs = false;
-        for row in &changed.policies {
-            if let Some(added) = of_row(row) {
-                differs |= self.0.get(&row.id) != Some(&added);
-                self.0.insert(row.id.clone(), added);
-            }
+        for (key, added) in Rows::of(changed).0 {
+            differs |= self.0.get(&key) != Some(&added);
+            self.0.insert(key, added);
         }
         for gone in gone {
-            if let Gone::Policy(name) = gone {
-                differs |= self.0.remove(name).is_some();
-            }
+            let key = match gone {
+                Gone::Policy(name) => Key::Policy(name.clone()),
+                Gone::Tier { tier, resource } => Key::Tier { tier: tier.clone(), resource: resource.clone() },
+                Gone::Assignment(_) | Gone::Override(_) | Gone::ApiKey(_) => continue,
+            };
+            differs |= self.0.remove(&key).is_some();
         }
         differs
     }
 
     /// All of them, as of a version.
     pub(super) fn as_of(&self, version: i64) -> Policies {
-        Policies { version, added: self.0.values().cloned().collect() }
+        Policies { version, rows: Arc::new(self.clone()) }
+    }
+
+    /// As they are read beside gateway.toml.
+    pub(in crate::app) fn added(&self) -> Vec<Added> {
+        self.0.values().cloned().collect()
     }
 }
 
-/// Whether the configuration would be valid if a policy had these keys, or were not there; what is wrong with it, as
-/// `check` says it. Reads the files as they are now.
-pub(super) async fn check(
-    path: PathBuf,
-    present: Arc<[Added]>,
-    name: String,
-    document: Option<Value>,
-) -> Result<(), String> {
-    let proposed = document.map(|document| Added::policy(&name, &document)).transpose()?;
+/// Whether the configuration would be valid if a row were as proposed; what is wrong with it, as `check` says it. Reads the
+/// files as they are now.
+pub(super) async fn check(path: PathBuf, mut rows: Rows, proposal: Proposal) -> Result<(), String> {
+    let (key, added) = match proposal {
+        Proposal::Policy { name, document } => {
+            let added = document.map(|document| Added::policy(&name, &document)).transpose()?;
+            (Key::Policy(name), added)
+        }
+        Proposal::Tier { tier, resource, limit } => {
+            let added = limit.map(|limit| Added::tier(&of_new(&limit))).transpose()?;
+            (Key::Tier { tier, resource }, added)
+        }
+    };
+    match added {
+        Some(added) => rows.0.insert(key, added.proposed()),
+        None => rows.0.remove(&key),
+    };
     let checking = tokio::task::spawn_blocking(move || {
-        let others = present.iter().filter(|added| added.name() != name).cloned();
-        let added: Vec<Added> = others.chain(proposed).collect();
-        let read = config::read_with(&path, &added).and_then(config::compiled);
+        let read = config::read_with(&path, &rows.added()).and_then(config::compiled);
         read.map(drop).map_err(|errors| errors.to_string())
     });
     checking.await.unwrap_or_else(|error| Err(error.to_string()))
 }
 
 /// `None` if it cannot be written as TOML, which no writer lets into the table.
-fn of_row(row: &crate::database::PolicyRow) -> Option<Added> {
+fn of_policy(row: &PolicyRow) -> Option<(Key, Added)> {
     match Added::policy(&row.id, &row.document) {
-        Ok(added) => Some(added),
+        Ok(added) => Some((Key::Policy(row.id.clone()), added)),
         Err(error) => {
             tracing::error!(policy = row.id, %error, "a policy of the database cannot be read");
             None
         }
+    }
+}
+
+/// The same of a row of the tier table.
+fn of_tier(row: &TierLimit) -> Option<(Key, Added)> {
+    let said = TierRow {
+        tier: &row.tier,
+        resource: &row.resource,
+        limit: row.limit_value,
+        window_seconds: row.window_seconds,
+        burst_multiplier: row.burst_multiplier,
+        algorithm: row.algorithm.as_deref(),
+    };
+    match Added::tier(&said) {
+        Ok(added) => Some((Key::Tier { tier: row.tier.clone(), resource: row.resource.clone() }, added)),
+        Err(error) => {
+            tracing::error!(tier = row.tier, resource = row.resource, %error, "a tier of the database cannot be read");
+            None
+        }
+    }
+}
+
+fn of_new(new: &NewTierLimit) -> TierRow<'_> {
+    TierRow {
+        tier: &new.tier,
+        resource: &new.resource,
+        limit: new.limit_value,
+        window_seconds: new.window_seconds,
+        burst_multiplier: new.burst_multiplier.unwrap_or(BURST_MULTIPLIER),
+        algorithm: new.algorithm.as_deref(),
     }
 }

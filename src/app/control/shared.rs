@@ -4,17 +4,16 @@ use std::sync::{Arc, OnceLock};
 
 use tokio::sync::{Notify, watch};
 
+use super::policies::Rows;
 use super::status::Status;
-use crate::config::Added;
 use crate::database::Database;
 
-/// Policies of the database.
+/// Policies of the database and its tier table.
 #[derive(Clone, Debug, Default)]
 pub(in crate::app) struct Policies {
     /// The version of the last change of one.
     pub(in crate::app) version: i64,
-    /// In the form in which they are read beside gateway.toml.
-    pub(in crate::app) added: Arc<[Added]>,
+    pub(in crate::app) rows: Arc<Rows>,
 }
 
 /// What the follower and those who change something share.
@@ -25,7 +24,7 @@ pub(in crate::app) struct Shared {
     pub(super) changed: Notify,
     /// The version that the tables in memory have.
     pub(super) in_force: watch::Sender<i64>,
-    /// The policies of the database, for the publisher.
+    /// The policies of the database and its tier table, for the publisher.
     pub(super) policies: watch::Sender<Policies>,
     /// The version of the policies that the publisher has put into force, or could not.
     pub(super) published: watch::Sender<i64>,

@@ -8,7 +8,7 @@ use crate::app::{override_view, redis_view};
 use crate::limit::lease_messages::{Left, Lent, Seen};
 use crate::limit::{Algorithm, Answer, Charge, Outcome, PenaltyCheck};
 use crate::limiter::{Check, Decider, Foretold, Limiter, Look};
-use crate::policy::definition::Dimension;
+use crate::policy::definition::{Dimension, Origin};
 use crate::policy::key::Value;
 use crate::policy::{Policy, Subject, Table};
 use crate::service::refusal::{Limited, Refusal, Violation};
@@ -24,6 +24,10 @@ pub(super) struct Limit {
     pub(super) window: String,
     pub(super) limit: u64,
     pub(super) cost: u64,
+    /// The tier that it belongs to, if limits depend on the client's.
+    tier: Option<String>,
+    /// Where it was written.
+    pub(super) origin: Origin,
     /// The override that its limit comes from.
     pub(super) overridden: Option<override_view::Shown>,
     /// Units left after this request; `None` if no gateway and no Redis could be asked.
@@ -60,6 +64,8 @@ pub(super) fn limits(table: &Table, check: &Check<'_>, foretold: &[Foretold]) ->
             window: policy.item_of(charge).into_owned(),
             limit: charge.quota.limit().get(),
             cost: charge.cost,
+            tier: policy.tier_of(charge.window.into()).map(str::to_owned),
+            origin: policy.origin_of(charge.window.into()),
             overridden: None,
             remaining: outcome.map(|outcome| outcome.remaining),
             answer: outcome.as_ref().map(Outcome::answer),
@@ -179,6 +185,8 @@ impl Limit {
             "window": self.window,
             "limit": self.limit,
             "cost": self.cost,
+            "tier": self.tier,
+            "from": self.origin.word(),
             "override": self.overridden.as_ref().map(override_view::Shown::to_json),
             "remaining": self.remaining,
             "admitted": self.answer.map(|answer| answer == Answer::Admitted),

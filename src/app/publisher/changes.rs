@@ -50,7 +50,7 @@ impl Changes {
                 ("listener", parts(&before.listeners, &after.listeners, |listener| &listener.name)),
                 ("auth", parts(&before.auth, &after.auth, |method| &method.name)),
                 ("upstream", parts(&before.upstreams, &after.upstreams, |upstream| &upstream.name)),
-                ("tier", parts(&before.tiers, &after.tiers, |(name, _)| name)),
+                ("tier", parts(&before.tiers, &after.tiers, |tier| &tier.name)),
                 ("policy", parts(&before.policies, &after.policies, |policy| &policy.name)),
                 ("route", parts(&before.routes, &after.routes, |route| &route.name)),
             ],
@@ -74,19 +74,25 @@ fn parts<T: PartialEq>(before: &[T], after: &[T], name: fn(&T) -> &String) -> Pa
 }
 
 fn begin_anew(before: &[Policy], after: &[Policy]) -> Vec<String> {
-    let marks = |policy: &Policy| -> Vec<u8> {
-        let plans = policy.windows.iter().map(|quota| {
-            let sharing = policy.sharing(quota);
-            Plan { policy: policy.name.as_str().into(), quota: *quota, sharing }
-        });
-        plans.map(|plan| plan.mark()).collect()
-    };
     let before: HashMap<&str, &Policy> = before.iter().map(|policy| (policy.name.as_str(), policy)).collect();
     let is_new = |policy: &&Policy| {
-        let old = before.get(policy.name.as_str());
-        old.is_some_and(|old| marks(policy).iter().zip(marks(old)).any(|(mark, old)| *mark != old))
+        let old = before.get(policy.name.as_str()).map(|old| marks(old)).unwrap_or_default();
+        marks(policy).iter().any(|(window, mark)| old.get(window).is_some_and(|old| old != mark))
     };
     after.iter().filter(is_new).map(|policy| policy.name.clone()).collect()
+}
+
+/// The mark of each window, by its tier and its place there.
+fn marks(policy: &Policy) -> HashMap<(&str, usize), u8> {
+    let mut marks = HashMap::new();
+    for (number, quota) in policy.windows.iter().enumerate() {
+        let tier = policy.part_of(number).map_or("", |part| part.name.as_str());
+        let place = (0..).find(|place| !marks.contains_key(&(tier, *place))).unwrap_or_default();
+        let name = policy.name.as_str().into();
+        let plan = Plan { policy: name, quota: *quota, sharing: policy.sharing(number) };
+        marks.insert((tier, place), plan.mark());
+    }
+    marks
 }
 
 impl fmt::Display for Changes {

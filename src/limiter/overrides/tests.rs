@@ -2,9 +2,10 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::thread;
 
 use super::*;
+use crate::limit::{Algorithm, WhenDown};
 use crate::limiter::{Check, Limiter};
 use crate::local::Table as LocalTable;
-use crate::policy::definition::{self, Tiers};
+use crate::policy::definition::{self, Origin, TierPart, Tiers};
 use crate::policy::rules::Rules;
 use crate::policy::subject::Encoded;
 use crate::policy::{Options, Subject, Table, shorthand};
@@ -195,8 +196,19 @@ fn all_windows_and_bursts_grow_as_the_first_does() {
 #[test]
 fn the_first_window_is_that_of_the_clients_tier() {
     let mut by_tier = policy("calls", &["10/m by consumer", "100/m by consumer", "1_000/h by consumer"]);
-    let counts = vec![("free".to_owned(), 1), ("pro".to_owned(), 2)];
-    by_tier.tiers = Some(Tiers { counts, default: "free".to_owned() });
+    let part = |name: &str, windows| TierPart {
+        name: name.to_owned(),
+        windows,
+        overshoot_ppm: 0,
+        when_down: WhenDown::Local,
+        origin: Origin::File,
+    };
+    by_tier.tiers = Some(Tiers {
+        parts: vec![part("free", 1), part("pro", 2)],
+        default: "free".to_owned(),
+        algorithm: Algorithm::TokenBucket,
+        are_shared: true,
+    });
     let table = table(&[by_tier]);
     let limiter = limiter(&table);
     limiter.overrides().put(&ann(), absolute("a", 50, 1));

@@ -6,7 +6,7 @@ use std::num::NonZeroU64;
 use super::errors::{Errors, check_names};
 use super::options::{DIMENSIONS_MAX, Options, TIERS_MAX, WINDOWS_MAX};
 use crate::limit::{Algorithm, PolicyId, Quota};
-use crate::policy::counting::{self, Memory, Policy, Tiers, Window};
+use crate::policy::counting::{self, Memory, Part, Policy, Tiers, Window};
 use crate::policy::definition;
 use crate::policy::error::{PolicyField, Problem};
 use crate::policy::key::Keys;
@@ -46,10 +46,9 @@ fn policy_of(
         return None;
     }
     let tiers = policy.tiers.as_ref();
-    let most = tiers.map_or(policy.windows.len(), |tiers| {
-        tiers.counts.iter().map(|(_, count)| *count).max().unwrap_or(0)
-    });
-    if tiers.is_some_and(|tiers| tiers.counts.len() > TIERS_MAX) {
+    let most = tiers
+        .map_or(policy.windows.len(), |tiers| tiers.parts.iter().map(|part| part.windows).max().unwrap_or(0));
+    if tiers.is_some_and(|tiers| tiers.parts.len() > TIERS_MAX) {
         let problem = Problem::TooMany { what: "tiers", max: TIERS_MAX };
         errors.policy(index, PolicyField::Window(0), problem);
         return None;
@@ -76,7 +75,7 @@ fn policy_of(
         shadow: policy.shadow,
         count_denied: policy.count_denied,
         penalty: policy.penalty,
-        overshoot: policy.overshoot(),
+        overshoot: policy.overshoot(policy.overshoot_ppm),
         when_down: policy.when_down,
         rules: Rules {
             matches: Matches { methods: Methods::new(&policy.matches.methods), path },
@@ -85,25 +84,29 @@ fn policy_of(
         },
         keys: Keys::new(&options.salt, &policy.name, count, &policy.by, policy.missing, options.ipv6_prefix),
         idempotency: policy.idempotency.as_ref().map(memory_of),
-        tiers: tiers.map(tiers_of),
+        tiers: tiers.map(|tiers| tiers_of(policy, tiers)),
         windows,
+        origin: policy.origin,
     })
 }
 
-fn tiers_of(tiers: &definition::Tiers) -> Tiers {
+fn tiers_of(policy: &definition::Policy, tiers: &definition::Tiers) -> Tiers {
     let mut at = 0;
-    let ranges: Box<[_]> = tiers
-        .counts
-        .iter()
-        .map(|(name, count)| {
-            at += count;
-            (Box::from(name.as_str()), at - count..at)
-        })
-        .collect();
-    let default = ranges.iter().find(|(name, _)| **name == *tiers.default);
+    let part = |part: &definition::TierPart| {
+        at += part.windows;
+        Part {
+            tier: part.name.as_str().into(),
+            range: at - part.windows..at,
+            overshoot: policy.overshoot(part.overshoot_ppm),
+            when_down: part.when_down,
+            origin: part.origin,
+        }
+    };
+    let parts: Box<[Part]> = tiers.parts.iter().map(part).collect();
+    let default = parts.iter().find(|part| *part.tier == *tiers.default);
     // A default that is not listed has no windows; a configuration names none such.
-    let default = default.map_or(0..0, |(_, range)| range.clone());
-    Tiers { ranges, default }
+    let default = default.map_or(0..0, |part| part.range.clone());
+    Tiers { parts, default }
 }
 
 fn memory_of(idempotency: &definition::Idempotency) -> Memory {
@@ -114,19 +117,18 @@ fn memory_of(idempotency: &definition::Idempotency) -> Memory {
 }
 
 fn windows_of(policy: &definition::Policy, labels: &mut HashSet<String>) -> Box<[Window]> {
-    let tiers = policy.tiers.iter().flat_map(|tiers| &tiers.counts);
-    let tier_of: Vec<(&str, usize)> =
-        tiers.flat_map(|(name, count)| std::iter::repeat_n((name.as_str(), *count), *count)).collect();
     let windows = policy.windows.iter().enumerate().map(|(number, quota)| {
         // What may stand unescaped in a structured-fields string (RFC 9651, section 3.3.3).
         let is_plain = |char: char| char == ' ' || char.is_ascii_graphic() && !matches!(char, '"' | '\\');
         let mut label: String =
             policy.name.chars().map(|char| if is_plain(char) { char } else { '_' }).collect();
         let mut siblings = policy.windows.len();
-        if let Some((tier, count)) = tier_of.get(number) {
-            label.push('-');
-            label.extend(tier.chars().filter(|char| is_plain(*char)));
-            siblings = *count;
+        if let Some(part) = policy.part_of(number) {
+            if part.name != definition::Tiers::EVERYBODY {
+                label.push('-');
+                label.extend(part.name.chars().filter(|char| is_plain(*char)));
+            }
+            siblings = part.windows;
         }
         if siblings > 1 {
             label = match quota.algorithm() {

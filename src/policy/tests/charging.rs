@@ -7,8 +7,8 @@ use smallvec::SmallVec;
 
 use super::{Ask, policy, route, table};
 use crate::identity::{Claim, Identity};
-use crate::limit::{Charge, Key, PolicyId};
-use crate::policy::definition::{Dimension, Matches, Missing, Policy, Route};
+use crate::limit::{Algorithm, Charge, Key, PolicyId, WhenDown};
+use crate::policy::definition::{Dimension, Matches, Missing, Origin, Policy, Route, TierPart, Tiers};
 use crate::policy::{HttpSubject, MissingDimension, Table};
 
 fn limited(name: &str, path: &str, limits: &[&str]) -> Route {
@@ -211,12 +211,52 @@ fn another_salt_gives_other_keys() {
     assert_eq!(key(&later, &Ask::new("GET /")), key(&build([2; 16]), &Ask::new("GET /")));
 }
 
+/// Tiers with so many windows each, shared by a fleet to 5 %.
+fn tiers_of(counts: &[(&str, usize)], default: &str) -> Tiers {
+    let part = |(name, windows): &(&str, usize)| TierPart {
+        name: (*name).to_owned(),
+        windows: *windows,
+        overshoot_ppm: 50_000,
+        when_down: WhenDown::Local,
+        origin: Origin::File,
+    };
+    Tiers {
+        parts: counts.iter().map(part).collect(),
+        default: default.to_owned(),
+        algorithm: Algorithm::TokenBucket,
+        are_shared: true,
+    }
+}
+
+#[test]
+fn a_fleet_shares_the_windows_of_each_tier_in_their_own_way() {
+    let mut by_tier = policy("p", &["5/s by consumer", "100/h", "50/s"]);
+    let mut tiers = tiers_of(&[("free", 2), ("strict", 1)], "free");
+    (tiers.parts[1].overshoot_ppm, tiers.parts[1].when_down) = (0, WhenDown::Deny);
+    by_tier.tiers = Some(tiers);
+    let strict = by_tier.sharing(2);
+    assert!(strict.is_exact() && strict.when_down == WhenDown::Deny);
+    assert_eq!((by_tier.sharing(0).when_down, by_tier.sharing(1).is_exact()), (WhenDown::Local, false));
+    let table = table(&[limited("r", "/", &["p"])], std::slice::from_ref(&by_tier));
+    let compiled = &table.policies()[0];
+    for (number, window) in compiled.windows.iter().enumerate() {
+        assert_eq!(compiled.sharing(number, &window.quota), by_tier.sharing(number));
+    }
+}
+
+#[test]
+fn the_part_for_everybody_has_the_policys_own_label() {
+    let mut by_tier = policy("p", &["5/s by consumer", "50/s"]);
+    by_tier.tiers = Some(tiers_of(&[(Tiers::EVERYBODY, 1), ("pro", 1)], Tiers::EVERYBODY));
+    let table = table(&[limited("r", "/", &["p"])], &[by_tier]);
+    let labels = table.policies()[0].windows.iter().map(|window| &*window.label);
+    assert_eq!(labels.collect::<Vec<_>>(), ["p", "p-pro"]);
+}
+
 #[test]
 fn a_client_is_charged_by_its_tier() {
     let mut by_tier = policy("p", &["5/s by consumer", "100/h", "50/s", "7 in flight"]);
-    let counts = [("free", 2), ("internal", 0), ("pro", 2)];
-    let counts = counts.map(|(name, count)| (name.to_owned(), count)).into();
-    by_tier.tiers = Some(crate::policy::definition::Tiers { counts, default: "free".to_owned() });
+    by_tier.tiers = Some(tiers_of(&[("free", 2), ("internal", 0), ("pro", 2)], "free"));
     let table = table(&[limited("r", "/", &["p"])], &[by_tier]);
     let charged = |tier: Option<&str>| {
         let mut ask = Ask::new("GET /").consumer("ann");

@@ -76,7 +76,7 @@ async fn a_file_that_no_other_node_has_is_not_written() {
         writes: Writes::OneNodeOnly,
         changed: Box::new(|| {}),
         applied: Box::new(|_| Box::pin(std::future::ready(true))),
-        check: Box::new(|_, _| Box::pin(std::future::ready(Ok(())))),
+        check: Box::new(|_| Box::pin(std::future::ready(Ok(())))),
         sentence: Box::new(String::new),
     }));
     let refused = ask(&admin, "admin", "POST /v1/overrides", "", Some(of_acme())).await;
@@ -91,7 +91,7 @@ async fn a_database_that_is_gone_is_503_with_when_to_ask_again() {
         writes: Writes::Allowed,
         changed: Box::new(|| {}),
         applied: Box::new(|_| Box::pin(std::future::ready(true))),
-        check: Box::new(|_, _| Box::pin(std::future::ready(Ok(())))),
+        check: Box::new(|_| Box::pin(std::future::ready(Ok(())))),
         sentence: Box::new(String::new),
     }));
     for (request, body) in [("GET /v1/overrides", None), ("POST /v1/overrides", Some(of_acme()))] {

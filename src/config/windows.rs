@@ -1,0 +1,183 @@
+//! Reads and writes windows and how they count: `limit`, `algorithm`, `max-delay`, `overshoot` and `when-redis-down`, which a
+//! policy and each of its tiers may have.
+
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+use crate::limit::{Algorithm, Quota, WhenDown, sliding_log};
+use crate::policy::definition::Dimension;
+use crate::policy::shorthand::{self, Shorthand};
+use crate::units::show_share;
+use crate::words;
+
+use super::limit_text;
+use super::printer::{array, text};
+use super::reader::{Table, Value};
+use super::text::Text;
+
+/// How windows count.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Counting {
+    pub(super) algorithm: Algorithm,
+    /// The longest delay of a request by a leaky bucket.
+    pub(super) delay_max: Option<Duration>,
+}
+
+impl Default for Counting {
+    fn default() -> Self {
+        Counting { algorithm: Algorithm::TokenBucket, delay_max: None }
+    }
+}
+
+impl Counting {
+    /// The same with another algorithm. Only a leaky bucket has a delay.
+    pub(super) fn by(self, algorithm: Option<Algorithm>) -> Counting {
+        match algorithm {
+            Some(algorithm) if algorithm != self.algorithm => Counting { algorithm, delay_max: None },
+            _ => self,
+        }
+    }
+}
+
+/// Reads `algorithm` and `max-delay`. `None` if neither is written: then the windows count by `base`.
+pub(super) fn counting(table: &Table<'_>, base: Counting) -> Option<Counting> {
+    let algorithm = table.value("algorithm").map(|value| value.choice(&ALGORITHMS, &[]));
+    let delay_max = table.value("max-delay");
+    let is_written = algorithm.is_some() || delay_max.is_some();
+    let mut counting = base.by(algorithm.flatten());
+    if let Some(value) = delay_max {
+        if counting.algorithm == Algorithm::LeakyBucket {
+            counting.delay_max = value.duration(Duration::from_millis(1));
+        } else {
+            value.wrong_key(
+                "only a leaky bucket lets requests wait",
+                "leave `max-delay` out, or write `algorithm = \"leaky-bucket\"`",
+            );
+        }
+    }
+    is_written.then_some(counting)
+}
+
+/// One dimension, as `by` names them.
+pub(super) fn dimension(text: &Text<'_>) -> Option<Dimension> {
+    match shorthand::dimension(&text.text) {
+        Ok(dimension) => Some(dimension),
+        Err(problem) => {
+            // `header:` is a dimension without its name, so the hint asks for the name.
+            let is_kind = shorthand::DIMENSIONS.contains(&text.text.as_str());
+            let hint = words::did_you_mean(&text.text, shorthand::DIMENSIONS).filter(|_| !is_kind);
+            let hint = hint.unwrap_or_else(|| problem.hint().to_owned());
+            text.wrong(format!("{} is not a dimension", text.shown()), hint);
+            None
+        }
+    }
+}
+
+/// The windows of a text or of an array of them.
+pub(super) fn windows(value: &Value<'_>, counting: Counting) -> Vec<Quota> {
+    let mut windows = Vec::new();
+    for text in value.texts() {
+        if text.text == "tier" {
+            text.wrong("`tier` cannot be combined with other limits", "write `limit = \"tier\"`");
+            continue;
+        }
+        let Some((window, by)) = window(&text, counting) else { continue };
+        if !by.is_empty() {
+            text.wrong("a policy's limit has no `by`", "write it as the policy's own key: `by = [...]`");
+        }
+        windows.push(window);
+    }
+    windows
+}
+
+/// One window, and the dimensions that its text names after `by`.
+pub(super) fn window(text: &Text<'_>, counting: Counting) -> Option<(Quota, Vec<Dimension>)> {
+    match shorthand::parse(&text.text) {
+        // Concurrency limits have only one algorithm.
+        Ok(Shorthand { window, by, .. }) if window.algorithm() == Algorithm::Concurrency => {
+            Some((window, by))
+        }
+        Ok(Shorthand { window, by, has_burst }) => {
+            if has_burst && !matches!(counting.algorithm, Algorithm::TokenBucket | Algorithm::LeakyBucket) {
+                text.wrong(
+                    "only a token bucket has a burst, and a leaky bucket a queue",
+                    "leave `burst` out, or the `algorithm`",
+                );
+            }
+            Some((counted(text, window, counting)?, by))
+        }
+        // The error would quote the text, which may be a secret if it came from outside the file.
+        Err(error) if text.has_reference => {
+            text.wrong(format!("{} is not a limit", text.shown()), error.problem.hint());
+            None
+        }
+        Err(error) => {
+            text.wrong_within(error.span, error.problem.to_string(), error.problem.hint());
+            None
+        }
+    }
+}
+
+/// The window with its policy's or tier's algorithm.
+pub(super) fn counted(text: &Text<'_>, window: Quota, counting: Counting) -> Option<Quota> {
+    if window.algorithm() == Algorithm::Concurrency {
+        return Some(window);
+    }
+    let limit = window.limit();
+    if counting.algorithm == Algorithm::SlidingLog && limit.get() > sliding_log::LIMIT_MAX {
+        text.wrong(
+            format!("a sliding log keeps every unit, so its limit is at most {}", sliding_log::LIMIT_MAX),
+            "write a smaller limit, or `algorithm = \"sliding-window\"`",
+        );
+        return None;
+    }
+    let Some(delay_max) = counting.delay_max else { return Some(window.counted_by(counting.algorithm)) };
+    // The queue holds what drains within `max-delay`, so that even its last request waits no longer.
+    let drains = delay_max.as_nanos() * u128::from(limit.get()) / u128::from(window.period_ns().get());
+    let queue = u64::try_from(drains).unwrap_or(u64::MAX).min(window.burst().get());
+    let Some(queue) = NonZeroU64::new(queue) else {
+        text.wrong(
+            "`max-delay` is shorter than the time between two requests, so no request could wait",
+            "write a longer `max-delay`, or a higher limit",
+        );
+        return None;
+    };
+    Some(Quota::new(counting.algorithm, limit, window.period_ns(), queue))
+}
+
+/// `overshoot`: a share of the window, or the number 0.
+pub(super) fn overshoot(value: &Value<'_>) -> Option<u32> {
+    if !value.is_integer() {
+        return value.share_ppm();
+    }
+    if !value.is_zero() {
+        value.wrong("`overshoot` is a share", "write it as in `\"1%\"`, or 0");
+    }
+    Some(0)
+}
+
+/// Writes `overshoot`.
+pub(super) fn show_overshoot(share_ppm: u32) -> String {
+    match share_ppm {
+        0 => "0".to_owned(),
+        share => text(&show_share(share)),
+    }
+}
+
+/// Writes windows as `limit` has them.
+pub(super) fn show(windows: &[Quota]) -> String {
+    array(windows.iter().map(|window| text(&limit_text::show_window(window))))
+}
+
+/// The values of `when-redis-down`.
+pub(super) const WHEN_DOWN: [(&str, WhenDown); 3] =
+    [("local", WhenDown::Local), ("allow", WhenDown::Allow), ("deny", WhenDown::Deny)];
+
+/// The values of `algorithm`. Concurrency is not one of them: `in flight` in the limit selects it.
+pub(super) const ALGORITHMS: [(&str, Algorithm); 5] = [
+    ("token-bucket", Algorithm::TokenBucket),
+    ("sliding-window", Algorithm::SlidingWindow),
+    ("fixed-window", Algorithm::FixedWindow),
+    ("sliding-log", Algorithm::SlidingLog),
+    ("leaky-bucket", Algorithm::LeakyBucket),
+];

@@ -1,0 +1,290 @@
+//! The tier table of the database over real gateways: what it puts into force, under which policy, and what is refused.
+
+use serde_json::{Value, json};
+
+use crate::auth::keys::hashed;
+use crate::support::gateway::binary;
+use crate::support::postgres::Postgres;
+use crate::support::{Client, Directory, Gateway, Response, eventually, text};
+
+/// A consumer of each tier, and one without.
+const CONFIG: &str = r#"
+[database]
+url = "sqlite:state.db"
+
+[admin]
+bind = "127.0.0.1:0"
+tokens = [
+  { name = "reader", token = "read-1", role = "read" },
+  { name = "alice", token = "operate-1", role = "operate" },
+  { name = "carol", token = "admin-1", role = "admin" },
+]
+
+[auth.keys]
+kind = "api-key"
+keys = { file = "keys.toml" }
+
+[tier.free]
+limit = "2/h"
+
+[tier.pro]
+limit = ["20/h", "100/d"]
+
+[policy.calls]
+limit = "tier"
+by = ["consumer"]
+
+[policy.plain]
+limit = "7/h"
+by = ["consumer"]
+
+[[route]]
+path = "/plain"
+auth = "keys"
+limit = "plain"
+respond = {}
+
+[[route]]
+path = "/{*rest}"
+auth = "keys"
+limit = "calls"
+respond = {}
+"#;
+
+struct Node(Gateway);
+
+impl Node {
+    fn start() -> Node {
+        Node::start_in(Directory::new(), "sqlite:state.db", CONFIG)
+    }
+
+    fn start_in(directory: Directory, url: &str, config: &str) -> Node {
+        let keys = [("ann", "free"), ("bob", "pro"), ("eve", "gold")];
+        let keys = keys.map(|(name, tier)| hashed(name, &["--consumer", name, "--tier", tier]) + "\n");
+        directory.write("keys.toml", keys.concat());
+        let copy = directory.join("control.json").display().to_string();
+        let database = format!("url = {url:?}\ncopy = {copy:?}");
+        Node(Gateway::start_in(directory, &config.replace("url = \"sqlite:state.db\"", &database)))
+    }
+
+    /// The limits that the answer to a consumer names.
+    fn limits(&self, consumer: &str, path: &str) -> Vec<u64> {
+        let answer = self.0.client().request("GET", path, &[&format!("X-Api-Key: {consumer}")], "");
+        let shown = answer.header("ratelimit-policy").unwrap_or_default().to_owned();
+        let quotas = shown.split(";q=").skip(1);
+        quotas
+            .map(|quota| quota.split(';').next().and_then(|it| it.parse().ok()).expect("a number"))
+            .collect()
+    }
+
+    fn ask(&self, token: &str, method: &str, path: &str, body: &Value) -> Response {
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        let fields = [format!("Authorization: Bearer {token}"), "Content-Type: application/json".to_owned()];
+        let fields: Vec<&str> = fields.iter().map(String::as_str).collect();
+        Client::connect(self.0.listener("admin")).request(method, path, &fields, &body)
+    }
+
+    #[track_caller]
+    fn put(&self, path: &str, limit: u64) {
+        let body = json!({ "limit-value": limit, "window-seconds": 3600 });
+        let put = self.ask("admin-1", "PUT", &format!("/v1/tiers/{path}"), &body);
+        assert_eq!(put.status, 200, "{put:?}");
+    }
+
+    #[track_caller]
+    fn delete(&self, path: &str) {
+        let deleted = self.ask("admin-1", "DELETE", &format!("/v1/tiers/{path}"), &Value::Null);
+        assert_eq!(deleted.status, 204, "{deleted:?}");
+    }
+}
+
+#[test]
+fn a_row_is_in_force_with_its_answer_and_gone_with_its_deletion() {
+    let node = Node::start();
+    assert_eq!((node.limits("ann", "/"), node.limits("bob", "/")), (vec![2], vec![20, 100]));
+    // A tier of every policy by tier; one that the file does not have; one under a single policy; one where the file has
+    // no tiers.
+    node.put("pro/*", 30);
+    node.put("gold/*", 500);
+    assert_eq!((node.limits("bob", "/"), node.limits("eve", "/")), (vec![30], vec![500]));
+    node.put("pro/calls", 40);
+    node.put("pro/plain", 70);
+    assert_eq!((node.limits("bob", "/"), node.limits("bob", "/plain")), (vec![40], vec![70]));
+    assert_eq!((node.limits("ann", "/"), node.limits("ann", "/plain")), (vec![2], vec![7]));
+    node.delete("pro/calls");
+    assert_eq!((node.limits("bob", "/"), node.limits("bob", "/plain")), (vec![30], vec![70]));
+    node.delete("pro/*");
+    node.delete("gold/*");
+    node.delete("pro/plain");
+    assert_eq!((node.limits("bob", "/"), node.limits("bob", "/plain")), (vec![20, 100], vec![7]));
+    assert_eq!(node.limits("eve", "/"), [2], "the tier is unknown again");
+}
+
+#[test]
+fn it_goes_before_the_policy_of_the_database_and_behind_assignment_and_override() {
+    let node = Node::start();
+    let by_tier = json!({ "limit": { "free": "3/h", "default": "4/h" }, "by": ["consumer"] });
+    assert_eq!(node.ask("admin-1", "PUT", "/v1/policies/plain", &by_tier).status, 200);
+    assert_eq!((node.limits("ann", "/plain"), node.limits("bob", "/plain")), (vec![3], vec![4]));
+    node.put("free/plain", 50);
+    assert_eq!((node.limits("ann", "/plain"), node.limits("bob", "/plain")), (vec![50], vec![4]));
+    let assigned = node.ask("operate-1", "PUT", "/v1/consumers/bob/tier", &json!({ "tier": "free" }));
+    assert_eq!((assigned.status, node.limits("bob", "/plain")), (200, vec![50]));
+    let twice =
+        json!({ "user-id": "bob", "override-type": "multiplicative", "value": 2, "reason": "a test" });
+    assert_eq!(node.ask("operate-1", "POST", "/v1/overrides", &twice).status, 201);
+    assert_eq!(node.limits("bob", "/plain"), [100]);
+}
+
+#[test]
+fn explain_and_keys_say_where_a_window_comes_from() {
+    let node = Node::start();
+    let explain = || {
+        let path = "/v1/explain?url=/plain&from=127.0.0.1&header=X-Api-Key:bob";
+        node.ask("read-1", "GET", path, &Value::Null).json()
+    };
+    assert_eq!(
+        (&explain()["limits"][0]["from"], &explain()["limits"][0]["tier"]),
+        (&json!("file"), &Value::Null)
+    );
+    node.put("pro/plain", 70);
+    let explained = explain();
+    let limit = &explained["limits"][0];
+    assert_eq!(
+        (&limit["from"], &limit["tier"], &limit["limit"]),
+        (&json!("tier-table"), &json!("pro"), &json!(70))
+    );
+    let text = explained["text"].as_str().expect("a text");
+    assert!(text.contains("\n         from the tier table of the database\n"), "{text}");
+    let key = node.ask("read-1", "GET", "/v1/keys/plain/bob", &Value::Null).json();
+    let windows: Vec<(&Value, &Value)> =
+        key["windows"].as_array().expect("a list").iter().map(|it| (&it["tier"], &it["from"])).collect();
+    assert_eq!(
+        windows,
+        [(&json!("default"), &json!("file")), (&json!("pro"), &json!("tier-table"))],
+        "{key}"
+    );
+    let config = node.ask("read-1", "GET", "/config", &Value::Null);
+    let config = String::from_utf8_lossy(&config.body).into_owned();
+    assert!(config.contains("# limit.pro: from the tier table of the database"), "{config}");
+}
+
+#[test]
+fn check_prints_what_is_in_force_with_the_database() {
+    let node = Node::start();
+    let check = |arguments: &[&str]| {
+        let config = node.0.file("gateway.toml");
+        let done =
+            binary().arg("check").args(arguments).arg("--config").arg(config).output().expect("it runs");
+        (done.status.code(), text(&done.stdout), text(&done.stderr))
+    };
+    node.put("pro/plain", 70);
+    assert_eq!(node.limits("bob", "/plain"), [70]);
+    let (code, alone, _) = check(&["--effective"]);
+    assert!(code == Some(0) && !alone.contains("70/h"), "{alone}");
+    let (code, whole, said) = check(&["--effective", "--database"]);
+    assert_eq!(code, Some(0), "{said}");
+    for line in [
+        "# limit.pro: from the tier table of the database",
+        "limit = { default = [\"7/h burst 7\"], pro = [\"70/h burst 84\"] }",
+    ] {
+        assert!(whole.lines().any(|printed| printed == line), "{line}: {whole}");
+    }
+    assert_eq!(check(&["--database"]).0, Some(0));
+    // One that nobody has made is not made by looking.
+    let directory = Directory::new();
+    let other = directory.write("gateway.toml", "[database]\nurl = \"sqlite:absent.db\"\n");
+    let done = binary().args(["check", "--database", "--config"]).arg(other).output().expect("it runs");
+    assert_eq!(done.status.code(), Some(1), "{}", text(&done.stderr));
+    assert!(!directory.join("absent.db").exists() && text(&done.stderr).contains("absent.db"));
+}
+
+#[test]
+fn what_check_would_say_is_said() {
+    let node = Node::start();
+    let put = |path: &str, body: &Value| {
+        let refused = node.ask("admin-1", "PUT", &format!("/v1/tiers/{path}"), body);
+        assert_eq!(refused.status, 400, "{refused:?}");
+        refused.json()["detail"].as_str().expect("a text").to_owned()
+    };
+    let minute = json!({ "limit-value": 5, "window-seconds": 60 });
+    let unknown = put("pro/call", &minute);
+    assert!(
+        unknown.contains("there is no policy `call`") && unknown.contains("did you mean `calls`?"),
+        "{unknown}"
+    );
+    assert!(put("2nd/calls", &minute).contains("cannot be the name of a tier"));
+    let log = json!({ "limit-value": 100_000_000, "window-seconds": 60, "algorithm": "sliding-log" });
+    assert!(put("pro/calls", &log).contains("a sliding log keeps every unit"));
+    // `default-tier` may name a tier that only the table has, which must stay then.
+    node.put("gold/*", 50);
+    let by_gold = json!({ "limit": "tier", "by": ["consumer"], "default-tier": "gold" });
+    assert_eq!(node.ask("admin-1", "PUT", "/v1/policies/calls", &by_gold).status, 200);
+    for path in ["/v1/tiers/gold/*", "/v1/tiers/gold/*?dry-run=true"] {
+        let refused = node.ask("admin-1", "DELETE", path, &Value::Null);
+        assert_eq!(refused.status, 400, "{refused:?}");
+        assert!(refused.json().to_string().contains("there is no tier `gold`"), "{refused:?}");
+    }
+    assert_eq!(node.ask("read-1", "PUT", "/v1/tiers/pro/calls", &minute).status, 403);
+    assert_eq!(node.limits("bob", "/"), [20, 100]);
+}
+
+#[test]
+fn a_row_whose_policy_went_is_a_warning_and_no_outage() {
+    let node = Node::start();
+    node.put("pro/plain", 70);
+    node.put("pro/calls", 40);
+    let text = std::fs::read_to_string(node.0.file("gateway.toml")).expect("it is there");
+    let text = text
+        .replace("[policy.plain]", "[policy.renamed]")
+        .replace("limit = \"plain\"", "limit = \"renamed\"");
+    std::fs::write(node.0.file("gateway.toml"), text).expect("written");
+    node.0.signal("HUP");
+    eventually("it is reloaded", || {
+        node.0.stderr().iter().any(|line| line.contains("reloaded")).then_some(())
+    });
+    let said = node.0.stderr().join("\n");
+    assert!(said.contains("there is no policy `plain`") && said.contains("tier pro of plain"), "{said}");
+    assert_eq!((node.limits("bob", "/plain"), node.limits("bob", "/")), (vec![7], vec![40]));
+}
+
+#[test]
+fn a_burst_of_changes_is_a_few_configurations() {
+    let node = Node::start();
+    let generation = || {
+        let page = node.ask("read-1", "GET", "/v1/explain?url=/", &Value::Null).json();
+        page["gateway"]["generation"].as_u64().expect("a number")
+    };
+    let before = generation();
+    let began = std::time::Instant::now();
+    std::thread::scope(|scope| {
+        for writer in 0..8 {
+            let node = &node;
+            scope.spawn(move || (0..8).for_each(|number| node.put(&format!("t{writer}-{number}/calls"), 9)));
+        }
+    });
+    let configurations = generation() - before;
+    // One each 100 ms at most, and one that has begun.
+    let most = began.elapsed().as_millis() as u64 / 100 + 1;
+    assert!((1..=most).contains(&configurations) && configurations < 64, "{configurations} in {most}00 ms");
+}
+
+#[test]
+fn a_row_written_at_one_node_is_in_force_at_the_others_and_from_the_copy_too() {
+    let mut server = Postgres::start();
+    let url = server.url(&server.database());
+    let nodes: Vec<Node> = (0..2).map(|_| Node::start_in(Directory::new(), &url, CONFIG)).collect();
+    nodes[0].put("pro/calls", 40);
+    for node in &nodes {
+        eventually("it is in force", || (node.limits("bob", "/") == [40]).then_some(()));
+    }
+    let copy = nodes[1].0.file("control.json");
+    let kept = Directory::new();
+    eventually("it is kept on disk", || {
+        std::fs::read_to_string(&copy).ok()?.contains("\"calls\"").then_some(())
+    });
+    std::fs::copy(&copy, kept.join("control.json")).expect("it was written whole");
+    server.stop();
+    let late = Node::start_in(kept, &url, CONFIG);
+    assert_eq!(late.limits("bob", "/"), [40], "from the first request");
+}
