@@ -5,6 +5,7 @@
 use std::path::Path;
 
 use super::control::{Control, Policies};
+use super::publisher::prepare::Prepared;
 use super::publisher::{Changes, Publisher};
 use super::service_manager;
 use crate::config;
@@ -57,6 +58,51 @@ pub(super) async fn follow(
             let why = super::error_chain(&error);
             tracing::error!("the policies and tiers of the database stay as they were: {why}");
         }
+    }
+}
+
+/// The first configuration of a process as it is with the rows that the database has already. If these cannot be put into
+/// force, it stays as the files alone have it, and the log says why.
+pub(super) async fn with_rows(
+    path: &Path,
+    prepared: Prepared,
+    control: &Control,
+) -> anyhow::Result<(Prepared, Rowed)> {
+    let Policies { version, rows } = control.policies().borrow().clone();
+    let added = rows.added();
+    if added.is_empty() {
+        return Ok((prepared, Rowed { version, refused: None }));
+    }
+    let path = path.to_owned();
+    let again = tokio::task::spawn_blocking(move || {
+        let again = config::read_with(&path, &added).and_then(|definition| prepared.replaced(definition));
+        (prepared, again)
+    });
+    let (alone, again) = again.await?;
+    match again {
+        Ok(again) => {
+            if !again.loaded.report.is_empty() {
+                tracing::warn!("{}", again.loaded.report);
+            }
+            Ok((again, Rowed { version, refused: None }))
+        }
+        Err(errors) => {
+            tracing::error!("the policies and tiers of the database are not in force: {errors}");
+            Ok((alone, Rowed { version, refused: Some(errors.to_string()) }))
+        }
+    }
+}
+
+/// Rows of the database that a configuration has, or does not have and why.
+pub(super) struct Rowed {
+    version: i64,
+    refused: Option<String>,
+}
+
+impl Rowed {
+    /// The configuration is in force.
+    pub(super) fn published(self, control: &Control) {
+        control.published(self.version, self.refused);
     }
 }
 

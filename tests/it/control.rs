@@ -138,9 +138,14 @@ fn a_restart_keeps_what_was_changed() {
     node.override_one(&json!({
         "user-id": "ann", "override-type": "absolute", "value": 77, "reason": "for good",
     }));
+    let bobs = json!({ "limit": "9/h", "by": ["consumer"] });
+    assert_eq!(node.ask("admin-1", "PUT", "/v1/policies/calls", &bobs).status, 200);
     drop(node);
     let again = Node::start_in(Directory::new(), &url);
-    assert_eq!(again.limit("ann"), 77);
+    assert_eq!((again.limit("ann"), again.limit("bob")), (77, 9));
+    // What was there at the start is followed like what comes later.
+    assert_eq!(again.ask("admin-1", "DELETE", "/v1/policies/calls", &Value::Null).status, 204);
+    assert_eq!(again.limit("bob"), 2);
 }
 
 #[test]

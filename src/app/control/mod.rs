@@ -90,7 +90,13 @@ impl Control {
 impl Control {
     /// The policies of the database and its tier table as they are now, and notice when they change.
     pub(super) fn policies(&self) -> watch::Receiver<Policies> {
-        self.shared.policies.subscribe()
+        let mut policies = self.shared.policies.subscribe();
+        // A change that came before is news to whoever has not published it.
+        let version = policies.borrow().version;
+        if version != *self.shared.published.borrow() {
+            policies.mark_changed();
+        }
+        policies
     }
 
     /// The publisher has done what it could with the policies of this version.

@@ -162,10 +162,18 @@ impl Gateway {
         if let (Some(_), Some(shared_tier)) = (&predecessor, &self.shared_tier) {
             shared_tier.ready().await;
         }
-        if let Some(control) = &self.control {
-            control.ready().await;
-        }
+        let (prepared, rows) = match &self.control {
+            Some(control) => {
+                control.ready().await;
+                let (prepared, rows) = reload::with_rows(&self.config_path, prepared, control).await?;
+                (prepared, Some((control, rows)))
+            }
+            None => (prepared, None),
+        };
         let (_, predecessor) = self.publisher.put_in_force(prepared, sockets, predecessor).await?;
+        if let Some((control, rows)) = rows {
+            rows.published(control);
+        }
         self.admin_serving = admin.map(|(opened, state)| opened.serve(state)).transpose()?;
         if predecessor.is_none() {
             self.publisher.meet_peers().await;

@@ -69,6 +69,14 @@ pub(super) fn prepare_after(mut definition: Definition, before: &Kept) -> Result
 }
 
 impl Prepared {
+    /// Another definition in the place of this one, which nothing has been done with yet.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it.
+    pub(in crate::app) fn replaced(&self, definition: Definition) -> Result<Prepared, Errors> {
+        prepare_after(definition, &self.kept)
+    }
+
     /// Gives the parts that stay what was read again for them.
     pub(super) fn renew(&mut self) {
         for renewal in self.renewals.drain(..) {
