@@ -51,6 +51,8 @@ pub(super) struct Permit {
 pub(super) struct Client {
     /// A token's name.
     pub who: String,
+    /// What it may do.
+    pub role: Role,
     /// `None` over a Unix socket.
     pub from: Option<IpAddr>,
     /// The request's id, which its answer has as `X-Request-Id`.
@@ -70,9 +72,11 @@ pub(super) async fn pass(
         Err(refusal) => refusal.into_response(),
         Ok((permit, proven)) => {
             let from = request.extensions().get::<Arc<Activity>>().and_then(|activity| activity.from);
-            let client = Client { who: proven.who, from, request_id: request_id.clone() };
-            if permit.method != Method::GET {
-                let Client { who, from, request_id } = &client;
+            let Proven { who, role } = proven;
+            let client = Client { who, role, from, request_id: request_id.clone() };
+            // What spends units comes as often as requests do; it is counted where they are.
+            if permit.method != Method::GET && permit.role > Role::Read {
+                let Client { who, role: _, from, request_id } = &client;
                 let (method, path) = (&permit.method, request.uri().path());
                 tracing::info!(who, from = ?from, %method, path = ?path, request_id, "change asked for");
             }

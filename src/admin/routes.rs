@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 
 use super::access::Role;
 use super::api::{
-    BODY_BYTES_MAX, api_keys, audit, consumers, document, overrides, policies, snake_overrides, tiers,
+    BODY_BYTES_MAX, api_keys, audit, checks, consumers, document, overrides, policies, snake_overrides, tiers,
 };
 use super::gate::{self, Gate, Permit};
 use super::refusal::Refusal;
@@ -160,6 +160,17 @@ pub(super) fn control() -> Vec<Endpoint> {
                 change(Method::PATCH, Role::Admin, on(MethodFilter::PATCH, api_keys::patch)),
                 change(Method::DELETE, Role::Admin, on(MethodFilter::DELETE, api_keys::delete)),
             ],
+        ),
+        endpoint(
+            &["/v1/limits:check"],
+            "whether subjects may spend units of policies; spends them",
+            // Whether a check spends stands in its body, where the handler looks.
+            vec![change(Method::POST, Role::Read, on(MethodFilter::POST, checks::check))],
+        ),
+        endpoint(
+            &["/v1/is-allowed"],
+            "the same for one key",
+            vec![change(Method::POST, Role::Operate, on(MethodFilter::POST, checks::is_allowed))],
         ),
         endpoint(&["/v1/audit"], "?who=&what=&since=: who changed what", vec![read(Role::Read, audit::list)]),
         endpoint(

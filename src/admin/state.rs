@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::access::Access;
 use super::control::Control;
+use super::counts::Counts;
 use super::explain::ExplainRequest;
 use super::readiness::Readiness;
 use crate::metrics::Metrics;
@@ -31,6 +32,8 @@ pub struct State {
     /// The page of one key as JSON, by the policy's name and a value for each of its dimensions:
     /// `/v1/keys/{policy}/{value}…`. `None` if there is no such policy, or it has other dimensions.
     pub key: KeyReader,
+    /// The counts of limits: `/v1/limits:check` and its like.
+    pub counts: Counts,
     /// The database, if there is one.
     pub control: Option<Control>,
     /// The rules for clients.

@@ -1,12 +1,11 @@
 //! Connects the pages of the admin listener to the metrics, the snapshot and the limiter, so that `admin` need not know
 //! those. Every page is answered from the snapshot in force at that moment, and spends nothing.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::json;
 
-use super::control::Control;
+use super::counts::Counts;
 use super::explain::{self, Known};
 use super::keys;
 use super::publisher::Publisher;
@@ -14,21 +13,19 @@ use super::upstreams;
 use crate::admin::{self, Readiness};
 use crate::clock;
 use crate::config;
-use crate::metrics::Metrics;
 
 pub(super) fn state(
-    metrics: &Arc<Metrics>,
+    counts: &Counts,
     readiness: &Readiness,
     publisher: &Publisher,
-    control: Option<&Control>,
-    path: &Path,
+    control: Option<admin::Control>,
     own: Option<&admin::Config>,
 ) -> admin::State {
     let (text, current) = (Arc::clone(publisher.text()), Arc::clone(publisher.current()));
     let limiter = Arc::clone(publisher.limiter());
     let shown_text = Arc::clone(&text);
     admin::State {
-        metrics: Arc::clone(metrics),
+        metrics: Arc::clone(&counts.metrics),
         readiness: readiness.clone(),
         config: Box::new(move || text.load().to_string()),
         upstreams: {
@@ -78,7 +75,8 @@ pub(super) fn state(
                 shown.to_string()
             })
         }),
-        control: control.map(|control| control.for_operators(path)),
+        counts: counts.for_operators(),
+        control,
         access: own.map(admin::Config::access).unwrap_or_default(),
     }
 }

@@ -4,6 +4,7 @@
 //! It calls the same functions as the proxy, in the same order (`listener.rs` and `arrival.rs` up to the route, `identity.rs` for who sent it,
 //! `limit.rs` for what it is charged), so that the two do not disagree.
 
+mod ahead;
 mod arrival;
 mod identity;
 mod limit;
@@ -37,6 +38,7 @@ use crate::service::problem::Problem;
 use crate::service::refusal::Refusal;
 use crate::upstream::health::State;
 use crate::upstream::{Live, Server};
+pub(in crate::app) use ahead::{Ahead, look_ahead};
 use arrival::{Arrival, Arrived};
 use identity::Authenticated;
 use limit::{Limit, key, limits};

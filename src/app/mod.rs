@@ -7,6 +7,7 @@ mod admin_listener;
 mod admin_state;
 mod certificates;
 mod control;
+mod counts;
 pub mod descriptors;
 pub mod explain;
 mod files;
@@ -61,11 +62,17 @@ pub fn inherit() -> anyhow::Result<Inheritance> {
     }
 }
 
-/// Runs the gateway until a signal stops it. `prepared` comes from the file at `path`, which SIGHUP reads again.
+/// Runs the gateway until a signal stops it. `prepared` comes from the file at `path`, which SIGHUP reads again. With
+/// `takes_time` a check of the admin API may say when it is asked, for tests.
 ///
 /// # Errors
 /// If the gateway cannot start: an address is in use, a certificate cannot be read, a thread cannot be spawned.
-pub fn run(path: &Path, prepared: Prepared, inheritance: Inheritance) -> anyhow::Result<()> {
+pub fn run(
+    path: &Path,
+    prepared: Prepared,
+    inheritance: Inheritance,
+    takes_time: bool,
+) -> anyhow::Result<()> {
     let config = &prepared.loaded.config;
     let limit = crate::descriptors::raise();
     descriptors::keep(config, limit);
@@ -82,7 +89,7 @@ pub fn run(path: &Path, prepared: Prepared, inheritance: Inheritance) -> anyhow:
         let _entered = runtime.enter();
         // First, because the default action of these signals ends the process: a SIGHUP during a slow start would kill it.
         let signals = Signals::new().context("signals")?;
-        Gateway::start(path, &prepared.loaded.config, inheritance.predecessor.as_ref())
+        Gateway::start(path, &prepared.loaded.config, inheritance.predecessor.as_ref(), takes_time)
             .and_then(|gateway| runtime.block_on(gateway.serve(prepared, inheritance, signals)))
     };
     // A reload that the stop has cancelled may still be reading a file in a blocking thread, which cannot be aborted.

@@ -34,7 +34,11 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Serve until told to stop (the default)
-    Run,
+    Run {
+        /// Let checks of the admin API say when they are asked, for tests of what time does to a limit
+        #[arg(long, hide = true)]
+        test_time: bool,
+    },
     /// Report that a configuration is valid, or everything that is wrong with it
     Check(check::Arguments),
     /// Explain which route answers a request and which limits it meets, without spending any
@@ -61,8 +65,8 @@ enum Command {
 /// what the output lists, 78 wrong configuration.
 pub fn main() -> ExitCode {
     let Arguments { config, command } = Arguments::parse();
-    match command.unwrap_or(Command::Run) {
-        Command::Run => run::run(&config),
+    match command.unwrap_or(Command::Run { test_time: false }) {
+        Command::Run { test_time } => run::run(&config, test_time),
         Command::Check(arguments) => {
             let limit = descriptors::hard_limit();
             let checked = check::check(&config, arguments, limit, &mut io::stdout(), &mut io::stderr());

@@ -10,8 +10,8 @@ use super::check::EXIT_CONFIG;
 use crate::app::prepare;
 use crate::{app, config};
 
-/// Serves until told to stop.
-pub fn run(path: &Path) -> ExitCode {
+/// Serves until told to stop. With `test_time` checks of the admin API may say when they are asked.
+pub fn run(path: &Path, test_time: bool) -> ExitCode {
     // First of all: what a predecessor has counted by its clock is to mean the same here.
     let inheritance = match app::inherit() {
         Ok(inheritance) => inheritance,
@@ -28,7 +28,7 @@ pub fn run(path: &Path) -> ExitCode {
         eprintln!("{}", prepared.loaded.report);
     }
     start_log(&prepared.loaded.config.log_level);
-    match app::run(path, prepared, inheritance) {
+    match app::run(path, prepared, inheritance, test_time) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => super::failed(&error),
     }

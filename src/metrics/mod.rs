@@ -28,6 +28,8 @@ pub use text::{Families, Format, Labels, Unit};
 /// Everything that is counted in this process.
 pub struct Metrics {
     workers: usize,
+    /// The token of the row behind those of the workers.
+    outside: Mutex<Worker>,
     routes: Names<Route>,
     policies: Names<Policy>,
     upstreams: Names<Upstream>,
@@ -81,6 +83,7 @@ impl Metrics {
     pub fn new(workers: usize) -> (Arc<Metrics>, Vec<Worker>) {
         let metrics = Metrics {
             workers,
+            outside: Mutex::new(Worker::new(workers)),
             routes: Names::new(ROUTES_MAX),
             policies: Names::new(POLICIES_MAX),
             upstreams: Names::new(UPSTREAMS_MAX),
@@ -103,32 +106,42 @@ impl Metrics {
 
     /// The series of a route; of all others together (`other`) beyond [`ROUTES_MAX`] names.
     pub fn route(&self, name: &str) -> Arc<Route> {
-        self.routes.named(name, || Route::new(self.workers))
+        self.routes.named(name, || Route::new(self.rows()))
     }
 
     /// The series of a policy; of all others together beyond [`POLICIES_MAX`] names.
     pub fn policy(&self, name: &str) -> Arc<Policy> {
-        self.policies.named(name, || Policy::new(self.workers))
+        self.policies.named(name, || Policy::new(self.rows()))
     }
 
     /// The series of an upstream; of all others together beyond [`UPSTREAMS_MAX`] names.
     pub fn upstream(&self, name: &str) -> Arc<Upstream> {
-        self.upstreams.named(name, || Upstream::new(self.workers))
+        self.upstreams.named(name, || Upstream::new(self.rows()))
     }
 
     /// The series of a listener; of all others together beyond [`LISTENERS_MAX`] names.
     pub fn listener(&self, name: &str) -> Arc<Listener> {
-        self.listeners.named(name, || Listener::new(self.workers))
+        self.listeners.named(name, || Listener::new(self.rows()))
     }
 
     /// The count of requests refused for one reason: a fixed code, as the access log shows it.
     pub fn refusal(&self, reason: &'static str) -> Arc<Refusal> {
-        self.refusals.named(reason, || Refusal::new(self.workers))
+        self.refusals.named(reason, || Refusal::new(self.rows()))
     }
 
     /// The count of refusals and failures with one cause: a fixed word, as the access log shows it.
     pub fn cause(&self, word: &'static str) -> Arc<Refusal> {
-        self.causes.named(word, || Refusal::new(self.workers))
+        self.causes.named(word, || Refusal::new(self.rows()))
+    }
+
+    /// Counts for who is no worker: one at a time.
+    pub fn outside(&self) -> MutexGuard<'_, Worker> {
+        lock(&self.outside)
+    }
+
+    /// Rows of each series.
+    fn rows(&self) -> usize {
+        self.workers + 1
     }
 
     /// Adds families whose numbers another part of the process keeps: every scrape asks `collect` to write them. A part
@@ -237,6 +250,14 @@ mod tests {
         metrics.policy("search").decided(&workers[0], Decision::Admitted);
         assert!(Arc::ptr_eq(&metrics.policy("search"), &metrics.policy("search")));
         assert_eq!(metrics.policy("search").decisions(Decision::Admitted), 2);
+    }
+
+    #[test]
+    fn what_is_counted_outside_the_workers_is_in_the_sum() {
+        let (metrics, workers) = Metrics::new(1);
+        metrics.policy("search").decided(&workers[0], Decision::Denied);
+        metrics.policy("search").decided(&metrics.outside(), Decision::Denied);
+        assert_eq!(metrics.policy("search").decisions(Decision::Denied), 2);
     }
 
     #[test]

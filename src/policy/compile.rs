@@ -10,6 +10,7 @@ mod routes;
 mod ties;
 
 use std::collections::HashMap;
+use std::sync::OnceLock;
 
 use super::counting::Policy;
 use super::definition::{self, Dimension};
@@ -71,7 +72,7 @@ impl Table {
         for leaf in tree.leaves() {
             leaf.sort_by_key(|id| precedence(&routes[id.index()]));
         }
-        Ok(Table { routes, policies, hosts, tree, choices })
+        Ok(Table { routes, policies, hosts, tree, choices, by_name: OnceLock::new() })
     }
 }
 

@@ -7,7 +7,8 @@
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
-use std::sync::Arc;
+use std::slice;
+use std::sync::{Arc, OnceLock};
 
 use http::{HeaderName, HeaderValue};
 
@@ -21,7 +22,7 @@ use super::method::Fit;
 use super::request::{Facts, Params};
 use super::route::{Found, Route, RouteId};
 use super::tree::{ANY_HOST, Tree};
-use crate::limit::{Charge, PlanId, Quota, Sharing};
+use crate::limit::{Charge, PlanId, PolicyId, Quota, Sharing};
 
 /// Routes and policies, ready for requests.
 #[derive(Clone, Debug)]
@@ -33,6 +34,8 @@ pub struct Table {
     pub(super) tree: Tree,
     /// How many routes choose among upstreams.
     pub(super) choices: usize,
+    /// The policies by name, once one was looked for.
+    pub(super) by_name: OnceLock<Box<[PolicyId]>>,
 }
 
 /// No route answers a request.
@@ -124,6 +127,28 @@ impl Table {
     /// The policies, by index.
     pub fn policies(&self) -> &[Policy] {
         &self.policies
+    }
+
+    /// The policy of a name.
+    pub fn policy(&self, name: &str) -> Option<&Policy> {
+        let name_of = |id: PolicyId| &*self.policies[id.index()].name;
+        let by_name = self.by_name.get_or_init(|| {
+            let mut ids: Box<[PolicyId]> = self.policies.iter().map(|policy| policy.id).collect();
+            ids.sort_unstable_by(|one, other| name_of(*one).cmp(name_of(*other)));
+            ids
+        });
+        let found = by_name.binary_search_by(|id| name_of(*id).cmp(name)).ok()?;
+        self.policies.get(by_name[found].index())
+    }
+
+    /// One policy of the table alone, for a subject that no route has chosen policies for.
+    pub fn only<'t>(&'t self, policy: &'t Policy) -> Chosen<'t> {
+        Chosen {
+            policies: &self.policies,
+            indices: slice::from_ref(&policy.id),
+            remembers: policy.idempotency.is_some(),
+            penalises: policy.penalty.is_some(),
+        }
     }
 
     /// Gives every window, and what remembers retries, its plan, for a fleet that shares them.

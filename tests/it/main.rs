@@ -20,6 +20,7 @@ mod cli;
 mod compression;
 mod connections;
 mod control;
+mod control_counts;
 mod control_tiers;
 mod costs;
 mod ctl;

@@ -12,6 +12,7 @@ use utoipa::openapi::schema::{ObjectBuilder, OneOfBuilder, Schema, SchemaFormat,
 use utoipa::openapi::{KnownFormat, Ref, RefOr};
 use utoipa::{PartialSchema, ToSchema};
 
+use super::checks::{DIMENSIONS_MAX, VALUE_CHARS_MAX};
 use super::overrides::MULTIPLIER_MAX;
 use super::path::ID_CHARS_MAX;
 use crate::database::ABSOLUTE_MAX;
@@ -384,6 +385,136 @@ impl PartialSchema for ApiKeyPatched {
 
 impl ToSchema for ApiKeyPatched {}
 
+/// One check, or up to 1,000 in `checks`.
+#[derive(ToSchema)]
+pub(in crate::admin) struct CheckBody {
+    /// The policy of a single check.
+    policy: Option<Name>,
+    /// The values of all dimensions of the policy, in their order, with `:` between them.
+    #[schema(min_length = 1, max_length = 4096, pattern = r"^[^\x00-\x1f\x7f-\x9f]*$")]
+    key: Option<String>,
+    dimensions: Option<Dimensions>,
+    /// The tier that a credential would name; one that was assigned goes before it.
+    tier: Option<Name>,
+    /// Units. Without it what the policy charges for a request that no rule is for.
+    #[schema(minimum = 1, maximum = 1000000000)]
+    cost: Option<u64>,
+    /// Whether nothing is to be spent.
+    dry: Option<bool>,
+    /// When it is asked: only of a gateway that runs with `--test-time`.
+    now: Option<Instant>,
+    #[schema(min_items = 1, max_items = 1000)]
+    checks: Option<Vec<Check>>,
+    /// Whether all of `checks` are to be charged, or none.
+    all_or_nothing: Option<bool>,
+}
+
+/// One of several checks.
+#[derive(ToSchema)]
+pub(in crate::admin) struct Check {
+    policy: Name,
+    #[schema(min_length = 1, max_length = 4096, pattern = r"^[^\x00-\x1f\x7f-\x9f]*$")]
+    key: Option<String>,
+    dimensions: Option<Dimensions>,
+    tier: Option<Name>,
+    #[schema(minimum = 1, maximum = 1000000000)]
+    cost: Option<u64>,
+    dry: Option<bool>,
+    now: Option<Instant>,
+}
+
+/// Values by the names of dimensions, as `by` of a policy has them. `consumer`, `tenant` and `ip` may be there although the
+/// policy does not count by them: overrides are found by the first two.
+pub(in crate::admin) struct Dimensions;
+
+impl PartialSchema for Dimensions {
+    fn schema() -> RefOr<Schema> {
+        ObjectBuilder::new()
+            .schema_type(SchemaType::Type(Type::Object))
+            .max_properties(Some(DIMENSIONS_MAX))
+            .into()
+    }
+}
+
+impl ToSchema for Dimensions {}
+
+/// What is answered to a check: its verdict, or those of all.
+pub(in crate::admin) struct CheckAnswer;
+
+impl PartialSchema for CheckAnswer {
+    fn schema() -> RefOr<Schema> {
+        let one_of = OneOfBuilder::new().item(Ref::from_schema_name("Verdict"));
+        one_of.item(Ref::from_schema_name("Verdicts")).into()
+    }
+}
+
+impl ToSchema for CheckAnswer {}
+
+/// What is answered to several checks.
+#[derive(ToSchema)]
+pub(in crate::admin) struct Verdicts {
+    /// Whether all of them are allowed.
+    allowed: bool,
+    /// In the order of the checks.
+    verdicts: Vec<Verdict>,
+}
+
+/// Whether a subject may go on.
+#[derive(ToSchema)]
+pub(in crate::admin) struct Verdict {
+    allowed: bool,
+    /// Units left of the window that has the least; `null`: no window counts this subject.
+    #[schema(required = false)]
+    remaining: Option<u64>,
+    /// When that window is full again.
+    #[schema(required = false)]
+    reset_at: Option<Instant>,
+    /// How long it has to wait in a queue before it goes on.
+    #[schema(required = false)]
+    delay_seconds: f64,
+    /// When it is worth another try; `null`: never.
+    #[schema(required = false)]
+    retry_after_seconds: Option<u64>,
+    /// The windows that refuse; none if it is refused with others of its request.
+    #[schema(required = false)]
+    violated: Vec<Violated>,
+    /// Why it cannot be decided.
+    #[schema(required = false)]
+    error: String,
+}
+
+/// A window that refuses.
+#[derive(ToSchema)]
+pub(in crate::admin) struct Violated {
+    policy: Name,
+    /// Its name in `RateLimit-Policy`.
+    window: String,
+    limit: u64,
+    period_seconds: u64,
+    retry_after_seconds: Option<u64>,
+}
+
+/// A question whether a key may spend one unit of a policy.
+#[derive(ToSchema)]
+#[schema(rename_all = "camelCase")]
+pub(in crate::admin) struct IsAllowedBody {
+    /// The values of all dimensions of the policy, in their order, with `:` between them.
+    #[schema(min_length = 1, max_length = 4096, pattern = r"^[^\x00-\x1f\x7f-\x9f]*$")]
+    key: String,
+    policy_id: Name,
+}
+
+/// Whether a key may.
+#[derive(ToSchema)]
+#[schema(rename_all = "camelCase")]
+pub(in crate::admin) struct IsAllowed {
+    allowed: bool,
+    remaining: Option<u64>,
+    /// Seconds; 0: it is allowed; `null`: never.
+    retry_after: Option<u64>,
+    reset_at: Option<Instant>,
+}
+
 /// Why a request was refused (RFC 9457).
 #[derive(ToSchema)]
 pub(in crate::admin) struct Problem {
@@ -419,7 +550,8 @@ fn or_dry_run(name: &str) -> RefOr<Schema> {
 /// What the types above cannot say of bodies: keywords of JSON Schema beside `properties`.
 pub(super) fn rules() -> Vec<(&'static str, Value)> {
     let text = |name: &str| json!({ "required": [name], "properties": { name: { "type": "string" } } });
-    let is_there = json!({ "not": { "type": "null" } });
+    let is_absent = json!({ "type": "null" });
+    let is_there = json!({ "not": is_absent });
     let not_both = |one: &str, other: &str| json!({ "not": { "required": [one, other], "properties": { one: is_there, other: is_there } } });
     let values = |kind: &str| {
         json!([
@@ -448,6 +580,25 @@ pub(super) fn rules() -> Vec<(&'static str, Value)> {
             json!({ "anyOf": [text("user_id"), text("tenant_id")], "oneOf": values("override_type") }),
         ),
         ("ApiKeyBody", json!({ "allOf": [not_both("duration", "expires-at")] })),
+        (
+            "CheckBody",
+            json!({ "oneOf": [
+                { "required": ["policy"], "properties": {
+                    "policy": { "type": "string" }, "checks": is_absent, "all_or_nothing": is_absent,
+                } },
+                { "required": ["checks"], "properties": {
+                    "checks": { "type": "array" }, "policy": is_absent, "key": is_absent, "dimensions": is_absent,
+                    "tier": is_absent, "cost": is_absent, "dry": is_absent, "now": is_absent,
+                } },
+            ], "allOf": [not_both("key", "dimensions")] }),
+        ),
+        ("Check", json!({ "additionalProperties": false, "allOf": [not_both("key", "dimensions")] })),
+        (
+            "Dimensions",
+            json!({ "additionalProperties": {
+                "type": "string", "minLength": 1, "maxLength": VALUE_CHARS_MAX, "pattern": NO_CONTROL_CHARACTERS,
+            } }),
+        ),
         (
             "Claims",
             json!({ "propertyNames": { "minLength": 1, "maxLength": ID_CHARS_MAX, "pattern": NO_CONTROL_CHARACTERS },

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use utoipa::OpenApi;
 
 use super::answer::DryRun;
-use super::{api_keys, audit, consumers, described, overrides, policies, snake_overrides, tiers};
+use super::{api_keys, audit, checks, consumers, described, overrides, policies, snake_overrides, tiers};
 use crate::admin::reply;
 
 #[derive(OpenApi)]
@@ -40,8 +40,17 @@ use crate::admin::reply;
         api_keys::patch,
         api_keys::delete,
         audit::list,
+        checks::check,
+        checks::is_allowed,
     ),
-    components(schemas(described::Problem, described::SnakeOverrideDeleted, DryRun))
+    components(schemas(
+        described::Problem,
+        described::SnakeOverrideDeleted,
+        described::Check,
+        described::Verdict,
+        described::Verdicts,
+        DryRun
+    ))
 )]
 struct Document;
 

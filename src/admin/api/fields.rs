@@ -44,6 +44,8 @@ pub enum At {
 /// An object, and the names it was asked for.
 #[derive(Debug)]
 pub struct Fields {
+    /// The JSON Pointer of the object in the body; empty for the body itself.
+    within: String,
     entries: Map<String, Value>,
     asked: Vec<&'static str>,
     flaws: Vec<Flaw>,
@@ -54,10 +56,22 @@ impl Fields {
     pub fn parse(body: &[u8]) -> Result<Fields, Vec<Flaw>> {
         let whole = |detail: &str| vec![Flaw { at: At::Body(String::new()), detail: detail.to_owned() }];
         match json::parse(body) {
-            Ok(Value::Object(entries)) => Ok(Fields { entries, asked: Vec::new(), flaws: Vec::new() }),
+            Ok(Value::Object(entries)) => Ok(Fields::of(String::new(), entries)),
             Ok(_) => Err(whole("the body must be a JSON object")),
             Err(error) => Err(whole(&format!("the body is not JSON: {error}"))),
         }
+    }
+
+    /// An object within the body, at this JSON Pointer.
+    pub fn within(pointer: String, value: Value) -> Result<Fields, Flaw> {
+        match value {
+            Value::Object(entries) => Ok(Fields::of(pointer, entries)),
+            _ => Err(Flaw { at: At::Body(pointer), detail: "this must be an object".to_owned() }),
+        }
+    }
+
+    fn of(within: String, entries: Map<String, Value>) -> Fields {
+        Fields { within, entries, asked: Vec::new(), flaws: Vec::new() }
     }
 
     /// The object as it came, for who reads it by other means.
@@ -67,12 +81,13 @@ impl Fields {
 
     /// Reports what is wrong with a field.
     pub fn wrong(&mut self, name: &str, detail: impl Into<String>) {
-        self.flaws.push(Flaw::in_body(name, detail));
+        let at = At::Body(format!("{}{}", self.within, pointer(name)));
+        self.flaws.push(Flaw { at, detail: detail.into() });
     }
 
     /// Reports what is wrong with the object as a whole.
     pub fn wrong_together(&mut self, detail: impl Into<String>) {
-        self.flaws.push(Flaw { at: At::Body(String::new()), detail: detail.into() });
+        self.flaws.push(Flaw { at: At::Body(self.within.clone()), detail: detail.into() });
     }
 
     /// Whether the field is there.

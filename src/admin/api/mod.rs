@@ -16,6 +16,7 @@ mod query;
 
 pub(super) mod api_keys;
 pub(super) mod audit;
+pub(super) mod checks;
 pub(super) mod consumers;
 pub(super) mod document;
 pub(super) mod overrides;

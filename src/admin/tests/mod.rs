@@ -19,7 +19,7 @@ use super::access::{Role, Token};
 use super::limits::Limits;
 use super::routes::{self, Endpoint};
 use super::serve::serve_within;
-use super::{Access, Bind, Listener, Phase, Readiness, State, Text};
+use super::{Access, Bind, Counts, Listener, Phase, Readiness, State, Text, Verdict};
 use crate::metrics::Metrics;
 
 /// A listener of its own on a free port.
@@ -123,6 +123,13 @@ fn state(readiness: Readiness) -> State {
                 _ => None,
             }
         }),
+        counts: Counts {
+            check: Box::new(|asked, _| {
+                let undecided = Verdict::Undecided("no policy of this name is in force".to_owned());
+                Box::pin(std::future::ready(vec![undecided; asked.len()]))
+            }),
+            takes_time: false,
+        },
         control: None,
         access: Access { tokens: Vec::new(), without_token: Role::Read, hosts: None },
     }

@@ -269,12 +269,12 @@ impl Limit {
         self.charge.quota.algorithm() != Algorithm::Concurrency
     }
 
-    fn is_refused(&self) -> bool {
+    pub(super) fn is_refused(&self) -> bool {
         self.answer.is_some_and(|answer| answer != Answer::Admitted)
     }
 
     /// The wait that the client is told; `None` if it is not refused, or for ever.
-    fn told_ns(&self) -> Option<u64> {
+    pub(super) fn told_ns(&self) -> Option<u64> {
         match self.answer {
             Some(Answer::Later { retry_after_ns }) => Some(retry_after_ns),
             Some(Answer::Admitted | Answer::Never) | None => None,

@@ -17,6 +17,7 @@ use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
 use super::control::{Control, Policies};
+use super::counts::{Clocks, Counts};
 use super::lines::say;
 use super::publisher::prepare::Prepared;
 use super::publisher::{Process, Publisher};
@@ -71,6 +72,7 @@ impl Gateway {
         path: &Path,
         config: &Config,
         predecessor: Option<&Predecessor>,
+        takes_time: bool,
     ) -> anyhow::Result<Gateway> {
         let program = Program::of_this_process().context("the path of this program")?;
         let (table_bytes, salt) = memory_of(config, predecessor);
@@ -106,8 +108,14 @@ impl Gateway {
         let control = Control::start(config, publisher.limiter(), &metrics);
         let readiness = Readiness::default();
         let admin = config.admin.clone();
-        let state =
-            admin_state::state(&metrics, &readiness, &publisher, control.as_ref(), path, admin.as_ref());
+        let counts = Counts {
+            current: Arc::clone(publisher.current()),
+            limiter: Arc::clone(publisher.limiter()),
+            metrics: Arc::clone(&metrics),
+            clocks: takes_time.then(Clocks::now),
+        };
+        let control_shown = control.as_ref().map(|control| control.for_operators(path));
+        let state = admin_state::state(&counts, &readiness, &publisher, control_shown, admin.as_ref());
         let state = Arc::new(state);
         Ok(Gateway {
             config_path: path.to_owned(),

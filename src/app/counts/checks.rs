@@ -1,0 +1,239 @@
+//! Decides checks: by `Limiter::check`, as a request is decided, or by a look ahead that spends nothing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::yield_now;
+
+use super::all::{Boxed, all};
+use super::{Clocks, Counts};
+use crate::admin::{Asked, Verdict, Violated};
+use crate::app::explain::{Ahead, look_ahead};
+use crate::database::Time;
+use crate::limit::{Algorithm, Charge, Outcome};
+use crate::limiter::{Check, Limiter, Pending};
+use crate::policy::{Chosen, NamedSubject, Policy, Table};
+
+/// One check, ready to be decided.
+struct Ready<'t> {
+    policy: &'t Policy,
+    chosen: Chosen<'t>,
+    subject: NamedSubject,
+    /// When it is decided, on both clocks.
+    now_ns: u64,
+    wall: Time,
+    is_dry: bool,
+}
+
+/// A check on its way.
+enum Step<'t> {
+    Told(Verdict),
+    Decided(Ready<'t>, Box<Check<'t>>),
+    Waits(Ready<'t>, Box<Check<'t>>, Pending),
+    Looks(Ready<'t>),
+}
+
+/// Decides checks in their order; what has to ask Redis asks at once and waits together.
+pub(super) async fn decide(counts: &Counts, asked: Vec<Asked>, is_together: bool) -> Vec<Verdict> {
+    let snapshot = counts.current.load_full();
+    let table = &snapshot.table;
+    let now = Clocks::now();
+    let mut steps = Vec::with_capacity(asked.len());
+    for (number, asked) in asked.into_iter().enumerate() {
+        // Others of this runtime have their turn.
+        if number % TURN == TURN - 1 {
+            yield_now().await;
+        }
+        steps.push(match ready(table, counts, asked, now) {
+            Ok(ready) => begin(&counts.limiter, ready),
+            Err(verdict) => Step::Told(verdict),
+        });
+    }
+    let steps = wait(counts, table, steps).await;
+    let mut verdicts: Vec<Verdict> = steps.iter().map(|step| verdict(table, step)).collect();
+    {
+        let worker = counts.metrics.outside();
+        for step in &steps {
+            let Step::Decided(_, check) = step else { continue };
+            for count in check.event.counts() {
+                let series = &snapshot.series.policies[count.policy.index()];
+                series.decided(&worker, count.decision);
+                series.decided_by(&worker, count.tier);
+            }
+        }
+    }
+    if is_together && !verdicts.iter().all(Verdict::is_allowed) {
+        for step in &steps {
+            give_back(&counts.limiter, step);
+        }
+        verdicts.iter_mut().for_each(refuse_with_others);
+    }
+    verdicts
+}
+
+fn ready<'t>(table: &'t Table, counts: &Counts, asked: Asked, now: Clocks) -> Result<Ready<'t>, Verdict> {
+    let undecided = |why: String| Verdict::Undecided(why);
+    let policy = table.policy(&asked.policy).ok_or_else(|| undecided(NO_POLICY.to_owned()))?;
+    if !asked.is_dry && policy.windows.iter().any(|it| it.quota.algorithm() == Algorithm::Concurrency) {
+        return Err(undecided(IN_FLIGHT.to_owned()));
+    }
+    let (now_ns, wall) = match asked.at {
+        None => (now.now_ns, now.wall),
+        Some(at) => {
+            let at_ns = at_time(at, counts.clocks.unwrap_or(now));
+            (at_ns.ok_or_else(|| undecided(TOO_FAR.to_owned()))?, at)
+        }
+    };
+    let subject = NamedSubject::new(policy, asked.named, asked.tier.as_deref(), asked.cost);
+    let subject = subject.map_err(|error| undecided(error.to_string()))?;
+    let subject = subject.with_identity(|identity| counts.limiter.assignments().apply(identity));
+    let chosen = table.only(policy);
+    Ok(Ready { policy, chosen, subject, now_ns, wall, is_dry: asked.is_dry })
+}
+
+/// A time of the wall clock on the monotonic one; `None` before that began.
+fn at_time(at: Time, Clocks { now_ns, wall }: Clocks) -> Option<u64> {
+    let ahead_ns = at.0.checked_sub(wall.0)?.checked_mul(1_000)?;
+    now_ns.checked_add_signed(ahead_ns).filter(|at_ns| *at_ns <= now_ns + AHEAD_MAX_NS)
+}
+
+fn begin<'t>(limiter: &Arc<Limiter>, ready: Ready<'t>) -> Step<'t> {
+    if ready.is_dry {
+        return Step::Looks(ready);
+    }
+    let mut check = Box::default();
+    match limiter.check(ready.chosen, &ready.subject, ready.now_ns, &mut check) {
+        None => Step::Decided(ready, check),
+        Some(pending) => Step::Waits(ready, check, pending),
+    }
+}
+
+/// Waits for Redis, no longer than a request would, and completes the checks.
+async fn wait<'t>(counts: &Counts, table: &'t Table, steps: Vec<Step<'t>>) -> Vec<Step<'t>> {
+    let limiter = &counts.limiter;
+    let waits = steps.into_iter().map(|step| -> Boxed<'_, Step<'t>> {
+        Box::pin(async move {
+            match step {
+                Step::Waits(ready, mut check, pending) => {
+                    limiter.finish(pending, &ready.subject, &mut check).await;
+                    Step::Decided(ready, check)
+                }
+                Step::Looks(ready) => {
+                    let ahead = look_ahead(table, limiter, ready.chosen, &ready.subject, ready.now_ns).await;
+                    Step::Told(foretold(&ready, ahead))
+                }
+                Step::Told(_) | Step::Decided(..) => step,
+            }
+        })
+    });
+    all(waits.collect()).await
+}
+
+fn verdict(table: &Table, step: &Step<'_>) -> Verdict {
+    let (ready, check) = match step {
+        Step::Told(verdict) => return verdict.clone(),
+        Step::Decided(ready, check) => (ready, check),
+        Step::Waits(..) | Step::Looks(_) => return Verdict::Undecided(NO_POLICY.to_owned()),
+    };
+    if let Some(missing) = &check.missing {
+        return Verdict::Undecided(format!("the policy counts by `{}`, which is missing", missing.dimension));
+    }
+    let decision = &check.decision;
+    // A shadow binds nobody, but what is left of it is known, too.
+    let least = decision.outcomes.iter().min_by_key(|outcome| outcome.remaining);
+    let shown = decision.binding.and_then(|index| decision.outcomes.get(index)).or(least);
+    let remaining = shown.map(|outcome| outcome.remaining);
+    let reset_at = shown.map(|outcome| ready.after(outcome.reset_ns));
+    if check.is_admitted() {
+        let delay_seconds = decision.delay_ns(&check.charges) as f64 / 1e9;
+        return Verdict::Allowed { remaining, reset_at, delay_seconds };
+    }
+    let violated = decision.violated(&check.charges);
+    let violated = violated.map(|(charge, outcome)| violated_of(table, charge, outcome)).collect();
+    let retry_after_seconds = decision.retry_after_ns().map(seconds);
+    Verdict::Refused { remaining, reset_at, retry_after_seconds, violated }
+}
+
+fn violated_of(table: &Table, charge: &Charge, outcome: &Outcome) -> Violated {
+    let policy = &table.policies()[charge.policy.index()];
+    Violated {
+        policy: policy.name.to_string(),
+        window: policy.windows[usize::from(charge.window)].label.to_string(),
+        limit: charge.quota.limit().get(),
+        period_seconds: charge.quota.period_ns().get().div_ceil(SECOND_NS),
+        retry_after_seconds: outcome.retry_after_ns().map(seconds),
+    }
+}
+
+/// The verdict of a check that spends nothing.
+fn foretold(ready: &Ready<'_>, ahead: Result<Ahead, String>) -> Verdict {
+    let ahead = match ahead {
+        Ok(ahead) => ahead,
+        Err(missing) => {
+            return Verdict::Undecided(format!("the policy counts by `{missing}`, which is missing"));
+        }
+    };
+    let reset_at = ahead.reset_ns.map(|reset_ns| ready.after(reset_ns));
+    let Some(limited) = ahead.limited else {
+        let delay_seconds = ahead.delay_ns as f64 / 1e9;
+        return Verdict::Allowed { remaining: ahead.remaining, reset_at, delay_seconds };
+    };
+    let label = |number: usize| ready.policy.windows.get(number).map(|window| window.label.to_string());
+    let violated = limited.violated.into_iter().zip(ahead.refusing).map(|(violation, window)| Violated {
+        policy: violation.policy,
+        window: label(window).unwrap_or_default(),
+        limit: violation.limit,
+        period_seconds: violation.period_seconds.unwrap_or_default(),
+        retry_after_seconds: violation.retry_after_seconds,
+    });
+    Verdict::Refused {
+        remaining: ahead.remaining,
+        reset_at,
+        retry_after_seconds: limited.retry_after_seconds,
+        violated: violated.collect(),
+    }
+}
+
+/// Gives back what an allowed check has spent.
+fn give_back(limiter: &Arc<Limiter>, step: &Step<'_>) {
+    let Step::Decided(ready, check) = step else { return };
+    if check.is_admitted() {
+        for (index, charge) in check.charges.iter().enumerate() {
+            limiter.refund(charge, check.decision.refund(index), ready.now_ns);
+        }
+    }
+}
+
+/// The verdict on what would have been allowed alone.
+fn refuse_with_others(verdict: &mut Verdict) {
+    if let Verdict::Allowed { remaining, reset_at, .. } = verdict {
+        *verdict = Verdict::Refused {
+            remaining: *remaining,
+            reset_at: *reset_at,
+            retry_after_seconds: Some(0),
+            violated: Vec::new(),
+        };
+    }
+}
+
+impl Ready<'_> {
+    /// So much later on the wall clock.
+    fn after(&self, ns: u64) -> Time {
+        self.wall.after(Duration::from_nanos(ns))
+    }
+}
+
+/// Whole seconds, never early: who heeds them is not refused again.
+fn seconds(wait_ns: u64) -> u64 {
+    wait_ns.div_ceil(SECOND_NS).max(1)
+}
+
+/// Checks that are begun without a pause.
+const TURN: usize = 64;
+const SECOND_NS: u64 = 1_000_000_000;
+/// How far ahead a check may say it is asked: a year.
+const AHEAD_MAX_NS: u64 = 366 * 86_400 * SECOND_NS;
+const NO_POLICY: &str = "no policy of this name is in force";
+const IN_FLIGHT: &str =
+    "the policy limits what is in flight, and a check does not say when that is over: ask with `dry`";
+const TOO_FAR: &str = "`now` is before this gateway's clock began, or more than a year ahead";

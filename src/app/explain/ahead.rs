@@ -1,0 +1,72 @@
+//! What a check of one subject would come to, with nothing spent: the windows that it would be charged to, without a request
+//! and a route around them.
+
+use super::limit::{Limit, limits, penalise, refusal, without_request};
+use crate::limit::lease_messages::{Left, Seen};
+use crate::limiter::{Check, Limiter, Look};
+use crate::policy::{Chosen, Subject, Table};
+use crate::service::refusal::{Limited, Refusal};
+
+/// What a check would come to.
+#[derive(Debug)]
+pub(in crate::app) struct Ahead {
+    /// The windows that would refuse it. `None`: none would.
+    pub limited: Option<Limited>,
+    /// The index of each of those in its policy.
+    pub refusing: Vec<usize>,
+    /// Units that the binding window would have left; `None`: no window counts this subject.
+    pub remaining: Option<u64>,
+    /// Nanoseconds until that window is full again, as far as it is known.
+    pub reset_ns: Option<u64>,
+    /// How long the subject would wait in a queue, nanoseconds.
+    pub delay_ns: u64,
+}
+
+/// Asks Redis what it has left of shared windows, and decides by that and by what this node knows.
+///
+/// # Errors
+/// If a policy requires a dimension that the subject does not have; its name.
+pub(in crate::app) async fn look_ahead(
+    table: &Table,
+    limiter: &Limiter,
+    policies: Chosen<'_>,
+    subject: &(impl Subject + Sync),
+    now_ns: u64,
+) -> Result<Ahead, String> {
+    let (mut limits, penalties) = {
+        let mut check = Check::default();
+        let peeked = limiter.peek(policies, subject, now_ns, &mut check);
+        let peeked = peeked.map_err(|missing| missing.dimension.to_string())?;
+        (limits(table, &check, &peeked.foretold), check.penalties)
+    };
+    let charges: Vec<_> = limits.iter().map(|limit| limit.charge).collect();
+    for (limit, look) in limits.iter_mut().zip(limiter.look_in_redis(&charges).await) {
+        limit.hear(look);
+    }
+    penalise(&mut limits, &penalties, limiter, now_ns);
+    let limited = match refusal(&limits) {
+        Some(Refusal::Limited(limited) | Refusal::RedisDown(limited)) => Some(*limited),
+        _ => None,
+    };
+    if limited.is_some() {
+        without_request(&mut limits);
+    }
+    let refuses = |limit: &&Limit| !limit.shadow && limit.is_refused();
+    // Without a wait it is for ever, the longest of all.
+    let longest = limits.iter().filter(refuses).max_by_key(|limit| limit.told_ns().unwrap_or(u64::MAX));
+    let binding = longest.or(limits.iter().min_by_key(|limit| limit.remaining));
+    Ok(Ahead {
+        refusing: limits.iter().filter(refuses).map(|limit| limit.charge.window.into()).collect(),
+        remaining: binding.and_then(|limit| limit.remaining),
+        reset_ns: binding.and_then(reset_ns),
+        delay_ns: limits.iter().filter(|limit| !limit.shadow).map(|limit| limit.delay_ns).max().unwrap_or(0),
+        limited,
+    })
+}
+
+fn reset_ns(limit: &Limit) -> Option<u64> {
+    match limit.redis {
+        Some(Look::Seen(Seen { left: Left::Exact(outcome), .. })) => Some(outcome.reset_ns),
+        _ => limit.foretold.map(|foretold| foretold.outcome.reset_ns),
+    }
+}
