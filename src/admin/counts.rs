@@ -6,6 +6,7 @@ use std::pin::Pin;
 
 use crate::database::Time;
 use crate::policy::Named;
+use crate::policy::definition::Dimension;
 
 /// The counts of limits.
 pub struct Counts {
@@ -13,6 +14,8 @@ pub struct Counts {
     pub check: Checks,
     /// Whether a check may say at which time it is decided.
     pub takes_time: bool,
+    /// Whether a policy of this name is in force, and counts by this dimension.
+    pub counts_by: Box<dyn Fn(&str, &Dimension) -> bool + Send + Sync>,
 }
 
 /// Decides checks; if the second argument is true, all of them are charged or none. Returns a verdict for each.

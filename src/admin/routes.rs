@@ -15,7 +15,8 @@ use tokio::sync::Semaphore;
 
 use super::access::Role;
 use super::api::{
-    BODY_BYTES_MAX, api_keys, audit, checks, consumers, document, overrides, policies, snake_overrides, tiers,
+    BODY_BYTES_MAX, api_keys, audit, checks, consumers, document, limits, overrides, policies,
+    snake_overrides, tiers,
 };
 use super::gate::{self, Gate, Permit};
 use super::refusal::Refusal;
@@ -159,6 +160,15 @@ pub(super) fn control() -> Vec<Endpoint> {
                 read(Role::Read, api_keys::show),
                 change(Method::PATCH, Role::Admin, on(MethodFilter::PATCH, api_keys::patch)),
                 change(Method::DELETE, Role::Admin, on(MethodFilter::DELETE, api_keys::delete)),
+            ],
+        ),
+        endpoint(
+            &["/v1/limits/{key}/{action}"],
+            "the limit of one consumer for one policy",
+            vec![
+                read(Role::Read, limits::show),
+                change(Method::PUT, Role::Operate, on(MethodFilter::PUT, limits::put)),
+                change(Method::DELETE, Role::Operate, on(MethodFilter::DELETE, limits::delete)),
             ],
         ),
         endpoint(

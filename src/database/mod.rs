@@ -35,7 +35,7 @@ pub use config::Config;
 pub use error::Error;
 pub use hints::{CHANNEL, Ear, Heard, Hints};
 pub use open::{CALL_MAX, Database, OPEN_MAX};
-pub use overrides::{ABSOLUTE_MAX, NewOverride, Override, OverrideFilter, OverrideKind};
+pub use overrides::{ABSOLUTE_MAX, Names, NewOverride, Override, OverrideFilter, OverrideKind};
 pub use page::{Page, ROWS_MAX};
 pub use policies::PolicyRow;
 pub use tiers::{NewTierLimit, TierLimit};

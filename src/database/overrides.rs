@@ -68,6 +68,24 @@ pub struct NewOverride {
     pub expires_at: Option<Time>,
 }
 
+/// Whom a lasting limit is for: exactly these names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Names {
+    /// As [`Override::user_id`].
+    pub user: Option<String>,
+    /// As [`Override::tenant_id`].
+    pub tenant: Option<String>,
+    /// As [`Override::policy`].
+    pub policy: Option<String>,
+}
+
+impl Names {
+    /// The values of [`LASTING`].
+    fn bound_to(&self, query: Query) -> Query {
+        query.with(self.user.clone()).with(self.tenant.clone()).with(self.policy.clone())
+    }
+}
+
 /// Which overrides to list. A field that is `None` leaves none out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OverrideFilter {
@@ -114,27 +132,40 @@ impl Database {
         if new.expires_at.is_some() || !matches!(new.kind, OverrideKind::Absolute(_)) {
             return Err(Error::Invalid("a lasting limit is absolute and has no end".to_owned()));
         }
-        let mut write = Write::begin(self, by).await?;
-        let take = format!(
-            "DELETE FROM rate_limit_overrides WHERE override_type = '{ABSOLUTE}' AND expires_at IS NULL \
-             AND user_id IS NOT DISTINCT FROM $1 AND tenant_id IS NOT DISTINCT FROM $2 \
-             AND policy IS NOT DISTINCT FROM $3 RETURNING {COLUMNS}"
-        );
-        let take =
-            Query::new(take).with(new.user_id.clone()).with(new.tenant_id.clone()).with(new.policy.clone());
-        let mut taken = write.session.all(take).await?.iter().map(read).collect::<Result<Vec<_>, _>>()?;
-        taken.sort_by_key(|row| row.version);
-        let old = taken.pop();
-        if let Err(error) = expect.check(old.as_ref().map(|old| old.version)) {
-            return Err(write.refuse(error).await);
-        }
-        for other in &taken {
-            write.name(Kind::Override, &other.id).await?;
-        }
+        let write = Write::begin(self, by).await?;
+        let names =
+            Names { user: new.user_id.clone(), tenant: new.tenant_id.clone(), policy: new.policy.clone() };
+        let (mut write, old) = take_lasting(write, &names, expect).await?;
         let id = old.as_ref().map_or_else(|| id::new(write.at, write.version), |old| old.id.clone());
         let made = row(id, new, &write, by);
         insert(&mut write.session, &made).await?;
         write.commit(Entry::of(Kind::Override, &made.id, old.as_ref(), Some(&made)), made).await
+    }
+
+    /// The lasting limit of exactly these names, as [`Database::put_override`] sets it.
+    ///
+    /// # Errors
+    /// If the database cannot be read.
+    pub async fn lasting_override(&self, names: &Names) -> Result<Option<Override>, Error> {
+        let found = Query::new(format!("SELECT {COLUMNS} FROM rate_limit_overrides {LASTING}"));
+        let mut found = self.read_all(names.bound_to(found), read).await?;
+        found.sort_by_key(|row| row.version);
+        Ok(found.pop())
+    }
+
+    /// Takes the lasting limit of exactly these names away; returns what it was.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`]; [`Error::Conflict`] if it is not what `expect` says.
+    pub async fn delete_lasting_override(
+        &self,
+        by: &Actor,
+        names: &Names,
+        expect: Expect,
+    ) -> Result<Override, Error> {
+        let (write, old) = take_lasting(Write::begin(self, by).await?, names, expect).await?;
+        let Some(old) = old else { return Err(write.refuse(Error::NotFound).await) };
+        write.commit(Entry::of(Kind::Override, &old.id, Some(&old), None), old).await
     }
 
     /// Deletes an override; returns what it was.
@@ -185,6 +216,27 @@ impl Database {
         let found = self.read_all(select().and("WHERE id =", id), read).await?;
         Ok(found.into_iter().next())
     }
+}
+
+/// Deletes all lasting limits of these names, which are one and what was made beside it. Returns the newest; the others are
+/// named as changed, that one is not yet.
+async fn take_lasting<'a>(
+    mut write: Write<'a>,
+    names: &Names,
+    expect: Expect,
+) -> Result<(Write<'a>, Option<Override>), Error> {
+    let take = Query::new(format!("DELETE FROM rate_limit_overrides {LASTING} RETURNING {COLUMNS}"));
+    let taken = write.session.all(names.bound_to(take)).await?;
+    let mut taken = taken.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+    taken.sort_by_key(|row| row.version);
+    let newest = taken.pop();
+    if let Err(error) = expect.check(newest.as_ref().map(|newest| newest.version)) {
+        return Err(write.refuse(error).await);
+    }
+    for other in &taken {
+        write.name(Kind::Override, &other.id).await?;
+    }
+    Ok((write, newest))
 }
 
 /// Beyond what the columns' types say.
@@ -279,6 +331,10 @@ pub(super) fn read(row: &Row) -> Result<Override, Error> {
 /// The largest absolute override: the whole numbers up to this are exact in both databases' floating point.
 pub const ABSOLUTE_MAX: u64 = 1 << 53;
 const REASON_CHARS_MAX: usize = 4_096;
+/// Lasting limits of exactly these names: [`Names::bound_to`] has the values.
+const LASTING: &str = "WHERE override_type = 'absolute' AND expires_at IS NULL \
+                       AND user_id IS NOT DISTINCT FROM $1 AND tenant_id IS NOT DISTINCT FROM $2 \
+                       AND policy IS NOT DISTINCT FROM $3";
 const ABSOLUTE: &str = "absolute";
 const MULTIPLICATIVE: &str = "multiplicative";
 const COLUMNS: &str = "id, user_id, tenant_id, policy, override_type, value, reason, expires_at, created_at, created_by, \

@@ -72,6 +72,14 @@ impl Node {
         self.0.client().request("GET", "/", &[&format!("X-Api-Key: {consumer}")], "")
     }
 
+    /// The limit of `calls` that a consumer's answers name.
+    fn limit(&self, consumer: &str) -> u64 {
+        let answer = self.get(consumer);
+        let shown = answer.header("ratelimit-policy").expect("every answer names it").to_owned();
+        let (_, quota) = shown.split_once(";q=").expect("it names a quota");
+        quota.split(';').next().and_then(|quota| quota.parse().ok()).expect("a number")
+    }
+
     fn ask(&self, token: &str, method: &str, path: &str, body: &Value) -> Response {
         let body = if body.is_null() { String::new() } else { body.to_string() };
         let fields = [format!("Authorization: Bearer {token}"), "Content-Type: application/json".to_owned()];
@@ -263,6 +271,72 @@ fn checks_that_cannot_be_read_or_decided_say_why() {
     assert_eq!(node.ask("operate-1", "POST", "/v1/limits:check", &large).status, 413);
     assert_eq!(node.ask("operate-1", "POST", "/v1/limits:check?dry=true", &calls_of("ann", 1)).status, 400);
     assert_eq!(node.check(&calls_of("ann", 5))["remaining"], 0, "none of these has spent anything");
+}
+
+#[test]
+fn a_consumer_has_the_limit_that_was_set_for_one_policy_until_it_is_deleted() {
+    let node = Node::start("[database]\nurl = \"sqlite:state.db\"\n");
+    let path = "/v1/limits/ann/calls";
+    let put = |limit: u64| {
+        node.ask("operate-1", "PUT", path, &json!({ "limit": limit, "reason": "a big customer" }))
+    };
+    assert_eq!(node.ask("read-1", "GET", path, &Value::Null).status, 404);
+    let dry =
+        node.ask("operate-1", "PUT", &format!("{path}?dry-run=true"), &json!({ "limit": 50, "reason": "x" }));
+    assert_eq!((dry.status, &dry.json()["new"]["limit"]), (200, &json!(50)));
+    let made = put(50);
+    assert_eq!((made.status, &made.json()["limit"]), (200, &json!(50)), "{made:?}");
+    assert_eq!((node.limit("ann"), node.limit("bob")), (50, 5));
+    let shown = node.ask("read-1", "GET", path, &Value::Null);
+    assert_eq!((shown.json(), shown.header("etag")), (made.json(), made.header("etag")));
+    let again = put(70);
+    assert_eq!((&again.json()["id"], node.limit("ann")), (&made.json()["id"], 70));
+    let listed = node.ask("read-1", "GET", "/v1/overrides?user-id=ann", &Value::Null).json();
+    assert_eq!(listed["items"].as_array().map(Vec::len), Some(1), "it is an override: {listed}");
+    let tag = format!("If-Match: {}", made.header("etag").expect("a tag"));
+    let mut client = Client::connect(node.0.listener("admin"));
+    let stale = client.request("DELETE", path, &["Authorization: Bearer operate-1", &tag], "");
+    assert_eq!((stale.status, node.limit("ann")), (412, 70));
+    assert_eq!(node.ask("read-1", "DELETE", path, &Value::Null).status, 403);
+    assert_eq!(node.ask("operate-1", "DELETE", path, &Value::Null).status, 204);
+    assert_eq!((node.limit("ann"), node.ask("operate-1", "DELETE", path, &Value::Null).status), (5, 404));
+    let misspelt = node.ask("operate-1", "PUT", "/v1/limits/ann/cals", &json!({ "limit": 1, "reason": "x" }));
+    assert_eq!(misspelt.status, 422, "{misspelt:?}");
+    let without = Node::start("");
+    let refused = without.ask("operate-1", "PUT", path, &json!({ "limit": 1, "reason": "x" }));
+    assert_eq!((refused.status, without.ask("read-1", "GET", path, &Value::Null).status), (501, 404));
+}
+
+#[test]
+fn a_policy_in_the_flat_form_is_kept_in_the_words_of_the_file() {
+    let node = Node::start("[database]\nurl = \"sqlite:state.db\"\n");
+    let put = |body: Value| node.ask("admin-1", "PUT", "/v1/policies/calls", &body);
+    let made = put(json!({
+        "policyId": "calls", "keyType": "userId", "algorithm": "SLIDING_WINDOW", "ratePerSec": 0.5,
+        "failMode": "CLOSED", "localQuotaFraction": 0,
+    }));
+    assert_eq!(made.status, 200, "{made:?}");
+    let document = json!({
+        "by": ["consumer"], "limit": "30/60s", "algorithm": "sliding-window", "when-redis-down": "deny",
+        "overshoot": 0,
+    });
+    assert_eq!(made.json()["document"], document);
+    assert_eq!(node.limit("ann"), 30);
+    let config = node.ask("read-1", "GET", "/config", &Value::Null).text();
+    assert!(config.contains("when-redis-down = \"deny\"") && config.contains("overshoot = 0"), "{config}");
+    for (body, said) in [
+        (
+            json!({ "keyType": "userId", "ratePerSec": 1, "localQuotaFraction": 0.1 }),
+            "overshoot = \\\"1%\\\"",
+        ),
+        (json!({ "keyType": "userId", "ratePerSec": 1, "algorithm": "GCRA" }), "algorithm"),
+        (json!({ "keyType": "userId", "ratePerSec": 1, "burst": 5, "algorithm": "fixed_window" }), "burst"),
+        (json!({ "keyType": "userId", "ratePerSec": 1, "limit": "5/m" }), "unknown field"),
+    ] {
+        let refused = put(body.clone());
+        assert!(refused.status == 400 && refused.text().contains(said), "{body}: {refused:?}");
+    }
+    assert_eq!(node.limit("ann"), 30);
 }
 
 #[test]

@@ -8,7 +8,9 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use utoipa::openapi::schema::{ObjectBuilder, OneOfBuilder, Schema, SchemaFormat, SchemaType, Type};
+use utoipa::openapi::schema::{
+    AnyOfBuilder, ObjectBuilder, OneOfBuilder, Schema, SchemaFormat, SchemaType, Type,
+};
 use utoipa::openapi::{KnownFormat, Ref, RefOr};
 use utoipa::{PartialSchema, ToSchema};
 
@@ -232,6 +234,51 @@ impl PartialSchema for PolicyDocument {
 
 impl ToSchema for PolicyDocument {}
 
+/// A policy to be written: in the words of gateway.toml, or in the flat form.
+pub(in crate::admin) struct PolicyWritten;
+
+impl PartialSchema for PolicyWritten {
+    fn schema() -> RefOr<Schema> {
+        let any_of = AnyOfBuilder::new().item(Ref::from_schema_name("PolicyDocument"));
+        any_of.item(Ref::from_schema_name("FlatPolicy")).into()
+    }
+}
+
+impl ToSchema for PolicyWritten {}
+
+/// The flat form of a policy.
+#[derive(ToSchema)]
+#[schema(rename_all = "camelCase")]
+pub(in crate::admin) struct FlatPolicy {
+    /// As in the path.
+    policy_id: Option<Name>,
+    /// `userId`, `apiKey`, `ip`, `endpoint`, or several of them with `:` between.
+    #[schema(pattern = r"^(userId|apiKey|ip|endpoint)(:(userId|apiKey|ip|endpoint))*$")]
+    key_type: String,
+    /// The words of `algorithm` in gateway.toml, in any case and with `_` or `-`.
+    algorithm: Option<String>,
+    /// Times `windowSec` it is a whole number.
+    #[schema(exclusive_minimum = 0)]
+    rate_per_sec: f64,
+    #[schema(minimum = 1, maximum = 1000000000)]
+    burst: Option<u64>,
+    #[schema(minimum = 1, maximum = 31622400)]
+    window_sec: Option<u64>,
+    /// What `when-redis-down` says: `OPEN` is `allow`, `CLOSED` is `deny`.
+    fail_mode: Option<FailMode>,
+    /// 0: Redis decides each request, as with `overshoot = 0`. Without it nodes hold leases, which follow their demand.
+    #[schema(minimum = 0, maximum = 0)]
+    local_quota_fraction: Option<f64>,
+}
+
+/// What happens while Redis is down.
+#[derive(ToSchema)]
+#[schema(rename_all = "UPPERCASE")]
+pub(in crate::admin) enum FailMode {
+    Open,
+    Closed,
+}
+
 /// What is answered to a written policy: the row, or what would be done.
 pub(in crate::admin) struct PolicyPut;
 
@@ -384,6 +431,45 @@ impl PartialSchema for ApiKeyPatched {
 }
 
 impl ToSchema for ApiKeyPatched {}
+
+/// The limit that a consumer has of its own for a policy.
+#[derive(ToSchema)]
+#[schema(rename_all = "kebab-case")]
+pub(in crate::admin) struct Limit {
+    /// The consumer.
+    key: Name,
+    /// The policy.
+    action: Name,
+    limit: u64,
+    reason: String,
+    /// The override that it is.
+    id: String,
+    created_at: Instant,
+    created_by: String,
+    version: u64,
+}
+
+/// A limit to be set.
+#[derive(ToSchema)]
+pub(in crate::admin) struct LimitBody {
+    /// Of the policy's first window; its other windows and its bursts grow or shrink as that one does.
+    #[schema(minimum = 1, maximum = 9007199254740992_u64)]
+    limit: u64,
+    /// Why, for the audit.
+    #[schema(min_length = 1, max_length = 4096, pattern = r"^[^\x00-\x1f\x7f-\x9f]*$")]
+    reason: String,
+}
+
+/// What is answered to a limit that was set: the row, or what would be done.
+pub(in crate::admin) struct LimitPut;
+
+impl PartialSchema for LimitPut {
+    fn schema() -> RefOr<Schema> {
+        or_dry_run("Limit")
+    }
+}
+
+impl ToSchema for LimitPut {}
 
 /// One check, or up to 1,000 in `checks`.
 #[derive(ToSchema)]

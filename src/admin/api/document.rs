@@ -8,7 +8,9 @@ use serde_json::{Value, json};
 use utoipa::OpenApi;
 
 use super::answer::DryRun;
-use super::{api_keys, audit, checks, consumers, described, overrides, policies, snake_overrides, tiers};
+use super::{
+    api_keys, audit, checks, consumers, described, limits, overrides, policies, snake_overrides, tiers,
+};
 use crate::admin::reply;
 
 #[derive(OpenApi)]
@@ -40,6 +42,9 @@ use crate::admin::reply;
         api_keys::patch,
         api_keys::delete,
         audit::list,
+        limits::show,
+        limits::put,
+        limits::delete,
         checks::check,
         checks::is_allowed,
     ),
@@ -49,6 +54,8 @@ use crate::admin::reply;
         described::Check,
         described::Verdict,
         described::Verdicts,
+        described::FlatPolicy,
+        described::PolicyDocument,
         DryRun
     ))
 )]

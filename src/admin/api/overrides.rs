@@ -247,4 +247,4 @@ const NOT_FOUND: Refusal = Refusal::NotFound("Override not found");
 /// What a limit is multiplied by at most: whoever means more means no limit at all.
 pub(super) const MULTIPLIER_MAX: f64 = 1_000_000.0;
 /// As the table's column.
-const REASON_CHARS_MAX: usize = 4_096;
+pub(super) const REASON_CHARS_MAX: usize = 4_096;

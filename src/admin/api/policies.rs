@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::answer::{self, DryRun};
 use super::change::{Body, Change, readable};
 use super::described::{self, Name};
+use super::flat_policy;
 use super::page::{Page, Wanted};
 use super::path::Values;
 use super::query::Query;
@@ -42,16 +43,19 @@ pub(in crate::admin) async fn show(Of(state): Of<Arc<State>>, Values([id]): Valu
     Ok(answer::row(StatusCode::OK, found.version, &found))
 }
 
-/// Writes a policy, in the words of `[policy.*]` of gateway.toml. It goes before the one of its name there. What
-/// gateway.toml would refuse is refused in the same words.
+/// Writes a policy, in the words of `[policy.*]` of gateway.toml or in the flat form, which is kept in those words. It goes
+/// before the one of its name in gateway.toml. What gateway.toml would refuse is refused in the same words.
 #[utoipa::path(put, path = "/v1/policies/{id}", tag = "policies", operation_id = "put-policy",
     params(("id" = Name, Path, description = "its name"),
         answer::DryRunParameter, answer::IfMatch, answer::IfNoneMatch),
-    request_body = described::PolicyDocument,
+    request_body = described::PolicyWritten,
     responses((status = 200, description = "It is in force, or what would be done.",
         body = described::PolicyPut, headers(("etag" = String)))))]
 pub(in crate::admin) async fn put(change: Change, Values([id]): Values<1>, body: Body) -> Answer {
-    let document = body.fields.whole();
+    let document = match flat_policy::is_flat(&body.fields) {
+        true => flat_policy::policy(&id, body.fields).map_err(Refusal::Invalid)?,
+        false => body.fields.whole(),
+    };
     change.check(Proposal::Policy { name: id.clone(), document: Some(document.clone()) }).await?;
     if change.is_dry_run {
         let old = change.database.policy_by_id(&id).await?;

@@ -129,6 +129,7 @@ fn state(readiness: Readiness) -> State {
                 Box::pin(std::future::ready(vec![undecided; asked.len()]))
             }),
             takes_time: false,
+            counts_by: Box::new(|policy, _| policy == "p"),
         },
         control: None,
         access: Access { tokens: Vec::new(), without_token: Role::Read, hosts: None },

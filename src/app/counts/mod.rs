@@ -42,13 +42,17 @@ impl Clocks {
 impl Counts {
     /// The same for the admin listener.
     pub(super) fn for_operators(&self) -> admin::Counts {
-        let counts = self.clone();
+        let (counts, current) = (self.clone(), Arc::clone(&self.current));
         admin::Counts {
             check: Box::new(move |asked, is_together| {
                 let counts = counts.clone();
                 Box::pin(async move { checks::decide(&counts, asked, is_together).await })
             }),
             takes_time: self.clocks.is_some(),
+            counts_by: Box::new(move |policy, dimension| {
+                let snapshot = current.load();
+                snapshot.table.policy(policy).is_some_and(|policy| policy.by.contains(dimension))
+            }),
         }
     }
 }

@@ -4,8 +4,8 @@ use std::num::NonZeroU64;
 
 use serde_json::json;
 use sluicegate::database::{
-    ABSOLUTE_MAX, Actor, ApiKeyFilter, AuditEntry, AuditFilter, Changes, Error, Expect, Gone, NewApiKey,
-    NewOverride, NewTierLimit, OverrideFilter, OverrideKind, Page, Time, tiers,
+    ABSOLUTE_MAX, Actor, ApiKeyFilter, AuditEntry, AuditFilter, Changes, Error, Expect, Gone, Names,
+    NewApiKey, NewOverride, NewTierLimit, OverrideFilter, OverrideKind, Page, Time, tiers,
 };
 
 use super::lab::{Lab, alice, alice_once, all, both, of_user};
@@ -14,6 +14,7 @@ both! {
     overrides_are_made_found_listed_and_deleted
     overrides_are_listed_by_what_they_are_for
     a_lasting_limit_stands_in_the_place_of_those_before
+    a_lasting_limit_is_found_and_deleted_by_its_names
     what_no_row_can_be_is_refused_with_why
     a_request_that_comes_again_acts_once
     policies_change_by_version
@@ -137,6 +138,39 @@ async fn a_lasting_limit_stands_in_the_place_of_those_before(lab: Lab) {
         let said = database.put_override(&alice(), new, Expect::Anything).await;
         assert!(matches!(said, Err(Error::Invalid(_))), "{said:?}");
     }
+}
+
+async fn a_lasting_limit_is_found_and_deleted_by_its_names(lab: Lab) {
+    let database = lab.open().await;
+    let names = |policy: Option<&str>| Names {
+        user: Some("ada".to_owned()),
+        tenant: None,
+        policy: policy.map(str::to_owned),
+    };
+    let of = |limit| NewOverride { policy: Some("search".to_owned()), ..of_user("ada", limit) };
+    let end = Some(Time(Time::now().0 + 60_000_000));
+    database.add_override(&alice(), NewOverride { expires_at: end, ..of(1) }).await.expect("it is made");
+    database.add_override(&alice(), of_user("ada", 1)).await.expect("it is made");
+    assert_eq!(database.lasting_override(&names(Some("search"))).await, Ok(None));
+    let none = database.delete_lasting_override(&alice(), &names(Some("search")), Expect::Anything).await;
+    assert_eq!(none, Err(Error::NotFound));
+    // Two of them, which only the endpoint of overrides makes: the newer is the limit, and both are deleted.
+    let older = database.add_override(&alice(), of(5)).await.expect("it is made");
+    let newer = database.add_override(&alice(), of(6)).await.expect("it is made");
+    assert_eq!(database.lasting_override(&names(Some("search"))).await, Ok(Some(newer.clone())));
+    let stale = Expect::Version(older.version);
+    let refused = database.delete_lasting_override(&alice(), &names(Some("search")), stale).await;
+    assert_eq!(refused, Err(Error::Conflict { version: Some(newer.version) }));
+    let deleted = database.delete_lasting_override(&alice(), &names(Some("search")), Expect::Something).await;
+    assert_eq!(deleted, Ok(newer.clone()));
+    let Ok(Changes::Since { gone, .. }) = database.changes_since(newer.version).await else {
+        panic!("it is known")
+    };
+    let mut gone: Vec<_> = gone.into_iter().map(|gone| format!("{gone:?}")).collect();
+    gone.sort();
+    assert_eq!(gone, [Gone::Override(older.id), Gone::Override(newer.id)].map(|gone| format!("{gone:?}")));
+    assert_eq!(database.lasting_override(&names(Some("search"))).await, Ok(None));
+    assert!(database.lasting_override(&names(None)).await.is_ok_and(|found| found.is_some()));
 }
 
 async fn what_no_row_can_be_is_refused_with_why(lab: Lab) {

@@ -47,6 +47,9 @@ async fn bodies_have_the_fields_that_are_read() {
         ("POST /v1/overrides", "OverrideBody"),
         ("POST /api/v1/rate-limits/overrides", "SnakeOverrideBody"),
         ("PUT /v1/tiers/a/b", "TierLimitBody"),
+        ("PUT /v1/limits/a/p", "LimitBody"),
+        ("POST /v1/limits:check", "Check"),
+        ("POST /v1/is-allowed", "IsAllowedBody"),
         ("PUT /v1/consumers/a/tier", "AssignmentBody"),
         ("POST /v1/api-keys", "ApiKeyBody"),
         (patch.as_str(), "ApiKeyChangeBody"),
@@ -109,6 +112,46 @@ async fn bodies_that_are_taken_match_it_and_those_that_are_refused_do_not() {
 }
 
 #[tokio::test]
+async fn checks_and_flat_policies_that_are_taken_match_it_and_those_that_are_refused_do_not() {
+    let api = Api::start().await;
+    let check = json!({ "policy": "p", "key": "a" });
+    for (body, is_taken) in [
+        (check.clone(), true),
+        (json!({ "policy": "p", "dimensions": { "consumer": "a" }, "cost": 3, "dry": true }), true),
+        (json!({ "policy": "p", "checks": null }), true),
+        (json!({ "checks": [check, check] }), true),
+        (json!({ "checks": [check], "all_or_nothing": true, "key": null }), true),
+        (json!({ "policy": null }), false),
+        (json!({ "policy": "p", "all_or_nothing": true }), false),
+        (json!({ "checks": [check], "key": "a" }), false),
+        (json!({ "checks": [] }), false),
+        (json!({ "checks": [{ "policy": "p", "kee": "a" }] }), false),
+        (json!({ "policy": "p", "key": "a", "dimensions": { "consumer": "a" } }), false),
+        (json!({ "policy": "p", "dimensions": { "consumer": "" } }), false),
+        (json!({ "policy": "p", "cost": 0 }), false),
+    ] {
+        let status = api.ask("POST /v1/limits:check", Some(body.clone())).await.status();
+        assert_eq!(status, if is_taken { 200 } else { 400 }, "{body}");
+        assert_eq!(schema("CheckBody").is_valid(&body), is_taken, "{body}");
+    }
+    for (more, is_taken) in [
+        (json!({}), true),
+        (json!({ "keyType": "userId:endpoint", "failMode": "CLOSED", "localQuotaFraction": 0 }), true),
+        (json!({ "localQuotaFraction": 0.5 }), false),
+        (json!({ "keyType": "user" }), false),
+        (json!({ "failMode": "open" }), false),
+        (json!({ "rate": 1 }), false),
+        (json!({ "ratePerSec": null }), false),
+    ] {
+        let mut body = json!({ "keyType": "userId", "ratePerSec": 1 });
+        body.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+        let status = api.ask("PUT /v1/policies/a", Some(body.clone())).await.status();
+        assert_eq!(status, if is_taken { 200 } else { 400 }, "{body}");
+        assert_eq!(schema("FlatPolicy").is_valid(&body), is_taken, "{body}");
+    }
+}
+
+#[tokio::test]
 async fn answers_are_as_it_says() {
     let api = Api::start().await;
     let made = api.ask("POST /v1/overrides", Some(of_acme())).await.json();
@@ -135,6 +178,20 @@ async fn answers_are_as_it_says() {
     matches("ApiKeyPatched", &api.ask(&patch, Some(json!({ "disabled": true }))).await.json());
     matches("Page_ApiKey", &api.ask("GET /v1/api-keys", None).await.json());
     matches("Page_AuditEntry", &api.ask("GET /v1/audit", None).await.json());
+    let limit = Some(json!({ "limit": 5, "reason": "x" }));
+    matches("LimitPut", &api.ask("PUT /v1/limits/a/p?dry-run=true", limit.clone()).await.json());
+    matches("LimitPut", &api.ask("PUT /v1/limits/a/p", limit).await.json());
+    matches("Limit", &api.ask("GET /v1/limits/a/p", None).await.json());
+    let check = json!({ "policy": "p", "key": "a" });
+    matches("CheckAnswer", &api.ask("POST /v1/limits:check", Some(check.clone())).await.json());
+    matches(
+        "CheckAnswer",
+        &api.ask("POST /v1/limits:check", Some(json!({ "checks": [check] }))).await.json(),
+    );
+    matches(
+        "IsAllowed",
+        &api.ask("POST /v1/is-allowed", Some(json!({ "policyId": "p", "key": "a" }))).await.json(),
+    );
     matches("Problem", &api.ask("POST /v1/overrides", Some(json!({}))).await.json());
     matches("Problem", &api.ask("GET /v1/overrides/x", None).await.json());
     let document = api.ask("GET /v1/openapi.json", None).await.json();
