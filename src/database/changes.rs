@@ -120,6 +120,35 @@ impl Database {
     }
 }
 
+/// When a change was made, by the clock of the node that made it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Made {
+    /// The change's version.
+    pub version: i64,
+    /// Whether it changed a policy.
+    pub is_policy: bool,
+    /// When.
+    pub at: Time,
+}
+
+impl Database {
+    /// When the changes after one version up to another were made, [`MADE_MAX`] of them at most.
+    ///
+    /// # Errors
+    /// If the database cannot be read.
+    pub async fn made(&self, after: i64, until: i64) -> Result<Vec<Made>, Error> {
+        let query = Query::new("SELECT version, kind, at FROM changes")
+            .and("WHERE version >", after)
+            .and("AND version <=", until)
+            .and("ORDER BY version LIMIT", MADE_MAX);
+        let read = |row: &Row| {
+            let is_policy = row.get::<String>("kind")? == Kind::Policy.word();
+            Ok(Made { version: row.get("version")?, is_policy, at: row.get("at")? })
+        };
+        self.read_all(query, read).await
+    }
+}
+
 async fn version(session: &mut Session) -> Result<i64, Error> {
     let row = session.one(Query::new("SELECT version FROM control_version")).await?;
     row.map_or(Ok(0), |row| row.get("version"))
@@ -255,3 +284,5 @@ pub const ENDED_KEPT: Duration = Duration::from_secs(60);
 /// Rows that changed since a version, at most; beyond that everything is read.
 const CHANGES_MAX: i64 = 50_000;
 const PAGE_ROWS: i64 = 10_000;
+/// The most changes whose times are read at once.
+const MADE_MAX: i64 = 10_000;

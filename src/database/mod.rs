@@ -30,7 +30,7 @@ mod write;
 pub use api_keys::{ApiKeyFilter, ApiKeyRow, NewApiKey};
 pub use assignments::Assignment;
 pub use audit::{AuditEntry, AuditFilter};
-pub use changes::{Changes, ENDED_KEPT, Gone, STATE_MAX, State};
+pub use changes::{Changes, ENDED_KEPT, Gone, Made, STATE_MAX, State};
 pub use config::Config;
 pub use error::Error;
 pub use hints::{CHANNEL, Ear, Heard, Hints};

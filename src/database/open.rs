@@ -11,6 +11,7 @@ use std::time::Duration;
 use sqlx::ConnectOptions;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
+use tokio::sync::watch;
 
 use super::config::{Config, Url};
 use super::connections::{Connections, Options};
@@ -23,6 +24,8 @@ use super::sql::{Query, Row};
 #[derive(Clone)]
 pub struct Database {
     pub(super) connections: Arc<Connections>,
+    /// The version of the last change that this process has committed.
+    pub(super) committed: watch::Sender<i64>,
 }
 
 impl Database {
@@ -42,7 +45,12 @@ impl Database {
         };
         let connections = Connections::new(place, options);
         migrate::up(&connections, OPEN_MAX).await?;
-        Ok(Database { connections })
+        Ok(Database { connections, committed: watch::Sender::new(0) })
+    }
+
+    /// The version of the last change that this process has committed, and notice of the next: many at once are one.
+    pub fn committed(&self) -> watch::Receiver<i64> {
+        self.committed.subscribe()
     }
 
     /// Connects to read, and changes nothing: no file is made, and no table.

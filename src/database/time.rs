@@ -41,6 +41,11 @@ impl Time {
         Time(self.0.saturating_sub(i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)))
     }
 
+    /// How long after this one another is; nothing if it is before.
+    pub fn until(self, later: Time) -> Duration {
+        Duration::from_micros(u64::try_from(later.0.saturating_sub(self.0)).unwrap_or(0))
+    }
+
     /// The first moments of this time's month and of the one after it, as PostgreSQL's partitions begin and end.
     pub(super) fn month(self) -> (Time, Time) {
         let date = self.date_time().date();

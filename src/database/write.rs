@@ -229,7 +229,11 @@ impl<'a> Write<'a> {
             self.session.all(hint).await?;
         }
         let what = format!("{}/{}", entry.kind.word(), entry.shown);
-        self.commit_audited(entry.action, &what, entry.old, entry.new, answer).await
+        let (database, version) = (self.database, self.version);
+        let answer = self.commit_audited(entry.action, &what, entry.old, entry.new, answer).await?;
+        // Of two that were committed at once the second may come here first.
+        database.committed.send_modify(|last| *last = version.max(*last));
+        Ok(answer)
     }
 
     /// The same for what is only recorded.

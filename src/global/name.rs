@@ -54,6 +54,11 @@ impl Names {
         name
     }
 
+    /// The name of a channel that nodes tell each other something on. A cluster has each channel on all of its nodes.
+    pub(super) fn channel(&self, what: &str) -> String {
+        format!("{}:{what}", self.prefix)
+    }
+
     fn begin(&self, out: &mut Vec<u8>, tag: Option<&str>) {
         out.extend_from_slice(self.prefix.as_bytes());
         out.push(b':');

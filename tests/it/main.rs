@@ -39,6 +39,7 @@ mod families;
 mod forwarding;
 mod global;
 mod global_faults;
+mod global_hints;
 mod global_records;
 mod global_topologies;
 mod goaway;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
+use std::time::Duration;
 
 use serde_json::json;
 use sluicegate::database::{
@@ -189,6 +190,12 @@ async fn every_kind_of_change_is_told(lab: Lab) {
     is_told(Gone::Tier { tier: "free".to_owned(), resource: "search".to_owned() });
     is_told(Gone::ApiKey("f".repeat(64)));
     assert_eq!(gone.len(), 5);
+    let made = database.made(2, 7).await.expect("they are read");
+    let told: Vec<(i64, bool)> = made.iter().map(|made| (made.version, made.is_policy)).collect();
+    assert_eq!(told, [(3, false), (4, false), (5, false), (6, true), (7, false)]);
+    let age = made[4].at.until(Time::now());
+    assert!(age < Duration::from_secs(60) && made[0].at <= made[4].at, "{made:?}");
+    assert_eq!(*database.committed().borrow(), 10);
 }
 
 async fn a_version_of_another_history_gets_everything(lab: Lab) {

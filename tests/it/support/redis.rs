@@ -209,6 +209,11 @@ impl Node {
         Node::start(Topology::Single(vec![redis.server()]))
     }
 
+    /// Runs something beside the global tier.
+    pub fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
+        self.runtime.block_on(future)
+    }
+
     /// Asks, without waiting for the answer.
     pub fn ask(&self, op: Op) -> Asked {
         let asked = Arc::new(OnceLock::new());
