@@ -133,6 +133,11 @@ impl SharedTier {
         InRedis(self.global.notes())
     }
 
+    /// What nodes tell each other through Redis. It is listened to from now on.
+    pub(super) fn hints(&self) -> global::Hints {
+        self.global.hints()
+    }
+
     /// Adds the metrics of Redis to every scrape.
     pub(super) fn show(&self, metrics: &Metrics) {
         let global = Arc::clone(&self.global);

@@ -65,7 +65,7 @@ impl Database {
         };
         let connections = Connections::new(place, options);
         migrate::must_be_current(&connections, CALL_MAX).await?;
-        Ok(Database { connections })
+        Ok(Database { connections, committed: watch::Sender::new(0) })
     }
 
     /// The rows of one query, as `read` reads them.

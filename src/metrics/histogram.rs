@@ -1,5 +1,7 @@
 //! The buckets of durations. They are fixed, so that recording is one search and routes can be compared.
 
+use std::time::Duration;
+
 /// Upper bounds, inclusive, nanoseconds: 100 µs to 60 s, about 2.5 apart. One more bucket takes what is above.
 pub(super) const BOUNDS_NS: [u64; 18] = [
     100_000,
@@ -34,6 +36,26 @@ pub(super) struct Reading {
 /// Which bucket a duration falls into.
 pub(super) fn bucket(duration_ns: u64) -> usize {
     BOUNDS_NS.partition_point(|bound| *bound < duration_ns)
+}
+
+/// Durations that one part of the process counts on its own.
+#[derive(Clone, Debug, Default)]
+pub struct Histogram {
+    buckets: [u64; BUCKETS],
+    sum_ns: u64,
+}
+
+impl Histogram {
+    /// Counts one.
+    pub fn record(&mut self, duration: Duration) {
+        let duration_ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        self.buckets[bucket(duration_ns)] += 1;
+        self.sum_ns = self.sum_ns.saturating_add(duration_ns);
+    }
+
+    pub(super) fn reading(&self) -> Reading {
+        Reading { buckets: self.buckets, sum_ns: self.sum_ns }
+    }
 }
 
 impl Reading {

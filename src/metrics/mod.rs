@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use cells::Worker;
+pub use histogram::Histogram;
 pub use series::{
     Deadline, Decision, Exchange, Listener, Mirrored, Policy, Refusal, Refused, Request, Route, Tier,
     Upstream,

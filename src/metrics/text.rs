@@ -6,7 +6,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeGaugeValue, MetricEnc
 use prometheus_client::metrics::MetricType;
 pub use prometheus_client::registry::Unit;
 
-use super::histogram::Reading;
+use super::histogram::{Histogram, Reading};
 
 /// A text format of a scrape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +68,14 @@ impl<'e> Families<'e> {
         self.family(name, help, unit, MetricType::Gauge, samples, |encoder, value| {
             encoder.encode_gauge(&value)
         })
+    }
+
+    /// A histogram of durations, without labels.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn histogram(&mut self, name: &str, help: &str, histogram: &Histogram) -> fmt::Result {
+        self.histograms(name, help, [([], histogram.reading())])
     }
 
     pub(super) fn histograms<'l, const N: usize>(

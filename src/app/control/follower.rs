@@ -7,14 +7,17 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::clock;
 use crate::database::config::Url;
-use crate::database::{self, Changes, Database, Ear, Hints, State};
+use crate::database::{self, Changes, Database, State, Time};
+use crate::global;
 use crate::limiter::Limiter;
 
 use super::copy::Copy;
+use super::ears::{Ears, tell};
 use super::policies;
 use super::shared::Shared;
 use super::tables::Tables;
@@ -36,10 +39,17 @@ pub(super) struct Follower {
     tidied: Option<Instant>,
     /// The version that is in force; `None` before the first read.
     version: Option<i64>,
+    /// Hints through Redis, until they are listened to.
+    hints: Option<global::Hints>,
 }
 
 impl Follower {
-    pub(super) fn new(config: database::Config, limiter: Arc<Limiter>, shared: Arc<Shared>) -> Follower {
+    pub(super) fn new(
+        config: database::Config,
+        limiter: Arc<Limiter>,
+        shared: Arc<Shared>,
+        hints: Option<global::Hints>,
+    ) -> Follower {
         // A file of this machine is there when it starts, or the copy would not be either.
         let copy = match &config.url {
             Url::Sqlite(_) => None,
@@ -55,6 +65,7 @@ impl Follower {
             swept: clock::instant(),
             tidied: None,
             version: None,
+            hints,
         }
     }
 
@@ -62,18 +73,23 @@ impl Follower {
     pub(super) async fn follow(mut self) {
         self.recall().await;
         let database = self.open().await;
-        let mut hints = database.listen();
-        let mut hears = false;
+        let hints = self.hints.take();
+        let mut telling = JoinSet::new();
+        if let Some(hints) = &hints {
+            telling.spawn(tell(hints.teller(), database.committed()));
+        }
+        let mut ears = Ears::new(database.listen(), hints);
         loop {
+            self.shared.status.hears(ears.are_open());
             let is_read = self.read(&database).await;
             let is_copy_due = self.copy.as_ref().is_some_and(Copy::is_due);
-            let pause = match is_read && hears && !is_copy_due {
+            let pause = match is_read && ears.hear() && !is_copy_due {
                 true => POLL_WITH_HINTS,
                 false => POLL,
             };
             // Whatever comes in this time is one read.
             sleep(GATHER).await;
-            hears = self.rest(&mut hints, pause).await.unwrap_or(hears);
+            self.rest(&mut ears, pause).await;
         }
     }
 
@@ -120,22 +136,28 @@ impl Follower {
                     return false;
                 }
             };
-            let (version, is_other) = match &changes {
+            let before = self.version;
+            let (version, is_other, has_other_policies) = match &changes {
                 Changes::Since { changed, gone } => {
                     self.tables.change(changed, gone);
-                    if self.policies.change(changed, gone) {
+                    let has_other_policies = self.policies.change(changed, gone);
+                    if has_other_policies {
                         self.shared.policies.send_replace(self.policies.as_of(changed.version));
                     }
-                    (changed.version, self.version != Some(changed.version))
+                    (changed.version, before != Some(changed.version), has_other_policies)
                 }
-                Changes::Everything(state) => {
-                    self.put_all(state);
-                    (state.version, true)
-                }
+                Changes::Everything(state) => (state.version, true, self.put_all(state)),
             };
+            let since = Time::now();
             self.version = Some(version);
             self.shared.in_force.send_replace(version);
             self.shared.status.confirmed(asked, version);
+            // What a start finds is no news.
+            if let Some(before) = before.filter(|_| is_other)
+                && let Ok(made) = database.made(before, version).await
+            {
+                self.shared.status.applied(&made, since, has_other_policies);
+            }
             if let Some(copy) = &mut self.copy {
                 copy.keep(database, is_other).await;
             }
@@ -161,27 +183,23 @@ impl Follower {
         })
     }
 
-    /// Puts a whole state into force.
-    fn put_all(&mut self, state: &State) {
+    /// Puts a whole state into force. Whether its policies are other ones.
+    fn put_all(&mut self, state: &State) -> bool {
         self.tables.replace(state);
-        if self.policies.replace(state) {
+        let has_other_policies = self.policies.replace(state);
+        if has_other_policies {
             self.shared.policies.send_replace(self.policies.as_of(state.version));
         }
+        has_other_policies
     }
 
-    /// Waits for a reason to read. Says whether hints can be heard, if that has changed.
-    fn rest<'a>(&'a self, hints: &'a mut Option<Hints>, pause: Duration) -> Step<'a, Option<bool>> {
+    /// Waits for a reason to read.
+    fn rest<'a>(&'a self, ears: &'a mut Ears, pause: Duration) -> Step<'a, ()> {
         Box::pin(async move {
-            let heard = async {
-                match hints {
-                    Some(hints) => hints.next().await,
-                    None => std::future::pending().await,
-                }
-            };
             tokio::select! {
-                heard = heard => Some(heard.ear == Ear::Open),
-                () = self.shared.changed.notified() => None,
-                () = sleep(pause) => None,
+                () = ears.listen() => {}
+                () = self.shared.changed.notified() => {}
+                () = sleep(pause) => {}
             }
         })
     }

@@ -5,6 +5,7 @@
 //! state on disk for a start without the database.
 
 mod copy;
+mod ears;
 mod follower;
 mod policies;
 mod shared;
@@ -26,6 +27,7 @@ use crate::database::{self, Database};
 use crate::limiter::Limiter;
 use crate::metrics::Metrics;
 
+use super::shared_tier::SharedTier;
 use follower::Follower;
 use policies::Rows;
 pub(super) use shared::Policies;
@@ -41,7 +43,12 @@ pub(super) struct Control {
 
 impl Control {
     /// Begins to follow the database that a configuration names, on the runtime this is called on. `None`: it names none.
-    pub(super) fn start(config: &Config, limiter: &Arc<Limiter>, metrics: &Metrics) -> Option<Control> {
+    pub(super) fn start(
+        config: &Config,
+        limiter: &Arc<Limiter>,
+        shared_tier: Option<&SharedTier>,
+        metrics: &Metrics,
+    ) -> Option<Control> {
         let database = config.database.clone()?;
         let shared = Arc::new(Shared {
             opened: OnceLock::new(),
@@ -56,7 +63,10 @@ impl Control {
         let is_shared =
             config.redis.is_some() && matches!(database.url, Url::Sqlite(_)) && !database.single_node;
         let writes = if is_shared { Writes::OneNodeOnly } else { Writes::Allowed };
-        let follower = Follower::new(database, Arc::clone(limiter), Arc::clone(&shared));
+        // A file is followed by this node alone, so there is nobody to tell and nobody to hear.
+        let is_a_fleets = matches!(database.url, Url::Postgres(_));
+        let hints = shared_tier.filter(|_| is_a_fleets).map(SharedTier::hints);
+        let follower = Follower::new(database, Arc::clone(limiter), Arc::clone(&shared), hints);
         Some(Control { shared, writes, following: tokio::spawn(follower.follow()) })
     }
 
@@ -101,7 +111,7 @@ impl Control {
 
     /// The publisher has done what it could with the policies of this version.
     pub(super) fn published(&self, version: i64, refused: Option<String>) {
-        self.shared.status.published(refused);
+        self.shared.status.published(version, refused);
         self.shared.published.send_replace(version);
     }
 }

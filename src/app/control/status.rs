@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 use crate::clock;
-use crate::database::Error;
-use crate::metrics::{Families, Unit};
+use crate::database::{Error, Made, Time};
+use crate::metrics::{Families, Histogram, Unit};
 
 /// What is known of the database.
 #[derive(Debug, Default)]
@@ -31,6 +31,14 @@ struct Now {
     refused: Option<String>,
     reads: u64,
     failures: u64,
+    /// How long changes took until they were in force here.
+    lag: Histogram,
+    /// The version of the policies that the publisher has put into force, and when.
+    published: Option<(i64, Time)>,
+    /// Changes of policies that the publisher has not put into force yet.
+    unpublished: Vec<Made>,
+    /// Whether hints of changes can be heard, from the database and from Redis.
+    hints: [bool; 2],
 }
 
 impl Status {
@@ -58,9 +66,43 @@ impl Status {
         now.failure = Some(sentence);
     }
 
-    /// The publisher has put the policies of the database into force, or has refused them.
-    pub(super) fn published(&self, refused: Option<String>) {
-        self.now().refused = refused;
+    /// These changes were put into force at `since`, except that of policies, if there are other ones now, the publisher has
+    /// still to hear.
+    pub(super) fn applied(&self, made: &[Made], since: Time, has_other_policies: bool) {
+        let mut now = self.now();
+        let published = now.published;
+        for made in made {
+            let in_force = match published {
+                _ if !made.is_policy || !has_other_policies => Some(since),
+                Some((version, at)) if made.version <= version => Some(at),
+                _ => None,
+            };
+            match in_force {
+                Some(at) => now.lag.record(made.at.until(at)),
+                None if now.unpublished.len() < UNPUBLISHED_MAX => now.unpublished.push(*made),
+                None => {}
+            }
+        }
+    }
+
+    /// The publisher has put the policies of the database into force as of a version, or has refused them.
+    pub(super) fn published(&self, version: i64, refused: Option<String>) {
+        let at = Time::now();
+        let mut now = self.now();
+        let unpublished = std::mem::take(&mut now.unpublished);
+        let (done, rest): (Vec<Made>, Vec<Made>) =
+            unpublished.into_iter().partition(|made| made.version <= version);
+        now.unpublished = rest;
+        if refused.is_none() {
+            done.iter().for_each(|made| now.lag.record(made.at.until(at)));
+            now.published = Some((version, at));
+        }
+        now.refused = refused;
+    }
+
+    /// Whether hints can be heard, from the database and from Redis.
+    pub(super) fn hears(&self, hints: [bool; 2]) {
+        self.now().hints = hints;
     }
 
     /// The copy of an earlier run is in force.
@@ -115,7 +157,13 @@ impl Status {
             [([], now.reads)],
         )?;
         let help = "Calls that the control plane's database did not answer";
-        families.counters("control_failures", help, None, [([], now.failures)])
+        families.counters("control_failures", help, None, [([], now.failures)])?;
+        let help = "Whether hints of changes of the control plane can be heard";
+        let hints = ["database", "redis"].into_iter().zip(now.hints);
+        let hints = hints.map(|(from, is_heard)| ([("from", from)], u64::from(is_heard)));
+        families.gauges("control_hints", help, None, hints)?;
+        let help = "From a change of the control plane, at whatever node, until it was in force here";
+        families.histogram("control_lag", help, &now.lag)
     }
 
     fn now(&self) -> MutexGuard<'_, Now> {
@@ -129,5 +177,70 @@ impl Now {
     }
 }
 
+/// Policies that changed and are not published: more than that count for no lag.
+const UNPUBLISHED_MAX: usize = 10_000;
 /// After so long without an answer what is in force counts as stale.
 const STALE_AFTER: Duration = Duration::from_secs(60);
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::metrics::{Format, Metrics};
+
+    /// The samples of a status, as a scrape has them.
+    fn samples(status: &Arc<Status>) -> String {
+        let (metrics, _) = Metrics::new(1);
+        let shown = Arc::clone(status);
+        metrics.register(move |families| shown.collect(families));
+        metrics.encode(Format::Prometheus)
+    }
+
+    #[test]
+    fn what_is_not_confirmed_for_a_minute_is_stale() {
+        let status = Arc::new(Status::default());
+        assert!(samples(&status).contains("sluicegate_control_stale 1"));
+        for (seconds, is_stale) in [(0, 0), (58, 0), (62, 1)] {
+            let asked =
+                clock::instant().checked_sub(Duration::from_secs(seconds)).expect("the machine is up");
+            status.confirmed(asked, 7);
+            let page = samples(&status);
+            assert!(page.contains(&format!("sluicegate_control_stale {is_stale}")), "{seconds} s: {page}");
+        }
+    }
+
+    #[test]
+    fn a_change_counts_once_it_is_in_force_and_never_if_it_is_refused() {
+        let status = Arc::new(Status::default());
+        let now = Time::now();
+        let made = |version, is_policy, before_ms| Made {
+            version,
+            is_policy,
+            at: now.before(Duration::from_millis(before_ms)),
+        };
+        let count = || {
+            let page = samples(&status);
+            let line =
+                page.lines().find_map(|line| line.strip_prefix("sluicegate_control_lag_seconds_count "));
+            line.and_then(|count| count.parse::<u64>().ok()).expect("it is always there")
+        };
+        assert_eq!(count(), 0);
+        // An override, one by a clock that is ahead, and a policy that says what the one before did.
+        status.applied(&[made(1, false, 300), made(2, false, 0)], now, false);
+        status.applied(&[made(3, true, 300)], now, false);
+        assert_eq!(count(), 3);
+        assert!(samples(&status).contains("sluicegate_control_lag_seconds_bucket{le=\"0.25\"} 1"));
+        // Policies wait for the publisher, which may be done before.
+        status.applied(&[made(4, true, 300), made(5, true, 300)], now, true);
+        assert_eq!(count(), 3);
+        status.published(4, None);
+        assert_eq!(count(), 4);
+        status.published(6, None);
+        status.applied(&[made(6, true, 300)], now, true);
+        assert_eq!(count(), 6);
+        status.applied(&[made(7, true, 300)], now, true);
+        status.published(7, Some("two routes ask for it by another name".to_owned()));
+        assert_eq!(count(), 6);
+    }
+}

@@ -105,7 +105,7 @@ impl Gateway {
         if let Some(shared_tier) = &shared_tier {
             shared_tier.show(&metrics);
         }
-        let control = Control::start(config, publisher.limiter(), &metrics);
+        let control = Control::start(config, publisher.limiter(), shared_tier.as_ref(), &metrics);
         let readiness = Readiness::default();
         let admin = config.admin.clone();
         let counts = Counts {

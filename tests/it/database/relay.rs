@@ -57,6 +57,11 @@ impl Relay {
         self.mode.store(if arrives { CUT_ANSWER } else { CUT_COMMIT }, Ordering::SeqCst);
     }
 
+    /// From now on connections are cut that would listen for hints.
+    pub fn refuse_listeners(&self) {
+        self.mode.store(DEAF, Ordering::SeqCst);
+    }
+
     /// Cuts all connections and takes no more.
     pub fn stop(&self) {
         self.mode.store(STOPPED, Ordering::SeqCst);
@@ -88,7 +93,8 @@ fn relay(mut client: UnixStream, server: PathBuf, mode: &AtomicU8) {
     let mut bytes = [0; 64 * 1024];
     while let Ok(length @ 1..) = client.read(&mut bytes) {
         let mode = mode.load(Ordering::SeqCst);
-        if is_prepared && mode == CUT_COMMIT {
+        let listens = bytes[..length].windows(7).any(|part| part == b"LISTEN ");
+        if is_prepared && mode == CUT_COMMIT || listens && mode == DEAF {
             break;
         }
         if is_prepared && mode == CUT_ANSWER {
@@ -108,3 +114,4 @@ const THROUGH: u8 = 0;
 const CUT_ANSWER: u8 = 1;
 const CUT_COMMIT: u8 = 2;
 const STOPPED: u8 = 3;
+const DEAF: u8 = 4;
