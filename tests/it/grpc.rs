@@ -35,6 +35,23 @@ fn grpc_runs_over_tls_too() {
     assert_eq!(python::client("grpc_client.py", &[&address, &format!("{file}.pem")]), "called\n");
 }
 
+#[test]
+fn a_call_that_its_server_cannot_read_spoils_no_later_one_on_the_same_connection() {
+    let server = Python::serve("grpc_server.py");
+    let gateway = Gateway::start(&format!(
+        "workers = 1\n[upstream.u]\nservers = [\"http://{}\"]\nhttp = \"h2\"\n\
+         [[route]]\npath = \"/{{*rest}}\"\nto = \"u\"",
+        server.addr()
+    ));
+    let method = "/test.Echo/Unary";
+    let fields = ["Content-Type: application/grpc", "TE: trailers", "grpc-timeout: 1s"];
+    for _ in 0..2 {
+        gateway.client().request("POST", method, &fields, "");
+    }
+    assert!(ends(&gateway, &[method; 5]).iter().all(|end| end["code"] == "OK"));
+    assert_eq!(gateway.metric("sluicegate_upstream_connections", &["u"]), 1.0);
+}
+
 /// How calls of these methods end.
 fn ends(gateway: &Gateway, methods: &[&str]) -> Vec<Value> {
     let address = gateway.plain().to_string();

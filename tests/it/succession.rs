@@ -98,6 +98,9 @@ fn an_upgrade_follows_another_while_the_first_process_drains() {
     // One that drains has a successor already.
     signal(draining[0], "USR2");
     upgraded.says("SIGUSR2 is ignored: the process drains");
+    // As a service manager stops all processes of a service at once: the first such signal cuts nothing.
+    signal(draining[0], "TERM");
+    upgraded.says("draining already, a second signal stops at once");
     for client in &mut held {
         release.send(()).expect("the upstream waits for it");
         assert_eq!(client.response().text(), "done");

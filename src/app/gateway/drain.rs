@@ -25,7 +25,7 @@ impl Gateway {
             service_manager::stopping();
         }
         let heard = Arc::clone(&self.log);
-        let signals = tokio::spawn(async move { while_draining(&mut signals, &heard).await });
+        let signals = tokio::spawn(async move { while_draining(&mut signals, &heard, end).await });
         if end == End::Stop {
             tokio::time::sleep(shutdown.ready_delay).await;
         }
@@ -74,13 +74,18 @@ fn deadlines(shutdown: &Shutdown, end: End) -> Deadlines {
 }
 
 /// Handles signals until the drain is over. A second stop signal ends the process at once, for operators who do not want
-/// to wait for `shutdown.drain`.
-async fn while_draining(signals: &mut Signals, log: &record::Log) {
+/// to wait for `shutdown.drain`. A process that has a successor drains without a first one.
+async fn while_draining(signals: &mut Signals, log: &record::Log, end: End) {
+    let mut is_told = end == End::Stop;
     loop {
         match signals.next().await {
             Asked::Reload => say("draining, SIGHUP is ignored"),
             Asked::Reopen => reopen(log),
             Asked::Upgrade => refuse_upgrade(DRAINS),
+            Asked::Stop if !is_told => {
+                say("draining already, a second signal stops at once");
+                is_told = true;
+            }
             Asked::Stop => {
                 say("stopped at once by a second signal");
                 std::process::exit(1);
