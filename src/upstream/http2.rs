@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::header::HOST;
@@ -20,6 +20,7 @@ use super::deadline::Deadline;
 use super::error::{Error, SendError, Unsent};
 use super::open::Open;
 use super::request::Head;
+use crate::clock;
 use crate::wire::http2::{Excess, Meter};
 
 /// An HTTP/2 connection, shared by requests.
@@ -30,6 +31,12 @@ pub(super) struct Http2<B> {
     tls_fault: TlsFault,
     streams: Cell<usize>,
     retires: Instant,
+    /// Since when it has been without a stream, as of the last sweep; `None`: it has had one since.
+    idle_since: Cell<Option<Instant>>,
+    /// What had been heard when the first of the requests that are or were without an answer since began, and when that was.
+    asked: Cell<(u64, Instant)>,
+    /// It gets no more streams: its server has been silent for too long, or another worker needs a connection.
+    is_retired: Cell<bool>,
     open: Open,
 }
 
@@ -67,25 +74,43 @@ where
         let with_room = shared.iter().filter(|connection| connection.has_room(streams_max));
         let least = with_room.min_by_key(|connection| connection.streams.get())?;
         least.streams.set(least.streams.get() + 1);
+        least.asks(now);
         Some(Rc::clone(least))
     }
 
     /// Adds a connection that has just been opened and reserves one stream on it, for the request that opened it.
-    pub(super) fn add(&self, opened: Opened<B>, retires: Instant, open: Open) -> Rc<Http2<B>> {
+    pub(super) fn add(&self, opened: Opened<B>, now: Instant, age: Duration, open: Open) -> Rc<Http2<B>> {
         let Opened { sender, meter, tls_fault } = opened;
-        let streams = Cell::new(1);
-        let connection = Rc::new(Http2 { sender, meter, tls_fault, streams, retires, open });
+        let asked = Cell::new((meter.borrow().heard(), now));
+        let (streams, idle_since, is_retired) = (Cell::new(1), Cell::default(), Cell::default());
+        let retires = now + age;
+        let connection =
+            Http2 { sender, meter, tls_fault, streams, retires, idle_since, asked, is_retired, open };
+        let connection = Rc::new(connection);
         self.connections.borrow_mut().push(Rc::clone(&connection));
         connection
     }
 }
 
 impl<B> Shared<B> {
-    /// Lets go of what is closed, or too old and without a stream.
-    pub(super) fn sweep(&self, now: Instant) {
+    /// Lets go of what is closed, and of connections without a stream that are too old, or have been so for too long.
+    pub(super) fn sweep(&self, now: Instant, idle_timeout: Duration) {
         self.connections.borrow_mut().retain(|connection| {
-            !connection.sender.is_closed() && (connection.streams.get() > 0 || connection.is_usable(now))
+            let is_kept = || connection.is_usable(now) && connection.idle(now) < idle_timeout;
+            !connection.sender.is_closed() && (connection.streams.get() > 0 || is_kept())
         });
+    }
+
+    /// Another worker waits for a connection: lets go of those without a stream. Where there are none, one of several gets no
+    /// more streams, so that it ends with the last of them.
+    pub(super) fn yield_one(&self) {
+        let before = self.connections.borrow().len();
+        self.close_idle();
+        let connections = self.connections.borrow();
+        if connections.len() == before && before > 1 && !connections.iter().any(|it| it.is_retired.get()) {
+            let least = connections.iter().min_by_key(|connection| connection.streams.get());
+            least.into_iter().for_each(|connection| connection.is_retired.set(true));
+        }
     }
 
     /// Lets go of connections without a stream.
@@ -95,9 +120,36 @@ impl<B> Shared<B> {
 }
 
 impl<B> Http2<B> {
-    /// Whether it is not too old, its server still has the same address and has not announced its end.
+    /// Whether it is not too old, its server still has the same address, has not announced its end and is not silent.
     fn is_usable(&self, now: Instant) -> bool {
-        now < self.retires && self.open.is_current() && self.meter.borrow().goaway().is_none()
+        let is_young = now < self.retires && !self.is_retired.get();
+        is_young && self.open.is_current() && self.meter.borrow().goaway().is_none()
+    }
+
+    /// A request begins.
+    fn asks(&self, now: Instant) {
+        self.idle_since.set(None);
+        let heard = self.meter.borrow().heard();
+        if self.asked.get().0 != heard {
+            self.asked.set((heard, now));
+        }
+    }
+
+    /// A request ends without an answer. If nothing at all has come meanwhile, the connection may well be dead, and nobody
+    /// else would say so: the next request goes over another one. A server that is merely slow costs that no more than a
+    /// connection.
+    fn gives_up(&self, now: Instant) {
+        let (heard, since) = self.asked.get();
+        if heard == self.meter.borrow().heard() && now.saturating_duration_since(since) >= SILENCE {
+            self.is_retired.set(true);
+        }
+    }
+
+    /// How long it has been without a stream, as far as sweeps have seen.
+    fn idle(&self, now: Instant) -> Duration {
+        let since = self.idle_since.get().unwrap_or(now);
+        self.idle_since.set(Some(since));
+        now.saturating_duration_since(since)
     }
 
     /// Whether neither side's bound on its streams is reached. A server that takes none now is asked for one at a time, which
@@ -139,6 +191,9 @@ impl<B> Exchange<B> {
 
     /// Ends the exchange and counts its stream out.
     pub(super) fn leave(&self) {
+        if self.answer.is_some() {
+            self.connection.gives_up(clock::instant());
+        }
         self.connection.leave();
     }
 
@@ -233,6 +288,8 @@ fn is_found_here(error: &hyper::Error) -> bool {
     fault.is_some_and(|fault| fault.is_library() && !fault.is_io())
 }
 
+/// How long a server may say nothing on a connection with a request before a request that is given up speaks against it.
+const SILENCE: Duration = Duration::from_secs(1);
 /// RFC 9113 section 7.
 const NO_ERROR: u32 = 0;
 

@@ -435,7 +435,7 @@ where
         let open = self.moved(moved, checkout).unwrap_or(open);
         self.upstream.servers[checkout.server].last_connect.works();
         checkout.connect_ns = since(opening);
-        Ok(self.servers[checkout.server].shared.add(opened, clock::instant() + self.age(), open))
+        Ok(self.servers[checkout.server].shared.add(opened, clock::instant(), self.age(), open))
     }
 
     /// A permit for another HTTP/2 connection or a stream that comes free on an open one, whichever is first; `None` if there
@@ -568,7 +568,10 @@ where
             let surplus = idle.len().saturating_sub(keep).max(wanted.min(idle.len()));
             idle.drain(..surplus);
             pool.idle_shown.set(idle.len());
-            pool.shared.sweep(now);
+            pool.shared.sweep(now, bounds.idle_timeout);
+            if wanted > pool.waiting.get() {
+                pool.shared.yield_one();
+            }
         }
     }
 }
@@ -601,12 +604,15 @@ impl<B: Body + 'static> Pool<B> {
         let pool = &self.servers[server];
         if pool.waiting.get() > 0 {
             pool.shared.freed.notify_one();
+        } else if self.upstream.servers[server].waiting.load(Ordering::Relaxed) > 0 {
+            // On another worker, for a permit.
+            pool.shared.close_idle();
         }
     }
 
     /// A stream has ended on a connection over HTTP/2 to a server that has left: the last one closes it.
     pub(super) fn close_left(&self, server: usize) {
-        self.servers[server].shared.sweep(clock::instant());
+        self.servers[server].shared.sweep(clock::instant(), self.upstream.config.connections.idle_timeout);
     }
 }
 

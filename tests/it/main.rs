@@ -61,6 +61,7 @@ mod hostile_upstream_h2;
 mod hosts;
 mod http1;
 mod http2;
+mod http2_pools;
 mod idle;
 mod input;
 mod lease_script;

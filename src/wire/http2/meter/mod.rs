@@ -143,6 +143,8 @@ pub struct Meter {
     goaway: Option<u32>,
     /// How many streams of ours the peer takes at once, once it has said so.
     streams_taken: Option<u32>,
+    /// How many times something has come.
+    heard: u64,
     /// Who waits for it to say so.
     waker: Option<Waker>,
     excess: Option<Excess>,
@@ -203,6 +205,7 @@ impl Meter {
             goaway_sent: None,
             goaway: None,
             streams_taken: None,
+            heard: 0,
             waker: None,
             excess: None,
         }
@@ -216,6 +219,7 @@ impl Meter {
         if let Some(excess) = self.excess {
             return Err(excess);
         }
+        self.heard += 1;
         let counted = self.count_all(&mut bytes, &now);
         self.excess = counted.err();
         counted
@@ -340,6 +344,11 @@ impl Meter {
     /// How many streams of ours the peer takes at once, as far as it has said.
     pub fn streams_taken(&self) -> u32 {
         self.streams_taken.unwrap_or(u32::MAX)
+    }
+
+    /// How many times something has come from the peer: as long as it stays the same, nothing has.
+    pub fn heard(&self) -> u64 {
+        self.heard
     }
 
     /// With which code the peer has announced the end of the connection: it takes no new streams (RFC 9113 section 6.8).
