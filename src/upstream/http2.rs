@@ -303,8 +303,11 @@ pub(super) fn request<B>(head: &Head, body: B, server: &str, tls: bool) -> Reque
     // Requests of many clients share the connection and its table of fields (HPACK). What a server makes of such a field it may
     // keep beside the table's entry: gRPC's C core answers every later `grpc-timeout` as it did one that it could not read.
     // Sensitive values are in no table (RFC 7541 section 7.1.3).
-    let of_grpc = request.headers_mut().iter_mut().filter(|(name, _)| name.as_str().starts_with("grpc-"));
-    of_grpc.for_each(|(_, value)| value.set_sensitive(true));
+    for (name, value) in request.headers_mut() {
+        if name.as_str().starts_with("grpc-") || name.as_str().ends_with("-bin") {
+            value.set_sensitive(true);
+        }
+    }
     let host = request.headers_mut().remove(HOST);
     let mut parts = http::uri::Parts::default();
     parts.path_and_query = Some(head.target.clone());

@@ -225,14 +225,22 @@ where
             if let Some(status) = self.take_head(fields)? {
                 return Poll::Ready(Ok(status));
             }
-            let Poll::Ready(read) = self.poll_read(cx) else {
-                // Whatever the server sent before it closed would be its answer, even after a failed write. It sent
-                // nothing.
-                return self.write_error.take().map_or(Poll::Pending, |error| Poll::Ready(Err(error.into())));
-            };
+            let Poll::Ready(read) = self.poll_read(cx) else { return self.nothing_read().map(Err) };
             if read? == 0 {
                 return Poll::Ready(Err(Error::Closed));
             }
+        }
+    }
+
+    /// Nothing has come. What the server sent before it closed would be its answer, even after a failed write.
+    fn nothing_read(&mut self) -> Poll<Error> {
+        use io::ErrorKind::{BrokenPipe, ConnectionReset};
+        match &self.write_error {
+            // The end of the connection comes to its reading side as well, behind whatever was sent; the writing side may
+            // have heard of it first.
+            Some(error) if matches!(error.kind(), ConnectionReset | BrokenPipe) => Poll::Pending,
+            Some(_) => Poll::Ready(self.ended()),
+            None => Poll::Pending,
         }
     }
 

@@ -1,10 +1,11 @@
 //! Answers are read alike however their bytes are split.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http_body_util::Empty;
-use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf, duplex};
 
 use super::*;
 use crate::clock;
@@ -53,6 +54,10 @@ impl Seen {
 
 fn connection() -> (Http1<Empty<Bytes>>, DuplexStream) {
     let (near, far) = duplex(1 << 20);
+    (over(near), far)
+}
+
+fn over(stream: impl Stream + 'static) -> Http1<Empty<Bytes>> {
     let server = config::Server {
         tls: false,
         place: config::Place::Tcp { host: "127.0.0.1".to_owned(), port: 80 },
@@ -77,7 +82,66 @@ fn connection() -> (Http1<Empty<Bytes>>, DuplexStream) {
     let now = clock::instant();
     let open = Open::new(&upstream.servers[0], permit);
     let hour = now + Duration::from_secs(3_600);
-    (Http1::new(Box::new(near), Deadline::new(hour), hour, now, open), far)
+    Http1::new(Box::new(stream), Deadline::new(hour), hour, now, open)
+}
+
+/// A socket whose peer has answered and closed without reading all: the kernel refuses what is written, and tells only in
+/// the next turn of the runtime that there is something to read.
+#[derive(Debug)]
+struct Reset {
+    answer: &'static [u8],
+    has_turned: bool,
+}
+
+impl AsyncRead for Reset {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if !std::mem::replace(&mut self.has_turned, true) {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        match std::mem::take(&mut self.answer) {
+            b"" => Poll::Ready(Err(io::ErrorKind::ConnectionReset.into())),
+            answer => Poll::Ready(Ok(buf.put_slice(answer))),
+        }
+    }
+}
+
+impl AsyncWrite for Reset {
+    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, _: &[u8]) -> Poll<io::Result<usize>> {
+        Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+#[tokio::test]
+async fn an_answer_is_read_that_came_before_the_server_closed() {
+    let refused = b"HTTP/1.1 413 Content Too Large\r\nConnection: close\r\nContent-Length: 2\r\n\r\nno";
+    for (answer, expected) in [(&refused[..], Some(413)), (b"", None)] {
+        let mut connection = over(Reset { answer, has_turned: false });
+        let head = Head {
+            method: http::Method::POST,
+            target: "/".parse().expect("a target"),
+            headers: HeaderMap::new(),
+        };
+        connection.begin(&head, Empty::new());
+        let mut seen = Seen::default();
+        for _ in 0..3 {
+            seen.take(&mut connection);
+        }
+        assert_eq!(seen.status.map(|status| status.as_u16()), expected);
+        assert_eq!((seen.is_over, seen.error.is_some()), (true, expected.is_none()));
+    }
 }
 
 /// Sends an answer `step` bytes at a time and returns what the exchange made of it, and whether the connection can be
