@@ -23,7 +23,10 @@ fn api_key(criterion: &mut Criterion) {
     }
     let file = write("keys.toml", &entries);
     let name = HeaderName::from_static("x-api-key");
-    let config = keys::Config { places: vec![Place::Header(name.clone()), Place::Bearer], file };
+    let config = keys::Config {
+        places: vec![Place::Header(name.clone()), Place::Bearer],
+        source: keys::Source::File(file),
+    };
     let method = method(Kind::ApiKey(config));
     let cache = Cache::new(0);
     let headers = |key| HeaderMap::from_iter([(name.clone(), HeaderValue::from_static(key))]);

@@ -50,6 +50,8 @@ causes! {
     ApiKeyUnknown: "api-key-unknown", "the API key is unknown";
     /// It has, and its time is over.
     ApiKeyExpired: "api-key-expired", "the API key has expired";
+    /// An operator has disabled it.
+    ApiKeyDisabled: "api-key-disabled", "the API key has been disabled";
     /// The file of users does not have the name.
     UserUnknown: "user-unknown", "the user is unknown";
     /// The password is another.

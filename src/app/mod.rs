@@ -89,7 +89,7 @@ pub fn run(
         let _entered = runtime.enter();
         // First, because the default action of these signals ends the process: a SIGHUP during a slow start would kill it.
         let signals = Signals::new().context("signals")?;
-        Gateway::start(path, &prepared.loaded.config, inheritance.predecessor.as_ref(), takes_time)
+        Gateway::start(path, &prepared, inheritance.predecessor.as_ref(), takes_time)
             .and_then(|gateway| runtime.block_on(gateway.serve(prepared, inheritance, signals)))
     };
     // A reload that the stop has cancelled may still be reading a file in a blocking thread, which cannot be aborted.

@@ -26,6 +26,10 @@ pub struct Asked<'r> {
 }
 
 impl Asked<'_> {
+    pub(super) fn unix_us(&self) -> i64 {
+        i64::try_from(self.now.as_micros()).unwrap_or(i64::MAX)
+    }
+
     pub(super) fn unix_seconds(&self) -> i64 {
         i64::try_from(self.now.as_secs()).unwrap_or(i64::MAX)
     }

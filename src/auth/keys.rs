@@ -1,9 +1,10 @@
-//! API keys: random texts that a client sends with every request. Only their SHA-256 is stored.
+//! API keys: random texts that a client sends with every request. Only their SHA-256 is stored, in a file or in the table of
+//! those that change while traffic runs.
 //!
 //! A fast digest is enough for random texts, which cannot be guessed. It is not for passwords; see [`super::basic`].
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -17,6 +18,7 @@ use smallvec::SmallVec;
 
 use super::asked::{Asked, Checked};
 use super::entries::{Entry, Error, Parsed};
+use super::issued::{Issued, prefix};
 use super::place::{Place, carried};
 use crate::cause::Cause;
 use crate::identity::Identity;
@@ -26,8 +28,34 @@ use crate::identity::Identity;
 pub struct Config {
     /// Where a request carries its key.
     pub places: Vec<Place>,
-    /// The file of keys.
-    pub file: PathBuf,
+    /// Where the keys are.
+    pub source: Source,
+}
+
+/// Where keys are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// In a file.
+    File(PathBuf),
+    /// In the database.
+    Database,
+    /// In both. If a key is in the database, that decides.
+    Both(PathBuf),
+}
+
+impl Source {
+    /// The file.
+    pub fn file(&self) -> Option<&Path> {
+        match self {
+            Source::File(file) | Source::Both(file) => Some(file),
+            Source::Database => None,
+        }
+    }
+
+    /// Whether the database has keys.
+    pub fn has_database(&self) -> bool {
+        matches!(self, Source::Database | Source::Both(_))
+    }
 }
 
 /// The keys in force; replaced when the file changes.
@@ -35,6 +63,8 @@ pub struct Config {
 pub(super) struct Keys {
     config: Config,
     table: ArcSwap<Table>,
+    /// Those of the database; `None`: none of them counts here.
+    issued: Option<Arc<Issued>>,
 }
 
 /// Keys by the first bytes of their digests; the whole digest is compared in constant time.
@@ -61,8 +91,10 @@ struct File {
 
 impl Keys {
     /// Reads the file.
-    pub(super) fn read(config: &Config) -> Result<Keys, Error> {
-        Ok(Keys { config: config.clone(), table: ArcSwap::from_pointee(Table::read(config)?) })
+    pub(super) fn read(config: &Config, issued: &Arc<Issued>) -> Result<Keys, Error> {
+        let table = config.source.file().map(Table::read).transpose()?.unwrap_or_default();
+        let issued = config.source.has_database().then(|| Arc::clone(issued));
+        Ok(Keys { config: config.clone(), table: ArcSwap::from_pointee(table), issued })
     }
 
     /// Replaces the keys by those that were read again.
@@ -73,22 +105,28 @@ impl Keys {
     /// Looks up what the request carries.
     pub(super) fn check(&self, asked: &Asked<'_>) -> Checked {
         match carried(&self.config.places, asked.headers, asked.query).only() {
-            Ok(key) => {
-                let found = self
-                    .table
-                    .load()
-                    .find(digest(&SHA256, &key).as_ref(), asked.unix_seconds())
-                    .map(Checked::Known);
-                found.unwrap_or_else(Checked::Refused)
-            }
+            Ok(key) => self.find(digest(&SHA256, &key).as_ref(), asked),
             Err(checked) => checked,
+        }
+    }
+
+    fn find(&self, digest: &[u8], asked: &Asked<'_>) -> Checked {
+        let issued = self.issued.as_ref().and_then(|issued| issued.find(digest, asked.unix_us()));
+        let found = issued.unwrap_or_else(|| self.table.load().find(digest, asked.unix_seconds()));
+        match found {
+            Ok(identity) => Checked::Known(identity),
+            // It may be right: nobody has said yet which keys there are.
+            Err(Cause::ApiKeyUnknown) if self.issued.as_ref().is_some_and(|it| !it.is_filled()) => {
+                Checked::Busy
+            }
+            Err(cause) => Checked::Refused(cause),
         }
     }
 }
 
 impl Table {
-    fn read(config: &Config) -> Result<Table, Error> {
-        let file: Parsed<File> = Parsed::read(&config.file)?;
+    fn read(file: &Path) -> Result<Table, Error> {
+        let file: Parsed<File> = Parsed::read(file)?;
         let mut table = Table::default();
         for (entry, index) in file.content.key.iter().zip(0..) {
             let Some(sha256) = &entry.sha256 else {
@@ -127,12 +165,6 @@ impl Table {
         let is_same = |index: &usize| verify_slices_are_equal(&self.keys[*index].digest, digest).is_ok();
         candidates.fold(None, |found, index| if is_same(&index) { Some(index) } else { found })
     }
-}
-
-/// The first eight bytes, which the map compares in variable time. That helps no attacker, who cannot choose a digest's
-/// bytes without breaking SHA-256.
-fn prefix(digest: &[u8]) -> u64 {
-    digest.first_chunk().map_or(0, |first| u64::from_le_bytes(*first))
 }
 
 /// A new key: 256 random bits, in characters that need no quoting in headers, URLs, TOML and shells. `None` if the system

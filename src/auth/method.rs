@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use super::asked::{Asked, Checked, Wait};
 use super::cache::Cache;
 use super::config::{Config, Kind, challenge};
+use super::issued::Issued;
 use super::jwt::remote::{Remote, Schedule};
 use super::{basic, entries, jwt, keys, mtls};
 use crate::cause::Cause;
@@ -39,6 +40,8 @@ pub struct Method {
     pub challenge: Option<HeaderValue>,
     /// Claims that policies, templates or routes use; others are not kept.
     wanted: Box<[Box<str>]>,
+    /// API keys that change while traffic runs; the same for all methods of a process.
+    issued: Arc<Issued>,
     loaded: Loaded,
 }
 
@@ -57,17 +60,26 @@ impl Method {
     /// # Errors
     /// Where a file cannot be used.
     pub fn new(config: Config, wanted: &[Box<str>]) -> Result<Method, Error> {
+        Method::with_issued(config, wanted, &Arc::default())
+    }
+
+    /// The same beside API keys that change while traffic runs.
+    ///
+    /// # Errors
+    /// As [`Method::new`].
+    pub fn with_issued(config: Config, wanted: &[Box<str>], issued: &Arc<Issued>) -> Result<Method, Error> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let loaded = match &config.kind {
             Kind::Anonymous(anybody) => Loaded::Anonymous(Arc::new(anybody.identity())),
-            Kind::ApiKey(config) => Loaded::ApiKey(keys::Keys::read(config)?),
+            Kind::ApiKey(config) => Loaded::ApiKey(keys::Keys::read(config, issued)?),
             Kind::Jwt(config) => Loaded::Jwt(Box::new(jwt::Verifier::new(config, wanted)?)),
             Kind::Mtls(config) => Loaded::Mtls(config.clone()),
             Kind::Basic(config) => Loaded::Basic(basic::Users::read(config)?),
         };
         let challenge = challenge(&config);
         let id = COUNT.fetch_add(1, Ordering::Relaxed);
-        Ok(Method { id, config, challenge, wanted: wanted.into(), loaded })
+        let (wanted, issued) = (wanted.into(), Arc::clone(issued));
+        Ok(Method { id, config, challenge, wanted, issued, loaded })
     }
 
     /// Whether it was made from this.
@@ -85,7 +97,7 @@ impl Method {
     /// The files it was made from.
     pub fn files(&self) -> Vec<&Path> {
         match (&self.config.kind, &self.loaded) {
-            (Kind::ApiKey(config), _) => vec![&config.file],
+            (Kind::ApiKey(config), _) => config.source.file().into_iter().collect(),
             (Kind::Basic(config), _) => vec![&config.file],
             (_, Loaded::Jwt(verifier)) => verifier.file().into_iter().collect(),
             (_, Loaded::Anonymous(_) | Loaded::ApiKey(_) | Loaded::Mtls(_) | Loaded::Basic(_)) => Vec::new(),
@@ -98,7 +110,7 @@ impl Method {
     /// Where a file cannot be used.
     pub fn reread(&self) -> Result<(), Error> {
         if !self.files().is_empty() {
-            self.adopt(Method::new(self.config.clone(), &self.wanted)?);
+            self.adopt(Method::with_issued(self.config.clone(), &self.wanted, &self.issued)?);
         }
         Ok(())
     }

@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 
+use crate::auth::Kind;
 use crate::database::config::{COPY_UNWRITTEN, Config, PARAMETERS, Password, Url, UrlError};
 use crate::words;
 
@@ -95,9 +96,24 @@ fn password_beside(text: &Text<'_>, url: Option<&Url>) -> Option<Password> {
     Some(Password(text.text.clone()))
 }
 
-/// Warns of a database that would be another one on every node.
+/// Reports keys that would come from a database that is not there, and warns of a database that would be another one on
+/// every node.
 pub(super) fn check(ctx: &Context<'_>, config: &settings::Config, places: &Places) {
-    let Some(database) = &config.database else { return };
+    let Some(database) = &config.database else {
+        // One with errors has been reported.
+        let is_absent = places.database.whole.is_none();
+        for (method, fields) in config.auth.iter().zip(&places.auth).filter(|_| is_absent) {
+            let needs_one = matches!(&method.kind, Kind::ApiKey(keys) if keys.source.has_database());
+            if let Some(place) = fields.place("keys").filter(|_| needs_one) {
+                ctx.wrong(
+                    place,
+                    "there is no [database] to take keys from",
+                    "write `[database]` with a `url`",
+                );
+            }
+        }
+        return;
+    };
     let is_split = matches!(database.url, Url::Sqlite(_)) && config.redis.is_some() && !database.single_node;
     if let Some(place) = places.database.place("url").filter(|_| is_split) {
         ctx.warn(

@@ -318,7 +318,7 @@ enum Auth {
     ApiKey {
         pass: Option<bool>,
         r#in: Option<Texts>,
-        keys: File,
+        keys: ApiKeys,
     },
     Jwt {
         pass: Option<bool>,
@@ -361,6 +361,27 @@ enum Auth {
 #[schemars(deny_unknown_fields)]
 struct File {
     file: String,
+}
+
+/// "database", a file, or both
+#[derive(JsonSchema)]
+#[schemars(untagged)]
+enum ApiKeys {
+    Word(ApiKeysWord),
+    In(ApiKeysIn),
+}
+
+#[derive(JsonSchema)]
+#[schemars(rename_all = "kebab-case")]
+enum ApiKeysWord {
+    Database,
+}
+
+#[derive(JsonSchema)]
+#[schemars(deny_unknown_fields)]
+struct ApiKeysIn {
+    file: Option<String>,
+    database: Option<bool>,
 }
 
 #[derive(JsonSchema)]

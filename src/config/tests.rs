@@ -971,7 +971,7 @@ fn policies_are_checked() {
         (
             "[policy.a]\nby = []\nlimit = { pro = { limit = \"5/s\", when-redis-down = \"denny\" } }",
             "`denny` is not a value of `when-redis-down`",
-            "3:53",
+            "3:52",
             "did you mean `deny`?",
         ),
         (

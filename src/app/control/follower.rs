@@ -14,7 +14,6 @@ use crate::clock;
 use crate::database::config::Url;
 use crate::database::{self, Changes, Database, State, Time};
 use crate::global;
-use crate::limiter::Limiter;
 
 use super::copy::Copy;
 use super::ears::{Ears, tell};
@@ -46,7 +45,7 @@ pub(super) struct Follower {
 impl Follower {
     pub(super) fn new(
         config: database::Config,
-        limiter: Arc<Limiter>,
+        tables: Tables,
         shared: Arc<Shared>,
         hints: Option<global::Hints>,
     ) -> Follower {
@@ -55,7 +54,6 @@ impl Follower {
             Url::Sqlite(_) => None,
             Url::Postgres(_) => Some(Copy::at(config.copy.clone())),
         };
-        let tables = Tables::new(limiter);
         Follower {
             config,
             shared,

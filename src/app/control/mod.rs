@@ -7,6 +7,7 @@
 mod copy;
 mod ears;
 mod follower;
+mod keys;
 mod policies;
 mod shared;
 mod status;
@@ -21,6 +22,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::admin::{self, Writes};
+use crate::auth::Issued;
 use crate::config::{Added, Config};
 use crate::database::config::Url;
 use crate::database::{self, Database};
@@ -33,6 +35,7 @@ use policies::Rows;
 pub(super) use shared::Policies;
 use shared::Shared;
 use status::Status;
+use tables::Tables;
 
 /// The control plane of this process.
 pub(super) struct Control {
@@ -47,6 +50,7 @@ impl Control {
         config: &Config,
         limiter: &Arc<Limiter>,
         shared_tier: Option<&SharedTier>,
+        issued: &Arc<Issued>,
         metrics: &Metrics,
     ) -> Option<Control> {
         let database = config.database.clone()?;
@@ -66,7 +70,8 @@ impl Control {
         // A file is followed by this node alone, so there is nobody to tell and nobody to hear.
         let is_a_fleets = matches!(database.url, Url::Postgres(_));
         let hints = shared_tier.filter(|_| is_a_fleets).map(SharedTier::hints);
-        let follower = Follower::new(database, Arc::clone(limiter), Arc::clone(&shared), hints);
+        let tables = Tables::new(Arc::clone(limiter), Arc::clone(issued));
+        let follower = Follower::new(database, tables, Arc::clone(&shared), hints);
         Some(Control { shared, writes, following: tokio::spawn(follower.follow()) })
     }
 

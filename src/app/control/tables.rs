@@ -3,6 +3,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::keys;
+use crate::auth::Issued;
+use crate::auth::keys::digest_bytes;
 use crate::clock;
 use crate::database::{self, Gone, OverrideKind, State, Time};
 use crate::limiter::{Change, Holder, Limiter, Override};
@@ -10,6 +13,7 @@ use crate::limiter::{Change, Holder, Limiter, Override};
 /// The tables of this process.
 pub(super) struct Tables {
     limiter: Arc<Limiter>,
+    issued: Arc<Issued>,
     /// Whose each override is: a row that is gone tells its id alone.
     holders: HashMap<String, Holder>,
     /// Both clocks when the ends of overrides were worked out.
@@ -17,8 +21,8 @@ pub(super) struct Tables {
 }
 
 impl Tables {
-    pub(super) fn new(limiter: Arc<Limiter>) -> Tables {
-        Tables { limiter, holders: HashMap::new(), clocks: Clocks::now() }
+    pub(super) fn new(limiter: Arc<Limiter>, issued: Arc<Issued>) -> Tables {
+        Tables { limiter, issued, holders: HashMap::new(), clocks: Clocks::now() }
     }
 
     /// Whether somebody has set the wall clock since all overrides were put into force.
@@ -37,6 +41,7 @@ impl Tables {
         let assignments = state.assignments.iter();
         let assignments = assignments.map(|row| (row.user_id.as_str().into(), row.tier.as_str().into()));
         self.limiter.assignments().replace(assignments);
+        self.issued.replace(state.api_keys.iter().filter_map(keys::of_row));
     }
 
     /// Puts these into force and takes those away that are gone.
@@ -54,11 +59,15 @@ impl Tables {
         for row in &changed.assignments {
             self.limiter.assignments().assign(&row.user_id, Some(&row.tier));
         }
+        changed.api_keys.iter().filter_map(keys::of_row).for_each(|key| self.issued.put(key));
         for gone in gone {
             match gone {
                 Gone::Override(id) => self.remove(id),
                 Gone::Assignment(consumer) => self.limiter.assignments().assign(consumer, None),
-                Gone::Policy(_) | Gone::Tier { .. } | Gone::ApiKey(_) => {}
+                Gone::ApiKey(digest) => {
+                    digest_bytes(digest).iter().for_each(|digest| self.issued.remove(digest));
+                }
+                Gone::Policy(_) | Gone::Tier { .. } => {}
             }
         }
     }

@@ -67,13 +67,14 @@ enum End {
 }
 
 impl Gateway {
-    /// Starts everything that is fixed when a process starts, as `config` says. Nothing is served yet.
+    /// Starts everything that is fixed when a process starts, as the first configuration says. Nothing is served yet.
     pub(super) fn start(
         path: &Path,
-        config: &Config,
+        prepared: &Prepared,
         predecessor: Option<&Predecessor>,
         takes_time: bool,
     ) -> anyhow::Result<Gateway> {
+        let config = &prepared.loaded.config;
         let program = Program::of_this_process().context("the path of this program")?;
         let (table_bytes, salt) = memory_of(config, predecessor);
         let count = config.workers.unwrap_or_else(cores);
@@ -105,7 +106,8 @@ impl Gateway {
         if let Some(shared_tier) = &shared_tier {
             shared_tier.show(&metrics);
         }
-        let control = Control::start(config, publisher.limiter(), shared_tier.as_ref(), &metrics);
+        let (limiter, tier) = (publisher.limiter(), shared_tier.as_ref());
+        let control = Control::start(config, limiter, tier, prepared.issued(), &metrics);
         let readiness = Readiness::default();
         let admin = config.admin.clone();
         let counts = Counts {

@@ -24,6 +24,8 @@ pub(super) struct Kept {
     pub(super) moves: Arc<Moves>,
     /// Authentication methods, in the order of the configuration.
     pub(super) auth: Vec<Arc<auth::Method>>,
+    /// API keys of the database: one table for the life of the process.
+    pub(super) issued: Arc<auth::Issued>,
     /// Own bodies for errors; read anew for each configuration.
     pub(super) error_pages: Option<Arc<ErrorPages>>,
 }
@@ -57,7 +59,8 @@ pub(super) fn prepare_after(mut definition: Definition, before: &Kept) -> Result
     let table = definition.compile();
     let claims = table.as_ref().map(|table| table.claims()).unwrap_or_default();
     let claims: Box<[Box<str>]> = claims.into_iter().map(Into::into).collect();
-    let kept = Kept { moves: Arc::clone(&before.moves), ..Kept::default() };
+    let (moves, issued) = (Arc::clone(&before.moves), Arc::clone(&before.issued));
+    let kept = Kept { moves, issued, ..Kept::default() };
     let mut making = Making { kept, renewals: Vec::new(), wrong: Vec::new() };
     making.wrong.extend(files::check(&definition.config));
     making.upstreams(&definition.config.upstreams, &before.upstreams);
@@ -69,6 +72,11 @@ pub(super) fn prepare_after(mut definition: Definition, before: &Kept) -> Result
 }
 
 impl Prepared {
+    /// The API keys of the database, which its methods and those of all that come after it look up.
+    pub(in crate::app) fn issued(&self) -> &Arc<auth::Issued> {
+        &self.kept.issued
+    }
+
     /// Another definition in the place of this one, which nothing has been done with yet.
     ///
     /// # Errors
@@ -129,7 +137,7 @@ impl Making {
 
     fn auth(&mut self, wanted: &[auth::Config], claims: &[Box<str>], before: &[Arc<auth::Method>]) {
         for (index, wanted) in wanted.iter().enumerate() {
-            let fresh = match auth::Method::new(wanted.clone(), claims) {
+            let fresh = match auth::Method::with_issued(wanted.clone(), claims, &self.kept.issued) {
                 Ok(fresh) => fresh,
                 Err(error) => {
                     let (field, message) = (file_key(&wanted.kind).to_owned(), error.to_string());

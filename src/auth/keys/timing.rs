@@ -117,7 +117,8 @@ fn a_near_miss_takes_as_long_as_any_other_wrong_key() {
     let random = Random::seeded();
     let (table, texts) = table(&random);
     let places = vec![Place::Bearer];
-    let keys = Keys { config: Config { places, file: PathBuf::new() }, table: ArcSwap::from_pointee(table) };
+    let config = Config { places, source: Source::File(PathBuf::new()) };
+    let keys = Keys { config, table: ArcSwap::from_pointee(table), issued: None };
     let value = |key: String| HeaderValue::from_str(&format!("Bearer {key}")).expect("a field's value");
     // Both are made in one way, from texts there are and from texts there are not.
     let begins = [texts, (0..KEYS).map(|_| random_key(&random)).collect()];

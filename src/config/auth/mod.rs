@@ -61,7 +61,7 @@ fn show_keys(config: &Config) -> Fields {
         }
         Kind::ApiKey(api_key) => {
             keys.push(("in", show_places(&api_key.places)));
-            keys.push(("keys", show_file(&api_key.file)));
+            keys.push(("keys", show_keys_source(&api_key.source)));
             "api-key"
         }
         Kind::Mtls(mtls) => {
@@ -95,6 +95,16 @@ fn show_places(places: &[Place]) -> String {
     array(places.iter().map(|place| text(&place.to_string())))
 }
 
+fn show_keys_source(source: &keys::Source) -> String {
+    match source {
+        keys::Source::File(file) => show_file(file),
+        keys::Source::Database => text(DATABASE),
+        keys::Source::Both(file) => {
+            table([("file", text(&file.to_string_lossy())), (DATABASE, true.to_string())])
+        }
+    }
+}
+
 fn show_file(path: &std::path::Path) -> String {
     table([("file", text(&path.to_string_lossy()))])
 }
@@ -109,8 +119,37 @@ fn api_key(table: &Table<'_>) -> Option<Kind> {
         Some(value) => places(&value),
         None => vec![Place::Header(X_API_KEY), Place::Bearer],
     };
-    let file = file(table, "keys", "keys.toml")?;
-    Some(Kind::ApiKey(keys::Config { places, file }))
+    Some(Kind::ApiKey(keys::Config { places, source: keys_source(table)? }))
+}
+
+/// `{ file = "…" }`, `"database"`, or `{ file = "…", database = true }` for both.
+fn keys_source(table: &Table<'_>) -> Option<keys::Source> {
+    const HINT: &str = "write `keys = { file = \"keys.toml\" }`, or `keys = \"database\"`";
+    let Some(value) = table.value("keys") else {
+        table.wrong("this authentication method needs `keys`", HINT);
+        return None;
+    };
+    if value.is_string() {
+        let text = value.text()?;
+        if text.text != DATABASE {
+            text.wrong(format!("{} is not a place for keys", text.shown()), HINT);
+            return None;
+        }
+        return Some(keys::Source::Database);
+    }
+    let inner = value.table("`keys`")?;
+    let file = inner.value("file").map(|value| value.text());
+    let has_database = inner.value(DATABASE).and_then(|value| value.boolean()).unwrap_or_default();
+    if file.is_none() && !has_database {
+        inner.wrong("`keys` needs `file`", HINT);
+    }
+    inner.finish(&[]);
+    match (file, has_database) {
+        (Some(file), false) => Some(keys::Source::File(text::path(&file?))),
+        (Some(file), true) => Some(keys::Source::Both(text::path(&file?))),
+        (None, true) => Some(keys::Source::Database),
+        (None, false) => None,
+    }
 }
 
 fn mtls(table: &Table<'_>) -> Option<Kind> {
@@ -192,5 +231,7 @@ type ReadKind = fn(&Table<'_>) -> Option<Kind>;
 
 const KINDS: [(&str, ReadKind); 5] =
     [("anonymous", anonymous), ("api-key", api_key), ("jwt", jwt::read), ("mtls", mtls), ("basic", basic)];
+/// The word for keys that are in the database.
+const DATABASE: &str = "database";
 const KEEP: Duration = Duration::from_secs(60);
 const X_API_KEY: http::HeaderName = http::HeaderName::from_static("x-api-key");

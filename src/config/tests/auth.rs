@@ -1,6 +1,9 @@
 //! `[auth.*]` and what routes say of access.
 
+use std::path::PathBuf;
+
 use super::{config, each_says, filled};
+use crate::auth::keys::Source;
 use crate::auth::place::Place;
 use crate::auth::{Anybody, Kind};
 
@@ -84,6 +87,25 @@ cors = { origins = ["*"] }
 "#;
 
 #[test]
+fn keys_come_from_a_file_a_database_or_both() {
+    let (file, both) = ("{ file = \"/etc/keys.toml\" }", "{ file = \"/etc/keys.toml\", database = true }");
+    let path = PathBuf::from("/etc/keys.toml");
+    for (written, source, shown) in [
+        (file, Source::File(path.clone()), file),
+        ("\"database\"", Source::Database, "\"database\""),
+        ("{ database = true }", Source::Database, "\"database\""),
+        (both, Source::Both(path), both),
+    ] {
+        let text =
+            format!("[database]\nurl = \"sqlite:a.db\"\n[auth.keys]\nkind = \"api-key\"\nkeys = {written}");
+        let first = config(&text);
+        assert!(matches!(&first.auth[0].kind, Kind::ApiKey(keys) if keys.source == source), "{written}");
+        assert!(first.effective().contains(&format!("\nkeys = {shown}\n")), "{}", first.effective());
+        assert_eq!(config(&first.effective()).auth, first.auth);
+    }
+}
+
+#[test]
 fn every_way_is_read_and_written() {
     let first = config(FULL);
     let Kind::ApiKey(keys) = &first.auth[0].kind else { panic!("{:?}", first.auth) };
@@ -130,6 +152,30 @@ fn ways_are_checked() {
         ),
         ("[auth.a]\nkind = \"api-key\"", "this authentication method needs `keys`", "1:7", "keys.toml"),
         ("[auth.a]\nkind = \"api-key\"\nkeys = {}", "`keys` needs `file`", "3:1", "keys.toml"),
+        (
+            "[auth.a]\nkind = \"api-key\"\nkeys = \"databse\"",
+            "`databse` is not a place for keys",
+            "3:8",
+            "keys = \"database\"",
+        ),
+        (
+            "[auth.a]\nkind = \"api-key\"\nkeys = \"database\"",
+            "there is no [database] to take keys from",
+            "3:8",
+            "write `[database]`",
+        ),
+        (
+            "[auth.a]\nkind = \"api-key\"\nkeys = { file = \"k\", database = true }",
+            "there is no [database] to take keys from",
+            "3:8",
+            "write `[database]`",
+        ),
+        (
+            "[auth.a]\nkind = \"api-key\"\nkeys = { file = \"k\", databse = true }",
+            "unknown key `databse` in `keys`",
+            "3:22",
+            "did you mean `database`?",
+        ),
         (
             "[auth.a]\nkind = \"api-key\"\nkeys = { file = \"k\" }\nin = [\"cookie:a\"]",
             "`cookie:a` is not a place for a credential",

@@ -70,7 +70,9 @@ static FILE: LazyLock<PathBuf> = LazyLock::new(|| {
 fn kind_of(kind: u8) -> Kind {
     let file = FILE.clone();
     match kind % 3 {
-        0 => Kind::ApiKey(keys::Config { places: vec![Place::Header(NAME)], file }),
+        0 => {
+            Kind::ApiKey(keys::Config { places: vec![Place::Header(NAME)], source: keys::Source::File(file) })
+        }
         1 => Kind::Basic(basic::Config { file, keep: Duration::from_secs(1) }),
         _ => Kind::Jwt(Box::new(jwt::Config {
             places: vec![Place::Bearer],
