@@ -26,6 +26,10 @@ use super::{api_keys, assignments, overrides, policies};
 pub struct State {
     /// The version.
     pub version: i64,
+    /// When that version was made, which tells it from the same version of another history: a backup that was put back goes
+    /// on from an earlier one. `None`: before the first change, or too long ago.
+    #[serde(default)]
+    pub made_at: Option<Time>,
     /// Policies.
     pub policies: Vec<PolicyRow>,
     /// Limits of tiers.
@@ -48,8 +52,8 @@ pub enum Changes {
         /// Gone.
         gone: Vec<Gone>,
     },
-    /// Everything: the version is too long ago, there are too many changes, or it is not one of this database (one that was
-    /// restored from a backup is behind its nodes).
+    /// Everything: the version is too long ago, there are too many changes, or it is not one of this database's history (one
+    /// that was restored from a backup is behind its nodes, or has other changes since).
     Everything(State),
 }
 
@@ -99,15 +103,20 @@ impl Database {
         Ok(state)
     }
 
-    /// What has changed since a version, as of one moment. It may take [`STATE_MAX`] if that is everything.
+    /// What has changed since a version, as of one moment. It may take [`STATE_MAX`] if that is everything. `known` is
+    /// [`State::made_at`] of that version, if it is known.
     ///
     /// # Errors
     /// If the database cannot be read.
-    pub async fn changes_since(&self, since: i64) -> Result<Changes, Error> {
+    pub async fn changes_since(&self, since: i64, known: Option<Time>) -> Result<Changes, Error> {
         let mut session = self.connections.session(CALL_MAX).await?;
         session.begin_reading().await?;
         let version = version(&mut session).await?;
-        let changes = match changed_names(&mut session, since, version).await? {
+        let names = match is_of_this_history(&mut session, since, version, known).await? {
+            true => changed_names(&mut session, since, version).await?,
+            false => None,
+        };
+        let changes = match names {
             Some(names) => changed(&mut session, since, version, names).await?,
             None => {
                 session.extend(STATE_MAX);
@@ -154,6 +163,28 @@ async fn version(session: &mut Session) -> Result<i64, Error> {
     row.map_or(Ok(0), |row| row.get("version"))
 }
 
+/// When a version was made; `None` if there is none, or its changes are not kept any more.
+async fn made_at(session: &mut Session, version: i64) -> Result<Option<Time>, Error> {
+    let row =
+        session.one(Query::new("SELECT max(at) AS at FROM changes").and("WHERE version =", version)).await?;
+    row.map_or(Ok(None), |row| row.get("at"))
+}
+
+/// Whether a version that was made at this time is one that this database has had.
+async fn is_of_this_history(
+    session: &mut Session,
+    since: i64,
+    version: i64,
+    known: Option<Time>,
+) -> Result<bool, Error> {
+    let Some(known) = known else { return Ok(true) };
+    match made_at(session, since).await? {
+        Some(at) => Ok(at == known),
+        // The last version is kept for ever. Of an earlier one nobody can say.
+        None => Ok(since == version),
+    }
+}
+
 type Name = (String, String);
 
 /// The kinds and keys that `changes` has since a version; `None` if it does not have all, or too many.
@@ -183,7 +214,8 @@ async fn changed(
     version: i64,
     names: Vec<Name>,
 ) -> Result<Changes, Error> {
-    let mut changed = State { version, ..State::default() };
+    let made_at = made_at(session, version).await?;
+    let mut changed = State { version, made_at, ..State::default() };
     if names.is_empty() {
         return Ok(Changes::Since { changed, gone: Vec::new() });
     }
@@ -250,6 +282,7 @@ async fn everything(session: &mut Session, version: i64) -> Result<State, Error>
     let api_key = |after: &str| api_keys::select().and("WHERE digest >", after).then("ORDER BY digest");
     Ok(State {
         version,
+        made_at: made_at(session, version).await?,
         policies: pages(session, policy, policies::read, |row| &row.id).await?,
         tiers: rows(session, tiers::select(), tiers::read).await?,
         assignments: pages(session, assignment, assignments::read, |row| &row.user_id).await?,

@@ -38,14 +38,16 @@ struct Aged {
     key: &'static str,
     /// The column of their time.
     time: &'static str,
+    /// Rows that may go, whatever their age.
+    only: &'static str,
 }
 
 impl Session {
     /// Deletes rows that are older, some at a time, so that other writers come in between.
     async fn forget(&mut self, rows: &Aged, older: Time) -> Result<(), Error> {
-        let Aged { table, key, time } = rows;
+        let Aged { table, key, time, only } = rows;
         let delete = format!(
-            "DELETE FROM {table} WHERE ({key}) IN (SELECT {key} FROM {table} WHERE {time} < $1 LIMIT {ROWS_AT_ONCE})"
+            "DELETE FROM {table} WHERE ({key}) IN (SELECT {key} FROM {table} WHERE {time} < $1 AND {only} LIMIT {ROWS_AT_ONCE})"
         );
         while self.execute(Query::new(delete.as_str()).with(older)).await? == ROWS_AT_ONCE {}
         Ok(())
@@ -96,10 +98,16 @@ fn is_month(name: &str) -> bool {
     rest.bytes().enumerate().all(|(at, byte)| if at == 4 { byte == b'_' } else { byte.is_ascii_digit() })
 }
 
-const CHANGES: Aged = Aged { table: "changes", key: "version, kind, id", time: "at" };
-const KEYS: Aged = Aged { table: "idempotency_keys", key: "who, key", time: "at" };
-const OVERRIDES: Aged = Aged { table: "rate_limit_overrides", key: "id", time: "expires_at" };
-const EVENTS: Aged = Aged { table: "rate_limit_events", key: "id", time: "recorded_at" };
+const CHANGES: Aged = Aged {
+    table: "changes",
+    key: "version, kind, id",
+    time: "at",
+    // The last one tells nodes which history this is.
+    only: "version < (SELECT version FROM control_version)",
+};
+const KEYS: Aged = Aged { table: "idempotency_keys", key: "who, key", time: "at", only: "1 = 1" };
+const OVERRIDES: Aged = Aged { table: "rate_limit_overrides", key: "id", time: "expires_at", only: "1 = 1" };
+const EVENTS: Aged = Aged { table: "rate_limit_events", key: "id", time: "recorded_at", only: "1 = 1" };
 const EVENTS_PREFIX: &str = "rate_limit_events_";
 
 /// How long changes are told one by one. A node that was away for longer reads everything.

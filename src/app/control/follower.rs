@@ -36,8 +36,8 @@ pub(super) struct Follower {
     swept: Instant,
     /// When the database was last rid of what has had its time; `None`: not by this process.
     tidied: Option<Instant>,
-    /// The version that is in force; `None` before the first read.
-    version: Option<i64>,
+    /// The version that is in force, and when it was made; `None` before the first read.
+    version: Option<(i64, Option<Time>)>,
     /// Hints through Redis, until they are listened to.
     hints: Option<global::Hints>,
 }
@@ -124,7 +124,7 @@ impl Follower {
                 self.version = None;
             }
             let read = match self.version {
-                Some(version) => database.changes_since(version).await,
+                Some((version, made_at)) => database.changes_since(version, made_at).await,
                 None => database.state().await.map(Changes::Everything),
             };
             let changes = match read {
@@ -135,29 +135,30 @@ impl Follower {
                 }
             };
             let before = self.version;
-            let (version, is_other, has_other_policies) = match &changes {
+            let (version, made_at, is_other, has_other_policies) = match &changes {
                 Changes::Since { changed, gone } => {
                     self.tables.change(changed, gone);
                     let has_other_policies = self.policies.change(changed, gone);
                     if has_other_policies {
                         self.shared.policies.send_replace(self.policies.as_of(changed.version));
                     }
-                    (changed.version, before != Some(changed.version), has_other_policies)
+                    let is_other = before.map(|(version, _)| version) != Some(changed.version);
+                    (changed.version, changed.made_at, is_other, has_other_policies)
                 }
-                Changes::Everything(state) => (state.version, true, self.put_all(state)),
+                Changes::Everything(state) => (state.version, state.made_at, true, self.put_all(state)),
             };
             let since = Time::now();
-            self.version = Some(version);
+            self.version = Some((version, made_at));
             self.shared.in_force.send_replace(version);
             self.shared.status.confirmed(asked, version);
             // What a start finds is no news.
-            if let Some(before) = before.filter(|_| is_other)
+            if let Some((before, _)) = before.filter(|_| is_other)
                 && let Ok(made) = database.made(before, version).await
             {
                 self.shared.status.applied(&made, since, has_other_policies);
             }
             if let Some(copy) = &mut self.copy {
-                copy.keep(database, is_other).await;
+                copy.keep(database, self.version != before).await;
             }
             if asked.saturating_duration_since(self.swept) >= SWEEP {
                 self.swept = asked;

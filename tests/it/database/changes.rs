@@ -17,6 +17,7 @@ both! {
     a_state_has_all_of_many_rows
     every_kind_of_change_is_told
     a_version_of_another_history_gets_everything
+    a_backup_that_caught_up_is_another_history
     overrides_that_have_ended_are_left_out_of_a_state
 }
 
@@ -29,7 +30,7 @@ pub struct Copy {
 
 impl Copy {
     pub async fn follow(&mut self, database: &Database) {
-        match database.changes_since(self.version).await.expect("they are read") {
+        match database.changes_since(self.version, None).await.expect("they are read") {
             Changes::Since { changed, gone } => {
                 for gone in gone {
                     self.rows.remove(&key_of(gone));
@@ -160,29 +161,34 @@ async fn every_kind_of_change_is_told(lab: Lab) {
         expires_at: None,
     };
     let key = database.add_api_key(&by, key).await.expect("it is made");
+    let made_at = database.state().await.expect("it is read").made_at;
+    assert!(made_at.is_some());
     let changed = State {
         version: 5,
+        made_at,
         policies: vec![policy],
         tiers: vec![tier],
         assignments: vec![assignment],
         overrides: vec![row.clone()],
         api_keys: vec![key],
     };
-    let since = database.changes_since(0).await;
+    let since = database.changes_since(0, None).await;
     assert_eq!(since, Ok(Changes::Since { changed: changed.clone(), gone: Vec::new() }));
     assert_eq!(database.state().await, Ok(changed));
-    let nothing = Changes::Since { changed: State { version: 5, ..State::default() }, gone: Vec::new() };
-    assert_eq!(database.changes_since(5).await, Ok(nothing));
+    let nothing =
+        Changes::Since { changed: State { version: 5, made_at, ..State::default() }, gone: Vec::new() };
+    assert_eq!(database.changes_since(5, None).await, Ok(nothing));
 
     database.delete_policy(&by, "p", Expect::Anything).await.expect("it is there");
     database.delete_assignment(&by, "ada", Expect::Anything).await.expect("it is there");
     database.delete_override(&by, &row.id, Expect::Anything).await.expect("it is there");
     database.delete_tier(&by, "free", "search", Expect::Anything).await.expect("it is there");
     database.delete_api_key(&by, &"f".repeat(64), Expect::Anything).await.expect("it is there");
-    let Ok(Changes::Since { changed, gone }) = database.changes_since(5).await else {
+    let Ok(Changes::Since { changed, gone }) = database.changes_since(5, None).await else {
         panic!("all are known")
     };
-    assert_eq!(changed, State { version: 10, ..State::default() });
+    let made_at = changed.made_at;
+    assert_eq!(changed, State { version: 10, made_at, ..State::default() });
     let is_told = |row: Gone| assert!(gone.contains(&row), "{row:?} is not in {gone:?}");
     is_told(Gone::Policy("p".to_owned()));
     is_told(Gone::Assignment("ada".to_owned()));
@@ -203,14 +209,14 @@ async fn a_version_of_another_history_gets_everything(lab: Lab) {
     for user in ["ada", "bob", "eve"] {
         database.put_assignment(&alice(), user, "pro", Expect::Anything).await.expect("it is made");
     }
-    let is_everything = async |version: i64| match database.changes_since(version).await.expect("it is read")
-    {
-        Changes::Everything(state) => {
-            assert_eq!(database.state().await, Ok(state));
-            true
-        }
-        Changes::Since { .. } => false,
-    };
+    let is_everything =
+        async |version: i64| match database.changes_since(version, None).await.expect("it is read") {
+            Changes::Everything(state) => {
+                assert_eq!(database.state().await, Ok(state));
+                true
+            }
+            Changes::Since { .. } => false,
+        };
     // From before a backup that was restored, and from nowhere.
     for (version, everything) in
         [(4, true), (i64::MAX, true), (-1, true), (i64::MIN, true), (0, false), (3, false)]
@@ -223,6 +229,36 @@ async fn a_version_of_another_history_gets_everything(lab: Lab) {
     lab.sql("DELETE FROM changes");
     assert!(is_everything(2).await);
     assert!(!is_everything(3).await);
+}
+
+async fn a_backup_that_caught_up_is_another_history(lab: Lab) {
+    let database = lab.open().await;
+    let put = async |user: &str| {
+        database.put_assignment(&alice(), user, "pro", Expect::Anything).await.expect("it is made");
+    };
+    let is_everything = async |known: &State| {
+        let changes = database.changes_since(known.version, known.made_at).await.expect("it is read");
+        matches!(changes, Changes::Everything(_))
+    };
+    put("ada").await;
+    put("bob").await;
+    let known = database.state().await.expect("it is read");
+    assert!(!is_everything(&known).await);
+    put("eve").await;
+    assert!(!is_everything(&known).await);
+    // As if a backup of version 1 had been put back, and somebody had changed something else since.
+    lab.sql(&format!("UPDATE changes SET at = {} WHERE version = 2", lab.moment(-5)));
+    assert!(is_everything(&known).await, "the version goes on from another one");
+    lab.sql("DELETE FROM changes WHERE version = 3");
+    lab.sql("UPDATE control_version SET version = 2");
+    assert!(is_everything(&known).await, "the version is the same, and what it is of is not");
+    // The last version keeps its time, however long ago it was.
+    lab.sql(&format!("UPDATE changes SET at = {}", lab.moment(-90_000)));
+    database.upkeep(std::time::Duration::from_secs(86_400)).await.expect("it is done");
+    assert_eq!(lab.sql("SELECT min(version) FROM changes"), "2");
+    let quiet = database.state().await.expect("it is read");
+    put("ada").await;
+    assert!(quiet.made_at.is_some() && !is_everything(&quiet).await, "a quiet day is no other history");
 }
 
 async fn overrides_that_have_ended_are_left_out_of_a_state(lab: Lab) {

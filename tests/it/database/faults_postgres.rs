@@ -55,7 +55,7 @@ fn a_server_that_hangs_hangs_nobody() {
                 let error = match number % 3 {
                     0 => add(&database).await.map(drop),
                     1 => database.version().await.map(drop),
-                    _ => database.changes_since(0).await.map(drop),
+                    _ => database.changes_since(0, None).await.map(drop),
                 };
                 (error.expect_err("nothing answers"), began.elapsed())
             });

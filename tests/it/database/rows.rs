@@ -128,7 +128,9 @@ async fn a_lasting_limit_stands_in_the_place_of_those_before(lab: Lab) {
     let last = database.put_override(&alice(), of(Some("search"), 9), Expect::Something).await;
     let last = last.expect("it is replaced");
     assert_eq!((&last.id, last.version), (&beside.id, 9));
-    let Ok(Changes::Since { changed, gone }) = database.changes_since(8).await else { panic!("it is known") };
+    let Ok(Changes::Since { changed, gone }) = database.changes_since(8, None).await else {
+        panic!("it is known")
+    };
     assert_eq!((changed.overrides, gone), (vec![last.clone()], vec![Gone::Override(first.id)]));
     others.push(last);
     others.sort_by(|one, other| one.id.cmp(&other.id));
