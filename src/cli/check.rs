@@ -124,7 +124,10 @@ fn show_sharing(config: &Config, out: &mut dyn Write) -> io::Result<()> {
                 epoch_ns => format!("leased for {} ms", epoch_ns / 1_000_000),
             };
             let (with, without) = sharing.worst_overshoot(window, FLEET_NODES);
-            let limit = limit_text::show_window(window);
+            let mut limit = limit_text::show_window(window);
+            if let Some(part) = policy.part_of(number) {
+                limit += &format!(" of {}", part.name);
+            }
             let whole = Sharing::whole(window);
             let percent = |units: f64| format!("{:.2}%", units / whole * 100.0);
             let down = match sharing.when_down {
@@ -185,6 +188,17 @@ mod tests {
         let text = "[[route]]\npath = \"/a\"\nto = \"http://a\"\nlimit = \"1/s by ip\"";
         let summary = "configuration is valid: 1 listener, 1 upstream, 1 policy, 1 route\n";
         assert_eq!(checked("valid", text, false), (0, summary.to_owned(), String::new()));
+    }
+
+    #[test]
+    fn how_a_fleet_shares_each_tier_is_said() {
+        let text = "[redis]\nurl = \"redis://127.0.0.1:1\"\n[policy.p]\nby = [\"ip\"]\n\
+                    limit = { free = \"500/h\", strict = { limit = \"50/h\", overshoot = 0 } }";
+        let (code, out, _) = checked("tiers", text, false);
+        assert_eq!(code, 0);
+        for line in ["  p 500/h burst 500 of free: leased for ", "  p 50/h burst 50 of strict: exact; "] {
+            assert!(out.contains(line), "{line} is missing from\n{out}");
+        }
     }
 
     #[test]

@@ -135,11 +135,14 @@ mod tests {
         config::read_with(&file, rows).and_then(config::compiled).map_err(|errors| errors.to_string())
     }
 
+    /// A tier, the limit and capacity of each of its windows, and where they were written.
+    type TierShown = (String, Vec<(u64, u64)>, Origin);
+
     /// The windows of each tier of a policy.
-    fn shown(loaded: &Loaded, policy: &str) -> Vec<(String, Vec<(u64, u64)>, Origin)> {
+    fn shown(loaded: &Loaded, policy: &str) -> Vec<TierShown> {
         let policies = &loaded.config.policies;
         let policy = policies.iter().find(|known| known.name == policy).expect("it is there");
-        let mut shown: Vec<(String, Vec<(u64, u64)>, Origin)> = Vec::new();
+        let mut shown: Vec<TierShown> = Vec::new();
         for (number, window) in policy.windows.iter().enumerate() {
             let (name, origin) =
                 policy.part_of(number).map_or(("", policy.origin), |it| (&it.name, it.origin));

@@ -100,6 +100,7 @@ mod smuggling;
 mod split;
 mod sticky;
 mod succession;
+mod tiers;
 mod tls;
 mod trailers;
 mod trouble;
