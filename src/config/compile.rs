@@ -3,10 +3,11 @@
 //!
 //! The table's keys are not salted here: the process that serves requests has its own salt ([`Table::salted`]).
 
+use crate::policy::definition::Policy;
 use crate::policy::error::{Change, Direction, Error, Place, PolicyField, Problem, RouteField};
 use crate::policy::{Options, Table};
 
-use super::report::{Finding, Places, Subject, error_in};
+use super::report::{Finding, Places, Subject, error_in, quoted};
 use super::settings::Config;
 
 /// Compiles the routes and policies of a configuration.
@@ -101,11 +102,25 @@ fn finding(config: &Config, place: Place, problem: &Problem, places: &Places) ->
         (_, Problem::DuplicateName { other, .. }) => Some(Subject::Policy(*other)),
         _ => None,
     };
-    let finding = error_in(config, places, subject, &field, &problem.to_string(), "");
+    let hint = match (subject, problem) {
+        (Subject::Policy(index), Problem::CostAboveCapacity { capacity, .. }) => {
+            config.policies.get(index).map(|policy| of_tier(policy, *capacity)).unwrap_or_default()
+        }
+        _ => String::new(),
+    };
+    let finding = error_in(config, places, subject, &field, &problem.to_string(), &hint);
     match other.and_then(|other| places.find(other, &field)) {
         Some(place) => finding.beside(place, "the other"),
         None => finding,
     }
+}
+
+/// Whose window it is that holds no more than this, if the policy's windows depend on the tier: it may stand elsewhere.
+fn of_tier(policy: &Policy, capacity: u64) -> String {
+    let smallest = policy.windows.iter().position(|window| window.capacity() == capacity);
+    let Some(part) = smallest.and_then(|window| policy.part_of(window)) else { return String::new() };
+    let from = part.origin.sentence().map(|from| format!(", {from}")).unwrap_or_default();
+    format!("that of the tier {}{from}", quoted(&part.name))
 }
 
 /// The key of a route's field, as gateway.toml spells it.

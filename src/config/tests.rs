@@ -178,6 +178,14 @@ limit = { free = "60/m", pro = ["600/m burst 120", "10_000/d"], none = [], defau
 overshoot = "10%"
 when-redis-down = "allow"
 
+[tier.default]
+limit = "1_000_000/d"
+
+[policy.not-everybody]
+by = ["consumer"]
+limit = { pro = "600/m", default = "30/m" }
+default-tier = "pro"
+
 [policy.delayed]
 by = ["consumer"]
 limit = "tier"
@@ -346,7 +354,7 @@ fn every_key_is_read() {
     assert_eq!((search.windows.len(), search.cost.rules.len(), search.by.len()), (2, 2, 8));
     assert_eq!(config.policies[1].name, "login");
     let tiers = config.policies[2].tiers.as_ref().expect("it is by tier");
-    assert_eq!((config.policies[2].windows.len(), tiers.default.as_str()), (5, "strict"), "the strictest");
+    assert_eq!((config.policies[2].windows.len(), tiers.default.as_str()), (6, "strict"), "the strictest");
     assert_eq!(config.policies[3].windows[0].algorithm(), Algorithm::SlidingWindow);
     assert_eq!(config.policies[3].tiers.as_ref().map(|tiers| tiers.default.as_str()), Some("pro"));
     let own = &config.policies[4];
@@ -376,8 +384,12 @@ fn every_key_is_read() {
     let shared = config.policies[3].tiers.as_ref().expect("it is by tier");
     let strict = shared.parts.iter().find(|part| part.name == "strict").expect("it is shared");
     assert_eq!((strict.overshoot_ppm, strict.when_down), (0, WhenDown::Deny));
-    let count = config.policies[3].windows.len();
-    assert_eq!(config.policies[3].windows[count - 1].algorithm(), Algorithm::FixedWindow, "the tier's own");
+    let shared = &config.policies[3];
+    let is_strict = |number: &usize| shared.part_of(*number).is_some_and(|part| part.name == "strict");
+    let strict: Vec<_> = (0..shared.windows.len()).filter(is_strict).collect();
+    assert_eq!(strict.len(), 1);
+    assert_eq!(shared.windows[strict[0]].algorithm(), Algorithm::FixedWindow, "the tier's own");
+    assert_eq!(shared.windows[0].algorithm(), Algorithm::SlidingWindow, "the policy's");
     let route = &config.routes[0];
     assert_eq!(route.hosts[0], "api.example.com");
     let shorthands = ["search", "route:orders", "login", "route:orders#2", "shaped", "route:orders#3"];
@@ -979,12 +991,6 @@ fn policies_are_checked() {
             "there is no tier `fre`",
             "4:16",
             "did you mean `free`?",
-        ),
-        (
-            "[policy.a]\nby = []\nlimit = { pro = \"6/s\", default = \"5/s\" }\ndefault-tier = \"pro\"",
-            "`default` of `limit` says what clients without a tier have",
-            "4:16",
-            "leave `default-tier` out",
         ),
         (
             "[policy.a]\nby = []\nlimit = { 1st = \"6/s\" }",

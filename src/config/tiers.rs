@@ -102,7 +102,7 @@ pub(super) fn divide(
         true => table.value("default-tier").and_then(|value| value.text()),
         false => None,
     };
-    let Some(default) = default_of(&parts, default) else {
+    let Some(default) = default_of(&parts, default, shared.is_none()) else {
         // A table whose tiers are all wrong has been reported.
         match shared {
             Some(_) => limit.wrong("there is no tier", "write `[tier.free]` with a `limit`"),
@@ -199,25 +199,20 @@ fn put(row: &Row<'_>, base: &Base<'_>, parts: &mut Vec<Part>) {
     *windows = row.window(base.counting.by(row.algorithm.or(algorithm))).into_iter().collect();
 }
 
-/// The tier of clients that have none, or one that is not listed: as written, or the one for everybody, or the strictest.
-/// `None` if there is no tier at all.
-fn default_of(parts: &[Part], written: Option<Text<'_>>) -> Option<String> {
+/// The tier of clients that have none, or one that is not listed: as written; that for everybody, if the policy has tiers of
+/// its own; or the strictest. `None` if there is no tier at all.
+fn default_of(parts: &[Part], written: Option<Text<'_>>, are_own: bool) -> Option<String> {
     let strictest = strictest(parts)?;
-    let has = |name: &str| parts.iter().any(|(part, _)| part.name == name);
+    let names: Vec<&str> = parts.iter().map(|(part, _)| part.name.as_str()).collect();
     let Some(written) = written else {
-        return Some(if has(Tiers::EVERYBODY) { Tiers::EVERYBODY.to_owned() } else { strictest });
+        let has_everybody = are_own && names.contains(&Tiers::EVERYBODY);
+        return Some(if has_everybody { Tiers::EVERYBODY.to_owned() } else { strictest });
     };
-    if !has(&written.text) {
-        let names: Vec<&str> = parts.iter().map(|(part, _)| part.name.as_str()).collect();
+    if !names.contains(&written.text.as_str()) {
         let hint = words::did_you_mean(&written.text, &names);
         written.wrong(
             format!("there is no tier {}", written.shown()),
             hint.unwrap_or_else(|| format!("write {}", words::listed(&names))),
-        );
-    } else if has(Tiers::EVERYBODY) && written.text != Tiers::EVERYBODY {
-        written.wrong(
-            "`default` of `limit` says what clients without a tier have",
-            "leave `default-tier` out, or `default`",
         );
     }
     Some(written.text)

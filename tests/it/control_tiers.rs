@@ -249,6 +249,36 @@ fn a_row_whose_policy_went_is_a_warning_and_no_outage() {
 }
 
 #[test]
+fn rows_that_do_not_fit_the_file_any_more_leave_the_file_in_force_at_a_start() {
+    let kept = Directory::new();
+    let url = format!("sqlite:{}", kept.join("state.db").display());
+    let node = Node::start_in(Directory::new(), &url, CONFIG);
+    node.put("pro/plain", 4);
+    assert_eq!(node.limits("bob", "/plain"), [4]);
+    drop(node);
+    // A request costs more than the row ever admits.
+    let costly = CONFIG.replace("limit = \"7/h\"", "limit = \"7/h\"\ncost = 6");
+    let node = Node::start_in(Directory::new(), &url, &costly);
+    assert_eq!(node.limits("bob", "/plain"), [7]);
+    let said = node.0.stderr().join("\n");
+    for part in [
+        "the policies and tiers of the database are not in force",
+        "that of the tier `pro`, from the tier table of the database",
+    ] {
+        assert!(said.contains(part), "{said}");
+    }
+    let is_refused = |refused: u8| {
+        let metrics = text(&node.ask("read-1", "GET", "/metrics", &Value::Null).body);
+        metrics.contains(&format!("\nsluicegate_control_policies_refused {refused}\n"))
+    };
+    assert!(is_refused(1));
+    node.delete("pro/plain");
+    eventually("all is in force again", || is_refused(0).then_some(()));
+    node.put("pro/plain", 70);
+    assert_eq!(node.limits("bob", "/plain"), [70]);
+}
+
+#[test]
 fn a_burst_of_changes_is_a_few_configurations() {
     let node = Node::start();
     let generation = || {

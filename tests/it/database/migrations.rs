@@ -10,6 +10,7 @@ both! {
     tables_of_another_migration_are_refused
     both_databases_have_the_same_columns
     rights_on_the_tables_are_enough_once_they_are_there
+    who_only_reads_makes_nothing
 }
 
 async fn nodes_that_start_together_make_the_tables_once(lab: Lab) {
@@ -20,6 +21,32 @@ async fn nodes_that_start_together_make_the_tables_once(lab: Lab) {
         database.add_override(&alice(), of_user("ada", 1)).await.expect("it is made");
     }
     assert_eq!(lab.sql("SELECT version FROM control_version"), "3");
+}
+
+async fn who_only_reads_makes_nothing(lab: Lab) {
+    let absent = Database::open_read_only(&lab.config).await.expect_err("nobody has made the tables");
+    if lab.is_postgres() {
+        assert!(matches!(absent, Error::Tables { .. }), "{absent:?}");
+        assert_eq!(
+            lab.sql("SELECT count(*) FROM information_schema.tables WHERE table_schema = 'public'"),
+            "0"
+        );
+    }
+    let database = lab.open().await;
+    database.add_override(&alice(), of_user("ada", 1)).await.expect("it is made");
+    let there = database.state().await;
+    // Beside a gateway, and after it.
+    for _ in 0..2 {
+        let reading = Database::open_read_only(&lab.config).await.expect("the tables are there");
+        assert_eq!(reading.state().await, there);
+    }
+    drop(database);
+    let reading = Database::open_read_only(&lab.config).await.expect("the tables are there");
+    assert_eq!(reading.state().await, there);
+    if !lab.is_postgres() {
+        let refused = reading.add_override(&alice(), of_user("bob", 1)).await.expect_err("it only reads");
+        assert!(matches!(refused, Error::ReadOnly { .. }), "{refused:?}");
+    }
 }
 
 async fn tables_of_a_newer_program_are_refused(lab: Lab) {
