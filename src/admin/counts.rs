@@ -4,9 +4,11 @@ use std::fmt;
 use std::num::NonZeroU64;
 use std::pin::Pin;
 
+use serde_json::Value;
+
 use crate::database::Time;
-use crate::policy::Named;
 use crate::policy::definition::Dimension;
+use crate::policy::{Named, Policy};
 
 /// The counts of limits.
 pub struct Counts {
@@ -14,6 +16,10 @@ pub struct Counts {
     pub check: Checks,
     /// Whether a check may say at which time it is decided.
     pub takes_time: bool,
+    /// What a consumer or a tenant has spent, a page of policies by name.
+    pub usage: Usage,
+    /// Carries over in Redis what a grant leaves spent.
+    pub grant: Grants,
     /// Whether a policy of this name is in force, and counts by this dimension.
     pub counts_by: Box<dyn Fn(&str, &Dimension) -> bool + Send + Sync>,
 }
@@ -21,6 +27,133 @@ pub struct Counts {
 /// Decides checks; if the second argument is true, all of them are charged or none. Returns a verdict for each.
 pub type Checks =
     Box<dyn Fn(Vec<Asked>, bool) -> Pin<Box<dyn Future<Output = Vec<Verdict>> + Send>> + Send + Sync>;
+
+/// Answers what has been spent.
+pub type Usage =
+    Box<dyn Fn(UsageAsked) -> Pin<Box<dyn Future<Output = Vec<PolicyUsage>> + Send>> + Send + Sync>;
+
+/// Prepares a grant.
+pub type Grants = Box<dyn Fn(Grant) -> Pin<Box<dyn Future<Output = Granted> + Send>> + Send + Sync>;
+
+/// Whose counts are asked for or changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Holder {
+    /// A consumer, by name.
+    Consumer(String),
+    /// A tenant, by name.
+    Tenant(String),
+}
+
+/// A question what has been spent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UsageAsked {
+    /// By whom.
+    pub holder: Holder,
+    /// The only policy that is asked about.
+    pub policy: Option<String>,
+    /// The tenant that a consumer acts for.
+    pub tenant: Option<String>,
+    /// The tier that a credential would name.
+    pub tier: Option<String>,
+    /// Policies behind this name.
+    pub after: Option<String>,
+    /// So many policies at most.
+    pub limit: usize,
+}
+
+/// What has been spent of one policy.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PolicyUsage {
+    /// Its name.
+    pub policy: String,
+    /// What it counts by.
+    pub by: Vec<String>,
+    /// Whether it is counted and never refuses.
+    pub is_shadow: bool,
+    /// Its windows. `None`: its key has more dimensions than were asked about, so there are many counts.
+    pub windows: Option<Vec<WindowUsage>>,
+}
+
+impl PolicyUsage {
+    /// Of a policy whose windows are not known.
+    pub fn of(policy: &Policy) -> PolicyUsage {
+        PolicyUsage {
+            policy: policy.name.to_string(),
+            by: policy.by.iter().map(ToString::to_string).collect(),
+            is_shadow: policy.shadow,
+            windows: None,
+        }
+    }
+}
+
+/// What has been spent of one window. `used`, `leased` and `remaining` are the capacity together.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WindowUsage {
+    /// Its name, as `RateLimit-Policy` has it.
+    pub window: String,
+    /// Units in one period.
+    pub limit: u64,
+    /// Units that it holds when it is full.
+    pub capacity: u64,
+    /// `None`: it limits what is in flight.
+    pub period_seconds: Option<f64>,
+    /// Units that are spent.
+    pub used: u64,
+    /// Units that nodes hold in leases, as far as they have told.
+    pub leased: u64,
+    /// Units that anybody may spend.
+    pub remaining: u64,
+    /// When it is full again if nobody spends.
+    pub reset_at: Option<Time>,
+    /// Who has counted.
+    pub from: From,
+    /// The override that its limit comes from.
+    pub overridden: Option<Value>,
+    /// The limit by the tenant's override, beneath the consumer's own.
+    pub tenant_limit: Option<u64>,
+}
+
+/// Where a figure is from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum From {
+    /// Redis: it is the fleet's.
+    Redis,
+    /// This node, which counts on its own.
+    Node,
+    /// This node as far as it knows, because Redis does not answer.
+    NodeWithoutRedis,
+}
+
+/// Units to be given back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// To whom.
+    pub holder: Holder,
+    /// Of this policy.
+    pub policy: String,
+    /// The tenant that a consumer acts for.
+    pub tenant: Option<String>,
+    /// How many.
+    pub units: u64,
+    /// The id of the reset that it will be.
+    pub id: String,
+}
+
+/// What came of preparing a grant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Granted {
+    /// Counts under the new id begin as they should.
+    Carried {
+        /// The version of the reset that it follows; 0: none.
+        after: i64,
+        /// Each window with the units it had left and those it will have.
+        windows: Vec<(String, u64, u64)>,
+    },
+    /// No policy of this name counts by this holder alone.
+    NoPolicy,
+    /// Redis did not answer.
+    NoRedis,
+}
 
 /// A question whether one subject may spend units of one policy.
 #[derive(Clone, Debug, PartialEq, Eq)]

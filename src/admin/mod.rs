@@ -32,7 +32,10 @@ mod watched;
 pub use access::{Access, Role, Token};
 pub use config::{Bind, Config, NamedToken, OWN_TOKEN_NAME, Secret};
 pub use control::{Applied, Check, Control, Proposal, Writes};
-pub use counts::{Asked, Checks, Counts, Verdict, Violated};
+pub use counts::{
+    Asked, Checks, Counts, From, Grant, Granted, Grants, Holder, PolicyUsage, Usage, UsageAsked, Verdict,
+    Violated, WindowUsage,
+};
 pub use explain::ExplainRequest;
 pub use host::canonical as canonical_host;
 pub use listener::{Error, Listener, Shared};

@@ -76,6 +76,10 @@ pub(super) enum Refusal {
     Ambiguous,
     #[error("the system has no random numbers")]
     NoRandomness,
+    #[error("Redis does not answer, so what is spent cannot be carried over: nothing was granted")]
+    NoRedis,
+    #[error("other changes of the same counts came between: nothing was granted")]
+    Overtaken,
     /// With the present version, if there is a row.
     #[error("the row is not at the version that was asked for: read it again")]
     Changed(Option<i64>),
@@ -124,7 +128,9 @@ impl Refusal {
             Refusal::NoToken | Refusal::TokenExpired => StatusCode::UNAUTHORIZED,
             Refusal::ReadOnly | Refusal::RoleTooLow { .. } => StatusCode::FORBIDDEN,
             Refusal::OnlyRead(_) | Refusal::Method(_) => StatusCode::METHOD_NOT_ALLOWED,
-            Refusal::Busy | Refusal::NotReached => StatusCode::SERVICE_UNAVAILABLE,
+            Refusal::Busy | Refusal::NotReached | Refusal::NoRedis | Refusal::Overtaken => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
             Refusal::ContentType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Refusal::NoDatabase => StatusCode::NOT_IMPLEMENTED,
             Refusal::OneNodeOnly | Refusal::Ambiguous => StatusCode::CONFLICT,
@@ -157,7 +163,9 @@ impl Refusal {
                 Some((WWW_AUTHENTICATE, HeaderValue::from_static("Bearer error=\"invalid_token\"")))
             }
             Refusal::OnlyRead(allow) | Refusal::Method(allow) => Some((ALLOW, allow)),
-            Refusal::Busy | Refusal::NotReached => Some((RETRY_AFTER, HeaderValue::from_static("1"))),
+            Refusal::Busy | Refusal::NotReached | Refusal::NoRedis | Refusal::Overtaken => {
+                Some((RETRY_AFTER, HeaderValue::from_static("1")))
+            }
             Refusal::Changed(version) => version.map(|version| (ETAG, etag(version))),
             Refusal::Database(error) => of_database(&error).1.map(|after| (RETRY_AFTER, after.into())),
             Refusal::WrongHost

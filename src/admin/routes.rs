@@ -16,7 +16,7 @@ use tokio::sync::Semaphore;
 use super::access::Role;
 use super::api::{
     BODY_BYTES_MAX, api_keys, audit, checks, consumers, document, limits, overrides, policies,
-    snake_overrides, tiers,
+    snake_overrides, tiers, usage,
 };
 use super::gate::{self, Gate, Permit};
 use super::refusal::Refusal;
@@ -170,6 +170,21 @@ pub(super) fn control() -> Vec<Endpoint> {
                 change(Method::PUT, Role::Operate, on(MethodFilter::PUT, limits::put)),
                 change(Method::DELETE, Role::Operate, on(MethodFilter::DELETE, limits::delete)),
             ],
+        ),
+        endpoint(
+            &["/v1/usage/{kind}/{id}"],
+            "what a consumer or a tenant has spent",
+            vec![read(Role::Read, usage::show)],
+        ),
+        endpoint(
+            &["/v1/usage/{kind}/{id}/reset"],
+            "lets it begin anew",
+            vec![change(Method::POST, Role::Operate, on(MethodFilter::POST, usage::reset))],
+        ),
+        endpoint(
+            &["/v1/usage/{kind}/{id}/grant"],
+            "gives units of a policy back to it",
+            vec![change(Method::POST, Role::Operate, on(MethodFilter::POST, usage::grant))],
         ),
         endpoint(
             &["/v1/limits:check"],

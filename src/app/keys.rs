@@ -48,6 +48,7 @@ pub(super) fn key(
     let (consumer, tenant) = (value_of(Dimension::Consumer), value_of(Dimension::Tenant));
     let mut override_one = |charge| limiter.override_charge(policy, consumer, tenant, charge, now_ns);
     let overrides: Vec<_> = charges.iter_mut().map(&mut override_one).collect();
+    charges.iter_mut().for_each(|charge| limiter.reset_charge(policy, consumer, tenant, charge));
     limiter.route_tenant(&mut charges, tenant);
     let left = limiter.peek_charges(&charges, now_ns).outcomes;
     let windows = charges

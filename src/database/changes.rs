@@ -15,11 +15,12 @@ use super::error::Error;
 use super::open::{CALL_MAX, Database};
 use super::overrides::Override;
 use super::policies::PolicyRow;
+use super::resets::Reset;
 use super::sql::{Query, Row};
 use super::tiers::{self, TierLimit};
 use super::time::Time;
 use super::write::Kind;
-use super::{api_keys, assignments, overrides, policies};
+use super::{api_keys, assignments, overrides, policies, resets};
 
 /// Rows as of one version.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -40,6 +41,9 @@ pub struct State {
     pub overrides: Vec<Override>,
     /// API keys.
     pub api_keys: Vec<ApiKeyRow>,
+    /// Resets of counts. A copy on disk of an older program has none.
+    #[serde(default)]
+    pub resets: Vec<Reset>,
 }
 
 /// What a node that knows one version has to learn.
@@ -75,6 +79,8 @@ pub enum Gone {
     Override(String),
     /// An API key, by its digest.
     ApiKey(String),
+    /// A reset, by its id: another one stands in its place.
+    Reset(String),
 }
 
 impl Database {
@@ -224,6 +230,7 @@ async fn changed(
     changed.assignments = rows(session, newer(assignments::select(), since), assignments::read).await?;
     changed.overrides = rows(session, newer(overrides::select(), since), overrides::read).await?;
     changed.api_keys = rows(session, newer(api_keys::select(), since), api_keys::read).await?;
+    changed.resets = rows(session, newer(resets::select(), since), resets::read).await?;
     let present = changed.names();
     let gone = names.into_iter().filter(|name| !present.contains(name)).filter_map(gone).collect();
     Ok(Changes::Since { changed, gone })
@@ -247,6 +254,7 @@ fn gone((kind, id): Name) -> Option<Gone> {
         word if word == Kind::Assignment.word() => Gone::Assignment(id),
         word if word == Kind::Override.word() => Gone::Override(id),
         word if word == Kind::ApiKey.word() => Gone::ApiKey(id),
+        word if word == Kind::Reset.word() => Gone::Reset(id),
         word if word == Kind::Tier.word() => {
             let (tier, resource) = tiers::names(&id)?;
             Gone::Tier { tier, resource }
@@ -265,7 +273,8 @@ impl State {
         let assignments = self.assignments.iter().map(|row| name(Kind::Assignment, &row.user_id));
         let overrides = self.overrides.iter().map(|row| name(Kind::Override, &row.id));
         let api_keys = self.api_keys.iter().map(|row| name(Kind::ApiKey, &row.digest));
-        policies.chain(tiers).chain(assignments).chain(overrides).chain(api_keys).collect()
+        let resets = self.resets.iter().map(|row| name(Kind::Reset, &row.id));
+        policies.chain(tiers).chain(assignments).chain(overrides).chain(api_keys).chain(resets).collect()
     }
 }
 
@@ -279,6 +288,7 @@ async fn everything(session: &mut Session, version: i64) -> Result<State, Error>
         let live = overrides::select().and("WHERE (expires_at IS NULL OR expires_at >", ended);
         live.and(") AND id >", after).then("ORDER BY id")
     };
+    let reset = |after: &str| resets::select().and("WHERE id >", after).then("ORDER BY id");
     let api_key = |after: &str| api_keys::select().and("WHERE digest >", after).then("ORDER BY digest");
     Ok(State {
         version,
@@ -288,6 +298,7 @@ async fn everything(session: &mut Session, version: i64) -> Result<State, Error>
         assignments: pages(session, assignment, assignments::read, |row| &row.user_id).await?,
         overrides: pages(session, live, overrides::read, |row| &row.id).await?,
         api_keys: pages(session, api_key, api_keys::read, |row| &row.digest).await?,
+        resets: pages(session, reset, resets::read, |row| &row.id).await?,
     })
 }
 

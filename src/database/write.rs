@@ -54,6 +54,8 @@ pub enum Kind {
     Override,
     /// `api_keys`
     ApiKey,
+    /// `count_resets`
+    Reset,
 }
 
 impl Kind {
@@ -65,6 +67,7 @@ impl Kind {
             Kind::Assignment => "assignment",
             Kind::Override => "override",
             Kind::ApiKey => "api-key",
+            Kind::Reset => "reset",
         }
     }
 }

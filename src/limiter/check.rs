@@ -172,11 +172,12 @@ impl Limiter {
         if policies.charges(subject, &mut check.charges).is_err() {
             return false;
         }
+        // Before penalties are looked at: a reset ends them.
+        self.override_charges(policies, subject, &mut check.charges, now_ns);
         if self.is_kept_out(&policies.penalty_checks(&check.charges), now_ns) {
             return false;
         }
         check.charges.retain(|charge| policies.policy_of(charge).is_blind());
-        self.override_charges(policies, subject, &mut check.charges, now_ns);
         self.route_tenant(&mut check.charges, subject.tenant());
         check.charges.is_empty() || self.peek_charges(&check.charges, now_ns).is_admitted()
     }

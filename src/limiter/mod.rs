@@ -11,6 +11,7 @@
 //!
 //! It does not know the names of policies, headers, or statuses.
 
+mod account;
 mod assignments;
 mod attempt;
 mod by_name;
@@ -35,6 +36,7 @@ mod refund;
 mod renewal_queue;
 mod renewals;
 mod repayment;
+mod resets;
 mod striped;
 mod sweep;
 mod wait;
@@ -52,6 +54,7 @@ use crate::limit::{Charge, Outcome, Quota};
 use crate::local::{Table, Taken};
 use crate::metrics::Tier;
 
+pub use account::Account;
 pub use assignments::Assignments;
 pub use charge_state::Refund;
 pub use check::{Check, Peeked, Pending};
@@ -63,6 +66,7 @@ pub use look::Look;
 pub use overrides::{Change, Holder, Override, Overrides};
 pub use plans::Plans;
 pub use recall::Recall;
+pub use resets::{Reset, Resets};
 pub use waiting::Waiting;
 
 /// Decides charges; one for the whole process, shared by all workers.
@@ -70,6 +74,7 @@ pub struct Limiter {
     table: Table,
     fleet: Option<Fleet>,
     overrides: Overrides,
+    resets: Resets,
     assignments: Assignments,
 }
 
@@ -160,7 +165,13 @@ impl fmt::Debug for Limiter {
 impl Limiter {
     /// A limiter without Redis: this node counts on its own.
     pub fn new(table: Table) -> Limiter {
-        Limiter { table, fleet: None, overrides: Overrides::default(), assignments: Assignments::default() }
+        Limiter {
+            table,
+            fleet: None,
+            overrides: Overrides::default(),
+            resets: Resets::default(),
+            assignments: Assignments::default(),
+        }
     }
 
     /// A limiter of a node of a fleet. The table counts what the fleet does not share.

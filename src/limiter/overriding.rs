@@ -1,4 +1,4 @@
-//! How overrides change the charges of a subject, before they are decided.
+//! How overrides and resets change the charges of a subject, before they are decided.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ impl Limiter {
         &self.overrides
     }
 
-    /// Changes charges as the overrides of their subject say.
+    /// Changes charges as the overrides and the resets of their subject say.
     #[inline]
     pub(super) fn override_charges(
         &self,
@@ -24,6 +24,9 @@ impl Limiter {
     ) {
         if !self.overrides.is_empty() {
             self.override_each(policies, subject.consumer(), subject.tenant(), charges, now_ns);
+        }
+        if !self.resets.is_empty() {
+            self.reset_each(policies, subject.consumer(), subject.tenant(), charges);
         }
     }
 
@@ -42,6 +45,19 @@ impl Limiter {
         for charge in charges {
             let policy = policies.policy_of(charge);
             self.override_charge(policy, consumer, tenant, charge, now_ns);
+        }
+    }
+
+    #[cold]
+    fn reset_each(
+        &self,
+        policies: Chosen<'_>,
+        consumer: Option<&str>,
+        tenant: Option<&str>,
+        charges: &mut [Charge],
+    ) {
+        for charge in charges {
+            self.reset_charge(policies.policy_of(charge), consumer, tenant, charge);
         }
     }
 

@@ -131,14 +131,23 @@ impl Table {
 
     /// The policy of a name.
     pub fn policy(&self, name: &str) -> Option<&Policy> {
-        let name_of = |id: PolicyId| &*self.policies[id.index()].name;
-        let by_name = self.by_name.get_or_init(|| {
+        let by_name = self.by_name();
+        let found = by_name.binary_search_by(|id| (*self.policies[id.index()].name).cmp(name)).ok()?;
+        self.policies.get(by_name[found].index())
+    }
+
+    /// The policies in the order of their names.
+    pub fn policies_by_name(&self) -> impl Iterator<Item = &Policy> {
+        self.by_name().iter().map(|id| &self.policies[id.index()])
+    }
+
+    fn by_name(&self) -> &[PolicyId] {
+        let name_of = |id: PolicyId| &self.policies[id.index()].name;
+        self.by_name.get_or_init(|| {
             let mut ids: Box<[PolicyId]> = self.policies.iter().map(|policy| policy.id).collect();
             ids.sort_unstable_by(|one, other| name_of(*one).cmp(name_of(*other)));
             ids
-        });
-        let found = by_name.binary_search_by(|id| name_of(*id).cmp(name)).ok()?;
-        self.policies.get(by_name[found].index())
+        })
     }
 
     /// One policy of the table alone, for a subject that no route has chosen policies for.

@@ -5,6 +5,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use crate::auth::keys::hashed;
+use crate::support::postgres::Postgres;
 use crate::support::redis::Redis;
 use crate::support::{Client, Directory, Gateway, Response, eventually};
 
@@ -337,6 +338,248 @@ fn a_policy_in_the_flat_form_is_kept_in_the_words_of_the_file() {
         assert!(refused.status == 400 && refused.text().contains(said), "{body}: {refused:?}");
     }
     assert_eq!(node.limit("ann"), 30);
+}
+
+/// The only window of a policy, as a node shows its usage.
+#[track_caller]
+fn window(node: &Node, holder: &str, policy: &str) -> Value {
+    let shown = node.ask("read-1", "GET", &format!("/v1/usage/{holder}?policy={policy}"), &Value::Null);
+    assert_eq!(shown.status, 200, "{shown:?}");
+    let shown = shown.json();
+    shown["items"][0]["windows"][0].clone()
+}
+
+#[test]
+fn usage_is_what_a_consumer_has_spent_of_each_policy_under_its_limit() {
+    let node = Node::start("[database]\nurl = \"sqlite:state.db\"\n");
+    assert_eq!([node.get("ann").status, node.get("ann").status], [200, 200]);
+    let all = node.ask("read-1", "GET", "/v1/usage/consumer/ann", &Value::Null).json();
+    let names: Vec<&Value> =
+        all["items"].as_array().expect("a list").iter().map(|it| &it["policy"]).collect();
+    assert_eq!(names, ["calls", "open", "pairs", "plans"]);
+    let calls = &all["items"][0]["windows"][0];
+    assert_eq!((&calls["used"], &calls["remaining"], &calls["capacity"]), (&json!(2), &json!(3), &json!(5)));
+    assert_eq!(
+        (&calls["from"], &calls["leased"], &calls["override"]),
+        (&json!("node"), &json!(0), &Value::Null)
+    );
+    assert!(calls["reset-at"].is_string(), "{calls}");
+    assert_eq!(all["items"][2]["windows"], Value::Null, "pairs counts by route, too: {all}");
+    assert_eq!(all["items"][3]["windows"][0]["limit"], 3, "{all}");
+    let page = node.ask("read-1", "GET", "/v1/usage/consumer/ann?limit=2&after=calls", &Value::Null).json();
+    assert_eq!((&page["items"][0]["policy"], &page["next"]), (&json!("open"), &json!("pairs")), "{page}");
+    for (holder, name, value) in [("user-id", "ann", 100), ("tenant-id", "acme", 50)] {
+        let made = node.ask("operate-1", "POST", "/v1/overrides", &json!({
+            holder: name, "override-type": "absolute", "value": value, "policy": "calls", "reason": "a test",
+        }));
+        assert_eq!(made.status, 201, "{made:?}");
+    }
+    let calls = window(&node, "consumer/ann", "calls&tenant=acme");
+    assert_eq!((&calls["limit"], &calls["override"]["reason"]), (&json!(100), &json!("a test")), "{calls}");
+    assert_eq!(
+        (&calls["override"]["instead-of"], &calls["tenant-limit"]),
+        (&json!(5), &json!(50)),
+        "{calls}"
+    );
+    assert_eq!(window(&node, "consumer/bob", "calls&tenant=acme")["limit"], 50);
+    assert_eq!(node.ask("read-1", "GET", "/v1/usage/user/ann", &Value::Null).status, 404);
+    assert_eq!(node.ask("read-1", "GET", "/v1/usage/consumer/ann?polici=x", &Value::Null).status, 400);
+}
+
+#[test]
+fn a_reset_lets_a_consumer_begin_anew_and_is_in_the_audit_log() {
+    let penalty = "[policy.strict]\nlimit = \"1/h\"\nby = [\"consumer\"]\npenalty = { after = 1, within = \"1m\", factor = 2, max = \"1h\" }\n";
+    let node = Node::start(&format!("{penalty}[database]\nurl = \"sqlite:state.db\"\n"));
+    let strict =
+        |consumer: &str| node.check(&json!({ "policy": "strict", "key": consumer }))["allowed"].clone();
+    for consumer in ["ann", "bob"] {
+        assert_eq!(node.check(&calls_of(consumer, 5))["allowed"], true);
+        assert_eq!(
+            (strict(consumer), strict(consumer), strict(consumer)),
+            (json!(true), json!(false), json!(false))
+        );
+    }
+    let reset =
+        |path: &str, body: Value| node.ask("operate-1", "POST", &format!("/v1/usage/{path}/reset"), &body);
+    let because = |policy: Value| json!({ "policy": policy, "reason": "a mistake of ours" });
+    let dry =
+        node.ask("operate-1", "POST", "/v1/usage/consumer/ann/reset?dry-run=true", &because(Value::Null));
+    assert_eq!((dry.status, node.get("ann").status), (200, 429));
+    let made = reset("consumer/ann", because(json!("calls")));
+    assert_eq!((made.status, &made.json()["units"]), (200, &Value::Null), "{made:?}");
+    assert_eq!(
+        (window(&node, "consumer/ann", "calls")["used"].clone(), node.get("ann").status),
+        (json!(0), 200)
+    );
+    assert_eq!((node.get("bob").status, strict("ann")), (429, json!(false)), "others are not reset");
+    assert_eq!(reset("consumer/ann", because(Value::Null)).status, 200);
+    assert_eq!(window(&node, "consumer/ann", "calls")["remaining"], 5);
+    assert_eq!((strict("ann"), strict("bob")), (json!(true), json!(false)), "the penalty is over, too");
+    let key = node.ask("read-1", "GET", "/v1/keys/calls/ann", &Value::Null).json();
+    assert_eq!(key["windows"][0]["remaining"], 5, "{key}");
+    let audit = node.ask("read-1", "GET", "/v1/audit?what=reset/consumer/ann", &Value::Null).json();
+    let entry = &audit["items"][0];
+    assert_eq!((&entry["who"], &entry["action"]), (&json!("alice"), &json!("reset")), "{audit}");
+    assert_eq!((&entry["new"]["reason"], &audit["items"][2]), (&json!("a mistake of ours"), &Value::Null));
+    let refused = reset("consumer/ann", because(json!("cals")));
+    assert_eq!((refused.status, reset("consumer/ann", json!({})).status), (422, 400), "{refused:?}");
+    let reader = node.ask("read-1", "POST", "/v1/usage/consumer/ann/reset", &because(Value::Null));
+    assert_eq!(reader.status, 403);
+    let without = Node::start("");
+    let refused = without.ask("operate-1", "POST", "/v1/usage/consumer/ann/reset", &because(Value::Null));
+    assert_eq!(refused.status, 501);
+}
+
+#[test]
+fn a_grant_gives_units_back_once_and_never_more_than_all() {
+    let node = Node::start("[database]\nurl = \"sqlite:state.db\"\n");
+    let grant = |units: u64, key: &str| {
+        let body = json!({ "units": units, "policy": "calls", "reason": "an apology" }).to_string();
+        let fields = [
+            "Authorization: Bearer operate-1",
+            "Content-Type: application/json",
+            &format!("Idempotency-Key: {key}"),
+        ];
+        let mut client = Client::connect(node.0.listener("admin"));
+        client.request("POST", "/v1/usage/consumer/ann/grant", &fields, &body)
+    };
+    let left = || window(&node, "consumer/ann", "calls")["remaining"].clone();
+    assert_eq!(node.check(&calls_of("ann", 5))["remaining"], 0);
+    let granted = grant(2, "one");
+    assert_eq!((granted.status, &granted.json()["units"], left()), (200, &json!(2), json!(2)), "{granted:?}");
+    assert_eq!((grant(2, "one").json(), left()), (granted.json(), json!(2)), "a repeated request acts once");
+    assert_eq!(grant(3, "one").status, 422, "the key came with another body");
+    assert_eq!([200, 200, 429].map(|_| node.get("ann").status), [200, 200, 429]);
+    assert_eq!((grant(1, "two").status, left()), (200, json!(1)));
+    assert_eq!((grant(100, "three").status, left()), (200, json!(5)), "no more than the limit holds");
+    assert_eq!(node.check(&calls_of("ann", 5))["allowed"], true);
+    let audit = node.ask("read-1", "GET", "/v1/audit?what=reset/consumer/ann", &Value::Null).json();
+    let actions: Vec<&Value> =
+        audit["items"].as_array().expect("a list").iter().map(|it| &it["action"]).collect();
+    assert_eq!(actions, ["grant", "grant", "grant"]);
+    let pairs = json!({ "units": 1, "policy": "pairs", "reason": "x" });
+    let refused = node.ask("operate-1", "POST", "/v1/usage/consumer/ann/grant", &pairs);
+    assert_eq!(refused.status, 422, "it counts by more than the consumer: {refused:?}");
+}
+
+/// Two nodes that share a database, and a Redis if there is one.
+fn fleet(redis: Option<&Redis>, policy: &str) -> [Node; 2] {
+    let server = Postgres::shared();
+    let url = server.url(&server.database());
+    let redis =
+        redis.map(|redis| format!("[redis]\nurl = \"redis://{}\"\ndeadline = \"1s\"\n", redis.addr()));
+    let redis = redis.unwrap_or_default();
+    [1, 2].map(|_| {
+        Node::start(&format!(
+            "[policy.fleet]\nby = [\"consumer\"]\n{policy}\n[database]\nurl = {url:?}\n{redis}"
+        ))
+    })
+}
+
+/// How many of so many checks of one unit both nodes allow, in turn.
+fn allowed(nodes: &[Node; 2], checks: usize) -> usize {
+    let batch = json!({ "checks": vec![json!({ "policy": "fleet", "key": "ann" }); checks / 10] });
+    let count = |node: &Node| {
+        let answer = node.check(&batch);
+        answer["verdicts"].as_array().expect("a list").iter().filter(|it| it["allowed"] == true).count()
+    };
+    (0..5).map(|_| nodes.iter().map(count).sum::<usize>()).sum()
+}
+
+/// Fleets' windows of every kind: leased and exact, buckets and windows, and the most that 40 units may become.
+const SHARED: [(&str, usize); 6] = [
+    ("limit = \"40/d\"", 42),
+    ("limit = \"40/d\"\novershoot = 0", 40),
+    ("limit = \"40/d\"\nalgorithm = \"sliding-window\"", 42),
+    ("limit = \"40/d\"\nalgorithm = \"sliding-window\"\novershoot = 0", 40),
+    ("limit = \"40/d\"\nalgorithm = \"fixed-window\"", 42),
+    ("limit = \"40/d\"\nalgorithm = \"sliding-log\"", 40),
+];
+
+#[test]
+fn a_reset_at_one_node_of_a_fleet_is_one_at_all_within_five_seconds() {
+    let redis = Redis::start(&[]);
+    for (policy, most) in SHARED {
+        let nodes = fleet(Some(&redis), policy);
+        assert!((40..=most).contains(&allowed(&nodes, 100)), "{policy}");
+        assert_eq!(allowed(&nodes, 20), 0, "{policy}");
+        let usage = window(&nodes[1], "consumer/ann", "fleet");
+        assert_eq!((&usage["used"], &usage["from"]), (&json!(40), &json!("redis")), "{policy}: {usage}");
+        let body = json!({ "policy": "fleet", "reason": "a test" });
+        let started = std::time::Instant::now();
+        assert_eq!(nodes[0].ask("operate-1", "POST", "/v1/usage/consumer/ann/reset", &body).status, 200);
+        assert_eq!(window(&nodes[0], "consumer/ann", "fleet")["used"], 0, "{policy}");
+        eventually("the other node has it", || {
+            (nodes[1].check(&json!({ "policy": "fleet", "key": "ann" }))["allowed"] == true).then_some(())
+        });
+        assert!(started.elapsed() < std::time::Duration::from_secs(5), "{policy}");
+        assert!((39..most).contains(&allowed(&nodes, 100)), "both count one new count: {policy}");
+    }
+}
+
+#[test]
+fn a_grant_in_a_fleet_gives_its_units_to_all_nodes_together() {
+    let redis = Redis::start(&[]);
+    for (policy, most) in SHARED {
+        let nodes = fleet(Some(&redis), policy);
+        assert!((40..=most).contains(&allowed(&nodes, 100)), "{policy}");
+        let body = json!({ "policy": "fleet", "units": 10, "reason": "a test" });
+        let granted = nodes[0].ask("operate-1", "POST", "/v1/usage/consumer/ann/grant", &body);
+        assert_eq!(granted.status, 200, "{policy}: {granted:?}");
+        eventually("the other node has it", || {
+            (window(&nodes[1], "consumer/ann", "fleet")["remaining"] == 10).then_some(())
+        });
+        let usage = window(&nodes[0], "consumer/ann", "fleet");
+        assert_eq!((&usage["used"], &usage["leased"]), (&json!(30), &json!(0)), "{policy}: {usage}");
+        assert!((10..=10 + most - 40).contains(&allowed(&nodes, 100)), "{policy}");
+    }
+}
+
+#[test]
+fn nodes_that_count_apart_each_give_a_grant_and_a_restart_keeps_a_reset() {
+    let nodes = fleet(None, "limit = \"40/d\"");
+    assert_eq!(allowed(&nodes, 100), 80, "each on its own");
+    let body = json!({ "policy": "fleet", "units": 10, "reason": "a test" });
+    assert_eq!(nodes[0].ask("operate-1", "POST", "/v1/usage/consumer/ann/grant", &body).status, 200);
+    for node in &nodes {
+        eventually("it has the grant", || {
+            (window(node, "consumer/ann", "fleet")["remaining"] == 10).then_some(())
+        });
+    }
+    assert_eq!(allowed(&nodes, 100), 20);
+
+    let redis = Redis::start(&[]);
+    let server = Postgres::shared();
+    let more = format!(
+        "[policy.fleet]\nby = [\"consumer\"]\nlimit = \"40/d\"\novershoot = 0\n[database]\nurl = {:?}\n[redis]\nurl = \
+         \"redis://{}\"\ndeadline = \"1s\"\n",
+        server.url(&server.database()),
+        redis.addr()
+    );
+    let node = Node::start(&more);
+    let body = json!({ "reason": "a test" });
+    assert_eq!(node.ask("operate-1", "POST", "/v1/usage/consumer/ann/reset", &body).status, 200);
+    assert_eq!(node.check(&json!({ "policy": "fleet", "key": "ann", "cost": 30 }))["allowed"], true);
+    drop(node);
+    let again = Node::start(&more);
+    assert_eq!(window(&again, "consumer/ann", "fleet")["used"], 30, "it counts on under the same key");
+}
+
+#[test]
+fn a_grant_without_redis_is_refused_and_a_reset_needs_none() {
+    let mut redis = Redis::start(&[]);
+    let nodes = fleet(Some(&redis), "limit = \"40/d\"\nwhen-redis-down = \"local\"");
+    assert!(allowed(&nodes, 100) >= 40);
+    redis.kill();
+    let ask = |what: &str, body: Value| {
+        nodes[0].ask("operate-1", "POST", &format!("/v1/usage/consumer/ann/{what}"), &body).status
+    };
+    assert_eq!(ask("grant", json!({ "policy": "fleet", "units": 10, "reason": "a test" })), 503);
+    assert_eq!(window(&nodes[0], "consumer/ann", "fleet")["from"], "node-without-redis");
+    assert_eq!(ask("reset", json!({ "reason": "a test" })), 200);
+    let audit = nodes[0].ask("read-1", "GET", "/v1/audit?what=reset/consumer/ann", &Value::Null).json();
+    assert_eq!(audit["items"].as_array().map(Vec::len), Some(1), "what was refused is not there: {audit}");
+    assert_eq!(nodes[0].check(&json!({ "policy": "fleet", "key": "ann" }))["allowed"], true);
 }
 
 #[test]

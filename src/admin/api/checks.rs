@@ -41,14 +41,16 @@ pub(in crate::admin) async fn check(
 ) -> Answer {
     no_parameters(&uri)?;
     let mut fields = body.fields;
-    if !fields.has("checks") {
+    let (listed, is_together) = (fields.value("checks"), fields.boolean("all_or_nothing"));
+    let Some(listed) = listed else {
+        if is_together.is_some() {
+            fields.wrong("all_or_nothing", "`all_or_nothing` is about several `checks`");
+        }
         let asked = one(fields, &state).map_err(Refusal::Invalid)?;
         may_spend(&state, &client, std::slice::from_ref(&asked))?;
         let verdicts = (state.counts.check)(vec![asked], false).await;
         return Ok(answer::json(&verdicts.first().map(shown)));
-    }
-    let is_together = fields.boolean("all_or_nothing").unwrap_or(false);
-    let listed = fields.value("checks");
+    };
     let asked = many(listed, &state);
     let asked = match (fields.finish(), asked) {
         (Ok(()), Ok(asked)) => asked,
@@ -58,7 +60,7 @@ pub(in crate::admin) async fn check(
         }
     };
     may_spend(&state, &client, &asked)?;
-    let verdicts = (state.counts.check)(asked, is_together).await;
+    let verdicts = (state.counts.check)(asked, is_together == Some(true)).await;
     let is_allowed = verdicts.iter().all(Verdict::is_allowed);
     let verdicts: Vec<Value> = verdicts.iter().map(shown).collect();
     Ok(answer::json(&json!({ "allowed": is_allowed, "verdicts": verdicts })))
@@ -110,9 +112,9 @@ fn may_spend(state: &State, client: &Client, asked: &[Asked]) -> Result<(), Refu
     }
 }
 
-fn many(listed: Option<Value>, state: &State) -> Result<Vec<Asked>, Vec<Flaw>> {
+fn many(listed: Value, state: &State) -> Result<Vec<Asked>, Vec<Flaw>> {
     let flaw = |detail: String| Err(vec![Flaw::in_body("checks", detail)]);
-    let Some(Value::Array(listed)) = listed else { return flaw("`checks` must be an array".to_owned()) };
+    let Value::Array(listed) = listed else { return flaw("`checks` must be an array".to_owned()) };
     if !(1..=CHECKS_MAX).contains(&listed.len()) {
         return flaw(format!("`checks` must have 1 to {CHECKS_MAX} checks"));
     }

@@ -471,6 +471,115 @@ impl PartialSchema for LimitPut {
 
 impl ToSchema for LimitPut {}
 
+/// Whose usage it is.
+#[derive(ToSchema)]
+#[schema(rename_all = "lowercase")]
+pub(in crate::admin) enum HolderKind {
+    Consumer,
+    Tenant,
+}
+
+/// What has been spent of one policy.
+#[derive(ToSchema)]
+#[schema(rename_all = "kebab-case")]
+pub(in crate::admin) struct PolicyUsage {
+    policy: Name,
+    /// What it counts by.
+    by: Vec<String>,
+    /// Whether it never refuses.
+    shadow: bool,
+    /// `null`: it counts by more than what was asked about, so there are many counts.
+    windows: Option<Vec<WindowUsage>>,
+}
+
+/// What has been spent of one window. `used`, `leased` and `remaining` are `capacity` together.
+#[derive(ToSchema)]
+#[schema(rename_all = "kebab-case")]
+pub(in crate::admin) struct WindowUsage {
+    /// Its name in `RateLimit-Policy`.
+    window: String,
+    /// Units in one period, under the override if there is one.
+    limit: u64,
+    /// Units that it holds when it is full.
+    capacity: u64,
+    /// `null`: it limits what is in flight.
+    period_seconds: Option<f64>,
+    used: u64,
+    /// Units that nodes hold in leases and have not spent, as far as they have told.
+    leased: u64,
+    /// Units that anybody may spend.
+    remaining: u64,
+    /// When it is full again if nobody spends.
+    reset_at: Option<Instant>,
+    /// The override that its limit comes from.
+    #[serde(rename = "override")]
+    overridden: Option<Value>,
+    /// The limit by the tenant's override, beneath the consumer's own.
+    tenant_limit: Option<u64>,
+    /// Who has counted: Redis, for the fleet; this node, which counts on its own; or this node as far as it knows, because
+    /// Redis does not answer.
+    from: CountedBy,
+}
+
+/// Who has counted.
+#[derive(ToSchema)]
+#[schema(rename_all = "kebab-case")]
+pub(in crate::admin) enum CountedBy {
+    Redis,
+    Node,
+    NodeWithoutRedis,
+}
+
+/// A reset to be made.
+#[derive(ToSchema)]
+pub(in crate::admin) struct ResetBody {
+    /// Only this policy; without it all that count by the consumer or the tenant.
+    policy: Option<Name>,
+    /// Why, for the audit.
+    #[schema(min_length = 1, max_length = 4096, pattern = r"^[^\x00-\x1f\x7f-\x9f]*$")]
+    reason: String,
+}
+
+/// Units to be given back.
+#[derive(ToSchema)]
+pub(in crate::admin) struct GrantBody {
+    /// How many; beyond what is spent they have no effect.
+    #[schema(minimum = 1, maximum = 9007199254740992_u64)]
+    units: u64,
+    policy: Name,
+    /// The tenant that a consumer acts for, if the policy counts by it too, or its keys have a shard of their own.
+    tenant: Option<Name>,
+    #[schema(min_length = 1, max_length = 4096, pattern = r"^[^\x00-\x1f\x7f-\x9f]*$")]
+    reason: String,
+}
+
+/// A reset or a grant.
+#[derive(ToSchema)]
+#[schema(rename_all = "kebab-case")]
+pub(in crate::admin) struct Reset {
+    id: String,
+    user_id: Option<Name>,
+    tenant_id: Option<Name>,
+    policy: Option<Name>,
+    /// Units that were given back; `null`: all that were spent.
+    units: Option<u64>,
+    reason: String,
+    created_at: Instant,
+    created_by: String,
+    version: u64,
+}
+
+/// What is answered to a reset: the row, or what would be done.
+pub(in crate::admin) struct ResetPosted;
+
+impl PartialSchema for ResetPosted {
+    fn schema() -> RefOr<Schema> {
+        or_dry_run("Reset")
+    }
+}
+
+impl ToSchema for ResetPosted {}
+
 /// One check, or up to 1,000 in `checks`.
 #[derive(ToSchema)]
 pub(in crate::admin) struct CheckBody {
@@ -529,8 +638,8 @@ pub(in crate::admin) struct CheckAnswer;
 
 impl PartialSchema for CheckAnswer {
     fn schema() -> RefOr<Schema> {
-        let one_of = OneOfBuilder::new().item(Ref::from_schema_name("Verdict"));
-        one_of.item(Ref::from_schema_name("Verdicts")).into()
+        let any_of = AnyOfBuilder::new().item(Ref::from_schema_name("Verdict"));
+        any_of.item(Ref::from_schema_name("Verdicts")).into()
     }
 }
 
@@ -673,11 +782,12 @@ pub(super) fn rules() -> Vec<(&'static str, Value)> {
                     "policy": { "type": "string" }, "checks": is_absent, "all_or_nothing": is_absent,
                 } },
                 { "required": ["checks"], "properties": {
-                    "checks": { "type": "array" }, "policy": is_absent, "key": is_absent, "dimensions": is_absent,
-                    "tier": is_absent, "cost": is_absent, "dry": is_absent, "now": is_absent,
+                    "checks": { "type": "array" }, "policy": false, "key": false, "dimensions": false, "tier": false,
+                    "cost": false, "dry": false, "now": false,
                 } },
             ], "allOf": [not_both("key", "dimensions")] }),
         ),
+        ("FlatPolicy", json!({ "additionalProperties": false })),
         ("Check", json!({ "additionalProperties": false, "allOf": [not_both("key", "dimensions")] })),
         (
             "Dimensions",

@@ -9,7 +9,7 @@ use utoipa::OpenApi;
 
 use super::answer::DryRun;
 use super::{
-    api_keys, audit, checks, consumers, described, limits, overrides, policies, snake_overrides, tiers,
+    api_keys, audit, checks, consumers, described, limits, overrides, policies, snake_overrides, tiers, usage,
 };
 use crate::admin::reply;
 
@@ -45,6 +45,9 @@ use crate::admin::reply;
         limits::show,
         limits::put,
         limits::delete,
+        usage::show,
+        usage::reset,
+        usage::grant,
         checks::check,
         checks::is_allowed,
     ),
@@ -55,6 +58,7 @@ use crate::admin::reply;
         described::Verdict,
         described::Verdicts,
         described::FlatPolicy,
+        described::Reset,
         described::PolicyDocument,
         DryRun
     ))

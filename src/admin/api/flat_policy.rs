@@ -148,7 +148,7 @@ mod tests {
             (json!({ "ratePerSec": 0.3, "windowSec": 1 }), "must be a whole number"),
             (json!({ "ratePerSec": 0 }), "must be a whole number"),
             (json!({ "policyId": "other" }), "another than the one of the path"),
-            (json!({ "rate": 1 }), "did you mean"),
+            (json!({ "rate": 1 }), "unknown field: it takes"),
             (json!({ "burst": 0 }), "`burst` must be"),
         ] {
             let mut body = json!({ "keyType": "userId", "ratePerSec": 1 });

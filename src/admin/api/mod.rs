@@ -25,6 +25,7 @@ pub(super) mod overrides;
 pub(super) mod policies;
 pub(super) mod snake_overrides;
 pub(super) mod tiers;
+pub(super) mod usage;
 
 pub(super) use change::BODY_BYTES_MAX;
 pub(super) use conditions::etag;

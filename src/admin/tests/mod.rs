@@ -16,10 +16,12 @@ use tokio::task::JoinHandle;
 use tokio::time;
 
 use super::access::{Role, Token};
+use super::counts::{self, Asked, Granted, PolicyUsage, WindowUsage};
 use super::limits::Limits;
 use super::routes::{self, Endpoint};
 use super::serve::serve_within;
 use super::{Access, Bind, Counts, Listener, Phase, Readiness, State, Text, Verdict};
+use crate::database::Time;
 use crate::metrics::Metrics;
 
 /// A listener of its own on a free port.
@@ -125,8 +127,36 @@ fn state(readiness: Readiness) -> State {
         }),
         counts: Counts {
             check: Box::new(|asked, _| {
-                let undecided = Verdict::Undecided("no policy of this name is in force".to_owned());
-                Box::pin(std::future::ready(vec![undecided; asked.len()]))
+                let verdict = |asked: &Asked| match asked.policy.as_str() {
+                    "p" => Verdict::Allowed { remaining: Some(1), reset_at: None, delay_seconds: 0.0 },
+                    _ => Verdict::Undecided("no policy of this name is in force".to_owned()),
+                };
+                Box::pin(std::future::ready(asked.iter().map(verdict).collect()))
+            }),
+            usage: Box::new(|_| {
+                let window = WindowUsage {
+                    window: "p".to_owned(),
+                    limit: 5,
+                    capacity: 5,
+                    period_seconds: Some(60.0),
+                    used: 2,
+                    leased: 1,
+                    remaining: 2,
+                    reset_at: Some(Time::now()),
+                    from: counts::From::Redis,
+                    overridden: None,
+                    tenant_limit: None,
+                };
+                let of = |windows| PolicyUsage {
+                    policy: "p".to_owned(),
+                    by: vec!["consumer".to_owned()],
+                    is_shadow: false,
+                    windows,
+                };
+                Box::pin(std::future::ready(vec![of(Some(vec![window])), of(None)]))
+            }),
+            grant: Box::new(|_| {
+                Box::pin(std::future::ready(Granted::Carried { after: 0, windows: Vec::new() }))
             }),
             takes_time: false,
             counts_by: Box::new(|policy, _| policy == "p"),

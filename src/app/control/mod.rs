@@ -22,12 +22,11 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::admin::{self, Writes};
+use crate::app::counts::Counts;
 use crate::auth::Issued;
 use crate::config::{Added, Config};
 use crate::database::config::Url;
 use crate::database::{self, Database};
-use crate::limiter::Limiter;
-use crate::metrics::Metrics;
 
 use super::shared_tier::SharedTier;
 use follower::Follower;
@@ -48,10 +47,9 @@ impl Control {
     /// Begins to follow the database that a configuration names, on the runtime this is called on. `None`: it names none.
     pub(super) fn start(
         config: &Config,
-        limiter: &Arc<Limiter>,
+        counts: &Counts,
         shared_tier: Option<&SharedTier>,
         issued: &Arc<Issued>,
-        metrics: &Metrics,
     ) -> Option<Control> {
         let database = config.database.clone()?;
         let shared = Arc::new(Shared {
@@ -63,14 +61,14 @@ impl Control {
             status: Status::default(),
         });
         let shown = Arc::clone(&shared);
-        metrics.register(move |families| shown.status.collect(families));
+        counts.metrics.register(move |families| shown.status.collect(families));
         let is_shared =
             config.redis.is_some() && matches!(database.url, Url::Sqlite(_)) && !database.single_node;
         let writes = if is_shared { Writes::OneNodeOnly } else { Writes::Allowed };
         // A file is followed by this node alone, so there is nobody to tell and nobody to hear.
         let is_a_fleets = matches!(database.url, Url::Postgres(_));
         let hints = shared_tier.filter(|_| is_a_fleets).map(SharedTier::hints);
-        let tables = Tables::new(Arc::clone(limiter), Arc::clone(issued));
+        let tables = Tables::new(counts.clone(), Arc::clone(issued));
         let follower = Follower::new(database, tables, Arc::clone(&shared), hints);
         Some(Control { shared, writes, following: tokio::spawn(follower.follow()) })
     }

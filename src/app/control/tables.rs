@@ -4,16 +4,24 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::keys;
+use crate::app::counts::{Counts, resets};
 use crate::auth::Issued;
 use crate::auth::keys::digest_bytes;
 use crate::clock;
 use crate::database::{self, Gone, OverrideKind, State, Time};
-use crate::limiter::{Change, Holder, Limiter, Override};
+use crate::limiter::{Change, Holder, Limiter, Override, Reset};
 
 /// The tables of this process.
 pub(super) struct Tables {
     limiter: Arc<Limiter>,
     issued: Arc<Issued>,
+    /// What a grant is carried over by.
+    counts: Counts,
+    /// Whose each reset is.
+    reset: HashMap<String, Holder>,
+    /// Whether rows have been put into force before: what a grant leaves spent is carried over, and at the start there is
+    /// nothing.
+    has_counted: bool,
     /// Whose each override is: a row that is gone tells its id alone.
     holders: HashMap<String, Holder>,
     /// Both clocks when the ends of overrides were worked out.
@@ -21,8 +29,16 @@ pub(super) struct Tables {
 }
 
 impl Tables {
-    pub(super) fn new(limiter: Arc<Limiter>, issued: Arc<Issued>) -> Tables {
-        Tables { limiter, issued, holders: HashMap::new(), clocks: Clocks::now() }
+    pub(super) fn new(counts: Counts, issued: Arc<Issued>) -> Tables {
+        Tables {
+            limiter: Arc::clone(&counts.limiter),
+            counts,
+            issued,
+            reset: HashMap::new(),
+            has_counted: false,
+            holders: HashMap::new(),
+            clocks: Clocks::now(),
+        }
     }
 
     /// Whether somebody has set the wall clock since all overrides were put into force.
@@ -42,6 +58,17 @@ impl Tables {
         let assignments = assignments.map(|row| (row.user_id.as_str().into(), row.tier.as_str().into()));
         self.limiter.assignments().replace(assignments);
         self.issued.replace(state.api_keys.iter().filter_map(keys::of_row));
+        self.replace_resets(&state.resets);
+    }
+
+    fn replace_resets(&mut self, rows: &[database::Reset]) {
+        for row in rows.iter().filter(|row| self.has_counted && !self.reset.contains_key(&row.id)) {
+            resets::carry(&self.counts, row);
+        }
+        self.has_counted = true;
+        let made: Vec<(Holder, Reset)> = rows.iter().filter_map(of_reset).collect();
+        self.reset = made.iter().map(|(holder, made)| (made.id.to_string(), holder.clone())).collect();
+        self.limiter.resets().replace(made);
     }
 
     /// Puts these into force and takes those away that are gone.
@@ -60,8 +87,17 @@ impl Tables {
             self.limiter.assignments().assign(&row.user_id, Some(&row.tier));
         }
         changed.api_keys.iter().filter_map(keys::of_row).for_each(|key| self.issued.put(key));
+        for row in &changed.resets {
+            resets::carry(&self.counts, row);
+            if let Some((holder, made)) = of_reset(row) {
+                self.reset.insert(row.id.clone(), holder.clone());
+                self.limiter.resets().put(&holder, made);
+            }
+        }
         for gone in gone {
             match gone {
+                // Another one stands in its place already.
+                Gone::Reset(id) => drop(self.reset.remove(id)),
                 Gone::Override(id) => self.remove(id),
                 Gone::Assignment(consumer) => self.limiter.assignments().assign(consumer, None),
                 Gone::ApiKey(digest) => {
@@ -130,6 +166,12 @@ fn of_row(row: &database::Override, clocks: Clocks) -> Option<(Holder, Override)
     let mut made = Override::new(&row.id, change, &row.reason, row.created_at.0);
     (made.policy, made.tenant, made.until_ns) = (text(&row.policy), tenant, until_ns);
     Some((holder, made))
+}
+
+/// A row as the limiter has it.
+fn of_reset(row: &database::Reset) -> Option<(Holder, Reset)> {
+    let holder = resets::holder(&resets::of_row(row)?);
+    Some((holder, Reset::new(&row.id, row.policy.as_deref(), row.version)))
 }
 
 /// What the wall clock may drift from the monotonic one before it counts as set, microseconds.

@@ -44,7 +44,7 @@ mod tests {
             }
         };
         let (values, ()) = tokio::join!(all(futures.collect()), sent);
-        assert_eq!(values, [0, 1, 2].map(Some::<usize>));
+        assert_eq!(values, [Some(0_usize), Some(1), Some(2)]);
         assert!(all::<u8>(Vec::new()).await.is_empty());
     }
 }

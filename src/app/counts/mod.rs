@@ -1,8 +1,10 @@
-//! Counts of limits as programs ask for them over the admin listener, decided by the same limiter and the same snapshot as
-//! requests.
+//! Counts of limits as programs ask for them and change them over the admin listener, by the same limiter and the same
+//! snapshot as requests.
 
 mod all;
 mod checks;
+pub(super) mod resets;
+mod usage;
 
 use std::sync::Arc;
 
@@ -42,11 +44,20 @@ impl Clocks {
 impl Counts {
     /// The same for the admin listener.
     pub(super) fn for_operators(&self) -> admin::Counts {
-        let (counts, current) = (self.clone(), Arc::clone(&self.current));
+        let [counts, used, granting] = [(); 3].map(|()| self.clone());
+        let current = Arc::clone(&self.current);
         admin::Counts {
             check: Box::new(move |asked, is_together| {
                 let counts = counts.clone();
                 Box::pin(async move { checks::decide(&counts, asked, is_together).await })
+            }),
+            usage: Box::new(move |asked| {
+                let counts = used.clone();
+                Box::pin(async move { usage::usage(&counts, asked).await })
+            }),
+            grant: Box::new(move |asked| {
+                let counts = granting.clone();
+                Box::pin(async move { resets::grant(&counts, asked).await })
             }),
             takes_time: self.clocks.is_some(),
             counts_by: Box::new(move |policy, dimension| {

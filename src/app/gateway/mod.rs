@@ -106,8 +106,6 @@ impl Gateway {
         if let Some(shared_tier) = &shared_tier {
             shared_tier.show(&metrics);
         }
-        let (limiter, tier) = (publisher.limiter(), shared_tier.as_ref());
-        let control = Control::start(config, limiter, tier, prepared.issued(), &metrics);
         let readiness = Readiness::default();
         let admin = config.admin.clone();
         let counts = Counts {
@@ -116,6 +114,7 @@ impl Gateway {
             metrics: Arc::clone(&metrics),
             clocks: takes_time.then(Clocks::now),
         };
+        let control = Control::start(config, &counts, shared_tier.as_ref(), prepared.issued());
         let control_shown = control.as_ref().map(|control| control.for_operators(path));
         let state = admin_state::state(&counts, &readiness, &publisher, control_shown, admin.as_ref());
         let state = Arc::new(state);

@@ -158,16 +158,25 @@ impl Overrides {
         now_ns: u64,
     ) -> Option<Arc<Override>> {
         let counts_by = |dimension| policy.by.contains(&dimension);
-        let is_for = |held: &Override| {
-            held.is_for(policy, now_ns) && held.tenant.as_deref().is_none_or(|only| tenant == Some(only))
-        };
         let consumer = consumer.filter(|_| counts_by(Dimension::Consumer));
-        let first = |kind: &ByName<List>, name: &str| {
-            kind.of(name)?.get()?.iter().find(|held| is_for(held)).map(Arc::clone)
-        };
+        let first = |kind, name| first(kind, name, policy, tenant, now_ns);
         let own = consumer.and_then(|name| first(&self.consumers, name));
         let is_tenants = counts_by(Dimension::Tenant) || consumer.is_some();
         own.or_else(|| tenant.filter(|_| is_tenants).and_then(|name| first(&self.tenants, name)))
+    }
+
+    /// The override of a tenant that would decide a policy's limit if the consumer had none of its own; `None` if it has
+    /// none, or the policy does not count by it.
+    pub fn beneath(
+        &self,
+        policy: &Policy,
+        consumer: &str,
+        tenant: &str,
+        now_ns: u64,
+    ) -> Option<Arc<Override>> {
+        let first = |kind, name| first(kind, name, policy, Some(tenant), now_ns);
+        policy.by.contains(&Dimension::Consumer).then(|| first(&self.consumers, consumer))??;
+        first(&self.tenants, tenant)
     }
 
     fn of_kind(&self, holder: &Holder) -> &ByName<List> {
@@ -176,6 +185,20 @@ impl Overrides {
             Holder::Tenant(_) => &self.tenants,
         }
     }
+}
+
+/// The override of a name that applies to a policy.
+fn first(
+    kind: &ByName<List>,
+    name: &str,
+    policy: &Policy,
+    tenant: Option<&str>,
+    now_ns: u64,
+) -> Option<Arc<Override>> {
+    let is_for = |held: &&Arc<Override>| {
+        held.is_for(policy, now_ns) && held.tenant.as_deref().is_none_or(|only| tenant == Some(only))
+    };
+    kind.of(name)?.get()?.iter().find(is_for).map(Arc::clone)
 }
 
 /// Puts an override in its place among those of its holder.
@@ -202,7 +225,7 @@ impl Override {
 }
 
 impl Holder {
-    fn name(&self) -> &str {
+    pub(super) fn name(&self) -> &str {
         match self {
             Holder::Consumer(name) | Holder::Tenant(name) => name,
         }

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use serde_json::json;
 use sluicegate::database::{
-    Changes, Database, Expect, Gone, NewApiKey, NewOverride, NewTierLimit, OverrideFilter, State, Time, tiers,
+    Changes, Database, Expect, Gone, NewApiKey, NewOverride, NewReset, NewTierLimit, OverrideFilter, State,
+    Time, tiers,
 };
 use sluicegate::random::Random;
 
-use super::lab::{Lab, alice, all, both, of_user};
+use super::lab::{Lab, alice, all, both, of_user, reset_of};
 
 both! {
     a_follower_has_what_the_database_has
@@ -60,6 +61,7 @@ impl Copy {
         rows.extend(state.tiers.iter().map(|row| (key(&row.tier, &row.resource), shown(row))));
         rows.extend(state.assignments.iter().map(|row| (format!("assignment {}", row.user_id), shown(row))));
         rows.extend(state.overrides.iter().map(|row| (format!("override {}", row.id), shown(row))));
+        rows.extend(state.resets.iter().map(|row| (format!("reset {}", row.id), shown(row))));
         rows.extend(state.api_keys.iter().map(|row| (format!("key {}", row.digest), shown(row))));
     }
 }
@@ -70,6 +72,7 @@ fn key_of(gone: Gone) -> String {
         Gone::Tier { tier, resource } => format!("tier {}", tiers::key(&tier, &resource)),
         Gone::Assignment(user) => format!("assignment {user}"),
         Gone::Override(id) => format!("override {id}"),
+        Gone::Reset(id) => format!("reset {id}"),
         Gone::ApiKey(digest) => format!("key {digest}"),
     }
 }
@@ -97,7 +100,12 @@ async fn change(database: &Database, random: &Random) {
     let name = ["ada", "bob", "eve"][(random.next() % 3) as usize];
     let number = NonZeroU64::new(1 + random.next() % 100).expect("above 0");
     let digest = format!("{:064x}", random.next() % 3);
-    match random.next() % 10 {
+    match random.next() % 11 {
+        10 => {
+            let policy = (number.get() % 2 == 0).then(|| "search".to_owned());
+            let new = NewReset { policy, ..reset_of(name) };
+            drop(database.add_reset(&by, new, None).await.expect("it is made"));
+        }
         0 => drop(database.put_policy(&by, name, json!({ "n": number }), Expect::Anything).await),
         1 => drop(database.delete_policy(&by, name, Expect::Anything).await),
         2 => drop(database.put_assignment(&by, name, "pro", Expect::Anything).await),
@@ -161,47 +169,51 @@ async fn every_kind_of_change_is_told(lab: Lab) {
         expires_at: None,
     };
     let key = database.add_api_key(&by, key).await.expect("it is made");
+    let reset = database.add_reset(&by, reset_of("ada"), None).await.expect("it is made");
     let made_at = database.state().await.expect("it is read").made_at;
     assert!(made_at.is_some());
     let changed = State {
-        version: 5,
+        version: 6,
         made_at,
         policies: vec![policy],
         tiers: vec![tier],
         assignments: vec![assignment],
         overrides: vec![row.clone()],
         api_keys: vec![key],
+        resets: vec![reset.clone()],
     };
     let since = database.changes_since(0, None).await;
     assert_eq!(since, Ok(Changes::Since { changed: changed.clone(), gone: Vec::new() }));
     assert_eq!(database.state().await, Ok(changed));
     let nothing =
-        Changes::Since { changed: State { version: 5, made_at, ..State::default() }, gone: Vec::new() };
-    assert_eq!(database.changes_since(5, None).await, Ok(nothing));
+        Changes::Since { changed: State { version: 6, made_at, ..State::default() }, gone: Vec::new() };
+    assert_eq!(database.changes_since(6, None).await, Ok(nothing));
 
     database.delete_policy(&by, "p", Expect::Anything).await.expect("it is there");
     database.delete_assignment(&by, "ada", Expect::Anything).await.expect("it is there");
     database.delete_override(&by, &row.id, Expect::Anything).await.expect("it is there");
     database.delete_tier(&by, "free", "search", Expect::Anything).await.expect("it is there");
     database.delete_api_key(&by, &"f".repeat(64), Expect::Anything).await.expect("it is there");
-    let Ok(Changes::Since { changed, gone }) = database.changes_since(5, None).await else {
+    let again = database.add_reset(&by, reset_of("ada"), None).await.expect("it is made");
+    let Ok(Changes::Since { changed, gone }) = database.changes_since(6, None).await else {
         panic!("all are known")
     };
     let made_at = changed.made_at;
-    assert_eq!(changed, State { version: 10, made_at, ..State::default() });
+    assert_eq!(changed, State { version: 12, made_at, resets: vec![again], ..State::default() });
     let is_told = |row: Gone| assert!(gone.contains(&row), "{row:?} is not in {gone:?}");
     is_told(Gone::Policy("p".to_owned()));
     is_told(Gone::Assignment("ada".to_owned()));
     is_told(Gone::Override(row.id));
     is_told(Gone::Tier { tier: "free".to_owned(), resource: "search".to_owned() });
     is_told(Gone::ApiKey("f".repeat(64)));
-    assert_eq!(gone.len(), 5);
-    let made = database.made(2, 7).await.expect("they are read");
+    is_told(Gone::Reset(reset.id));
+    assert_eq!(gone.len(), 6);
+    let made = database.made(2, 8).await.expect("they are read");
     let told: Vec<(i64, bool)> = made.iter().map(|made| (made.version, made.is_policy)).collect();
-    assert_eq!(told, [(3, false), (4, false), (5, false), (6, true), (7, false)]);
-    let age = made[4].at.until(Time::now());
-    assert!(age < Duration::from_secs(60) && made[0].at <= made[4].at, "{made:?}");
-    assert_eq!(*database.committed().borrow(), 10);
+    assert_eq!(told, [(3, false), (4, false), (5, false), (6, false), (7, true), (8, false)]);
+    let age = made[5].at.until(Time::now());
+    assert!(age < Duration::from_secs(60) && made[0].at <= made[5].at, "{made:?}");
+    assert_eq!(*database.committed().borrow(), 12);
 }
 
 async fn a_version_of_another_history_gets_everything(lab: Lab) {

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::num::NonZeroU64;
 
 use sluicegate::database::config::{Config, Url};
-use sluicegate::database::{Actor, Database, NewOverride, Once, OverrideKind, Page};
+use sluicegate::database::{Actor, Database, NewOverride, NewReset, Once, OverrideKind, Page};
 
 use crate::support::postgres::Postgres;
 use crate::support::{Directory, stdout_of};
@@ -117,6 +117,18 @@ pub fn alice() -> Actor {
 /// The same under an idempotency key.
 pub fn alice_once(key: &str, request: &str) -> Actor {
     Actor { once: Some(Once { key: key.to_owned(), request: request.to_owned() }), ..alice() }
+}
+
+/// A reset of a consumer.
+pub fn reset_of(user: &str) -> NewReset {
+    NewReset {
+        id: NewReset::id(),
+        user_id: Some(user.to_owned()),
+        tenant_id: None,
+        policy: None,
+        units: None,
+        reason: "a test".to_owned(),
+    }
 }
 
 /// An override of a consumer.

@@ -5,16 +5,17 @@ use std::num::NonZeroU64;
 use serde_json::json;
 use sluicegate::database::{
     ABSOLUTE_MAX, Actor, ApiKeyFilter, AuditEntry, AuditFilter, Changes, Error, Expect, Gone, Names,
-    NewApiKey, NewOverride, NewTierLimit, OverrideFilter, OverrideKind, Page, Time, tiers,
+    NewApiKey, NewOverride, NewReset, NewTierLimit, OverrideFilter, OverrideKind, Page, Time, tiers,
 };
 
-use super::lab::{Lab, alice, alice_once, all, both, of_user};
+use super::lab::{Lab, alice, alice_once, all, both, of_user, reset_of};
 
 both! {
     overrides_are_made_found_listed_and_deleted
     overrides_are_listed_by_what_they_are_for
     a_lasting_limit_stands_in_the_place_of_those_before
     a_lasting_limit_is_found_and_deleted_by_its_names
+    a_reset_stands_in_the_place_of_those_that_it_makes_meaningless
     what_no_row_can_be_is_refused_with_why
     a_request_that_comes_again_acts_once
     policies_change_by_version
@@ -173,6 +174,49 @@ async fn a_lasting_limit_is_found_and_deleted_by_its_names(lab: Lab) {
     assert_eq!(gone, [Gone::Override(older.id), Gone::Override(newer.id)].map(|gone| format!("{gone:?}")));
     assert_eq!(database.lasting_override(&names(Some("search"))).await, Ok(None));
     assert!(database.lasting_override(&names(None)).await.is_ok_and(|found| found.is_some()));
+}
+
+async fn a_reset_stands_in_the_place_of_those_that_it_makes_meaningless(lab: Lab) {
+    let database = lab.open().await;
+    let of = |policy: Option<&str>, units| NewReset {
+        policy: policy.map(str::to_owned),
+        units,
+        ..reset_of("ada")
+    };
+    let search = database.add_reset(&alice(), of(Some("search"), None), None).await.expect("it is made");
+    let login = database.add_reset(&alice(), of(Some("login"), Some(5)), None).await.expect("it is made");
+    database.add_reset(&alice(), reset_of("bob"), None).await.expect("it is made");
+    assert_eq!((search.version, login.units), (1, Some(5)));
+    // Those that are made after another are made only if it is the newest of their policy.
+    let stale = database.add_reset(&alice(), of(Some("login"), Some(1)), Some(1)).await;
+    assert_eq!(stale, Err(Error::Conflict { version: Some(2) }));
+    let none = database.add_reset(&alice(), of(Some("orders"), Some(1)), Some(2)).await;
+    assert_eq!(none, Err(Error::Conflict { version: None }));
+    let once = alice_once("k", "grant 1");
+    let login = database.add_reset(&once, of(Some("login"), Some(1)), Some(2)).await.expect("it is made");
+    let again = database.add_reset(&once, of(Some("login"), Some(1)), Some(2)).await;
+    assert_eq!(again, Ok(login.clone()), "the same request is answered as before");
+    let all = database.add_reset(&alice(), of(None, None), Some(9)).await;
+    assert!(matches!(all, Err(Error::Conflict { .. })), "{all:?}");
+    let all = database.add_reset(&alice(), of(None, None), None).await.expect("it is made");
+    let state = database.state().await.expect("it is read");
+    let of_ada: Vec<_> = state.resets.iter().filter(|row| row.user_id.as_deref() == Some("ada")).collect();
+    assert_eq!((of_ada, state.resets.len()), (vec![&all], 2));
+    let what = Some("reset/consumer/ada".to_owned());
+    let audited = database.audit(&self::all(), &AuditFilter { what, ..AuditFilter::default() }).await;
+    let actions: Vec<String> =
+        audited.expect("they are listed").into_iter().map(|entry| entry.action).collect();
+    assert_eq!(actions, ["reset", "grant", "grant", "reset"]);
+    for new in [
+        of(None, Some(1)),
+        of(Some("search"), Some(0)),
+        NewReset { user_id: None, ..of(None, None) },
+        NewReset { tenant_id: Some("acme".to_owned()), ..of(None, None) },
+        NewReset { reason: String::new(), ..of(None, None) },
+    ] {
+        let said = database.add_reset(&alice(), new, None).await;
+        assert!(matches!(said, Err(Error::Invalid(_))), "{said:?}");
+    }
 }
 
 async fn what_no_row_can_be_is_refused_with_why(lab: Lab) {

@@ -48,8 +48,9 @@ async fn bodies_have_the_fields_that_are_read() {
         ("POST /api/v1/rate-limits/overrides", "SnakeOverrideBody"),
         ("PUT /v1/tiers/a/b", "TierLimitBody"),
         ("PUT /v1/limits/a/p", "LimitBody"),
-        ("POST /v1/limits:check", "Check"),
         ("POST /v1/is-allowed", "IsAllowedBody"),
+        ("POST /v1/usage/consumer/a/reset", "ResetBody"),
+        ("POST /v1/usage/tenant/a/grant", "GrantBody"),
         ("PUT /v1/consumers/a/tier", "AssignmentBody"),
         ("POST /v1/api-keys", "ApiKeyBody"),
         (patch.as_str(), "ApiKeyChangeBody"),
@@ -118,9 +119,10 @@ async fn checks_and_flat_policies_that_are_taken_match_it_and_those_that_are_ref
     for (body, is_taken) in [
         (check.clone(), true),
         (json!({ "policy": "p", "dimensions": { "consumer": "a" }, "cost": 3, "dry": true }), true),
-        (json!({ "policy": "p", "checks": null }), true),
+        (json!({ "policy": "p", "checks": null, "all_or_nothing": null }), true),
         (json!({ "checks": [check, check] }), true),
-        (json!({ "checks": [check], "all_or_nothing": true, "key": null }), true),
+        (json!({ "checks": [check], "all_or_nothing": true }), true),
+        (json!({ "checks": [check], "key": null }), false),
         (json!({ "policy": null }), false),
         (json!({ "policy": "p", "all_or_nothing": true }), false),
         (json!({ "checks": [check], "key": "a" }), false),
@@ -182,6 +184,12 @@ async fn answers_are_as_it_says() {
     matches("LimitPut", &api.ask("PUT /v1/limits/a/p?dry-run=true", limit.clone()).await.json());
     matches("LimitPut", &api.ask("PUT /v1/limits/a/p", limit).await.json());
     matches("Limit", &api.ask("GET /v1/limits/a/p", None).await.json());
+    let reset = json!({ "policy": "p", "reason": "x" });
+    matches("ResetPosted", &api.ask("POST /v1/usage/consumer/a/reset", Some(reset.clone())).await.json());
+    let grant = json!({ "policy": "p", "reason": "x", "units": 3 });
+    matches("ResetPosted", &api.ask("POST /v1/usage/tenant/a/grant", Some(grant.clone())).await.json());
+    matches("DryRun", &api.ask("POST /v1/usage/tenant/a/grant?dry-run=true", Some(grant)).await.json());
+    matches("Page_PolicyUsage", &api.ask("GET /v1/usage/consumer/a", None).await.json());
     let check = json!({ "policy": "p", "key": "a" });
     matches("CheckAnswer", &api.ask("POST /v1/limits:check", Some(check.clone())).await.json());
     matches(

@@ -1,0 +1,196 @@
+//! `/v1/usage`: what consumers and tenants have spent, and how that is given back.
+
+use std::sync::Arc;
+
+use axum::body::Body as Sent;
+use axum::extract::State as Of;
+use http::{Response, StatusCode, Uri};
+use serde_json::{Value, json};
+
+use super::answer;
+use super::change::{Body, Change};
+use super::described::{self, Name};
+use super::fields::{At, Flaw};
+use super::overrides::REASON_CHARS_MAX;
+use super::page::{Page, Wanted};
+use super::path::{ID_CHARS_MAX, Values};
+use super::query::Query;
+use crate::admin::counts::{self, Grant, Granted, Holder, PolicyUsage, UsageAsked, WindowUsage};
+use crate::admin::refusal::Refusal;
+use crate::admin::state::State;
+use crate::database::{self, ABSOLUTE_MAX, NewReset};
+use crate::policy::definition::Dimension;
+
+type Answer = Result<Response<Sent>, Refusal>;
+
+/// Shows what a consumer or a tenant has spent of each policy that counts by it, by the name of the policy.
+#[utoipa::path(get, path = "/v1/usage/{kind}/{id}", tag = "counts", operation_id = "show-usage",
+    params(("kind" = described::HolderKind, Path, description = "what `id` is"),
+        ("id" = Name, Path, description = "its name"),
+        Wanted,
+        ("policy" = Option<Name>, Query, description = "only this policy"),
+        ("tenant" = Option<Name>, Query, description = "the tenant that the consumer acts for"),
+        ("tier" = Option<Name>, Query, description = "the tier that a credential would name")),
+    responses((status = 200, description = "A page.", body = Page<described::PolicyUsage>)))]
+pub(in crate::admin) async fn show(
+    Of(state): Of<Arc<State>>,
+    Values([kind, id]): Values<2>,
+    uri: Uri,
+) -> Answer {
+    let holder = holder(&kind, id)?;
+    let mut query = Query::parse(uri.query().unwrap_or_default());
+    let wanted = Wanted::read(&mut query);
+    let asked = UsageAsked {
+        holder,
+        policy: query.text("policy", ID_CHARS_MAX),
+        tenant: query.text("tenant", ID_CHARS_MAX),
+        tier: query.text("tier", ID_CHARS_MAX),
+        after: wanted.after.clone(),
+        limit: wanted.rows().limit as usize,
+    };
+    query.finish().map_err(Refusal::Invalid)?;
+    let rows = (state.counts.usage)(asked).await;
+    Ok(answer::json(&wanted.page(rows, |row| row.policy.clone()).map(|row| shown(&row))))
+}
+
+/// Lets a consumer or a tenant begin anew: nothing is spent, and penalties are over. What is in flight stays.
+#[utoipa::path(post, path = "/v1/usage/{kind}/{id}/reset", tag = "counts", operation_id = "reset-usage",
+    params(("kind" = described::HolderKind, Path, description = "what `id` is"),
+        ("id" = Name, Path, description = "its name"), answer::DryRunParameter, answer::IdempotencyKey),
+    request_body = described::ResetBody,
+    responses((status = 200, description = "It is in force, or what would be done.", body = described::ResetPosted)))]
+pub(in crate::admin) async fn reset(
+    Of(state): Of<Arc<State>>,
+    change: Change,
+    Values([kind, id]): Values<2>,
+    body: Body,
+) -> Answer {
+    let change = change.with_body(&body);
+    let holder = holder(&kind, id)?;
+    let mut fields = body.fields;
+    fields.require("reason", "say why, for the audit");
+    let (reason, policy) = (fields.text("reason", REASON_CHARS_MAX), fields.text("policy", ID_CHARS_MAX));
+    fields.finish().map_err(Refusal::Invalid)?;
+    if let Some(policy) = &policy {
+        check_policy(&state, &holder, policy)?;
+    }
+    let new = new_reset(holder, policy, None, reason.unwrap_or_default());
+    if change.is_dry_run {
+        return Ok(answer::dry_run(Value::Null, would_be(&new)));
+    }
+    let made = change.database.add_reset(&change.by, new, None).await?;
+    change.in_force(made.version).await;
+    Ok(answer::row(StatusCode::OK, made.version, &made))
+}
+
+/// Gives units of a policy back to a consumer or a tenant: as many are spent less, and never more than all are left. The
+/// policy must count by it alone.
+#[utoipa::path(post, path = "/v1/usage/{kind}/{id}/grant", tag = "counts", operation_id = "grant-usage",
+    params(("kind" = described::HolderKind, Path, description = "what `id` is"),
+        ("id" = Name, Path, description = "its name"), answer::DryRunParameter, answer::IdempotencyKey),
+    request_body = described::GrantBody,
+    responses((status = 200, description = "It is in force, or what would be done.", body = described::ResetPosted)))]
+pub(in crate::admin) async fn grant(
+    Of(state): Of<Arc<State>>,
+    change: Change,
+    Values([kind, id]): Values<2>,
+    body: Body,
+) -> Answer {
+    let change = change.with_body(&body);
+    let holder = holder(&kind, id)?;
+    let mut fields = body.fields;
+    fields.require("units", "write how many units are given back");
+    fields.require("policy", "write the name of a policy");
+    fields.require("reason", "say why, for the audit");
+    let units = fields.integer("units", 1..=ABSOLUTE_MAX);
+    let (reason, policy) = (fields.text("reason", REASON_CHARS_MAX), fields.text("policy", ID_CHARS_MAX));
+    let tenant = fields.text("tenant", ID_CHARS_MAX);
+    fields.finish().map_err(Refusal::Invalid)?;
+    let (units, policy) = (units.unwrap_or_default(), policy.unwrap_or_default());
+    check_policy(&state, &holder, &policy)?;
+    let new = new_reset(holder.clone(), Some(policy.clone()), Some(units), reason.unwrap_or_default());
+    if change.is_dry_run {
+        return Ok(answer::dry_run(Value::Null, would_be(&new)));
+    }
+    for _ in 0..ATTEMPTS_MAX {
+        // Each attempt has an id of its own: what another one has prepared is nobody's.
+        let new = NewReset { id: NewReset::id(), ..new.clone() };
+        let (holder, policy, tenant) = (holder.clone(), policy.clone(), tenant.clone());
+        let grant = Grant { holder, policy, tenant, units, id: new.id.clone() };
+        let after = match (state.counts.grant)(grant).await {
+            Granted::Carried { after, .. } => after,
+            Granted::NoPolicy => return Err(Refusal::Unusable(vec![Flaw::in_body("policy", NOT_ALONE)])),
+            Granted::NoRedis => return Err(Refusal::NoRedis),
+        };
+        match change.database.add_reset(&change.by, new, Some(after)).await {
+            Ok(made) => {
+                change.in_force(made.version).await;
+                return Ok(answer::row(StatusCode::OK, made.version, &made));
+            }
+            // Another reset came between, or has not come here yet.
+            Err(database::Error::Conflict { version }) => change.in_force(version.unwrap_or_default()).await,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(Refusal::Overtaken)
+}
+
+fn holder(kind: &str, id: String) -> Result<Holder, Refusal> {
+    match kind {
+        "consumer" => Ok(Holder::Consumer(id)),
+        "tenant" => Ok(Holder::Tenant(id)),
+        _ => Err(Refusal::NotFound("usage is that of a `consumer` or of a `tenant`")),
+    }
+}
+
+/// A misspelt name would reset nothing, and nobody would notice.
+fn check_policy(state: &State, holder: &Holder, policy: &str) -> Result<(), Refusal> {
+    let dimension = match holder {
+        Holder::Consumer(_) => Dimension::Consumer,
+        Holder::Tenant(_) => Dimension::Tenant,
+    };
+    if (state.counts.counts_by)(policy, &dimension) {
+        return Ok(());
+    }
+    let detail = format!("no policy of this name that counts by `{dimension}` is in force");
+    Err(Refusal::Unusable(vec![Flaw { at: At::Body("/policy".to_owned()), detail }]))
+}
+
+fn new_reset(holder: Holder, policy: Option<String>, units: Option<u64>, reason: String) -> NewReset {
+    let (user_id, tenant_id) = match holder {
+        Holder::Consumer(name) => (Some(name), None),
+        Holder::Tenant(name) => (None, Some(name)),
+    };
+    NewReset { id: NewReset::id(), user_id, tenant_id, policy, units, reason }
+}
+
+fn would_be(new: &NewReset) -> Value {
+    json!({
+        "user-id": new.user_id, "tenant-id": new.tenant_id, "policy": new.policy, "units": new.units,
+        "reason": new.reason,
+    })
+}
+
+fn shown(usage: &PolicyUsage) -> Value {
+    let windows = usage.windows.as_ref().map(|windows| windows.iter().map(window).collect::<Vec<_>>());
+    json!({ "policy": usage.policy, "by": usage.by, "shadow": usage.is_shadow, "windows": windows })
+}
+
+fn window(window: &WindowUsage) -> Value {
+    json!({
+        "window": window.window, "limit": window.limit, "capacity": window.capacity,
+        "period-seconds": window.period_seconds, "used": window.used, "leased": window.leased,
+        "remaining": window.remaining, "reset-at": window.reset_at, "override": window.overridden,
+        "tenant-limit": window.tenant_limit,
+        "from": match window.from {
+            counts::From::Redis => "redis",
+            counts::From::Node => "node",
+            counts::From::NodeWithoutRedis => "node-without-redis",
+        },
+    })
+}
+
+const NOT_ALONE: &str =
+    "the policy counts by more than this: reset it, or give the consumer another limit for a while";
+/// How often a grant is prepared anew because another change came between.
+const ATTEMPTS_MAX: usize = 4;

@@ -1,0 +1,73 @@
+//! Resets and grants: counts begin anew under other keys, empty or with what a grant leaves spent.
+//!
+//! A grant carries over what is spent before anybody counts under the new keys. The node that is asked does so in Redis; of
+//! windows that nodes count apart each node does it, when it follows the change.
+
+use super::Counts;
+use super::usage::{subject, tenant_of};
+use crate::admin::{Grant, Granted, Holder};
+use crate::clock;
+use crate::database;
+use crate::limiter::{self, Reset};
+use crate::policy::NamedSubject;
+
+/// Carries over in Redis what a grant leaves spent, under the id of a reset that is not in force yet.
+pub(super) async fn grant(counts: &Counts, asked: Grant) -> Granted {
+    let snapshot = counts.current.load_full();
+    let Some(policy) = snapshot.table.policy(&asked.policy) else { return Granted::NoPolicy };
+    let Some(subject) = subject(counts, policy, &asked.holder, asked.tenant.as_deref(), None) else {
+        return Granted::NoPolicy;
+    };
+    let now_ns = clock::now_ns();
+    let limiter = &counts.limiter;
+    let holder = holder(&asked.holder);
+    let after = limiter.resets().of(&holder, &asked.policy).map_or(0, |reset| reset.version);
+    let charges = limiter.windows_of(snapshot.table.only(policy), &subject, now_ns);
+    let tenant = tenant_of(&asked.holder, asked.tenant.as_deref());
+    let accounts = limiter.accounts(charges, tenant, now_ns).await;
+    let is_unseen =
+        |account: &limiter::Account| account.look.is_some_and(|look| !matches!(look, limiter::Look::Seen(_)));
+    if accounts.iter().any(is_unseen) {
+        return Granted::NoRedis;
+    }
+    let reset = Reset::new(&asked.id, Some(&asked.policy), after);
+    let of = (&holder, asked.policy.as_str());
+    match limiter.carry_in_redis(&accounts, of, tenant, &reset, asked.units).await {
+        None => Granted::NoRedis,
+        Some(left) => {
+            let label = |account: &limiter::Account| {
+                policy.windows[usize::from(account.charge.window)].label.to_string()
+            };
+            let windows = accounts.iter().zip(left);
+            Granted::Carried {
+                after,
+                windows: windows.map(|(account, left)| (label(account), account.remaining, left)).collect(),
+            }
+        }
+    }
+}
+
+/// Carries over what this node counts on its own, before it puts a reset into force.
+pub(in crate::app) fn carry(counts: &Counts, row: &database::Reset) {
+    let (Some(units), Some(name), Some(of)) = (row.units, &row.policy, of_row(row)) else { return };
+    let snapshot = counts.current.load_full();
+    let Some(policy) = snapshot.table.policy(name) else { return };
+    let Some(subject): Option<NamedSubject> = subject(counts, policy, &of, None, None) else { return };
+    let now_ns = clock::now_ns();
+    let charges = counts.limiter.windows_of(snapshot.table.only(policy), &subject, now_ns);
+    let reset = Reset::new(&row.id, Some(name), row.version);
+    counts.limiter.carry(&charges, (&holder(&of), name), &reset, units, now_ns);
+}
+
+/// Whose counts a row resets.
+pub(in crate::app) fn of_row(row: &database::Reset) -> Option<Holder> {
+    let consumer = row.user_id.clone().map(Holder::Consumer);
+    consumer.or_else(|| row.tenant_id.clone().map(Holder::Tenant))
+}
+
+pub(in crate::app) fn holder(holder: &Holder) -> limiter::Holder {
+    match holder {
+        Holder::Consumer(name) => limiter::Holder::Consumer(name.as_str().into()),
+        Holder::Tenant(name) => limiter::Holder::Tenant(name.as_str().into()),
+    }
+}

@@ -1,0 +1,131 @@
+//! What a consumer or a tenant has spent of each policy that counts it, over the whole fleet.
+
+use std::time::Duration;
+
+use super::Counts;
+use crate::admin::{From, Holder, PolicyUsage, UsageAsked, WindowUsage};
+use crate::app::override_view::Shown;
+use crate::clock;
+use crate::database::Time;
+use crate::limit::Algorithm;
+use crate::limiter::{Account, Look};
+use crate::policy::definition::Dimension;
+use crate::policy::{Named, NamedSubject, Policy, Subject};
+
+/// The windows of one policy before Redis is asked.
+struct Row<'t> {
+    policy: &'t Policy,
+    /// `None`: its key has more dimensions than the holder.
+    subject: Option<NamedSubject>,
+    windows: usize,
+}
+
+/// The usage of policies by name, after one of them.
+pub(super) async fn usage(counts: &Counts, asked: UsageAsked) -> Vec<PolicyUsage> {
+    let snapshot = counts.current.load_full();
+    let table = &snapshot.table;
+    let (now_ns, wall) = (clock::now_ns(), Time::now());
+    let dimension = dimension(&asked.holder);
+    let counted = table.policies_by_name().filter(|policy| policy.by.contains(&dimension));
+    let is_asked = |policy: &&Policy| match &asked.policy {
+        Some(only) => *policy.name == **only,
+        None => asked.after.as_ref().is_none_or(|after| *policy.name > **after),
+    };
+    let mut rows = Vec::new();
+    let mut charges = Vec::new();
+    for policy in counted.filter(is_asked).take(asked.limit) {
+        let subject = subject(counts, policy, &asked.holder, asked.tenant.as_deref(), asked.tier.as_deref());
+        let own = subject.as_ref().map(|it| counts.limiter.windows_of(table.only(policy), it, now_ns));
+        let own = own.unwrap_or_default();
+        rows.push(Row { policy, subject, windows: own.len() });
+        charges.extend(own);
+    }
+    let tenant = tenant_of(&asked.holder, asked.tenant.as_deref());
+    let mut accounts = counts.limiter.accounts(charges, tenant, now_ns).await.into_iter();
+    let shown = |row: Row<'_>| {
+        let own: Vec<Account> = accounts.by_ref().take(row.windows).collect();
+        let Some(subject) = &row.subject else {
+            return PolicyUsage { windows: None, ..PolicyUsage::of(row.policy) };
+        };
+        let found = counts.limiter.overrides().of(row.policy, subject.consumer(), subject.tenant(), now_ns);
+        let windows = own.iter().map(|account| {
+            let shown = found.as_deref().map(|found| Shown::of(found, row.policy, &account.charge, now_ns));
+            WindowUsage {
+                overridden: shown.map(|shown| shown.to_json()),
+                tenant_limit: counts.limiter.limit_beneath(
+                    row.policy,
+                    subject,
+                    account.charge.window,
+                    now_ns,
+                ),
+                ..window(row.policy, account, wall)
+            }
+        });
+        PolicyUsage { windows: Some(windows.collect()), ..PolicyUsage::of(row.policy) }
+    };
+    rows.into_iter().map(shown).collect()
+}
+
+/// The holder as a subject of a policy; `None` if the policy counts by more than it.
+pub(super) fn subject(
+    counts: &Counts,
+    policy: &Policy,
+    holder: &Holder,
+    tenant: Option<&str>,
+    tier: Option<&str>,
+) -> Option<NamedSubject> {
+    let own = dimension(holder);
+    let is_known = |by: &Dimension| *by == own || *by == Dimension::Tenant && tenant.is_some();
+    if !policy.by.iter().all(is_known) {
+        return None;
+    }
+    let mut named = match holder {
+        Holder::Consumer(name) => vec![("consumer".to_owned(), name.clone())],
+        Holder::Tenant(name) => vec![("tenant".to_owned(), name.clone())],
+    };
+    if let (Holder::Consumer(_), Some(tenant)) = (holder, tenant) {
+        named.push(("tenant".to_owned(), tenant.to_owned()));
+    }
+    let subject = NamedSubject::new(policy, Named::Dimensions(named), tier, None).ok()?;
+    Some(subject.with_identity(|identity| counts.limiter.assignments().apply(identity)))
+}
+
+/// The tenant whose keys may have a shard of their own.
+pub(super) fn tenant_of<'h>(holder: &'h Holder, tenant: Option<&'h str>) -> Option<&'h str> {
+    match holder {
+        Holder::Consumer(_) => tenant,
+        Holder::Tenant(name) => Some(name),
+    }
+}
+
+fn dimension(holder: &Holder) -> Dimension {
+    match holder {
+        Holder::Consumer(_) => Dimension::Consumer,
+        Holder::Tenant(_) => Dimension::Tenant,
+    }
+}
+
+fn window(policy: &Policy, account: &Account, wall: Time) -> WindowUsage {
+    let quota = &account.charge.quota;
+    let capacity = quota.capacity();
+    let remaining = account.remaining.min(capacity);
+    let leased = account.leased.min(capacity - remaining);
+    let is_timed = quota.algorithm() != Algorithm::Concurrency;
+    WindowUsage {
+        window: policy.windows[usize::from(account.charge.window)].label.to_string(),
+        limit: quota.limit().get(),
+        capacity,
+        period_seconds: is_timed.then(|| quota.period_ns().get() as f64 / 1e9),
+        used: capacity - remaining - leased,
+        leased,
+        remaining,
+        reset_at: is_timed.then(|| wall.after(Duration::from_nanos(account.reset_ns))),
+        from: match account.look {
+            None => From::Node,
+            Some(Look::Seen(_)) => From::Redis,
+            Some(Look::Away | Look::Late | Look::Refused) => From::NodeWithoutRedis,
+        },
+        overridden: None,
+        tenant_limit: None,
+    }
+}

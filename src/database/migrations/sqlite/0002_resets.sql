@@ -1,0 +1,17 @@
+-- Since when consumers and tenants are counted anew: counts themselves are in memory and in Redis.
+CREATE TABLE count_resets (
+    id TEXT PRIMARY KEY,
+    user_id TEXT CHECK (length(user_id) BETWEEN 1 AND 256),
+    tenant_id TEXT CHECK (length(tenant_id) BETWEEN 1 AND 256),
+    policy TEXT CHECK (length(policy) BETWEEN 1 AND 256),
+    units INTEGER CHECK (units > 0),
+    reason TEXT NOT NULL CHECK (length(reason) BETWEEN 1 AND 4096),
+    created_at INTEGER NOT NULL,
+    created_by TEXT NOT NULL,
+    version INTEGER NOT NULL,
+    CHECK ((user_id IS NULL) <> (tenant_id IS NULL)),
+    CHECK (units IS NULL OR policy IS NOT NULL)
+) STRICT;
+CREATE INDEX count_resets_version ON count_resets (version);
+CREATE INDEX count_resets_user ON count_resets (user_id);
+CREATE INDEX count_resets_tenant ON count_resets (tenant_id);

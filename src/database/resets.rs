@@ -1,0 +1,174 @@
+//! `count_resets`: since when consumers and tenants are counted anew. Counts themselves are not in the database.
+
+use serde::{Deserialize, Serialize};
+
+use super::bounds;
+use super::error::Error;
+use super::id;
+use super::open::Database;
+use super::sql::{Query, Row};
+use super::time::Time;
+use super::write::{Actor, Begun, Entry, Kind, Write};
+
+/// A reset of the counts of one consumer or one tenant.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Reset {
+    /// The row's id, of which every node makes the keys of the new counts.
+    pub id: String,
+    /// The consumer; this or the tenant is there.
+    pub user_id: Option<String>,
+    /// The tenant.
+    pub tenant_id: Option<String>,
+    /// The only policy that it is for; `None`: every policy that counts by what is named.
+    pub policy: Option<String>,
+    /// Units that are given back of what was spent; `None`: all of them.
+    pub units: Option<u64>,
+    /// Why, in the operator's words.
+    pub reason: String,
+    /// When it was made.
+    pub created_at: Time,
+    /// By whom.
+    pub created_by: String,
+    /// The version of the change that made it.
+    pub version: i64,
+}
+
+/// A reset that is to be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewReset {
+    /// As [`Reset::id`], by [`NewReset::id`].
+    pub id: String,
+    /// As [`Reset::user_id`].
+    pub user_id: Option<String>,
+    /// As [`Reset::tenant_id`].
+    pub tenant_id: Option<String>,
+    /// As [`Reset::policy`].
+    pub policy: Option<String>,
+    /// As [`Reset::units`], up to 2^53, and only with a policy.
+    pub units: Option<u64>,
+    /// As [`Reset::reason`], 1 to 4,096 characters.
+    pub reason: String,
+}
+
+impl NewReset {
+    /// An id for a new one: what counts begin with is written under it before the row is.
+    pub fn id() -> String {
+        id::new(Time::now(), 0)
+    }
+}
+
+impl Database {
+    /// Makes a reset. It stands in the place of those that it makes meaningless. With `after` it is made only if the newest
+    /// that is for its policy now has that version, 0 if there is to be none.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`] if the newest is another; [`Error::KeyReused`]; [`Error::Invalid`].
+    pub async fn add_reset(&self, by: &Actor, new: NewReset, after: Option<i64>) -> Result<Reset, Error> {
+        check(&new)?;
+        let mut write = match Write::begin_once(self, by).await? {
+            Begun::New(write) => write,
+            Begun::Repeated(made) => return Ok(made),
+        };
+        if let Some(after) = after {
+            let newest = "SELECT max(version) AS newest FROM count_resets WHERE user_id IS NOT DISTINCT FROM $1 \
+                          AND tenant_id IS NOT DISTINCT FROM $2 AND (policy IS NULL OR policy = $3)";
+            let newest = write.session.one(named(newest, &new)).await?;
+            let newest: Option<i64> = newest.map_or(Ok(None), |row| row.get("newest"))?;
+            if newest.unwrap_or(0) != after {
+                return Err(write.refuse(Error::Conflict { version: newest }).await);
+            }
+        }
+        let covered = "DELETE FROM count_resets WHERE user_id IS NOT DISTINCT FROM $1 \
+                       AND tenant_id IS NOT DISTINCT FROM $2 AND ($3 IS NULL OR policy = $3) RETURNING id";
+        // PostgreSQL wants to know the type of a value that may be NULL before it compares it.
+        let covered = covered.replace("$3 IS NULL", "CAST($3 AS text) IS NULL");
+        for row in write.session.all(named(covered, &new)).await? {
+            write.name(Kind::Reset, &row.get::<String>("id")?).await?;
+        }
+        let made = Reset {
+            id: new.id,
+            user_id: new.user_id,
+            tenant_id: new.tenant_id,
+            policy: new.policy,
+            units: new.units,
+            reason: new.reason,
+            created_at: write.at,
+            created_by: by.who.clone(),
+            version: write.version,
+        };
+        insert(&mut write, &made).await?;
+        let of = match (&made.user_id, &made.tenant_id) {
+            (Some(user), _) => format!("consumer/{user}"),
+            (None, tenant) => format!("tenant/{}", tenant.as_deref().unwrap_or_default()),
+        };
+        let entry = Entry {
+            kind: Kind::Reset,
+            id: made.id.clone(),
+            shown: of,
+            action: if made.units.is_some() { "grant" } else { "reset" },
+            old: None,
+            new: serde_json::to_value(&made).ok(),
+        };
+        write.commit(entry, made).await
+    }
+}
+
+fn named(text: impl Into<String>, new: &NewReset) -> Query {
+    Query::new(text.into()).with(new.user_id.clone()).with(new.tenant_id.clone()).with(new.policy.clone())
+}
+
+async fn insert(write: &mut Write<'_>, made: &Reset) -> Result<(), Error> {
+    // The column of an absent number has no value of its type.
+    let units = made.units.map_or("NULL".to_owned(), |units| units.to_string());
+    let insert =
+        format!("INSERT INTO count_resets ({COLUMNS}) VALUES ($1, $2, $3, $4, {units}, $5, $6, $7, $8)");
+    let insert = Query::new(insert)
+        .with(made.id.as_str())
+        .with(made.user_id.clone())
+        .with(made.tenant_id.clone())
+        .with(made.policy.clone())
+        .with(made.reason.as_str())
+        .with(made.created_at)
+        .with(made.created_by.as_str())
+        .with(made.version);
+    write.session.execute(insert).await.map(drop)
+}
+
+/// Beyond what the columns' types say.
+fn check(new: &NewReset) -> Result<(), Error> {
+    if new.user_id.is_some() == new.tenant_id.is_some() {
+        return Err(Error::Invalid("a reset is for a user or for a tenant".to_owned()));
+    }
+    if new.units.is_some_and(|units| units == 0 || units > UNITS_MAX || new.policy.is_none()) {
+        return Err(Error::Invalid("a grant is of 1 to 2^53 units of one policy".to_owned()));
+    }
+    for (name, text) in [("user", &new.user_id), ("tenant", &new.tenant_id), ("policy", &new.policy)] {
+        text.as_ref().map_or(Ok(()), |text| bounds::name(name, text))?;
+    }
+    bounds::length("reason", &new.reason, REASON_CHARS_MAX)
+}
+
+/// All columns, for conditions to follow.
+pub(super) fn select() -> Query {
+    Query::new(format!("SELECT {COLUMNS} FROM count_resets"))
+}
+
+pub(super) fn read(row: &Row) -> Result<Reset, Error> {
+    let units: Option<i64> = row.get("units")?;
+    Ok(Reset {
+        id: row.get("id")?,
+        user_id: row.get("user_id")?,
+        tenant_id: row.get("tenant_id")?,
+        policy: row.get("policy")?,
+        units: units.and_then(|units| u64::try_from(units).ok()),
+        reason: row.get("reason")?,
+        created_at: row.get("created_at")?,
+        created_by: row.get("created_by")?,
+        version: row.get("version")?,
+    })
+}
+
+const UNITS_MAX: u64 = 1 << 53;
+const REASON_CHARS_MAX: usize = 4_096;
+const COLUMNS: &str = "id, user_id, tenant_id, policy, units, reason, created_at, created_by, version";

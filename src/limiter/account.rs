@@ -1,0 +1,171 @@
+//! The charges of one subject for operators: what its windows hold, and how they are carried over a reset that grants units.
+
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use super::look::PATIENCE;
+use super::overrides::Holder;
+use super::resets::Reset;
+use super::{Limiter, Look};
+use crate::limit::lease_messages::{Left, Op, Part, Renewal, Reply};
+use crate::limit::{Algorithm, Charge};
+use crate::policy::{Chosen, Policy, Subject};
+
+/// One window of a subject.
+#[derive(Clone, Copy, Debug)]
+pub struct Account {
+    /// A charge of nothing on it, as a request would be charged, before it is known which shard its tenant's keys have.
+    pub charge: Charge,
+    /// Units left, which nobody holds.
+    pub remaining: u64,
+    /// Units that nodes hold in leases and have not spent, as far as they have told.
+    pub leased: u64,
+    /// Nanoseconds until it is full again if nobody spends, as far as this node knows.
+    pub reset_ns: u64,
+    /// What came of asking Redis. `None`: the fleet does not share it, and this node alone has counted.
+    pub look: Option<Look>,
+}
+
+impl Limiter {
+    /// The windows that a subject is charged to under one policy; none if the policy does not apply to it.
+    pub fn windows_of(&self, policies: Chosen<'_>, subject: &impl Subject, now_ns: u64) -> Vec<Charge> {
+        let mut charges = Default::default();
+        if policies.charges(subject, &mut charges).is_err() {
+            return Vec::new();
+        }
+        self.override_charges(policies, subject, &mut charges, now_ns);
+        charges.into_iter().map(|charge| Charge { cost: 0, ..charge }).collect()
+    }
+
+    /// What these windows of a tenant hold over the whole fleet: Redis is asked all at once.
+    pub async fn accounts(&self, charges: Vec<Charge>, tenant: Option<&str>, now_ns: u64) -> Vec<Account> {
+        let mut routed = charges.clone();
+        self.route_tenant(&mut routed, tenant);
+        let looks = self.look_in_redis(&routed).await;
+        let account = |((charge, routed), look): ((Charge, Charge), Option<Look>)| {
+            let known = self.foresee(&routed, now_ns);
+            let (remaining, leased, reset_ns) = match look {
+                Some(Look::Seen(seen)) => match seen.left {
+                    Left::Exact(outcome) => (outcome.remaining, 0, outcome.reset_ns),
+                    Left::Lent(lent) => {
+                        let whole = |units: f64| units.max(0.0).floor() as u64;
+                        let (level, out) = (whole(lent.level), whole(lent.out));
+                        let missing = charge.quota.capacity().saturating_sub(level);
+                        // Rounded up: a bucket is full again once all that is missing has come back.
+                        let unit_ns =
+                            charge.quota.period_ns().get() as f64 / charge.quota.limit().get() as f64;
+                        (level, out, (missing as f64 * unit_ns).ceil() as u64)
+                    }
+                },
+                _ => (known.remaining, 0, known.reset_ns),
+            };
+            Account { charge, remaining, leased, reset_ns, look }
+        };
+        charges.into_iter().zip(routed).zip(looks).map(account).collect()
+    }
+
+    /// The limit that a window would have by the override of the tenant, if the consumer had none of its own.
+    pub fn limit_beneath(
+        &self,
+        policy: &Policy,
+        subject: &impl Subject,
+        window: u16,
+        now_ns: u64,
+    ) -> Option<u64> {
+        let found = self.overrides.beneath(policy, subject.consumer()?, subject.tenant()?, now_ns)?;
+        let factor = found.factor(policy.first_limit(window.into()));
+        Some(policy.windows[usize::from(window)].quota.multiplied(factor).limit().get())
+    }
+
+    /// Lets the counts of shared windows under a reset that is not in force yet begin with what is spent now, less `units`.
+    /// Returns how many units each window has then, or `None` if Redis did not take it.
+    pub async fn carry_in_redis(
+        &self,
+        accounts: &[Account],
+        (holder, policy): (&Holder, &str),
+        tenant: Option<&str>,
+        reset: &Reset,
+        units: u64,
+    ) -> Option<Vec<u64>> {
+        let before = self.resets.of(holder, policy);
+        let mut left = Vec::with_capacity(accounts.len());
+        let mut answers = Vec::new();
+        for account in accounts {
+            let (spent, remaining) = carried(account, units);
+            left.push(remaining);
+            let plan =
+                self.fleet.as_ref().and_then(|fleet| Some((fleet, fleet.plans.get(account.charge.plan)?)));
+            let (Some((fleet, plan)), 1..) = (plan, spent) else { continue };
+            let mut charge = Charge { cost: spent, ..reset.after(before.as_ref(), &account.charge) };
+            self.route_tenant(std::slice::from_mut(&mut charge), tenant);
+            let part = Part { count_denied: false, shadow: false, ..Part::of(&charge, plan) };
+            let op =
+                if plan.sharing.is_exact() { Op::Take([part].into_iter().collect()) } else { owed(part) };
+            let (tx, rx) = oneshot::channel();
+            fleet.link.send(op, Box::new(move |answer, _| drop(tx.send(answer))));
+            answers.push(rx);
+        }
+        for answer in answers {
+            match timeout(PATIENCE * 4, answer).await {
+                Ok(Ok(Ok(Reply::Grant(_)))) => {}
+                Ok(Ok(Ok(Reply::Taken(taken)))) if taken.admitted => {}
+                _ => return None,
+            }
+        }
+        Some(left)
+    }
+
+    /// The same for the windows that this node counts on its own. The reset must not be in force yet.
+    pub fn carry(
+        &self,
+        charges: &[Charge],
+        (holder, policy): (&Holder, &str),
+        reset: &Reset,
+        units: u64,
+        now_ns: u64,
+    ) {
+        let before = self.resets.of(holder, policy);
+        for charge in charges.iter().filter(|charge| charge.plan.is_none()) {
+            let known = self.table.peek(charge, now_ns);
+            let account =
+                Account { charge: *charge, remaining: known.remaining, leased: 0, reset_ns: 0, look: None };
+            let (spent, _) = carried(&account, units);
+            if spent > 0 {
+                self.table.take(&Charge { cost: spent, ..reset.after(before.as_ref(), charge) }, now_ns);
+            }
+        }
+    }
+}
+
+/// What is spent of a window once so many units are given back, and what is left of it then.
+fn carried(account: &Account, units: u64) -> (u64, u64) {
+    if account.charge.quota.algorithm() == Algorithm::Concurrency {
+        return (0, account.remaining);
+    }
+    let capacity = account.charge.quota.capacity();
+    // What nodes hold in leases of the old count is nobody's under the new one.
+    let left = account.remaining.saturating_add(account.leased).saturating_add(units).min(capacity);
+    (capacity - left, left)
+}
+
+/// A report of units that were spent without a lease, by a node that wants none.
+fn owed(part: Part) -> Op {
+    let spent = part.cost as f64;
+    Op::Renew(Renewal {
+        key: part.key,
+        plan: part.plan,
+        epoch: 0,
+        demand: 0.0,
+        reported: 0.0,
+        rate: 0.0,
+        pending: 0,
+        costs: Default::default(),
+        hint: 0.0,
+        // Said to be granted before, so that it does not count as held by anybody.
+        spent,
+        delta: spent,
+        keep: 0.0,
+        release: true,
+        ahead: false,
+    })
+}
