@@ -151,6 +151,8 @@ pub enum Granted {
     },
     /// No policy of this name counts by this holder alone.
     NoPolicy,
+    /// The policy is by tier, and this gateway does not know the consumer's: none was assigned.
+    NoTier,
     /// Redis did not answer.
     NoRedis,
 }

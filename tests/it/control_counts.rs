@@ -460,6 +460,12 @@ fn a_grant_gives_units_back_once_and_never_more_than_all() {
     let pairs = json!({ "units": 1, "policy": "pairs", "reason": "x" });
     let refused = node.ask("operate-1", "POST", "/v1/usage/consumer/ann/grant", &pairs);
     assert_eq!(refused.status, 422, "it counts by more than the consumer: {refused:?}");
+    let plans = json!({ "units": 2, "policy": "plans", "reason": "x" });
+    let of_plans = || node.ask("operate-1", "POST", "/v1/usage/consumer/ann/grant", &plans).status;
+    assert_eq!(of_plans(), 422, "nobody knows the tier");
+    assert_eq!(node.ask("operate-1", "PUT", "/v1/consumers/ann/tier", &json!({ "tier": "pro" })).status, 200);
+    assert_eq!(node.check(&json!({ "policy": "plans", "key": "ann", "cost": 20 }))["remaining"], 10);
+    assert_eq!((of_plans(), window(&node, "consumer/ann", "plans")["remaining"].clone()), (200, json!(12)));
 }
 
 /// Two nodes that share a database, and a Redis if there is one.
@@ -532,6 +538,32 @@ fn a_grant_in_a_fleet_gives_its_units_to_all_nodes_together() {
         let usage = window(&nodes[0], "consumer/ann", "fleet");
         assert_eq!((&usage["used"], &usage["leased"]), (&json!(30), &json!(0)), "{policy}: {usage}");
         assert!((10..=10 + most - 40).contains(&allowed(&nodes, 100)), "{policy}");
+    }
+}
+
+#[test]
+fn grants_at_two_nodes_at_once_add_up() {
+    let redis = Redis::start(&[]);
+    let nodes = fleet(Some(&redis), "limit = \"40/d\"");
+    assert!(allowed(&nodes, 100) >= 40);
+    let body = json!({ "policy": "fleet", "units": 3, "reason": "a test" });
+    let grant = |node: &Node| {
+        // One that loses every race is told so, and comes again.
+        eventually("it is granted", || {
+            let granted = node.ask("operate-1", "POST", "/v1/usage/consumer/ann/grant", &body);
+            assert!(matches!(granted.status, 200 | 503), "{granted:?}");
+            (granted.status == 200).then_some(())
+        });
+    };
+    std::thread::scope(|scope| {
+        for node in &nodes {
+            scope.spawn(|| (0..3).for_each(|_| grant(node)));
+        }
+    });
+    for node in &nodes {
+        eventually("each of the six is there", || {
+            (window(node, "consumer/ann", "fleet")["remaining"] == 18).then_some(())
+        });
     }
 }
 

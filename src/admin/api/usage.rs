@@ -120,6 +120,7 @@ pub(in crate::admin) async fn grant(
         let after = match (state.counts.grant)(grant).await {
             Granted::Carried { after, .. } => after,
             Granted::NoPolicy => return Err(Refusal::Unusable(vec![Flaw::in_body("policy", NOT_ALONE)])),
+            Granted::NoTier => return Err(Refusal::Unusable(vec![Flaw::in_body("policy", NO_TIER)])),
             Granted::NoRedis => return Err(Refusal::NoRedis),
         };
         match change.database.add_reset(&change.by, new, Some(after)).await {
@@ -192,5 +193,7 @@ fn window(window: &WindowUsage) -> Value {
 
 const NOT_ALONE: &str =
     "the policy counts by more than this: reset it, or give the consumer another limit for a while";
+const NO_TIER: &str =
+    "the policy is by tier, and none is assigned to this consumer: assign one, or reset the policy";
 /// How often a grant is prepared anew because another change came between.
 const ATTEMPTS_MAX: usize = 4;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::task::yield_now;
 
 use super::all::{Boxed, all};
-use super::{Clocks, Counts};
+use super::sources::{Clocks, Counts};
 use crate::admin::{Asked, Verdict, Violated};
 use crate::app::explain::{Ahead, look_ahead};
 use crate::database::Time;

@@ -4,42 +4,14 @@
 mod all;
 mod checks;
 pub(super) mod resets;
+mod sources;
 mod usage;
 
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
-
 use crate::admin;
-use crate::clock;
-use crate::database::Time;
-use crate::limiter::Limiter;
-use crate::metrics::Metrics;
-use crate::proxy::snapshot::Snapshot;
 
-/// What answers need.
-#[derive(Clone)]
-pub(super) struct Counts {
-    pub(super) current: Arc<ArcSwap<Snapshot>>,
-    pub(super) limiter: Arc<Limiter>,
-    pub(super) metrics: Arc<Metrics>,
-    /// Both clocks when this process started, if a check may say at which time it is decided.
-    pub(super) clocks: Option<Clocks>,
-}
-
-/// The monotonic clock beside that of the wall at one moment. Read once, so that the same time of the wall is the same time
-/// of every decision.
-#[derive(Clone, Copy)]
-pub(super) struct Clocks {
-    now_ns: u64,
-    wall: Time,
-}
-
-impl Clocks {
-    pub(super) fn now() -> Clocks {
-        Clocks { now_ns: clock::now_ns(), wall: Time::now() }
-    }
-}
+pub(super) use sources::{Clocks, Counts};
 
 impl Counts {
     /// The same for the admin listener.

@@ -3,13 +3,13 @@
 //! A grant carries over what is spent before anybody counts under the new keys. The node that is asked does so in Redis; of
 //! windows that nodes count apart each node does it, when it follows the change.
 
-use super::Counts;
+use super::sources::Counts;
 use super::usage::{subject, tenant_of};
 use crate::admin::{Grant, Granted, Holder};
 use crate::clock;
 use crate::database;
 use crate::limiter::{self, Reset};
-use crate::policy::NamedSubject;
+use crate::policy::{NamedSubject, Subject};
 
 /// Carries over in Redis what a grant leaves spent, under the id of a reset that is not in force yet.
 pub(super) async fn grant(counts: &Counts, asked: Grant) -> Granted {
@@ -18,6 +18,10 @@ pub(super) async fn grant(counts: &Counts, asked: Grant) -> Granted {
     let Some(subject) = subject(counts, policy, &asked.holder, asked.tenant.as_deref(), None) else {
         return Granted::NoPolicy;
     };
+    // Units of one tier are a larger or smaller share of another's limit.
+    if policy.tier_of(0).is_some() && subject.tier().is_none() {
+        return Granted::NoTier;
+    }
     let now_ns = clock::now_ns();
     let limiter = &counts.limiter;
     let holder = holder(&asked.holder);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Counts;
+use super::sources::Counts;
 use crate::admin::{From, Holder, PolicyUsage, UsageAsked, WindowUsage};
 use crate::app::override_view::Shown;
 use crate::clock;
