@@ -21,8 +21,11 @@ pub struct Counts {
     /// Carries over in Redis what a grant leaves spent.
     pub grant: Grants,
     /// Whether a policy of this name is in force, and counts by this dimension.
-    pub counts_by: Box<dyn Fn(&str, &Dimension) -> bool + Send + Sync>,
+    pub counts_by: CountsBy,
 }
+
+/// Whether a policy counts by a dimension.
+pub type CountsBy = Box<dyn Fn(&str, &Dimension) -> bool + Send + Sync>;
 
 /// Decides checks; if the second argument is true, all of them are charged or none. Returns a verdict for each.
 pub type Checks =

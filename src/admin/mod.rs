@@ -33,8 +33,8 @@ pub use access::{Access, Role, Token};
 pub use config::{Bind, Config, NamedToken, OWN_TOKEN_NAME, Secret};
 pub use control::{Applied, Check, Control, Proposal, Writes};
 pub use counts::{
-    Asked, Checks, Counts, From, Grant, Granted, Grants, Holder, PolicyUsage, Usage, UsageAsked, Verdict,
-    Violated, WindowUsage,
+    Asked, Checks, Counts, CountsBy, From, Grant, Granted, Grants, Holder, PolicyUsage, Usage, UsageAsked,
+    Verdict, Violated, WindowUsage,
 };
 pub use explain::ExplainRequest;
 pub use host::canonical as canonical_host;

@@ -542,6 +542,46 @@ fn a_grant_in_a_fleet_gives_its_units_to_all_nodes_together() {
 }
 
 #[test]
+fn a_node_that_is_cut_off_is_as_strict_as_before_a_reset_until_it_hears_of_it() {
+    let redis = Redis::start(&[]);
+    let server = Postgres::shared();
+    let database = server.database();
+    let url = server.url(&database);
+    let socket = url.split("host=").nth(1).and_then(|rest| rest.split('&').next()).expect("it names one");
+    // The second node has a way of its own to the server, which can be taken away.
+    let ways = Directory::new();
+    let way = ways.join("pg");
+    let connect = || std::os::unix::fs::symlink(socket, &way).expect("the directory is ours");
+    connect();
+    let start = |url: &str| {
+        Node::start(&format!(
+            "[policy.fleet]\nby = [\"consumer\"]\nlimit = \"40/d\"\novershoot = 0\n[database]\nurl = {url:?}\n[redis]\n\
+             url = \"redis://{}\"\ndeadline = \"1s\"\n",
+            redis.addr()
+        ))
+    };
+    let nodes = [start(&url), start(&url.replace(socket, &way.display().to_string()))];
+    assert_eq!(allowed(&nodes, 100), 40);
+    std::fs::remove_file(&way).expect("it is there");
+    let end =
+        format!("SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = '{database}'");
+    server.sql("postgres", &end);
+    let body = json!({ "reason": "a test" });
+    eventually("the first node has its way back", || {
+        let made = nodes[0].ask("operate-1", "POST", "/v1/usage/consumer/ann/reset", &body);
+        (made.status == 200).then_some(())
+    });
+    let one = json!({ "policy": "fleet", "key": "ann" });
+    assert_eq!(
+        (nodes[0].check(&one)["remaining"].clone(), nodes[1].check(&one)["allowed"].clone()),
+        (json!(39), json!(false))
+    );
+    connect();
+    eventually("the second node hears of it", || (nodes[1].check(&one)["allowed"] == true).then_some(()));
+    assert_eq!(allowed(&nodes, 100), 38, "both count one new count");
+}
+
+#[test]
 fn grants_at_two_nodes_at_once_add_up() {
     let redis = Redis::start(&[]);
     let nodes = fleet(Some(&redis), "limit = \"40/d\"");

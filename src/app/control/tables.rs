@@ -62,7 +62,7 @@ impl Tables {
     }
 
     fn replace_resets(&mut self, rows: &[database::Reset]) {
-        for row in rows.iter().filter(|row| self.has_counted && !self.reset.contains_key(&row.id)) {
+        for row in by_version(rows).filter(|row| self.has_counted && !self.reset.contains_key(&row.id)) {
             resets::carry(&self.counts, row);
         }
         self.has_counted = true;
@@ -87,7 +87,7 @@ impl Tables {
             self.limiter.assignments().assign(&row.user_id, Some(&row.tier));
         }
         changed.api_keys.iter().filter_map(keys::of_row).for_each(|key| self.issued.put(key));
-        for row in &changed.resets {
+        for row in by_version(&changed.resets) {
             resets::carry(&self.counts, row);
             if let Some((holder, made)) = of_reset(row) {
                 self.reset.insert(row.id.clone(), holder.clone());
@@ -166,6 +166,13 @@ fn of_row(row: &database::Override, clocks: Clocks) -> Option<(Holder, Override)
     let mut made = Override::new(&row.id, change, &row.reason, row.created_at.0);
     (made.policy, made.tenant, made.until_ns) = (text(&row.policy), tenant, until_ns);
     Some((holder, made))
+}
+
+/// Each grant begins with what the counts before it have spent.
+fn by_version(rows: &[database::Reset]) -> impl Iterator<Item = &database::Reset> {
+    let mut rows: Vec<_> = rows.iter().collect();
+    rows.sort_by_key(|row| row.version);
+    rows.into_iter()
 }
 
 /// A row as the limiter has it.
