@@ -328,8 +328,9 @@ pub(super) fn read(row: &Row) -> Result<Override, Error> {
     })
 }
 
-/// The largest absolute override: the whole numbers up to this are exact in both databases' floating point.
-pub const ABSOLUTE_MAX: u64 = 1 << 53;
+/// The largest absolute override: the whole numbers up to this are exact in both databases' floating point, and in JSON for
+/// every reader (RFC 8259 section 6).
+pub const ABSOLUTE_MAX: u64 = (1 << 53) - 1;
 const REASON_CHARS_MAX: usize = 4_096;
 /// Lasting limits of exactly these names: [`Names::bound_to`] has the values.
 const LASTING: &str = "WHERE override_type = 'absolute' AND expires_at IS NULL \

@@ -79,6 +79,7 @@ mod migrate_kong;
 mod mirror;
 mod names;
 mod one_node;
+mod openapi;
 mod outliers;
 mod overload;
 mod patterns;

@@ -45,7 +45,7 @@ pub(in crate::admin) struct IdempotencyKey {
         max_length = 255,
         pattern = r"^[!-~]+$"
     )]
-    key: Option<String>,
+    key: String,
 }
 
 /// `If-Match`
@@ -55,7 +55,7 @@ pub(in crate::admin) struct IdempotencyKey {
 pub(in crate::admin) struct IfMatch {
     /// The tag that the row must still have, or `*`
     #[param(rename = "if-match", required = false, pattern = r#"^(\*|"[0-9]{1,18}")$"#)]
-    tag: Option<String>,
+    tag: String,
 }
 
 /// `If-None-Match`
@@ -65,7 +65,7 @@ pub(in crate::admin) struct IfMatch {
 pub(in crate::admin) struct IfNoneMatch {
     /// `*`: there must be no row yet
     #[param(rename = "if-none-match", required = false, pattern = r"^\*$")]
-    tag: Option<String>,
+    tag: String,
 }
 
 /// A row, with its version as its tag.

@@ -13,14 +13,17 @@ pub(in crate::admin) fn expected(headers: &HeaderMap) -> Result<Expect, Flaw> {
     let tag = only(headers, &IF_MATCH, "if-match")?;
     let none = only(headers, &IF_NONE_MATCH, "if-none-match")?;
     match (tag, none) {
+        (_, Some(none)) if none != b"*" => {
+            Err(flaw("if-none-match", "must be `*`: the row is not there yet"))
+        }
         (None, None) => Ok(Expect::Anything),
-        (None, Some(b"*")) => Ok(Expect::Nothing),
-        (None, Some(_)) => Err(flaw("if-none-match", "must be `*`: the row is not there yet")),
+        (None, Some(_)) => Ok(Expect::Nothing),
+        // One or the other does not hold, whatever there is (RFC 9110 section 13.2.2).
+        (Some(_), Some(_)) => Ok(Expect::Version(NO_VERSION)),
         (Some(b"*"), None) => Ok(Expect::Something),
         (Some(tag), None) if tag.contains(&b',') => Err(flaw("if-match", "must be one tag")),
         // A tag that is not ours is no row's.
         (Some(tag), None) => Ok(Expect::Version(version(tag).unwrap_or(NO_VERSION))),
-        (Some(_), Some(_)) => Err(flaw("if-match", "cannot be combined with `if-none-match`")),
     }
 }
 
@@ -105,6 +108,8 @@ mod tests {
             (&[("if-match", "7")], false, false),
             (&[("if-match", "\"+7\"")], false, false),
             (&[("if-none-match", "*")], true, false),
+            (&[("if-match", "*"), ("if-none-match", "*")], false, false),
+            (&[("if-match", "\"7\""), ("if-none-match", "*")], false, false),
         ] {
             let expected = expected(&headers(fields)).expect("it can be read");
             let met = (is_met(expected, None), is_met(expected, Some(7)));
@@ -114,8 +119,8 @@ mod tests {
         for fields in [
             &[("if-match", "\"7\", \"8\"")][..],
             &[("if-match", "\"7\""), ("if-match", "\"7\"")],
-            &[("if-match", "*"), ("if-none-match", "*")],
             &[("if-none-match", "\"7\"")],
+            &[("if-match", "*"), ("if-none-match", "\"7\"")],
         ] {
             assert!(expected(&headers(fields)).is_err(), "{fields:?}");
         }

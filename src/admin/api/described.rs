@@ -228,7 +228,8 @@ pub(in crate::admin) struct PolicyDocument;
 
 impl PartialSchema for PolicyDocument {
     fn schema() -> RefOr<Schema> {
-        ObjectBuilder::new().schema_type(SchemaType::Type(Type::Object)).into()
+        let example = json!({ "limit": "100/m burst 20", "by": ["consumer"] });
+        ObjectBuilder::new().schema_type(SchemaType::Type(Type::Object)).examples([example]).into()
     }
 }
 

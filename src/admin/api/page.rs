@@ -14,7 +14,7 @@ pub(in crate::admin) struct Wanted {
     #[param(minimum = 1, maximum = 500, default = 100, required = false)]
     pub limit: u32,
     /// `next` of the page before.
-    #[param(required = false, min_length = 1, max_length = 600)]
+    #[param(required = false, min_length = 1, max_length = 600, pattern = r"^[^\x00-\x1f\x7f-\x9f]*$")]
     pub after: Option<String>,
 }
 

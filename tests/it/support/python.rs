@@ -50,7 +50,8 @@ pub fn client(script: &str, arguments: &[&str]) -> String {
     stdout_of(interpreter.to_str().expect("the path is text"), &all)
 }
 
-fn interpreter() -> PathBuf {
+/// The interpreter of the environment that `tests/all` makes.
+pub fn interpreter() -> PathBuf {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("../venv/bin/python");
     assert!(path.exists(), "{} is missing: tests/all makes it", path.display());
     path
