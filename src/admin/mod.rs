@@ -30,6 +30,7 @@ mod tests;
 mod watched;
 
 pub use access::{Access, Role, Token};
+pub use api::bodies;
 pub use config::{Bind, Config, NamedToken, OWN_TOKEN_NAME, Secret};
 pub use control::{Applied, Check, Control, Proposal, Writes};
 pub use counts::{

@@ -153,7 +153,7 @@ fn is_prefix(text: &str) -> bool {
     (1..=DIGEST_DIGITS).contains(&text.len()) && text.bytes().all(is_digit)
 }
 
-fn new_key(mut fields: Fields, digest: String, now: Time) -> Result<NewApiKey, Refusal> {
+pub(super) fn new_key(mut fields: Fields, digest: String, now: Time) -> Result<NewApiKey, Refusal> {
     fields.require("consumer", "write the name that the key identifies");
     let consumer = fields.text("consumer", ID_CHARS_MAX);
     let (tenant, tier) = (fields.text("tenant", ID_CHARS_MAX), fields.text("tier", ID_CHARS_MAX));

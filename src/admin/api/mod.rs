@@ -5,6 +5,7 @@
 //! database does the rest in one transaction.
 
 mod answer;
+pub mod bodies;
 mod change;
 mod conditions;
 mod described;

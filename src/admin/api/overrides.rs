@@ -36,7 +36,7 @@ pub(super) struct Names {
     pub more: Option<[&'static str; 3]>,
 }
 
-const NAMES: Names = Names {
+pub(super) const NAMES: Names = Names {
     user: "user-id",
     tenant: "tenant-id",
     kind: "override-type",

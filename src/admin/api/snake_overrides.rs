@@ -20,7 +20,7 @@ use crate::database::{Override, Time};
 
 type Answer = Result<Response<Sent>, Refusal>;
 
-const NAMES: Names = Names {
+pub(super) const NAMES: Names = Names {
     user: "user_id",
     tenant: "tenant_id",
     kind: "override_type",
