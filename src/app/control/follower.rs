@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use crate::app::counts::Counts;
 use crate::clock;
 use crate::database::config::Url;
 use crate::database::{self, Changes, Database, State, Time};

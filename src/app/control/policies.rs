@@ -47,7 +47,7 @@ impl Rows {
             let key = match gone {
                 Gone::Policy(name) => Key::Policy(name.clone()),
                 Gone::Tier { tier, resource } => Key::Tier { tier: tier.clone(), resource: resource.clone() },
-                Gone::Assignment(_) | Gone::Override(_) | Gone::ApiKey(_) => continue,
+                Gone::Assignment(_) | Gone::Reset(_) | Gone::Override(_) | Gone::ApiKey(_) => continue,
             };
             differs |= self.0.remove(&key).is_some();
         }

@@ -166,7 +166,7 @@ async fn a_lasting_limit_is_found_and_deleted_by_its_names(lab: Lab) {
     assert_eq!(refused, Err(Error::Conflict { version: Some(newer.version) }));
     let deleted = database.delete_lasting_override(&alice(), &names(Some("search")), Expect::Something).await;
     assert_eq!(deleted, Ok(newer.clone()));
-    let Ok(Changes::Since { gone, .. }) = database.changes_since(newer.version).await else {
+    let Ok(Changes::Since { gone, .. }) = database.changes_since(newer.version, None).await else {
         panic!("it is known")
     };
     let mut gone: Vec<_> = gone.into_iter().map(|gone| format!("{gone:?}")).collect();
