@@ -1,14 +1,15 @@
 //! A reload reads the configuration files again and publishes them, with the policies of the database and its tier
-//! table beside them. An
-//! invalid configuration is logged and counted, and the old one stays in force.
+//! table beside them. An invalid configuration is logged and counted, and the old one stays in force. A row that does not
+//! fit the files is left out, and the log says so.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use super::control::{Control, Policies};
 use super::publisher::prepare::Prepared;
 use super::publisher::{Changes, Publisher};
 use super::service_manager;
-use crate::config;
+use crate::config::{Errors, Files};
 use crate::metrics::Metrics;
 use crate::record;
 
@@ -25,7 +26,12 @@ pub(super) async fn reload(
         tracing::error!(%error, "the access log cannot be reopened");
     }
     service_manager::reloading();
-    let published = publish(path, publisher, control).await;
+    let path = path.to_owned();
+    // Reading files may block.
+    let published = match tokio::task::spawn_blocking(move || Files::read(&path)).await {
+        Ok(files) => publish(Arc::new(files), publisher, control).await,
+        Err(error) => Err(error.into()),
+    };
     service_manager::ready();
     match published {
         Ok(changes) => {
@@ -40,14 +46,10 @@ pub(super) async fn reload(
     }
 }
 
-/// Publishes the policies of the database and its tier table, which have changed.
-pub(super) async fn follow(
-    path: &Path,
-    publisher: &mut Publisher,
-    control: Option<&Control>,
-    metrics: &Metrics,
-) {
-    match publish(path, publisher, control).await {
+/// Publishes the policies of the database and its tier table, which have changed, beside the files as they are in force: an
+/// edit waits for its SIGHUP.
+pub(super) async fn follow(publisher: &mut Publisher, control: &Control, metrics: &Metrics) {
+    match publish(control.files(), publisher, Some(control)).await {
         Ok(changes) => {
             publisher.warn_of(&changes);
             metrics.reload_succeeded();
@@ -61,36 +63,39 @@ pub(super) async fn follow(
     }
 }
 
-/// The first configuration of a process as it is with the rows that the database has already. If these cannot be put into
-/// force, it stays as the files alone have it, and the log says why.
+/// The first configuration of a process as it is with the rows that the database has already, as far as they fit.
 pub(super) async fn with_rows(
     path: &Path,
     prepared: Prepared,
     control: &Control,
 ) -> anyhow::Result<(Prepared, Rowed)> {
     let Policies { version, rows } = control.policies().borrow().clone();
-    let added = rows.added();
-    if added.is_empty() {
-        return Ok((prepared, Rowed { version, refused: None }));
-    }
     let path = path.to_owned();
     let again = tokio::task::spawn_blocking(move || {
-        let again = config::read_with(&path, &added).and_then(|definition| prepared.replaced(definition));
-        (prepared, again)
+        let files = Files::read(&path);
+        let (added, refused) = files.fitting(rows.added());
+        let again = match added.is_empty() {
+            true => None,
+            false => Some(files.with(&added).and_then(|definition| prepared.replaced(definition))),
+        };
+        (files, prepared, again, refused)
     });
-    let (alone, again) = again.await?;
-    match again {
-        Ok(again) => {
+    let (files, alone, again, mut refused) = again.await?;
+    control.keep(Arc::new(files));
+    let prepared = match again.transpose() {
+        Ok(None) => alone,
+        Ok(Some(again)) => {
             if !again.loaded.report.is_empty() {
                 tracing::warn!("{}", again.loaded.report);
             }
-            Ok((again, Rowed { version, refused: None }))
+            again
         }
         Err(errors) => {
-            tracing::error!("the policies and tiers of the database are not in force: {errors}");
-            Ok((alone, Rowed { version, refused: Some(errors.to_string()) }))
+            refused.push(errors);
+            alone
         }
-    }
+    };
+    Ok((prepared, Rowed { version, refused: why(refused) }))
 }
 
 /// Rows of the database that a configuration has, or does not have and why.
@@ -106,22 +111,37 @@ impl Rowed {
     }
 }
 
+/// Publishes these files with the rows of the database, as far as they fit. The files are in force then.
 async fn publish(
-    path: &Path,
+    files: Arc<Files>,
     publisher: &mut Publisher,
     control: Option<&Control>,
 ) -> anyhow::Result<Changes> {
-    let path = path.to_owned();
     let Policies { version, rows } =
         control.map(|control| control.policies().borrow().clone()).unwrap_or_default();
-    // Reading files may block. The one thread of the control runtime must go on serving signals and the admin listener.
-    let definition = tokio::task::spawn_blocking(move || config::read_with(&path, &rows.added())).await?;
-    let published = match definition {
-        Ok(definition) => publisher.publish(definition).await,
-        Err(errors) => Err(anyhow::anyhow!("{errors}")),
+    let used = Arc::clone(&files);
+    // The one thread of the control runtime must go on serving signals and the admin listener.
+    let reading = tokio::task::spawn_blocking(move || {
+        let (added, refused) = used.fitting(rows.added());
+        (used.with(&added), refused)
+    });
+    let (definition, refused) = reading.await?;
+    let changes = match definition {
+        Ok(definition) => publisher.publish(definition).await?,
+        Err(errors) => return Err(anyhow::anyhow!("{errors}")),
     };
     if let Some(control) = control {
-        control.published(version, published.as_ref().err().map(super::error_chain));
+        control.keep(files);
+        control.published(version, why(refused));
     }
-    published
+    Ok(changes)
+}
+
+/// Says which rows of the database are not in force.
+fn why(refused: Vec<Errors>) -> Option<String> {
+    let refused: Vec<String> =
+        refused.into_iter().map(|errors| errors.without_warnings().to_string()).collect();
+    let why = (!refused.is_empty()).then(|| refused.join("\n\n"))?;
+    tracing::error!("rows of the database do not fit these files and are not in force: {why}");
+    Some(why)
 }

@@ -47,7 +47,7 @@ pub fn check(
             return Ok(EXIT_FAILED);
         }
     };
-    let loaded = match config::read_with(path, &added).and_then(prepare) {
+    let loaded = match config::Files::read(path).with(&added).and_then(prepare) {
         Ok(prepared) => prepared.loaded,
         Err(found) => {
             let noun = if found.count() == 1 { "error" } else { "errors" };

@@ -98,7 +98,10 @@ mod tests {
         std::fs::write(&file, FILE).expect("written");
         let added: Vec<Added> =
             added.iter().map(|(name, keys)| Added::policy(name, keys).expect("TOML")).collect();
-        config::read_with(&file, &added).and_then(config::compiled).map_err(|errors| errors.to_string())
+        config::Files::read(&file)
+            .with(&added)
+            .and_then(config::compiled)
+            .map_err(|errors| errors.to_string())
     }
 
     #[test]
@@ -132,7 +135,7 @@ mod tests {
         std::fs::create_dir_all(&folder).expect("made");
         let file = folder.join("gateway.toml");
         std::fs::write(&file, BY_TIER.replace("overfill", "overshoot = 0")).expect("written");
-        config::read_with(&file, rows).and_then(config::compiled).map_err(|errors| errors.to_string())
+        config::Files::read(&file).with(rows).and_then(config::compiled).map_err(|errors| errors.to_string())
     }
 
     /// A tier, the limit and capacity of each of its windows, and where they were written.

@@ -16,6 +16,7 @@ mod definition;
 mod effective;
 mod errors;
 mod expand;
+mod files;
 mod headers;
 mod health;
 mod keys;
@@ -66,6 +67,7 @@ pub(crate) use crate::units::{show_share, show_size};
 pub use added::{Added, TierRow};
 pub use definition::{Definition, Loaded};
 pub use effective::fingerprint;
+pub use files::Files;
 pub use mask::{MASK, is_secret_name};
 pub use report::{Errors, Report, Subject};
 pub use schema::schema;
@@ -76,18 +78,7 @@ pub use settings::{Config, Shutdown};
 /// # Errors
 /// If a file cannot be read or is not TOML. Every other error is in the definition.
 pub fn read(path: &Path) -> Result<Definition, Errors> {
-    read_with(path, &[])
-}
-
-/// The same with policies and limits of tiers beside those of the files.
-///
-/// # Errors
-/// As [`read`].
-pub fn read_with(path: &Path, added: &[Added]) -> Result<Definition, Errors> {
-    let variables: Variables<'_> = &|name| std::env::var(name).ok();
-    let (mut sources, findings) = source::gather(path, variables);
-    sources.extend(added.iter().map(Added::source));
-    read_sources(sources, findings, variables)
+    Files::read(path).with(&[])
 }
 
 /// Reads and compiles a configuration from a file and those it includes.

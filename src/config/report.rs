@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
 
+use super::added::Added;
 use super::mask;
 use super::settings::Config;
 
@@ -128,6 +129,20 @@ impl Errors {
     /// How many errors there are, at least one; warnings are not counted.
     pub fn count(&self) -> usize {
         self.0.error_count()
+    }
+
+    /// Whether one of them is in this row of the database.
+    pub(super) fn is_about(&self, row: &Added) -> bool {
+        let of_row = row.source().path;
+        let errors = self.0.findings.iter().filter(|finding| finding.is_error());
+        let mut places = errors.filter_map(|finding| finding.place.as_ref().map(|(place, _)| *place));
+        places.any(|place| self.0.sources.get(place.file).is_some_and(|source| source.path == of_row))
+    }
+
+    /// The same without the warnings beside them, which are about files.
+    pub fn without_warnings(mut self) -> Errors {
+        self.0.findings.retain(Finding::is_error);
+        self
     }
 
     /// The line of each error in the only file, from 1, and what is wrong there. Errors without a place are left out.

@@ -13,10 +13,10 @@ mod shared;
 mod status;
 mod tables;
 
-use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -24,7 +24,7 @@ use tokio::time::timeout;
 use crate::admin::{self, Writes};
 use crate::app::counts::Counts;
 use crate::auth::Issued;
-use crate::config::{Added, Config};
+use crate::config::{Added, Config, Files};
 use crate::database::config::Url;
 use crate::database::{self, Database};
 
@@ -58,6 +58,7 @@ impl Control {
             in_force: watch::Sender::new(0),
             policies: watch::Sender::default(),
             published: watch::Sender::new(0),
+            files: ArcSwap::default(),
             status: Status::default(),
         });
         let shown = Arc::clone(&shared);
@@ -73,10 +74,19 @@ impl Control {
         Some(Control { shared, writes, following: tokio::spawn(follower.follow()) })
     }
 
-    /// What the admin listener changes things by. `path` is gateway.toml.
-    pub(super) fn for_operators(&self, path: &Path) -> admin::Control {
+    /// The files that are in force.
+    pub(super) fn files(&self) -> Arc<Files> {
+        self.shared.files.load_full()
+    }
+
+    /// These files are in force now.
+    pub(super) fn keep(&self, files: Arc<Files>) {
+        self.shared.files.store(files);
+    }
+
+    /// What the admin listener changes things by.
+    pub(super) fn for_operators(&self) -> admin::Control {
         let [opened, changed, applied, shown, checked] = [(); 5].map(|()| Arc::clone(&self.shared));
-        let path = path.to_owned();
         admin::Control {
             database: Box::new(move || opened.opened.get().cloned()),
             writes: self.writes,
@@ -86,8 +96,9 @@ impl Control {
                 Box::pin(async move { shared.applied(version).await })
             }),
             check: Box::new(move |proposal| {
-                let (path, rows) = (path.clone(), checked.policies.borrow().rows.as_ref().clone());
-                Box::pin(policies::check(path, rows, proposal))
+                let (files, rows) =
+                    (checked.files.load_full(), checked.policies.borrow().rows.as_ref().clone());
+                Box::pin(policies::check(files, rows, proposal))
             }),
             sentence: Box::new(move || shown.status.sentence()),
         }

@@ -1,12 +1,11 @@
 //! Rows of policies and of the tier table into what is read beside gateway.toml.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::shared::Policies;
 use crate::admin::Proposal;
-use crate::config::{self, Added, TierRow};
+use crate::config::{self, Added, Files, TierRow};
 use crate::database::tiers::BURST_MULTIPLIER;
 use crate::database::{Gone, NewTierLimit, PolicyRow, State, TierLimit};
 
@@ -65,9 +64,9 @@ impl Rows {
     }
 }
 
-/// Whether the configuration would be valid if a row were as proposed; what is wrong with it, as `check` says it. Reads the
-/// files as they are now.
-pub(super) async fn check(path: PathBuf, mut rows: Rows, proposal: Proposal) -> Result<(), String> {
+/// Whether the configuration would be valid if a row were as proposed; what is wrong with it, as `check` says it. Rows that do
+/// not fit as it is are not its fault.
+pub(super) async fn check(files: Arc<Files>, mut rows: Rows, proposal: Proposal) -> Result<(), String> {
     let (key, added) = match proposal {
         Proposal::Policy { name, document } => {
             let added = document.map(|document| Added::policy(&name, &document)).transpose()?;
@@ -78,13 +77,15 @@ pub(super) async fn check(path: PathBuf, mut rows: Rows, proposal: Proposal) -> 
             (Key::Tier { tier, resource }, added)
         }
     };
-    match added {
-        Some(added) => rows.0.insert(key, added.proposed()),
-        None => rows.0.remove(&key),
-    };
     let checking = tokio::task::spawn_blocking(move || {
-        let read = config::read_with(&path, &rows.added()).and_then(config::compiled);
-        read.map(drop).map_err(|errors| errors.to_string())
+        let fit = |rows: &Rows| files.fitting(rows.added()).0;
+        let before = fit(&rows);
+        rows.0.remove(&key);
+        // Without the row that is to be replaced others may not fit any more, which the proposal must not hide.
+        let others = rows.added().into_iter().filter(|row| before.contains(row));
+        let proposed: Vec<Added> = others.chain(added.map(Added::proposed)).collect();
+        let read = files.with(&proposed).and_then(config::compiled);
+        read.map(drop).map_err(|errors| errors.without_warnings().to_string())
     });
     checking.await.unwrap_or_else(|error| Err(error.to_string()))
 }

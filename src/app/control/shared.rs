@@ -2,10 +2,12 @@
 
 use std::sync::{Arc, OnceLock};
 
+use arc_swap::ArcSwap;
 use tokio::sync::{Notify, watch};
 
 use super::policies::Rows;
 use super::status::Status;
+use crate::config::Files;
 use crate::database::Database;
 
 /// Policies of the database and its tier table.
@@ -28,6 +30,8 @@ pub(in crate::app) struct Shared {
     pub(super) policies: watch::Sender<Policies>,
     /// The version of the policies that the publisher has put into force, or could not.
     pub(super) published: watch::Sender<i64>,
+    /// The files that are in force.
+    pub(super) files: ArcSwap<Files>,
     pub(super) status: Status,
 }
 

@@ -115,7 +115,7 @@ impl Gateway {
             clocks: takes_time.then(Clocks::now),
         };
         let control = Control::start(config, &counts, shared_tier.as_ref(), prepared.issued());
-        let control_shown = control.as_ref().map(|control| control.for_operators(path));
+        let control_shown = control.as_ref().map(|control| control.for_operators());
         let state = admin_state::state(&counts, &readiness, &publisher, control_shown, admin.as_ref());
         let state = Arc::new(state);
         Ok(Gateway {
@@ -243,7 +243,11 @@ impl Gateway {
         let work = async {
             match due {
                 Due::Reload => reload::reload(path, publisher, control, log, metrics).await,
-                Due::Policies => reload::follow(path, publisher, control, metrics).await,
+                Due::Policies => {
+                    if let Some(control) = control {
+                        reload::follow(publisher, control, metrics).await;
+                    }
+                }
                 Due::Files => publisher.read_changed_files().await,
             }
         };
