@@ -95,6 +95,11 @@ impl Config {
 }
 
 impl NamedToken {
+    /// Its SHA-256: what tells it from others.
+    pub fn digest(&self) -> [u8; SHA256_OUTPUT_LEN] {
+        self.token().digest
+    }
+
     fn token(&self) -> Token {
         let NamedToken { name, secret, role, expires } = self;
         match secret {

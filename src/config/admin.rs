@@ -2,7 +2,7 @@
 
 use toml::value::Datetime;
 
-use crate::admin::{self, Bind, Config, NamedToken, OWN_TOKEN_NAME, Role, Secret};
+use crate::admin::{self, Bind, Config, NamedToken, OWN_TOKEN_NAME, Role, Secret, Token};
 use crate::auth::{entries, keys};
 
 use super::listener;
@@ -36,7 +36,7 @@ pub(super) fn read(documents: &[Table<'_>]) -> (Option<Config>, Fields) {
     }
     config.token = table.value("token").and_then(|value| secret(&value));
     if let Some(value) = table.value("tokens") {
-        config.tokens = tokens(&value);
+        config.tokens = tokens(&value, config.token.as_ref());
     }
     if let Some(value) = table.value("hosts") {
         config.hosts = value.texts().iter().filter_map(admin_host).collect();
@@ -97,8 +97,9 @@ fn secret(value: &Value<'_>) -> Option<String> {
 }
 
 /// The tokens of others than the admin. One that is wrong is reported and left out.
-fn tokens(value: &Value<'_>) -> Vec<NamedToken> {
+fn tokens(value: &Value<'_>, own: Option<&String>) -> Vec<NamedToken> {
     let mut found: Vec<NamedToken> = Vec::new();
+    let own = own.map(|text| Token::of_text(OWN_TOKEN_NAME, text, Role::Admin, None).digest);
     let written = value.array().unwrap_or_default();
     if written.len() > TOKENS_MAX {
         value.wrong(format!("there are more than {TOKENS_MAX} tokens"), "leave some out");
@@ -108,6 +109,12 @@ fn tokens(value: &Value<'_>) -> Vec<NamedToken> {
         if token.name == OWN_TOKEN_NAME || found.iter().any(|other| other.name == token.name) {
             let message = format!("{} is the name of another token", name.shown());
             name.wrong(message, "give each its own: the audit tells them apart by it");
+        }
+        if found.iter().map(NamedToken::digest).chain(own).any(|other| other == token.digest()) {
+            value.wrong(
+                "another token has the same secret",
+                "give each its own: the audit tells them apart by it",
+            );
         }
         found.push(token);
     }

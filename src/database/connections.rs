@@ -3,6 +3,9 @@
 //! Not the library's pool: of a server that refuses connections that says only that the wait was too long, and it waits
 //! without a bound for an answer on a connection that is given back, so a server that hangs would hold all of them.
 
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -23,7 +26,14 @@ pub(super) struct Connections {
     pub(super) place: Arc<str>,
     pub(super) options: Options,
     idle: Mutex<Vec<Link>>,
+    /// Which file of SQLite was opened: its device and inode.
+    file: Mutex<Option<(u64, u64)>>,
     permits: Arc<Semaphore>,
+}
+
+fn file_id(path: &Path) -> Option<(u64, u64)> {
+    let metadata = fs::metadata(path).ok()?;
+    Some((metadata.dev(), metadata.ino()))
 }
 
 /// How to connect.
@@ -50,7 +60,7 @@ pub(super) struct Session {
 impl Connections {
     pub(super) fn new(place: Arc<str>, options: Options) -> Arc<Connections> {
         let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-        Arc::new(Connections { place, options, idle: Mutex::default(), permits })
+        Arc::new(Connections { place, options, idle: Mutex::default(), file: Mutex::default(), permits })
     }
 
     /// A connection for one call that ends within this time.
@@ -74,8 +84,8 @@ impl Connections {
             let mut link = self.idle().pop()?;
             let patience = deadline.min(Instant::from_std(clock::instant()) + TEST_MAX);
             let answer = match &mut link {
-                // The file has no way to it that could break.
-                Link::Sqlite(_) => return Some(link),
+                // The file has no way to it that could break, but somebody may have put another in its place, or none.
+                Link::Sqlite(_) => Ok(if self.is_the_file() { Ok(()) } else { Err(sqlx::Error::PoolClosed) }),
                 Link::Postgres(connection) => timeout_at(patience, connection.ping()).await,
             };
             if let Ok(Ok(())) = answer {
@@ -85,11 +95,22 @@ impl Connections {
         }
     }
 
+    /// Whether the file of SQLite is the one that the open connections have.
+    fn is_the_file(&self) -> bool {
+        let Options::Sqlite(options) = &self.options else { return true };
+        file_id(options.get_filename()) == *self.file.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// A new connection.
     pub(super) async fn open(&self, deadline: Instant) -> Result<Link, Error> {
         let opened = timeout_at(deadline, async {
             match &self.options {
-                Options::Sqlite(options) => options.connect().await.map(Link::Sqlite),
+                Options::Sqlite(options) => {
+                    let link = options.connect().await.map(Link::Sqlite);
+                    *self.file.lock().unwrap_or_else(PoisonError::into_inner) =
+                        file_id(options.get_filename());
+                    link
+                }
                 Options::Postgres(options) => {
                     let mut connection = options.connect().await?;
                     connection.execute(SERVER_BOUNDS).await?;

@@ -249,7 +249,7 @@ fn a_row_whose_policy_went_is_a_warning_and_no_outage() {
 }
 
 #[test]
-fn rows_that_do_not_fit_the_file_any_more_leave_the_file_in_force_at_a_start() {
+fn a_row_that_does_not_fit_the_file_any_more_leaves_the_file_in_force_at_a_start() {
     let kept = Directory::new();
     let url = format!("sqlite:{}", kept.join("state.db").display());
     let node = Node::start_in(Directory::new(), &url, CONFIG);
@@ -262,7 +262,7 @@ fn rows_that_do_not_fit_the_file_any_more_leave_the_file_in_force_at_a_start() {
     assert_eq!(node.limits("bob", "/plain"), [7]);
     let said = node.0.stderr().join("\n");
     for part in [
-        "the policies and tiers of the database are not in force",
+        "rows of the database do not fit these files and are not in force",
         "that of the tier `pro`, from the tier table of the database",
     ] {
         assert!(said.contains(part), "{said}");

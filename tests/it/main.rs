@@ -21,6 +21,7 @@ mod compression;
 mod connections;
 mod control;
 mod control_counts;
+mod control_files;
 mod control_keys;
 mod control_spread;
 mod control_tiers;

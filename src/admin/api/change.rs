@@ -115,7 +115,7 @@ fn reached(control: &Control) -> Result<Database, Refusal> {
 /// A body of JSON.
 pub(in crate::admin) struct Body {
     pub fields: Fields,
-    /// The SHA-256 of its bytes, in hex.
+    /// The SHA-256 of what it says, in hex.
     digest: String,
 }
 
@@ -130,7 +130,9 @@ impl<S: Send + Sync> FromRequest<S> for Body {
         // The gate has read it, so nothing can go wrong here.
         let body = Bytes::from_request(request, state).await.map_err(|_| Refusal::BodyBroken)?;
         let fields = Fields::parse(&body).map_err(Refusal::Invalid)?;
-        Ok(Body { fields, digest: digest_text(&body) })
+        // Of what it says, not of its bytes: who sends it again may write spaces and names in another order.
+        let digest = digest_text(fields.clone().whole().to_string().as_bytes());
+        Ok(Body { fields, digest })
     }
 }
 

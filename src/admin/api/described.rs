@@ -454,7 +454,7 @@ pub(in crate::admin) struct Limit {
 #[derive(ToSchema)]
 pub(in crate::admin) struct LimitBody {
     /// Of the policy's first window; its other windows and its bursts grow or shrink as that one does.
-    #[schema(minimum = 1, maximum = 9007199254740992_u64)]
+    #[schema(minimum = 1, maximum = 9007199254740991_u64)]
     limit: u64,
     /// Why, for the audit.
     #[schema(min_length = 1, max_length = 4096, pattern = r"^[^\x00-\x1f\x7f-\x9f]*$")]
@@ -545,7 +545,7 @@ pub(in crate::admin) struct ResetBody {
 #[derive(ToSchema)]
 pub(in crate::admin) struct GrantBody {
     /// How many; beyond what is spent they have no effect.
-    #[schema(minimum = 1, maximum = 9007199254740992_u64)]
+    #[schema(minimum = 1, maximum = 9007199254740991_u64)]
     units: u64,
     policy: Name,
     /// The tenant that a consumer acts for, if the policy counts by it too, or its keys have a shard of their own.

@@ -42,7 +42,7 @@ pub enum At {
 }
 
 /// An object, and the names it was asked for.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Fields {
     /// The JSON Pointer of the object in the body; empty for the body itself.
     within: String,

@@ -20,6 +20,7 @@ use super::query::Query;
 use crate::admin::refusal::Refusal;
 use crate::admin::state::State;
 use crate::database::{ABSOLUTE_MAX, NewOverride, Override, OverrideFilter, OverrideKind, Time};
+use crate::policy::definition::Dimension;
 use crate::units::DURATION_MAX;
 
 type Answer = Result<Response<Sent>, Refusal>;
@@ -54,9 +55,10 @@ pub(super) const NAMES: Names = Names {
             headers(("etag" = String), ("location" = String))),
         (status = 200, description = "What would be done.", body = DryRun),
     ))]
-pub(in crate::admin) async fn add(change: Change, body: Body) -> Answer {
+pub(in crate::admin) async fn add(Of(state): Of<Arc<State>>, change: Change, body: Body) -> Answer {
     let change = change.with_body(&body);
     let new = new_override(body.fields, &NAMES, Time::now())?;
+    must_have_effect(&state, &new)?;
     if change.is_dry_run {
         return Ok(answer::dry_run(Value::Null, shown(&new)));
     }
@@ -159,6 +161,18 @@ pub(super) fn new_override(mut fields: Fields, names: &Names, now: Time) -> Resu
     let (Some(kind), Some(reason)) = (kind, reason) else { return Err(Refusal::Invalid(Vec::new())) };
     in_the_future(expires_at, now)?;
     Ok(NewOverride { user_id, tenant_id, policy, kind, reason, expires_at })
+}
+
+/// Refuses an override for a policy that it would not change: whoever has misspelt the name would not notice.
+fn must_have_effect(state: &State, new: &NewOverride) -> Result<(), Refusal> {
+    let Some(policy) = &new.policy else { return Ok(()) };
+    let counts_by = |dimension| (state.counts.counts_by)(policy, &dimension);
+    if counts_by(Dimension::Consumer) || new.tenant_id.is_some() && counts_by(Dimension::Tenant) {
+        return Ok(());
+    }
+    let by = if new.tenant_id.is_some() { "`consumer` or `tenant`" } else { "`consumer`" };
+    let detail = format!("no policy of this name that counts by {by} is in force");
+    Err(Refusal::Unusable(vec![Flaw::in_body("policy", detail)]))
 }
 
 fn kind(fields: &mut Fields, names: &Names) -> Option<OverrideKind> {

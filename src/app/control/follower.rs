@@ -97,6 +97,11 @@ impl Follower {
             let Some(copy) = &self.copy else { return };
             if let Some(state) = copy.read().await {
                 self.put_all(&state);
+                tracing::info!(
+                    version = state.version,
+                    made_at = state.made_at.map(|at| at.to_string()),
+                    "the copy of an earlier run is in force until the database answers"
+                );
                 self.shared.status.recalled();
             }
         })

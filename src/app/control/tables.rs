@@ -163,7 +163,7 @@ fn of_row(row: &database::Override, clocks: Clocks) -> Option<(Holder, Override)
         // The tables refuse such a row.
         (None, None) => return None,
     };
-    let mut made = Override::new(&row.id, change, &row.reason, row.created_at.0);
+    let mut made = Override::new(&row.id, change, &row.reason, row.version);
     (made.policy, made.tenant, made.until_ns) = (text(&row.policy), tenant, until_ns);
     Some((holder, made))
 }

@@ -53,7 +53,7 @@ pub struct Override {
     /// Why it was made, for operators.
     pub reason: Box<str>,
     /// When it was made; of two of one kind the later wins. Microseconds since the Unix epoch.
-    pub made_us: i64,
+    pub version: i64,
     /// When it ends, on the monotonic clock. `u64::MAX`: never.
     pub until_ns: u64,
     pub(super) scaled: Scaled,
@@ -70,14 +70,14 @@ pub enum Change {
 
 impl Override {
     /// An override for every policy that counts by its holder, that never ends.
-    pub fn new(id: &str, change: Change, reason: &str, made_us: i64) -> Override {
+    pub fn new(id: &str, change: Change, reason: &str, version: i64) -> Override {
         Override {
             id: id.into(),
             policy: None,
             tenant: None,
             change,
             reason: reason.into(),
-            made_us,
+            version,
             until_ns: u64::MAX,
             scaled: Scaled::default(),
         }
@@ -219,7 +219,7 @@ fn kept<'l>(
 impl Override {
     /// Whether it applies before another of the same holder.
     fn precedes(&self, other: &Override) -> bool {
-        let rank = |it: &Override| (matches!(it.change, Change::Absolute(_)), it.made_us);
+        let rank = |it: &Override| (matches!(it.change, Change::Absolute(_)), it.version);
         rank(self) > rank(other)
     }
 }

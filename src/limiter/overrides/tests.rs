@@ -100,13 +100,13 @@ fn acme() -> Holder {
     Holder::Tenant("acme".into())
 }
 
-fn absolute(id: &str, limit: u64, made_us: i64) -> Override {
+fn absolute(id: &str, limit: u64, version: i64) -> Override {
     let limit = NonZeroU64::new(limit).expect("not zero");
-    Override::new(id, Change::Absolute(limit), "a test", made_us)
+    Override::new(id, Change::Absolute(limit), "a test", version)
 }
 
-fn multiplicative(id: &str, factor: f64, made_us: i64) -> Override {
-    Override::new(id, Change::Multiplicative(factor), "a test", made_us)
+fn multiplicative(id: &str, factor: f64, version: i64) -> Override {
+    Override::new(id, Change::Multiplicative(factor), "a test", version)
 }
 
 #[test]

@@ -103,6 +103,12 @@ CREATE TRIGGER audit_log_is_not_changed BEFORE UPDATE ON audit_log
 BEGIN
     SELECT RAISE(ABORT, 'audit_log is append-only');
 END;
+-- REPLACE fires no trigger for the row that it deletes.
+CREATE TRIGGER audit_log_is_not_replaced BEFORE INSERT ON audit_log
+WHEN EXISTS (SELECT 1 FROM audit_log WHERE id = NEW.id)
+BEGIN
+    SELECT RAISE(ABORT, 'audit_log is append-only');
+END;
 CREATE TRIGGER audit_log_is_not_deleted BEFORE DELETE ON audit_log
 BEGIN
     SELECT RAISE(ABORT, 'audit_log is append-only');
