@@ -7,6 +7,7 @@ use super::look::PATIENCE;
 use super::overrides::Holder;
 use super::resets::Reset;
 use super::{Limiter, Look};
+use crate::clock;
 use crate::limit::lease_messages::{Left, Op, Part, Renewal, Reply};
 use crate::limit::{Algorithm, Charge};
 use crate::policy::{Chosen, Policy, Subject};
@@ -20,7 +21,7 @@ pub struct Account {
     pub remaining: u64,
     /// Units that nodes hold in leases and have not spent, as far as they have told.
     pub leased: u64,
-    /// Nanoseconds until it is full again if nobody spends, as far as this node knows.
+    /// Nanoseconds until it is full again if nobody spends; of a leased one at most.
     pub reset_ns: u64,
     /// What came of asking Redis. `None`: the fleet does not share it, and this node alone has counted.
     pub look: Option<Look>,
@@ -50,11 +51,7 @@ impl Limiter {
                     Left::Lent(lent) => {
                         let whole = |units: f64| units.max(0.0).floor() as u64;
                         let (level, out) = (whole(lent.level), whole(lent.out));
-                        let missing = charge.quota.capacity().saturating_sub(level);
-                        // Rounded up: a bucket is full again once all that is missing has come back.
-                        let unit_ns =
-                            charge.quota.period_ns().get() as f64 / charge.quota.limit().get() as f64;
-                        (level, out, (missing as f64 * unit_ns).ceil() as u64)
+                        (level, out, whole_again_ns(&charge, level))
                     }
                 },
                 _ => (known.remaining, 0, known.reset_ns),
@@ -134,6 +131,23 @@ impl Limiter {
                 self.table.take(&Charge { cost: spent, ..reset.after(before.as_ref(), charge) }, now_ns);
             }
         }
+    }
+}
+
+/// How long a leased window of which so much is left takes at most to be full again, nanoseconds: nobody but Redis knows when
+/// what is missing was spent.
+fn whole_again_ns(charge: &Charge, left: u64) -> u64 {
+    let quota = &charge.quota;
+    let period_ns = quota.period_ns().get();
+    let missing = quota.capacity().saturating_sub(left);
+    // Windows are aligned to Redis' clock, which is near this node's.
+    let to_end_ns = period_ns - (clock::unix().as_nanos() % u128::from(period_ns)) as u64;
+    match quota.algorithm() {
+        _ if missing == 0 => 0,
+        Algorithm::FixedWindow => to_end_ns,
+        // What is spent in one window still counts at the end of the next.
+        Algorithm::SlidingWindow => to_end_ns.saturating_add(period_ns),
+        _ => (missing as f64 * period_ns as f64 / quota.limit().get() as f64).ceil() as u64,
     }
 }
 

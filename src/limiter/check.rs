@@ -265,6 +265,7 @@ mod tests {
 
     use super::*;
     use crate::limit::Penalty;
+    use crate::limiter::{Holder, Reset};
     use crate::local::Table as LocalTable;
     use crate::policy::definition::{self, Dimension, Idempotency, Missing};
     use crate::policy::rules::Rules;
@@ -430,5 +431,10 @@ mod tests {
         assert_eq!(decisions(&refused[1]), [(0, metrics::Decision::Penalised)]);
         // The limit itself is whole again then, the penalty is not over.
         assert!(!limiter.has_room(chosen, &job, NOW + SECOND));
+        limiter.resets().put(&Holder::Consumer("a".into()), Reset::new("1", None, 1));
+        assert!(limiter.has_room(chosen, &job, NOW), "a reset ends both");
+        let first = check(&limiter, &table, &job, NOW);
+        assert!(first.is_admitted() && !first.is_penalised(PolicyId::default()));
+        assert_eq!(first.decision.outcomes[0].remaining, 1);
     }
 }

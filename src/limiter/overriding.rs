@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::Limiter;
 use super::overrides::{Override, Overrides};
+use super::resets::Resets;
 use crate::limit::{Charge, Plan, PlanId, Quota};
 use crate::policy::{Chosen, Policy, Subject};
 
@@ -45,6 +46,24 @@ impl Limiter {
         for charge in charges {
             let policy = policies.policy_of(charge);
             self.override_charge(policy, consumer, tenant, charge, now_ns);
+        }
+    }
+
+    /// The resets that keys are changed by.
+    pub fn resets(&self) -> &Resets {
+        &self.resets
+    }
+
+    /// Gives a charge of this policy the key that it has since the last resets of a consumer and a tenant.
+    pub fn reset_charge(
+        &self,
+        policy: &Policy,
+        consumer: Option<&str>,
+        tenant: Option<&str>,
+        charge: &mut Charge,
+    ) {
+        if !self.resets.is_empty() {
+            *charge = self.resets.apply(policy, consumer, tenant, charge);
         }
     }
 

@@ -9,7 +9,6 @@ use std::hash::Hasher;
 
 use siphasher::sip128::{Hasher128, SipHasher13};
 
-use super::Limiter;
 use super::by_name::ByName;
 use super::overrides::Holder;
 use crate::limit::{Algorithm, Charge, Key};
@@ -91,6 +90,17 @@ impl Resets {
         self.consumers.is_empty() && self.tenants.is_empty()
     }
 
+    /// A charge of this policy with the key that it has since the last resets of a consumer and a tenant.
+    pub(super) fn apply(
+        &self,
+        policy: &Policy,
+        consumer: Option<&str>,
+        tenant: Option<&str>,
+        charge: &Charge,
+    ) -> Charge {
+        Charge { key: moved(charge, self.bits(policy, consumer, tenant)), ..*charge }
+    }
+
     /// What the keys of a policy differ by for this consumer and tenant; 0: they do not.
     fn bits(&self, policy: &Policy, consumer: Option<&str>, tenant: Option<&str>) -> u128 {
         let of = |kind: &ByName<List>, dimension, name: Option<&str>| {
@@ -120,26 +130,6 @@ impl Reset {
     pub(super) fn after(&self, before: Option<&Reset>, charge: &Charge) -> Charge {
         let bits = self.bits ^ before.map_or(0, |before| before.bits);
         Charge { key: moved(charge, bits), ..*charge }
-    }
-}
-
-impl Limiter {
-    /// The resets that keys are changed by.
-    pub fn resets(&self) -> &Resets {
-        &self.resets
-    }
-
-    /// Gives a charge of this policy the key that it has since the last reset of a consumer and a tenant.
-    pub fn reset_charge(
-        &self,
-        policy: &Policy,
-        consumer: Option<&str>,
-        tenant: Option<&str>,
-        charge: &mut Charge,
-    ) {
-        if !self.resets.is_empty() {
-            charge.key = moved(charge, self.resets.bits(policy, consumer, tenant));
-        }
     }
 }
 

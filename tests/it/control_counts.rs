@@ -511,6 +511,13 @@ fn a_reset_at_one_node_of_a_fleet_is_one_at_all_within_five_seconds() {
         assert_eq!(allowed(&nodes, 20), 0, "{policy}");
         let usage = window(&nodes[1], "consumer/ann", "fleet");
         assert_eq!((&usage["used"], &usage["from"]), (&json!(40), &json!("redis")), "{policy}: {usage}");
+        let reset = time::OffsetDateTime::parse(
+            usage["reset-at"].as_str().expect("a time"),
+            &time::format_description::well_known::Rfc3339,
+        );
+        let ahead = reset.expect("RFC 3339") - time::OffsetDateTime::now_utc();
+        let hours = if policy.contains("sliding-window") { 48 } else { 24 };
+        assert!(ahead.is_positive() && ahead <= time::Duration::hours(hours), "{policy}: {usage}");
         let body = json!({ "policy": "fleet", "reason": "a test" });
         let started = std::time::Instant::now();
         assert_eq!(nodes[0].ask("operate-1", "POST", "/v1/usage/consumer/ann/reset", &body).status, 200);

@@ -102,7 +102,7 @@ async fn change(database: &Database, random: &Random) {
     let digest = format!("{:064x}", random.next() % 3);
     match random.next() % 11 {
         10 => {
-            let policy = (number.get() % 2 == 0).then(|| "search".to_owned());
+            let policy = number.get().is_multiple_of(2).then(|| "search".to_owned());
             let new = NewReset { policy, ..reset_of(name) };
             drop(database.add_reset(&by, new, None).await.expect("it is made"));
         }
