@@ -275,6 +275,33 @@ fn checks_that_cannot_be_read_or_decided_say_why() {
 }
 
 #[test]
+fn a_thousand_checks_wait_for_a_redis_that_hangs_no_longer_than_one() {
+    let redis = Redis::start(&[]);
+    let node = Node::start(&format!(
+        "[policy.fleet]\nlimit = \"100/h\"\nby = [\"consumer\"]\novershoot = 0\nwhen-redis-down = \"deny\"\n[redis]\n\
+         url = \"redis://{}\"\ndeadline = \"300ms\"\n",
+        redis.addr()
+    ));
+    let checks: Vec<Value> =
+        (0..1_000).map(|number| json!({ "policy": "fleet", "key": format!("c{number}") })).collect();
+    eventually("Redis decides", || {
+        (node.check(&json!({ "policy": "fleet", "key": "ann" }))["allowed"] == true).then_some(())
+    });
+    redis.signal("STOP");
+    let started = std::time::Instant::now();
+    let answer = node.check(&json!({ "checks": checks }));
+    let took = started.elapsed();
+    redis.signal("CONT");
+    let verdicts = answer["verdicts"].as_array().expect("a list");
+    assert_eq!((verdicts.len(), &answer["allowed"]), (1_000, &json!(false)));
+    assert_eq!(verdicts[999]["retry_after_seconds"], 1, "{}", verdicts[999]);
+    assert!(
+        took < std::time::Duration::from_secs(10),
+        "one after the other they took five minutes: {took:?}"
+    );
+}
+
+#[test]
 fn a_consumer_has_the_limit_that_was_set_for_one_policy_until_it_is_deleted() {
     let node = Node::start("[database]\nurl = \"sqlite:state.db\"\n");
     let path = "/v1/limits/ann/calls";
