@@ -224,6 +224,11 @@ fn a_key_is_allowed_until_it_has_spent_its_limit() {
     assert!(refused["resetAt"].is_string(), "{refused}");
     assert_eq!(ask("pairs", "ann:orders").json()["allowed"], true);
     assert_eq!((ask("pairs", "ann").status, ask("nothing", "ann").status), (422, 422));
+    let lines = node.0.stderr();
+    assert!(
+        !lines.iter().any(|line| line.contains("change asked for")),
+        "checks come as often as requests: {lines:?}"
+    );
 }
 
 #[test]

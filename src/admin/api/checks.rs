@@ -70,7 +70,12 @@ pub(in crate::admin) async fn check(
 #[utoipa::path(post, path = "/v1/is-allowed", tag = "counts", operation_id = "is-allowed",
     request_body = described::IsAllowedBody,
     responses((status = 200, description = "Whether it is allowed.", body = described::IsAllowed)))]
-pub(in crate::admin) async fn is_allowed(Of(state): Of<Arc<State>>, uri: Uri, body: Body) -> Answer {
+pub(in crate::admin) async fn is_allowed(
+    Of(state): Of<Arc<State>>,
+    Extension(client): Extension<Client>,
+    uri: Uri,
+    body: Body,
+) -> Answer {
     no_parameters(&uri)?;
     let mut fields = body.fields;
     fields.require("policyId", "write the name of a policy");
@@ -86,6 +91,7 @@ pub(in crate::admin) async fn is_allowed(Of(state): Of<Arc<State>>, uri: Uri, bo
         is_dry: false,
         at: None,
     };
+    may_spend(&state, &client, std::slice::from_ref(&asked))?;
     let verdicts = (state.counts.check)(vec![asked], false).await;
     let Some(verdict) = verdicts.first() else { return Err(Refusal::NotReached) };
     Ok(answer::json(&match verdict {
