@@ -9,7 +9,8 @@
 -- returns epoch, tokens, rate, lasts_us, deny_us, level, wait_us (until a refused cost would fit; 0 for buckets, whose
 -- nodes compute it)
 --
--- The record, 44 bytes: at_us, level (doubles); promised: sum of the rates granted in this epoch; wanted,
+-- The record, 44 bytes: at_us; level: units left, as a share of the burst, so that a limit that changes keeps the share
+-- that is spent (doubles); promised: sum of the rates granted in this epoch; wanted,
 -- wanted_before: demand reported in this epoch and in the last; out, out_before: units granted in them (floats);
 -- microseconds since the epoch began (32 bits, of which the upper 13 hold for how many seconds from at_us the key is
 -- kept: see keys.lua); nodes, nodes_before: how many nodes reported (16 bits). Promised rates are paid in advance: the
@@ -63,7 +64,7 @@ local function lease_open(saved, is_release)
     local packed
     at_us, level, promised, wanted, wanted_before, out, out_before, packed, nodes, nodes_before =
       unpack_from('<ddfffffI4HH', saved)
-    since_us = packed % lease_since
+    level, since_us = lease_units(level, burst), packed % lease_since
     local at_s = at_us / 1e6
     until_s = at_s - at_s % 1 + (packed - since_us) / lease_since
     -- If the clock has stepped back a little, time stands still until it has caught up. If it has stepped far back, the
@@ -110,7 +111,7 @@ local function lease_save(key, at_us, level, promised, wanted, wanted_before, ou
   if part > 0 then need_us = need_us - part + 1 end
   need_us = need_us + epoch_us * 2 + 200000
   if not (now_us + need_us <= until_s * 1e6) then until_s = kept_until(key, until_s, need_us, min(need_us, 6e8)) end
-  heads[key] = pack('<ddfffffI4HH', at_us, level, promised, wanted, wanted_before, out, out_before,
+  heads[key] = pack('<ddfffffI4HH', at_us, level / burst, promised, wanted, wanted_before, out, out_before,
     lease_packed(at_us, since_us, until_s), nodes, nodes_before)
 end
 

@@ -4,7 +4,8 @@
 -- lease_renew (lease.lua), with the same arguments and results. A window does not refill at a rate, so the whole grant
 -- is units. This file also has what buckets and windows share, beginning with the numbers of the current plan.
 --
--- The record, 48 bytes: at_us; current, previous: units granted in this window and spent in the one before (doubles);
+-- The record, 48 bytes: at_us; current, previous: units granted in this window and spent in the one before, as shares of
+-- the limit, so that a limit that changes keeps the share that is spent (doubles);
 -- wanted, wanted_before: demand reported in this epoch and in the last; out, out_before: units granted in them
 -- (floats); microseconds since the epoch began (32 bits, of which the upper 13 hold for how many seconds from at_us the
 -- key is kept: see keys.lua); nodes, nodes_before: how many nodes reported (16 bits). An epoch never crosses a window's
@@ -42,6 +43,16 @@ local function lease_packed(at_us, since_us, until_s)
   if 8191 < stays_s then stays_s = 8191 end
   if 0 > stays_s then stays_s = 0 end
   return since_us + lease_since * stays_s
+end
+
+-- Units of a share that is stored. What was a whole number before it was divided is one again.
+local function lease_units(share, whole)
+  local units = share * whole
+  local near = units + 0.5
+  near = near - near % 1
+  local apart = units - near
+  if apart < 1e-9 and -1e-9 < apart then return near end
+  return units
 end
 
 -- A node's share of the fleet's demand, at least half of an even share. The fleet's demand is the higher of the last
@@ -97,6 +108,7 @@ local function window_open(saved)
     local packed
     at_us, current, previous, wanted, wanted_before, out, out_before, packed, nodes, nodes_before =
       unpack_from('<dddffffI4HH', saved)
+    current, previous = lease_units(current, limit), lease_units(previous, limit)
     since_us = packed % lease_since
     local at_s = at_us / 1e6
     until_s = at_s - at_s % 1 + (packed - since_us) / lease_since
@@ -133,7 +145,7 @@ local function window_save(key, at_us, current, previous, wanted, wanted_before,
   nodes_before, until_s, ends_us)
   local need_us = ends_us + period_us - at_us + 200000
   if not (now_us + need_us <= until_s * 1e6) then until_s = kept_until(key, until_s, need_us, 0) end
-  heads[key] = pack('<dddffffI4HH', at_us, current, previous, wanted, wanted_before, out, out_before,
+  heads[key] = pack('<dddffffI4HH', at_us, current / limit, previous / limit, wanted, wanted_before, out, out_before,
     lease_packed(at_us, since_us, until_s), nodes, nodes_before)
 end
 

@@ -107,7 +107,7 @@ impl Fleet {
             self.plans.get(under).is_none_or(|plan| Lease::from_words(words).says_nothing(plan, now_ns))
         };
         self.shares.change(charge.key, charge.plan, says_nothing, |under, words| {
-            let mut share = share_under(charge, under, *words);
+            let mut share = self.share_under(charge, under, *words, now_ns);
             let result = change(&mut share);
             *words = share.into_words();
             result
@@ -130,6 +130,25 @@ impl Fleet {
             left
         });
         spent?.map(|(remaining, reset_ns)| Outcome::new(Answer::Admitted, remaining, reset_ns))
+    }
+
+    /// A key's lease for a charge. If it was written under another plan, the limit has changed: a denial is dropped, and what
+    /// is lent keeps its share.
+    pub(super) fn share_under(
+        &self,
+        charge: &Charge,
+        under: Option<PlanId>,
+        words: [u64; 6],
+        now_ns: u64,
+    ) -> Lease {
+        let mut share = Lease::from_words(words);
+        if under != charge.plan {
+            share.end_denial();
+            if let (Some(old), Some(new)) = (self.plans.get(under), self.plans.get(charge.plan)) {
+                share.adopt(old, new, now_ns);
+            }
+        }
+        share
     }
 
     /// Changes the lease of a key that has one. `change` gets the plan under which it was written.
@@ -261,21 +280,21 @@ impl Fleet {
     pub(super) fn left(&self, charge: &Charge, now_ns: u64) -> u64 {
         let Some(plan) = self.plans.get(charge.plan) else { return 0 };
         let (under, words) = self.shares.peek(charge.key).unwrap_or_default();
-        share_under(charge, under, words).estimate(plan, now_ns).0
+        self.share_under(charge, under, words, now_ns).estimate(plan, now_ns).0
     }
 
     /// How long an exact window refuses a charge at most, by what Redis last said was left of it; `None`: it may admit it.
     pub(super) fn known_wait_ns(&self, charge: &Charge, now_ns: u64) -> Option<u64> {
         let plan = self.plans.get(charge.plan).filter(|plan| plan.sharing.is_exact())?;
         let (under, words) = self.shares.peek(charge.key).filter(|(under, _)| *under == charge.plan)?;
-        share_under(charge, under, words).heard_wait_ns(plan, charge.cost, now_ns)
+        self.share_under(charge, under, words, now_ns).heard_wait_ns(plan, charge.cost, now_ns)
     }
 
     /// The outcome that a shared charge would have as far as this node knows; `None` if the fleet does not share it.
     pub(super) fn foresee(&self, charge: &Charge, now_ns: u64) -> Option<Outcome> {
         let plan = self.plans.get(charge.plan)?;
         let (under, words) = self.shares.peek(charge.key).unwrap_or_default();
-        let mut share = share_under(charge, under, words);
+        let mut share = self.share_under(charge, under, words, now_ns);
         let (remaining, reset_ns) = match share.is_fallback() && !plan.sharing.is_exact() {
             true => share.fallback_left(plan, now_ns, self.link.nodes(), !self.link.is_up(charge.key)),
             false => share.estimate(plan, now_ns),
@@ -435,15 +454,6 @@ impl Limiter {
 /// units left, and they know the policy's.
 pub(super) fn coarse_outcome(plan: &Plan, outcome: Outcome) -> Outcome {
     Outcome::new(outcome.answer(), outcome.remaining.min(plan.quota.capacity()), outcome.reset_ns)
-}
-
-/// A key's lease for a charge. A denial under another plan is dropped: a reload has changed the limit.
-pub(super) fn share_under(charge: &Charge, under: Option<PlanId>, words: [u64; 6]) -> Lease {
-    let mut share = Lease::from_words(words);
-    if under != charge.plan {
-        share.end_denial();
-    }
-    share
 }
 
 /// The outcome of a charge that Redis has denied before, while that denial lasts.

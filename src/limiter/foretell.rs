@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use super::fleet::{DOWN_RETRY_NS, Fleet, coarse_outcome, lease_outcome, outcome_of, share_under};
+use super::fleet::{DOWN_RETRY_NS, Fleet, coarse_outcome, lease_outcome, outcome_of};
 use super::{ClientAddress, Limiter};
 use crate::limit::{Algorithm, Answer, Charge, Lease, Outcome, Plan, Told, WhenDown};
 
@@ -47,7 +47,7 @@ impl Limiter {
             return Foretold::by_node(self.foresee(charge, now_ns), 0.0);
         }
         let (under, words) = fleet.shares.peek(charge.key).unwrap_or_default();
-        let mut share = share_under(charge, under, words);
+        let mut share = fleet.share_under(charge, under, words, now_ns);
         let held = share.held_or_owed(now_ns);
         let known = if plan.sharing.is_exact() {
             let is_remembered = plan.quota.algorithm() != Algorithm::Concurrency && !charge.count_denied;

@@ -29,6 +29,17 @@ struct Leased {
     sent_ns: u64,
 }
 
+impl Leased {
+    /// Its plan is the one that the lease is under by now: a changed limit counts in other units.
+    fn come_under(&mut self, fleet: &Fleet, under: Option<PlanId>) {
+        if under != self.plan_id
+            && let Some(plan) = fleet.plans.get(under)
+        {
+            (self.plan_id, self.plan) = (under, Arc::clone(plan));
+        }
+    }
+}
+
 impl Limiter {
     /// Asks Redis for these charges of a request: concurrency by permits, leased windows by a renewal, and exact windows
     /// of one shard by one question.
@@ -85,11 +96,13 @@ impl Limiter {
         }
     }
 
-    fn send_renewal(self: &Arc<Self>, fleet: &Fleet, leased: Leased, wanted: Wanted) {
+    fn send_renewal(self: &Arc<Self>, fleet: &Fleet, mut leased: Leased, wanted: Wanted) {
+        let wanted = Wanted { ahead: fleet.wants_ahead(leased.key), ..wanted };
+        let renewal = fleet.change_known(leased.key, |under, share| {
+            leased.come_under(fleet, under);
+            share.renewal(&leased.plan, leased.key, wanted.clone(), leased.sent_ns)
+        });
         let Leased { key, plan, sent_ns, .. } = &leased;
-        let wanted = Wanted { ahead: fleet.wants_ahead(*key), ..wanted };
-        let renewal =
-            fleet.change_known(*key, |_, share| share.renewal(plan, *key, wanted.clone(), *sent_ns));
         // The table has no room for the key, so each request asks on its own.
         let renewal = renewal.unwrap_or_else(|| Lease::default().renewal(plan, *key, wanted, *sent_ns));
         let (limiter, sent) = (Arc::clone(self), renewal.clone());
@@ -112,8 +125,12 @@ impl Limiter {
         if !fleet.renewals.begin(key, None) {
             return;
         }
-        let release = fleet.change_known(key, |_, share| share.release(plan, key, now_ns)).flatten();
-        let leased = Leased { key, plan_id, plan: Arc::clone(plan), sent_ns: now_ns };
+        let mut leased = Leased { key, plan_id, plan: Arc::clone(plan), sent_ns: now_ns };
+        let release = fleet.change_known(key, |under, share| {
+            leased.come_under(fleet, under);
+            share.release(&leased.plan, key, now_ns)
+        });
+        let release = release.flatten();
         let Some(release) = release else { return self.renew_next(fleet, leased, now_ns) };
         let (limiter, sent) = (Arc::clone(self), release.clone());
         fleet.link.send(
@@ -157,13 +174,13 @@ impl Limiter {
             Err(why) => (None, why.is_undone()),
         };
         let known = fleet.change_known(key, |under, share| match &grant {
-            Some(grant) => {
-                share.granted(renewal, grant, sent_ns);
-                // A reload changed the limit while this was in flight; a denial under the old limit does not hold.
-                if under != leased.plan_id {
-                    share.end_denial();
-                }
+            Some(grant) if under != leased.plan_id => {
+                // The limit changed while this was in flight; a denial under the old one does not hold.
+                let changed = fleet.plans.get(under).map(|now| grant.under(plan, now));
+                share.granted(renewal, changed.as_ref().unwrap_or(grant), sent_ns);
+                share.end_denial();
             }
+            Some(grant) => share.granted(renewal, grant, sent_ns),
             None => share.lost(renewal, is_unheard),
         });
         if known.is_some() && grant.is_some() {
@@ -222,7 +239,9 @@ fn spend(
 
 /// What the lease answers to a request that has waited, and what is left; `None`: the key has no slot.
 fn take_again(fleet: &Fleet, plan: &Plan, charge: &Charge, now_ns: u64) -> Option<(Told, (u64, u64))> {
-    fleet.change(charge, now_ns, |share| {
+    fleet.change_known(charge.key, |under, share| {
+        // If the limit has changed while it waited, it takes from what there is under the new one.
+        let plan = fleet.plans.get(under).filter(|plan| !plan.sharing.is_exact()).map_or(plan, |plan| plan);
         (share.take_again(plan, charge.cost, now_ns, fleet.lead_ns()), share.estimate(plan, now_ns))
     })
 }

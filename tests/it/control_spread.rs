@@ -17,11 +17,16 @@ use crate::support::toxic::Toxic;
 use crate::support::{Client, Directory, Gateway, Response, Stop, eventually, heavy};
 
 /// A gateway that counts by a field of the request, which whoever sends may write.
-struct Node(Gateway);
+pub struct Node(pub Gateway);
 
 impl Node {
     /// One with this database and the Redis at this URL.
     fn start(database: &str, redis: Option<&str>) -> Node {
+        Node::limited("2/h", database, redis)
+    }
+
+    /// The same with another limit.
+    pub fn limited(limit: &str, database: &str, redis: Option<&str>) -> Node {
         let directory = Directory::new();
         let copy = directory.join("control.json").display().to_string();
         let mut config = format!(
@@ -29,7 +34,7 @@ impl Node {
              [admin]\nbind = \"127.0.0.1:0\"\n\
              tokens = [{{ name = \"alice\", token = \"operate-1\", role = \"admin\" }}]\n\
              [auth.keys]\nkind = \"api-key\"\nkeys = {{ file = \"keys.toml\" }}\n\
-             [policy.calls]\nlimit = \"2/h\"\nby = [\"consumer\"]\n\
+             [policy.calls]\nlimit = {limit:?}\nby = [\"consumer\"]\n\
              [[route]]\npath = \"/free\"\nrespond = {{}}\n\
              [[route]]\npath = \"/{{*rest}}\"\nauth = \"keys\"\nlimit = \"calls\"\nrespond = {{}}\n"
         );
@@ -42,20 +47,17 @@ impl Node {
 
     /// The limit that Ann's answers name.
     fn limit(&self) -> u64 {
-        let answer = self.0.client().request("GET", "/", &["X-Api-Key: ann"], "");
-        let shown = answer.header("ratelimit-policy").expect("every answer names it").to_owned();
-        let (_, quota) = shown.split_once(";q=").expect("it names a quota");
-        quota.split(';').next().and_then(|quota| quota.parse().ok()).expect("a number")
+        named(&self.0.client().request("GET", "/", &["X-Api-Key: ann"], ""))
     }
 
-    fn ask(&self, method: &str, path: &str, body: &Value) -> Response {
+    pub fn ask(&self, method: &str, path: &str, body: &Value) -> Response {
         let body = if body.is_null() { String::new() } else { body.to_string() };
         let fields = ["Authorization: Bearer operate-1", "Content-Type: application/json"];
         Client::connect(self.0.listener("admin")).request(method, path, &fields, &body)
     }
 
     /// Gives Ann another limit.
-    fn set(&self, limit: u64) {
+    pub fn set(&self, limit: u64) {
         let made = self.ask("POST", "/v1/overrides", &of_ann(limit));
         assert_eq!(made.status, 201, "{made:?}");
     }
@@ -90,12 +92,19 @@ impl Node {
     }
 
     /// Waits until it hears hints from there, or does not.
-    fn hears(&self, from: &str, can: bool) {
+    pub fn hears(&self, from: &str, can: bool) {
         eventually("hints are heard, or no longer", || {
             let heard = self.metric(&format!("control_hints{{from=\"{from}\"}}"));
             (heard == f64::from(u8::from(can))).then_some(())
         });
     }
+}
+
+/// The limit that an answer names.
+pub fn named(answer: &Response) -> u64 {
+    let shown = answer.header("ratelimit-policy").expect("every answer names it");
+    let (_, quota) = shown.split_once(";q=").expect("it names a quota");
+    quota.split(';').next().and_then(|quota| quota.parse().ok()).expect("a number")
 }
 
 fn of_ann(limit: u64) -> Value {

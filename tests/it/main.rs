@@ -23,6 +23,7 @@ mod control;
 mod control_counts;
 mod control_files;
 mod control_keys;
+mod control_leases;
 mod control_spread;
 mod control_tiers;
 mod costs;

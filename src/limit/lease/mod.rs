@@ -13,6 +13,7 @@ mod heard;
 mod upkeep;
 mod words;
 
+use super::lease_messages::Grant;
 use super::script_model::{SMALL, SMALL_AHEAD};
 use super::{Algorithm, Plan, Quota};
 use words::{Flag, Words};
@@ -61,6 +62,31 @@ pub struct View {
     pub is_fallback: bool,
     /// It holds a lease.
     pub has_lease: bool,
+}
+
+/// How a changed limit changes what is lent of it.
+struct Change {
+    /// What units are multiplied by: they keep their share of the whole.
+    units: f64,
+    /// What rates are multiplied by.
+    rate: f64,
+}
+
+impl Change {
+    fn between(old: &Plan, new: &Plan) -> Change {
+        Change {
+            units: new.quota.capacity() as f64 / old.quota.capacity() as f64,
+            rate: (rate_of(&new.quota) / rate_of(&old.quota)).min(1.0),
+        }
+    }
+}
+
+impl Grant {
+    /// What it is worth under a limit that has changed since it was asked for.
+    pub fn under(&self, old: &Plan, new: &Plan) -> Grant {
+        let Change { units, rate } = Change::between(old, new);
+        Grant { tokens: self.tokens * units, rate: self.rate * rate, level: self.level * units, ..*self }
+    }
 }
 
 impl Lease {
@@ -231,6 +257,28 @@ impl Lease {
     /// a cost that was never refused.
     pub fn end_denial(&mut self) {
         self.deny_until(0);
+    }
+
+    /// Goes on under a changed limit. What is held or owed keeps its share of the limit, as the record in Redis does, so that no
+    /// share is lost or made. A rate falls with the limit, so that a lower one holds at once; it rises only when Redis says so.
+    pub fn adopt(&mut self, old: &Plan, new: &Plan, now_ns: u64) {
+        let is_alike = old.quota.algorithm() == new.quota.algorithm()
+            && old.sharing.is_exact() == new.sharing.is_exact();
+        if !is_alike || new.sharing.is_exact() || self.0.has(Flag::Fallback) {
+            return;
+        }
+        let Change { units, rate } = Change::between(old, new);
+        if self.0.epoch() == 0 {
+            // What is there without a lease is a debt, or a unit that waits to be returned.
+            self.0.set_balance((self.0.balance() as f64 * units) as i64);
+        } else {
+            let held = (self.held(now_ns) as f64 * units) as i64;
+            self.0.set_lease(self.0.rate() * rate, self.0.epoch());
+            let to_come = held.saturating_sub(self.held(now_ns));
+            self.0.set_balance(self.0.balance().saturating_add(to_come));
+        }
+        self.0.set_last_grant(self.0.last_grant() * units);
+        self.0.set_level(self.0.level() * units);
     }
 
     fn deny_until(&mut self, until_ns: u64) {

@@ -600,3 +600,32 @@ fn a_share_that_admits_says_whether_to_renew() {
     lease.renewal(&plan, KEY, Wanted::by_one(0), NOW + 100 * MS);
     assert_eq!(lease.take(&plan, 1, NOW + 100 * MS, LEAD), ADMITTED, "one is on its way");
 }
+
+#[test]
+fn a_changed_limit_keeps_the_share_that_is_held_and_raises_no_rate() {
+    let (old, lower) = (plan(), plan_of(100, SECOND, 100, 100));
+    let grant =
+        Grant { epoch: 9, tokens: 100.0, rate: 500.0, lasts_ns: 400 * MS, level: 300.0, ..Grant::default() };
+    let mut lease = granted(&old, grant);
+    let now = NOW + 100 * MS;
+    let shown = |lease: &Lease| {
+        let view = lease.view(now);
+        (view.held.round() as i64, view.rate.round() as u64, view.level.round() as u64)
+    };
+    // What has accrued until now is held, too.
+    assert_eq!(shown(&lease), (150, 500, 300));
+    lease.adopt(&old, &lower, now);
+    assert_eq!(shown(&lease), (15, 50, 30));
+    assert_eq!(admitted_of(&mut lease, &lower, 100, now), 15);
+    lease.give_back(15);
+    lease.adopt(&lower, &old, now);
+    assert_eq!(shown(&lease), (150, 50, 300));
+    // What was asked for under the old limit, too.
+    let late = Grant { tokens: 40.0, rate: 200.0, level: 500.0, ..grant }.under(&old, &lower);
+    assert_eq!((late.tokens, late.rate, late.level, late.epoch), (4.0, 20.0, 50.0, 9));
+    // A debt is a share as well.
+    let mut lease = Lease::default();
+    lease.owe(30);
+    lease.adopt(&old, &lower, now);
+    assert_eq!(lease.held_or_owed(now), -3.0);
+}

@@ -1,12 +1,13 @@
 //! The twin of lua/lease.lua: names, order of operations and rounding are the script's.
 
-use super::{Asked, Granted, LENT_EPOCHS, LENT_SHARE, float, ns, pack, share_of, unpack};
+use super::{Asked, Granted, LENT_EPOCHS, LENT_SHARE, float, ns, pack, share_of, units, unpack};
 use crate::limit::lease_messages::Lent;
 
 /// The record that Redis keeps of one key.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Record {
     at_us: f64,
+    /// Units left; in a record that is stored, as a share of the burst.
     level: f64,
     /// Sum of the rates granted in this epoch, units a second.
     promised: f64,
@@ -37,9 +38,10 @@ impl Record {
         self.out + self.promised * (self.since_us / 1e6) + aging
     }
 
-    /// The record as it is read back: some numbers are stored as floats.
-    fn packed(self) -> Record {
+    /// The record as it is stored and read back: some numbers are floats.
+    fn packed(self, r: &Asked) -> Record {
         Record {
+            level: self.level / r.burst,
             promised: float(self.promised),
             wanted: float(self.wanted),
             wanted_before: float(self.wanted_before),
@@ -118,7 +120,7 @@ pub(super) fn renew(saved: &mut Option<Record>, now_us: f64, r: &Asked) -> Grant
             s.wanted = 0f64.max(s.wanted - r.reported);
             s.nodes = 0f64.max(s.nodes - 1.0);
         }
-        *saved = Some(s.packed());
+        *saved = Some(s.packed(r));
         return Granted { epoch: number, level: s.level, ..Granted::default() };
     }
     let (mut rate, mut reported, demand) = (r.rate, r.reported, r.demand.max(0.001));
@@ -133,7 +135,7 @@ pub(super) fn renew(saved: &mut Option<Record>, now_us: f64, r: &Asked) -> Grant
     let (tokens, part) = lease_tokens(&mut s, r, &n, is_aged);
     let deny_us = lease_deny(&s, r, &n, part);
     let rate = n.rate;
-    *saved = Some(s.packed());
+    *saved = Some(s.packed(r));
     Granted {
         epoch: number,
         tokens,
@@ -149,7 +151,7 @@ fn open(saved: Option<Record>, now_us: f64, r: &Asked) -> Open {
     let mut now_us = now_us;
     let mut s = Record { at_us: now_us, level: r.burst, ..Record::default() };
     if let Some(saved) = saved {
-        s = saved;
+        s = Record { level: units(saved.level, r.burst), ..saved };
         if s.at_us > now_us + 2.0 * r.epoch_us {
             s.at_us = now_us;
         }

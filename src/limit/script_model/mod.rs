@@ -195,6 +195,13 @@ fn float(number: f64) -> f64 {
     f64::from(number as f32)
 }
 
+/// Units of a share that is stored. What was a whole number before it was divided is one again.
+fn units(share: f64, whole: f64) -> f64 {
+    let units = share * whole;
+    let near = (units + 0.5).floor();
+    if (units - near).abs() < 1e-9 { near } else { units }
+}
+
 /// A node's share of the fleet's demand, at least half of an even share. The fleet's demand is the higher of the last
 /// epoch's and this epoch's. Two bounds let it fall quickly after a rush: the demand reported in this epoch plus the
 /// last epoch's for the part of the fleet that has not reported yet, and the demand if all nodes wanted as much as

@@ -1,14 +1,14 @@
 //! The twin of lua/window_lease.lua: names, order of operations and rounding are the script's.
 
 use super::bucket::number_of;
-use super::{Asked, Granted, LENT_EPOCHS, LENT_SHARE, float, ns, pack, share_of, unpack};
+use super::{Asked, Granted, LENT_EPOCHS, LENT_SHARE, float, ns, pack, share_of, units, unpack};
 use crate::limit::lease_messages::Lent;
 
 /// The record that Redis keeps of one key.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Record {
     at_us: f64,
-    /// Units granted in this window, and spent in the one before.
+    /// Units granted in this window, and spent in the one before; in a record that is stored, as shares of the limit.
     current: f64,
     previous: f64,
     /// Demand reported in this epoch, and in the last, units a second.
@@ -32,9 +32,11 @@ impl Record {
         pack(&doubles, &floats, self.since_us, [self.nodes, self.nodes_before])
     }
 
-    /// The record as it is read back: some numbers are stored as floats.
-    fn packed(self) -> Record {
+    /// The record as it is stored and read back: some numbers are floats.
+    fn packed(self, r: &Asked) -> Record {
         Record {
+            current: self.current / r.limit,
+            previous: self.previous / r.limit,
             wanted: float(self.wanted),
             wanted_before: float(self.wanted_before),
             out: float(self.out),
@@ -139,7 +141,7 @@ pub(super) fn renew(saved: &mut Option<Record>, now_us: f64, r: &Asked) -> Grant
             s.wanted = (s.wanted - r.reported).max(0.0);
             s.nodes = (s.nodes - 1.0).max(0.0);
         }
-        *saved = Some(s.packed());
+        *saved = Some(s.packed(r));
         return Granted { epoch: open.number, level: r.limit - open.spent(r), ..Granted::default() };
     }
     let (mut reported, demand) = (r.reported, r.demand.max(0.001));
@@ -159,7 +161,7 @@ pub(super) fn renew(saved: &mut Option<Record>, now_us: f64, r: &Asked) -> Grant
     let dearest = r.costs.iter().copied().fold(1.0, f64::max);
     let wait_us = if served < r.pending { open.wait_us(r, dearest) } else { 0.0 };
     let level = r.limit - open.spent(r);
-    *saved = Some(open.record.packed());
+    *saved = Some(open.record.packed(r));
     Granted { epoch: open.number, tokens, rate: 0.0, lasts_us, deny_us, level, wait_us }
 }
 
@@ -205,7 +207,8 @@ fn open(saved: Option<Record>, now_us: f64, r: &Asked) -> Open {
     let mut now_us = now_us;
     let mut s = Record { at_us: now_us, ..Record::default() };
     if let Some(saved) = saved {
-        s = saved;
+        let [current, previous] = [saved.current, saved.previous].map(|share| units(share, r.limit));
+        s = Record { current, previous, ..saved };
         if s.at_us > now_us + 2.0 * r.epoch_us {
             s.at_us = now_us;
         }

@@ -209,3 +209,29 @@ fn leases_go_back_a_few_at_a_time_and_those_on_their_way_too() {
     // And the renewal of the last.
     assert_eq!(first + rest, 601);
 }
+
+#[test]
+fn a_lowered_limit_holds_at_once_on_every_node() {
+    let desk = Arc::new(Desk::default());
+    let nodes = [node(&desk), node(&desk)];
+    let (mut before, mut after) = (0, 0);
+    // 2,000 requests a second over two nodes, which hold more than they need; after a second Redis answers nobody for a moment.
+    for turn in 0..2_400_u64 {
+        let (index, now_ns) = ((turn % 2) as usize, NOW + turn * SECOND / 2_000);
+        let charge = leased(&nodes[index], 1, if turn < 2_000 { 10_000 } else { 100 });
+        let mut decision = Decision::default();
+        let waiting = nodes[index].decide(&[charge], ClientAddress::default(), now_ns, &mut decision);
+        if turn < 2_000 {
+            desk.answer(now_ns);
+            if let Some(waiting) = waiting {
+                nodes[index].resume(waiting, now_ns, &mut decision);
+            }
+            before += u64::from(decision.is_admitted());
+        } else {
+            after += u64::from(waiting.is_none() && decision.is_admitted());
+        }
+    }
+    assert_eq!(before, 2_000);
+    // A hundredth of what they held, and a unit that each may owe.
+    assert!(after <= 12, "{after} of 400");
+}
