@@ -68,7 +68,7 @@ pub(super) enum Refusal {
         "the database is a file of this machine, and limits are shared through Redis: other nodes would not get the change. Use PostgreSQL, or add `single-node = true` to [database] if there are no other nodes"
     )]
     OneNodeOnly,
-    #[error("the database has not been reached yet")]
+    #[error("the database has not answered since the start, or cannot be used: the log says which")]
     NotReached,
     #[error("{0}")]
     NotFound(&'static str),

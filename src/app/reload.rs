@@ -59,6 +59,7 @@ pub(super) async fn follow(publisher: &mut Publisher, control: &Control, metrics
             metrics.reload_failed();
             let why = super::error_chain(&error);
             tracing::error!("the policies and tiers of the database stay as they were: {why}");
+            control.refused(why);
         }
     }
 }

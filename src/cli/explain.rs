@@ -153,8 +153,9 @@ impl Answer {
             "note     answered by the gateway on {bind} (sluicegate {version}, configuration {generation}){default}\n"
         );
         if self.gateway["fingerprint"].as_str() != Some(&config.fingerprint()) {
-            notes +=
-                &format!("note     its configuration differs from {file}: --offline explains the file\n");
+            notes += &format!(
+                "note     its configuration differs from {file} (by its database, too, if it has one): --offline explains the file\n"
+            );
         }
         notes
     }

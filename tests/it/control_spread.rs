@@ -58,7 +58,11 @@ impl Node {
 
     /// Gives Ann another limit.
     pub fn set(&self, limit: u64) {
-        let made = self.ask("POST", "/v1/overrides", &of_ann(limit));
+        // On a busy machine a connection may take longer than a change waits for one, which the answer says.
+        let made = eventually("the change is taken", || {
+            let made = self.ask("POST", "/v1/overrides", &of_ann(limit));
+            (made.status != 503).then_some(made)
+        });
         assert_eq!(made.status, 201, "{made:?}");
     }
 
@@ -281,7 +285,7 @@ fn a_burst_of_a_thousand_changes_is_few_snapshots() {
     let spans = begin.elapsed().as_secs_f64() * 10.0 + 2.0;
     let (reloads, reads) = (reloads() - before, node.reads() - reads);
     assert!(reloads <= spans && reads <= spans, "{reloads} snapshots, {reads} reads in {spans} spans");
-    assert!(reloads >= 1.0 && reloads < 200.0, "{reloads} snapshots");
+    assert!((1.0..200.0).contains(&reloads), "{reloads} snapshots");
     assert_eq!(node.metric("config_reloads_total{result=\"failed\"}"), 0.0);
 }
 

@@ -102,7 +102,7 @@ impl Follower {
                     made_at = state.made_at.map(|at| at.to_string()),
                     "the copy of an earlier run is in force until the database answers"
                 );
-                self.shared.status.recalled();
+                self.shared.status.recalled(state.version);
             }
         })
     }

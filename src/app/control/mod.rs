@@ -123,6 +123,12 @@ impl Control {
         policies
     }
 
+    /// The publisher could not put the policies of the database into force.
+    pub(super) fn refused(&self, why: String) {
+        let version = self.shared.policies.borrow().version;
+        self.published(version, Some(why));
+    }
+
     /// The publisher has done what it could with the policies of this version.
     pub(super) fn published(&self, version: i64, refused: Option<String>) {
         self.shared.status.published(version, refused);

@@ -12,10 +12,18 @@ use crate::database::{Error, Made, Time};
 use crate::metrics::{Families, Histogram, Unit};
 
 /// What is known of the database.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Status {
+    /// When this process began to ask.
+    began: Instant,
     now: Mutex<Now>,
     read_once: watch::Sender<bool>,
+}
+
+impl Default for Status {
+    fn default() -> Status {
+        Status { began: clock::instant(), now: Mutex::default(), read_once: watch::Sender::default() }
+    }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -105,9 +113,10 @@ impl Status {
         self.now().hints = hints;
     }
 
-    /// The copy of an earlier run is in force.
-    pub(super) fn recalled(&self) {
-        self.now().is_recalled = true;
+    /// The copy of an earlier run is in force, of this version.
+    pub(super) fn recalled(&self, version: i64) {
+        let mut now = self.now();
+        (now.is_recalled, now.version) = (true, version);
     }
 
     /// Becomes true with the first answer.
@@ -120,8 +129,8 @@ impl Status {
         let now = self.now().clone();
         let answers = if now.failure.is_none() { "answers" } else { "does not answer" };
         let copy = if now.is_recalled { ", from the copy on disk" } else { "" };
-        let age = match now.age() {
-            Some(age) => format!("confirmed {:.0} s ago", age.as_secs_f64()),
+        let age = match now.confirmed {
+            Some(_) => format!("confirmed {:.0} s ago", self.age(&now).as_secs_f64()),
             None => "never confirmed".to_owned(),
         };
         format!("database: {answers}; version {} is in force{copy}, {age}", now.version)
@@ -134,7 +143,8 @@ impl Status {
     pub(super) fn collect(&self, families: &mut Families<'_>) -> fmt::Result {
         let now = self.now().clone();
         let is_up = now.failure.is_none() && now.confirmed.is_some();
-        let is_stale = now.age().is_none_or(|age| age > STALE_AFTER);
+        let age = self.age(&now);
+        let is_stale = age > STALE_AFTER;
         let help = "Whether the database of the control plane answered the last time";
         families.gauges("control_up", help, None, [([], u64::from(is_up))])?;
         let help = "Whether what is in force of the control plane has not been confirmed for 60 s";
@@ -142,8 +152,7 @@ impl Status {
         let help = "Whether the policies of the control plane's database could not be put into force";
         families.gauges("control_policies_refused", help, None, [([], u64::from(now.refused.is_some()))])?;
         let help = "Since when the control plane has not been confirmed";
-        let age = now.age().unwrap_or_default().as_secs_f64();
-        families.gauges("control_unconfirmed", help, Some(&Unit::Seconds), [([], age)])?;
+        families.gauges("control_unconfirmed", help, Some(&Unit::Seconds), [([], age.as_secs_f64())])?;
         families.gauges(
             "control_version",
             "Version of the control plane in force",
@@ -166,14 +175,13 @@ impl Status {
         families.histogram("control_lag", help, &now.lag)
     }
 
+    /// For how long what is in force has not been confirmed; if never, since the start.
+    fn age(&self, now: &Now) -> Duration {
+        clock::instant().saturating_duration_since(now.confirmed.unwrap_or(self.began))
+    }
+
     fn now(&self) -> MutexGuard<'_, Now> {
         self.now.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Now {
-    fn age(&self) -> Option<Duration> {
-        self.confirmed.map(|confirmed| clock::instant().saturating_duration_since(confirmed))
     }
 }
 
