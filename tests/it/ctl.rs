@@ -6,6 +6,7 @@ use std::process::{Output, Stdio};
 
 use serde_json::Value;
 
+use crate::auth::keys::hashed;
 use crate::support::gateway::binary;
 use crate::support::{Directory, Gateway, text};
 
@@ -140,6 +141,40 @@ fn tiers_are_assigned_and_keys_are_made_and_disabled_by_command() {
     let table = printed(&ctl(&["key", "list", "--consumer", "ann"]));
     assert_eq!(words(&table)[1][..5], [&*digest, "ann", "-", "pro", "true"]);
     assert!(!table.contains("sg_"), "{table}");
+}
+
+#[test]
+fn what_was_spent_is_shown_given_back_and_reset_by_command() {
+    let config = CONFIG.replace("by = [\"header:x-user\"]", "by = [\"consumer\"]");
+    let directory = Directory::new();
+    directory.write("keys.toml", hashed("ann", &["--consumer", "ann"]));
+    let config = config.replace("limit = \"calls\"", "limit = \"calls\"\nauth = \"keys\"")
+        + "[auth.keys]\nkind = \"api-key\"\nkeys = { file = \"keys.toml\" }\n";
+    let gateway = Gateway::start_in(directory, &config);
+    let ctl = |arguments: &[&str]| ctl(&gateway, "operate-1", arguments);
+    let ask = || gateway.client().request("GET", "/", &["X-Api-Key: ann"], "").status;
+    assert_eq!([ask(), ask(), ask()], [200, 200, 429]);
+    let used = || {
+        let table = printed(&ctl(&["usage", "consumer", "ann"]));
+        let lines: Vec<Vec<String>> =
+            words(&table).iter().map(|line| line.iter().map(|&word| word.to_owned()).collect()).collect();
+        assert_eq!(lines[0][..6], ["POLICY", "WINDOW", "LIMIT", "USED", "LEASED", "LEFT"]);
+        (lines[1][0].clone(), lines[1][3].clone(), lines[1][5].clone())
+    };
+    let row = |used: &str, left: &str| ("calls".to_owned(), used.to_owned(), left.to_owned());
+    assert_eq!(used(), row("2", "0"));
+    let check = |more: &[&str]| printed(&ctl(&[&["check", "calls", "ann"], more].concat()));
+    assert!(words(&check(&[])).contains(&vec!["allowed", "false"]));
+    let grant = ["grant", "consumer", "ann", "--policy", "calls", "--units", "1", "--reason", "sorry"];
+    printed(&ctl(&grant));
+    assert_eq!(used(), row("1", "1"));
+    assert!(words(&check(&["--spend"])).contains(&vec!["allowed", "true"]));
+    assert_eq!(ask(), 429);
+    printed(&ctl(&["reset", "consumer", "ann", "--reason", "a new day"]));
+    assert_eq!([ask(), ask(), ask()], [200, 200, 429]);
+    printed(&ctl(&["limit", "put", "ann", "calls", "50", "--reason", "a customer"]));
+    assert!(words(&printed(&ctl(&["limit", "show", "ann", "calls"]))).contains(&vec!["limit", "50"]));
+    assert_eq!(printed(&ctl(&["limit", "delete", "ann", "calls"])), "deleted\n");
 }
 
 #[test]

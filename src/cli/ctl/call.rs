@@ -23,6 +23,8 @@ pub(super) struct Call {
 pub(super) enum View {
     /// A list, with these columns.
     List(&'static [Column]),
+    /// A list whose rows each have several of these, and what else a row has: a line for each of them.
+    Inner(&'static str, &'static [Column]),
     /// A row: a line for each field that it has.
     Row,
     /// Nothing is left of the row but this.
@@ -75,7 +77,9 @@ impl Call {
     }
 
     fn new(method: Method, path: &[&str], view: View) -> Call {
-        let path = path.iter().map(|segment| format!("/{}", encoded(segment.as_bytes()))).collect();
+        // A colon is a part of some paths' own words, and as good as encoded in a name (RFC 3986 section 3.3).
+        let segment = |segment: &&str| format!("/{}", encoded(segment.as_bytes()).replace("%3A", ":"));
+        let path = path.iter().map(segment).collect();
         Call { method, path, query: Vec::new(), headers: HeaderMap::new(), body: None, view }
     }
 

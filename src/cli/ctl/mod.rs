@@ -1,4 +1,4 @@
-//! `sluicegate ctl`: what the admin API does by HTTP, by command: overrides, policies, tiers, API keys, the audit.
+//! `sluicegate ctl`: what the admin API does by HTTP, by command: limits, policies, tiers, API keys, counts, the audit.
 //!
 //! Each kind of row is a file that turns arguments into a [`Call`] and says which columns a list has. `send.rs` asks the
 //! gateway and prints: tables for people, JSON for programs.
@@ -6,11 +6,13 @@
 mod audit;
 mod call;
 mod keys;
+mod limits;
 mod overrides;
 mod policies;
 mod send;
 mod table;
 mod tiers;
+mod usage;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -44,6 +46,9 @@ enum What {
     /// Limits of single consumers and tenants, for a while
     #[command(subcommand)]
     Override(overrides::Command),
+    /// The limit of one consumer for one policy, for good
+    #[command(subcommand)]
+    Limit(limits::Command),
     /// Policies that go before those of gateway.toml
     #[command(subcommand)]
     Policy(policies::Command),
@@ -53,6 +58,14 @@ enum What {
     /// API keys
     #[command(subcommand)]
     Key(keys::Command),
+    /// What a consumer or a tenant has spent
+    Usage(usage::Usage),
+    /// Let a consumer or a tenant begin anew: nothing is spent
+    Reset(usage::Reset),
+    /// Give units of a policy back
+    Grant(usage::Grant),
+    /// Say whether somebody may spend units of a policy
+    Check(usage::Check),
     /// Who changed what, the newest first
     Audit(audit::Arguments),
 }
@@ -87,6 +100,11 @@ impl What {
             What::Policy(command) => command.call(),
             What::Tier(command) => command.call(),
             What::Key(command) => command.call(),
+            What::Limit(command) => Ok(command.call()),
+            What::Usage(arguments) => Ok(arguments.call()),
+            What::Reset(arguments) => Ok(arguments.call()),
+            What::Grant(arguments) => Ok(arguments.call()),
+            What::Check(arguments) => Ok(arguments.call()),
             What::Audit(arguments) => Ok(arguments.call()),
         }
     }

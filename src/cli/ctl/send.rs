@@ -38,6 +38,7 @@ pub(super) fn send(
         (true, _) => format!("{:#}\n", Value::Object(answer)),
         (false, View::Done(what)) if answer.is_empty() => format!("{what}\n"),
         (false, View::List(columns)) => table::list(columns, &answer),
+        (false, View::Inner(of, columns)) => table::list(columns, &table::flat(of, &answer)),
         (false, View::Row | View::Done(_)) => table::row(&answer),
     };
     // Who reads only the beginning closes the pipe; the change is done all the same.

@@ -21,6 +21,24 @@ pub(super) fn list(columns: &[Column], page: &Map<String, Value>) -> String {
     text
 }
 
+/// A page with a row for each of what its rows have several of, beside their own fields; a row that has none stays.
+pub(super) fn flat(of: &str, page: &Map<String, Value>) -> Map<String, Value> {
+    let rows = page.get("items").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_object);
+    let items = rows.flat_map(|row| {
+        let inner = row.get(of).and_then(Value::as_array).filter(|inner| !inner.is_empty());
+        let inner = inner.cloned().unwrap_or_else(|| vec![Value::Null]);
+        inner.into_iter().map(|one| {
+            let own = row.iter().filter(|(name, _)| *name != of);
+            let own = own.map(|(name, value)| (name.clone(), value.clone()));
+            let one = one.as_object().cloned().unwrap_or_default();
+            Value::Object(own.chain(one).collect())
+        })
+    });
+    let mut flat = page.clone();
+    flat.insert("items".to_owned(), items.collect());
+    flat
+}
+
 /// The fields of a row, but for those without a value.
 pub(super) fn row(fields: &Map<String, Value>) -> String {
     let mut lines = Vec::new();
@@ -91,6 +109,19 @@ mod tests {
             "ID  CONSUMER  VALUE\n1   ann       1000.0\n22  -         2.5\nthere are more: --limit\n"
         );
         assert_eq!(list(&columns, &object(json!({ "items": [] }))), "there are none\n");
+    }
+
+    #[test]
+    fn rows_with_rows_are_a_line_for_each() {
+        let page = object(json!({ "items": [
+            { "policy": "a", "windows": [{ "limit": 1 }, { "limit": 2 }] },
+            { "policy": "b", "windows": null },
+        ] }));
+        let columns = [("POLICY", "policy"), ("LIMIT", "limit")];
+        assert_eq!(
+            list(&columns, &flat("windows", &page)),
+            "POLICY  LIMIT\na       1\na       2\nb       -\n"
+        );
     }
 
     #[test]

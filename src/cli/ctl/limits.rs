@@ -1,0 +1,48 @@
+//! `sluicegate ctl limit`: the limit of one consumer for one policy, for good.
+
+use http::Method;
+use serde_json::json;
+
+use super::call::{Call, Careful, View};
+
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum Command {
+    /// The limit that a consumer has of its own for a policy
+    Show { consumer: String, policy: String },
+    /// Set it, until it is deleted
+    Put {
+        consumer: String,
+        policy: String,
+        /// Units of the policy's first window
+        limit: u64,
+        /// Why, for the audit
+        #[arg(long)]
+        reason: String,
+        #[command(flatten)]
+        careful: Careful,
+    },
+    /// Take it away; the consumer has the policy's again
+    Delete {
+        consumer: String,
+        policy: String,
+        #[command(flatten)]
+        careful: Careful,
+    },
+}
+
+impl Command {
+    pub(super) fn call(&self) -> Call {
+        match self {
+            Command::Show { consumer, policy } => Call::get(&["v1", "limits", consumer, policy], View::Row),
+            Command::Put { consumer, policy, limit, reason, careful } => {
+                let path = ["v1", "limits", consumer, policy];
+                Call::change(Method::PUT, &path, careful, View::Row)
+                    .body([("limit", Some(json!(limit))), ("reason", Some(json!(reason)))])
+            }
+            Command::Delete { consumer, policy, careful } => {
+                let path = ["v1", "limits", consumer, policy];
+                Call::change(Method::DELETE, &path, careful, View::Done("deleted"))
+            }
+        }
+    }
+}

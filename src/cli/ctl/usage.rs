@@ -1,0 +1,136 @@
+//! `sluicegate ctl usage`, and what changes it: `reset` and `grant`.
+
+use http::Method;
+use serde_json::json;
+
+use super::call::{Call, Careful, Column, View};
+
+/// Whose.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+pub(super) enum Kind {
+    Consumer,
+    Tenant,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Usage {
+    /// What the name is
+    kind: Kind,
+    name: String,
+    /// Only this policy
+    #[arg(long)]
+    policy: Option<String>,
+    /// The tenant that the consumer acts for
+    #[arg(long)]
+    tenant: Option<String>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Reset {
+    /// What the name is
+    kind: Kind,
+    name: String,
+    /// Only this policy
+    #[arg(long)]
+    policy: Option<String>,
+    /// Why, for the audit
+    #[arg(long)]
+    reason: String,
+    /// Print what would be done, and do nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Grant {
+    /// What the name is
+    kind: Kind,
+    name: String,
+    /// The policy, which counts by it alone
+    #[arg(long)]
+    policy: String,
+    /// How many units are given back
+    #[arg(long)]
+    units: u64,
+    /// Why, for the audit
+    #[arg(long)]
+    reason: String,
+    /// Print what would be done, and do nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// Whether somebody may spend units of a policy.
+#[derive(Debug, clap::Args)]
+pub(super) struct Check {
+    /// The policy
+    policy: String,
+    /// The value of the dimension that it counts by; of several the values with ":" between
+    key: String,
+    /// Units; without it the policy's cost by default
+    #[arg(long)]
+    cost: Option<u64>,
+    /// Spend them, if that is allowed
+    #[arg(long)]
+    spend: bool,
+}
+
+impl Kind {
+    fn word(self) -> &'static str {
+        match self {
+            Kind::Consumer => "consumer",
+            Kind::Tenant => "tenant",
+        }
+    }
+}
+
+impl Usage {
+    pub(super) fn call(&self) -> Call {
+        Call::get(&["v1", "usage", self.kind.word(), &self.name], View::Inner("windows", COLUMNS))
+            .with("policy", self.policy.as_ref())
+            .with("tenant", self.tenant.as_ref())
+    }
+}
+
+impl Reset {
+    pub(super) fn call(&self) -> Call {
+        let path = ["v1", "usage", self.kind.word(), &self.name, "reset"];
+        Call::change(Method::POST, &path, &Careful::only_dry(self.dry_run), View::Row).body([
+            ("policy", self.policy.as_ref().map(|policy| json!(policy))),
+            ("reason", Some(json!(self.reason))),
+        ])
+    }
+}
+
+impl Grant {
+    pub(super) fn call(&self) -> Call {
+        let path = ["v1", "usage", self.kind.word(), &self.name, "grant"];
+        Call::change(Method::POST, &path, &Careful::only_dry(self.dry_run), View::Row).body([
+            ("policy", Some(json!(self.policy))),
+            ("units", Some(json!(self.units))),
+            ("reason", Some(json!(self.reason))),
+        ])
+    }
+}
+
+impl Check {
+    pub(super) fn call(&self) -> Call {
+        Call::change(Method::POST, &["v1", "limits:check"], &Careful::default(), View::Row).body([
+            ("policy", Some(json!(self.policy))),
+            ("key", Some(json!(self.key))),
+            ("cost", self.cost.map(|cost| json!(cost))),
+            ("dry", Some(json!(!self.spend))),
+        ])
+    }
+}
+
+const COLUMNS: &[Column] = &[
+    ("POLICY", "policy"),
+    ("WINDOW", "window"),
+    ("LIMIT", "limit"),
+    ("USED", "used"),
+    ("LEASED", "leased"),
+    ("LEFT", "remaining"),
+    ("FULL AGAIN", "reset-at"),
+    ("FROM", "from"),
+];
