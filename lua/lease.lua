@@ -10,9 +10,9 @@
 -- nodes compute it)
 --
 -- The record, 44 bytes: at_us; level: units left, as a share of the burst, so that a limit that changes keeps the share
--- that is spent (doubles); promised: sum of the rates granted in this epoch; wanted,
--- wanted_before: demand reported in this epoch and in the last; out, out_before: units granted in them (floats);
--- microseconds since the epoch began (32 bits, of which the upper 13 hold for how many seconds from at_us the key is
+-- that is spent (doubles); promised: sum of the rates granted in this epoch, as a share of the refill; wanted,
+-- wanted_before: demand reported in this epoch and in the last; out, out_before: units granted in them, as shares of the
+-- burst (floats); microseconds since the epoch began (32 bits, of which the upper 13 hold for how many seconds from at_us the key is
 -- kept: see keys.lua); nodes, nodes_before: how many nodes reported (16 bits). Promised rates are paid in advance: the
 -- bucket refills at `refill - promised`. A key's first epoch begins when its record is made, so keys do not renew all
 -- at once.
@@ -65,6 +65,7 @@ local function lease_open(saved, is_release)
     at_us, level, promised, wanted, wanted_before, out, out_before, packed, nodes, nodes_before =
       unpack_from('<ddfffffI4HH', saved)
     level, since_us = lease_units(level, burst), packed % lease_since
+    promised, out, out_before = promised * refill, out * burst, out_before * burst
     local at_s = at_us / 1e6
     until_s = at_s - at_s % 1 + (packed - since_us) / lease_since
     -- If the clock has stepped back a little, time stands still until it has caught up. If it has stepped far back, the
@@ -111,8 +112,8 @@ local function lease_save(key, at_us, level, promised, wanted, wanted_before, ou
   if part > 0 then need_us = need_us - part + 1 end
   need_us = need_us + epoch_us * 2 + 200000
   if not (now_us + need_us <= until_s * 1e6) then until_s = kept_until(key, until_s, need_us, min(need_us, 6e8)) end
-  heads[key] = pack('<ddfffffI4HH', at_us, level / burst, promised, wanted, wanted_before, out, out_before,
-    lease_packed(at_us, since_us, until_s), nodes, nodes_before)
+  heads[key] = pack('<ddfffffI4HH', at_us, level / burst, promised / refill, wanted, wanted_before, out / burst,
+    out_before / burst, lease_packed(at_us, since_us, until_s), nodes, nodes_before)
 end
 
 -- Whether the fleet's demand is so far above the refill that every node would ask for every unit that comes.

@@ -9,12 +9,12 @@ pub(super) struct Record {
     at_us: f64,
     /// Units left; in a record that is stored, as a share of the burst.
     level: f64,
-    /// Sum of the rates granted in this epoch, units a second.
+    /// Sum of the rates granted in this epoch, units a second; in a record that is stored, as a share of the refill.
     promised: f64,
     /// Demand reported in this epoch, and in the last, units a second.
     wanted: f64,
     wanted_before: f64,
-    /// Units granted in this epoch, and in the last.
+    /// Units granted in this epoch, and in the last; in a record that is stored, as shares of the burst.
     out: f64,
     out_before: f64,
     /// Time since the epoch began.
@@ -42,11 +42,11 @@ impl Record {
     fn packed(self, r: &Asked) -> Record {
         Record {
             level: self.level / r.burst,
-            promised: float(self.promised),
+            promised: float(self.promised / r.refill),
             wanted: float(self.wanted),
             wanted_before: float(self.wanted_before),
-            out: float(self.out),
-            out_before: float(self.out_before),
+            out: float(self.out / r.burst),
+            out_before: float(self.out_before / r.burst),
             ..self
         }
     }
@@ -151,7 +151,13 @@ fn open(saved: Option<Record>, now_us: f64, r: &Asked) -> Open {
     let mut now_us = now_us;
     let mut s = Record { at_us: now_us, level: r.burst, ..Record::default() };
     if let Some(saved) = saved {
-        s = Record { level: units(saved.level, r.burst), ..saved };
+        s = Record {
+            level: units(saved.level, r.burst),
+            promised: saved.promised * r.refill,
+            out: saved.out * r.burst,
+            out_before: saved.out_before * r.burst,
+            ..saved
+        };
         if s.at_us > now_us + 2.0 * r.epoch_us {
             s.at_us = now_us;
         }

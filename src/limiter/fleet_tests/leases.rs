@@ -234,4 +234,18 @@ fn a_lowered_limit_holds_at_once_on_every_node() {
     assert_eq!(before, 2_000);
     // A hundredth of what they held, and a unit that each may owe.
     assert!(after <= 12, "{after} of 400");
+    // What Redis has left is a hundredth, too: nearly all of the limit is unspent.
+    let now_ns = NOW + 1_200 * MS;
+    let charge = leased(&nodes[0], 1, 100);
+    let mut admitted = 0;
+    for _ in 0..300 {
+        let mut decision = Decision::default();
+        let waiting = nodes[0].decide(&[charge], ClientAddress::default(), now_ns, &mut decision);
+        desk.answer(now_ns);
+        if let Some(waiting) = waiting {
+            nodes[0].resume(waiting, now_ns, &mut decision);
+        }
+        admitted += u64::from(decision.is_admitted());
+    }
+    assert!((60..=110).contains(&admitted), "{admitted} of a hundred");
 }

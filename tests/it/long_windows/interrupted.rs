@@ -101,16 +101,16 @@ fn reloads_lose_no_unit_of_leases_that_are_out() {
         fleet.reload(&after);
         spend(30);
         let books = callers.into_iter().map(|(algorithm, caller)| {
-            // A bucket keeps the units that are left, windows those that are used.
-            let size = if algorithm == "token-bucket" { 400 } else { 600 };
-            (Window { hourly: 600 * 3_600 / period, ..window(algorithm, size, period) }, caller)
+            // The share that is used stays used. 180 of 400 are 270 of 600; of the 120 that follow each node counts its ten
+            // by the limit that it knows then: 135 of 600. 195 are left, so 495 in all.
+            (Window { hourly: 600 * 3_600 / period, ..window(algorithm, 495, period) }, caller)
         });
         books.collect()
     });
 }
 
 #[test]
-fn a_raised_limit_is_spent_to_its_last_unit_by_nodes_that_denied() {
+fn of_a_raised_limit_the_share_that_was_left_is_spent_to_its_last_unit() {
     let _alone = heavy();
     let period = about_an_hour();
     let [before, after] = [100, 160].map(|size| config(&format!("{size}/{period}s"), ""));
@@ -119,17 +119,18 @@ fn a_raised_limit_is_spent_to_its_last_unit_by_nodes_that_denied() {
         fleet.reload(&before);
         let windows = ["fixed-window", "sliding-window"];
         let mut callers = windows.map(|algorithm| (algorithm, fleet.caller(&format!("b{round}"))));
-        let mut spend = |units: usize| {
+        let mut spend = |units: usize, refused: usize| {
             for (algorithm, caller) in &mut callers {
                 let path = format!("/{algorithm}");
                 (0..units).for_each(|turn| caller.expect(true, 1, turn % 3, &path));
-                (0..9).for_each(|turn| caller.expect(false, 1, turn % 3, &path));
+                (0..refused).for_each(|turn| caller.expect(false, 1, turn % 3, &path));
             }
         };
-        spend(100);
+        spend(50, 0);
         fleet.reload(&after);
-        spend(60);
-        callers.map(|(algorithm, caller)| (window(algorithm, 160, period), caller)).into()
+        // Half of 160.
+        spend(80, 9);
+        callers.map(|(algorithm, caller)| (window(algorithm, 130, period), caller)).into()
     });
 }
 
