@@ -3,12 +3,11 @@
 //! It only collects and shows. Secrets on a shown line are masked, and the text behind a `${...}` never gets in here.
 
 use std::fmt::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
 
-use super::added::Added;
 use super::mask;
 use super::settings::Config;
 
@@ -131,12 +130,11 @@ impl Errors {
         self.0.error_count()
     }
 
-    /// Whether one of them is in this row of the database.
-    pub(super) fn is_about(&self, row: &Added) -> bool {
-        let of_row = row.source().path;
+    /// Whether one of them is in the source of this name.
+    pub(super) fn is_in(&self, source: &Path) -> bool {
         let errors = self.0.findings.iter().filter(|finding| finding.is_error());
         let mut places = errors.filter_map(|finding| finding.place.as_ref().map(|(place, _)| *place));
-        places.any(|place| self.0.sources.get(place.file).is_some_and(|source| source.path == of_row))
+        places.any(|place| self.0.sources.get(place.file).is_some_and(|of| of.path == source))
     }
 
     /// The same without the warnings beside them, which are about files.

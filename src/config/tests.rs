@@ -259,7 +259,7 @@ timeouts = { response = "1m", total = "2m" }
 bind = "unix:/run/sluicegate/admin.sock"
 hosts = ["metrics.example"]
 token = "${SECRET}"
-tokens = [{ name = "alice", token = "${SECRET}", role = "operate", expires = "2027-01-01T02:00:00+02:00" }]
+tokens = [{ name = "alice", token = "${SECRET}, alice's", role = "operate", expires = "2027-01-01T02:00:00+02:00" }]
 
 [errors]
 404 = "/srv/errors/404.html"

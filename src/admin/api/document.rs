@@ -59,6 +59,7 @@ use crate::admin::reply;
         described::Verdicts,
         described::FlatPolicy,
         described::Reset,
+        described::HolderKind,
         described::PolicyDocument,
         DryRun
     ))

@@ -105,7 +105,10 @@ impl AsyncRead for Reset {
         }
         match std::mem::take(&mut self.answer) {
             b"" => Poll::Ready(Err(io::ErrorKind::ConnectionReset.into())),
-            answer => Poll::Ready(Ok(buf.put_slice(answer))),
+            answer => {
+                buf.put_slice(answer);
+                Poll::Ready(Ok(()))
+            }
         }
     }
 }

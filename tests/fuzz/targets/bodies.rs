@@ -86,7 +86,7 @@ fn check_text(text: &str, chars_max: usize) {
 fn check_policy(name: &str, keys: &Value) {
     let Ok(added) = Added::policy(name, keys) else { return };
     let read = |added: &[Added]| {
-        let mut definition = config::read_with(&FILE, added)?;
+        let mut definition = config::Files::read(&FILE).with(added)?;
         let table = definition.compile();
         definition.finish(table)
     };
