@@ -9,7 +9,7 @@ use super::control::{Control, Policies};
 use super::publisher::prepare::Prepared;
 use super::publisher::{Changes, Publisher};
 use super::service_manager;
-use crate::config::{Errors, Files};
+use crate::config::{Added, Errors, Files};
 use crate::metrics::Metrics;
 use crate::record;
 
@@ -120,22 +120,35 @@ async fn publish(
 ) -> anyhow::Result<Changes> {
     let Policies { version, rows } =
         control.map(|control| control.policies().borrow().clone()).unwrap_or_default();
-    let used = Arc::clone(&files);
-    // The one thread of the control runtime must go on serving signals and the admin listener.
-    let reading = tokio::task::spawn_blocking(move || {
-        let (added, refused) = used.fitting(rows.added());
-        (used.with(&added), refused)
-    });
-    let (definition, refused) = reading.await?;
-    let changes = match definition {
-        Ok(definition) => publisher.publish(definition).await?,
-        Err(errors) => return Err(anyhow::anyhow!("{errors}")),
+    let rows = rows.added();
+    let (published, refused) = match publish_with(&files, rows.clone(), publisher).await {
+        Err(error) if error.is::<Errors>() && !rows.is_empty() => {
+            let used = Arc::clone(&files);
+            let (fit, refused) = tokio::task::spawn_blocking(move || used.fitting(rows)).await?;
+            match refused.is_empty() {
+                true => (Err(error), refused),
+                false => (publish_with(&files, fit, publisher).await, refused),
+            }
+        }
+        published => (published, Vec::new()),
     };
+    let changes = published?;
     if let Some(control) = control {
         control.keep(files);
         control.published(version, why(refused));
     }
     Ok(changes)
+}
+
+async fn publish_with(
+    files: &Arc<Files>,
+    rows: Vec<Added>,
+    publisher: &mut Publisher,
+) -> anyhow::Result<Changes> {
+    let files = Arc::clone(files);
+    // The one thread of the control runtime must go on serving signals and the admin listener.
+    let definition = tokio::task::spawn_blocking(move || files.with(&rows)).await??;
+    publisher.publish(definition).await
 }
 
 /// Says which rows of the database are not in force.

@@ -196,7 +196,7 @@ impl Publisher {
         let before = self.kept.clone();
         // Reads files and compiles up to a million routes, which would block the control runtime's only thread.
         let prepared = tokio::task::spawn_blocking(move || prepare_after(definition, &before)).await?;
-        let prepared = prepared.map_err(|errors| anyhow::anyhow!("{errors}"))?;
+        let prepared = prepared?;
         if !prepared.loaded.report.is_empty() {
             tracing::warn!("{}", prepared.loaded.report);
         }
