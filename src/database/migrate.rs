@@ -1,10 +1,11 @@
 //! Brings the tables up to date, and refuses a damaged file and tables that a newer program has made.
 
-use std::sync::Arc;
+use std::borrow::Cow;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use sqlx::Executor;
-use sqlx::migrate::{MigrateError, Migrator};
+use sqlx::migrate::{MigrateError, Migration, MigrationType, Migrator};
+use sqlx::{Executor, SqlStr};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::clock;
@@ -127,8 +128,29 @@ async fn apply(connections: &Arc<Connections>, deadline: Instant) -> Result<(), 
     }
 }
 
-static SQLITE: Migrator = sqlx::migrate!("src/database/migrations/sqlite");
-static POSTGRES: Migrator = sqlx::migrate!("src/database/migrations/postgres");
+static SQLITE: LazyLock<Migrator> = LazyLock::new(|| {
+    migrator([
+        include_str!("migrations/sqlite/0001_control_plane.sql"),
+        include_str!("migrations/sqlite/0002_resets.sql"),
+    ])
+});
+static POSTGRES: LazyLock<Migrator> = LazyLock::new(|| {
+    migrator([
+        include_str!("migrations/postgres/0001_control_plane.sql"),
+        include_str!("migrations/postgres/0002_resets.sql"),
+    ])
+});
+
+/// The migrations of one kind of database, in their order. Not by the library's macro, for which it would be built a second
+/// time.
+fn migrator<const N: usize>(texts: [&'static str; N]) -> Migrator {
+    let migration = |(version, text)| {
+        let description = Cow::Borrowed("tables of the control plane");
+        Migration::new(version, description, MigrationType::Simple, SqlStr::from_static(text), false)
+    };
+    Migrator::with_migrations((1..).zip(texts).map(migration).collect())
+}
+
 const RETRY_AFTER: Duration = Duration::from_millis(50);
 /// For how long migrations that fail are tried again.
 const RETRIES: Duration = Duration::from_secs(2);
