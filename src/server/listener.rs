@@ -111,6 +111,9 @@ pub fn bind(addr: SocketAddr) -> io::Result<Socket> {
     let socket = unbound(addr)?;
     socket.set_reuse_port(true)?;
     socket.set_nonblocking(true)?;
+    // Connections take it over. Without it the kernel takes megabytes of an answer at once and nothing more until it has sent a
+    // third, which makes a client that reads slowly look like one that does not read.
+    socket.set_tcp_notsent_lowat(UNSENT_BYTES)?;
     socket.bind(&addr.into())?;
     Ok(socket)
 }
@@ -138,6 +141,8 @@ fn unbound(addr: SocketAddr) -> io::Result<Socket> {
     Ok(socket)
 }
 
+/// What the kernel takes of an answer beyond what is on its way already.
+const UNSENT_BYTES: u32 = 128 * 1024;
 /// Connections the kernel holds for us before they are accepted.
 const BACKLOG: i32 = 4096;
 

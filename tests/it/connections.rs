@@ -1,9 +1,11 @@
 //! What a connection may cost: how many there may be, and how long one may do nothing.
 
+use std::io::Read;
+use std::thread;
 use std::time::Duration;
 
 use crate::support::client::closes_within;
-use crate::support::{Client, Directory, Gateway, PATIENCE, Upstream, eventually, tls};
+use crate::support::{Client, Directory, Gateway, Nginx, PATIENCE, Upstream, eventually, tls};
 
 fn config(listener: &str) -> String {
     format!(
@@ -139,4 +141,27 @@ fn a_gateway_without_descriptors_counts_what_it_could_not_accept_and_recovers() 
     gateway.allow_descriptors(None);
     assert_eq!(client.response().status, 200, "it waited in the kernel meanwhile");
     assert!(gateway.metric("sluicegate_accept_errors_total", &[]) > 0.0);
+}
+
+#[test]
+fn a_client_that_reads_slowly_and_steadily_is_not_taken_for_one_that_does_not() {
+    let upstream = Nginx::start("location / { }");
+    upstream.file("large", 64 << 20);
+    let gateway = Gateway::start(&format!(
+        "workers = 1\n[listener.plain]\nbind = \"127.0.0.1:0\"\ntimeouts = {{ body-stall = \"4s\" }}\n\
+         [[route]]\npath = \"/{{*rest}}\"\nto = \"http://{}\"",
+        upstream.addr()
+    ));
+    let mut client = gateway.client();
+    client.send("GET /large HTTP/1.1\r\nHost: a\r\n\r\n");
+    let mut taken = 0;
+    let mut bytes = vec![0; 16 * 1024];
+    // 64 KiB a second for three times as long as a client may stand still.
+    for _ in 0..48 {
+        thread::sleep(Duration::from_millis(250));
+        let mut socket = client.socket();
+        taken += socket.read(&mut bytes).expect("it is served on");
+    }
+    assert!(taken > 600 * 1024, "{taken}");
+    assert!(gateway.access_log().is_empty(), "{:?}", gateway.access_log());
 }
