@@ -50,9 +50,11 @@ fn config(text: &str) -> Config {
     }
 }
 
-/// The text of a configuration with a secret for each mask.
+/// The text of a configuration with another secret for each mask.
 fn filled(effective: &str) -> String {
-    effective.replace(MASK, &"s".repeat(64))
+    let mut parts = effective.split(MASK).map(str::to_owned);
+    let first = parts.next().unwrap_or_default();
+    parts.enumerate().fold(first, |text, (number, part)| format!("{text}{number:s>64}{part}"))
 }
 
 /// What is said of a wrong configuration.
