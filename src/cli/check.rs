@@ -18,7 +18,7 @@ pub struct Arguments {
     /// Print the whole configuration with every default, secrets masked
     #[arg(long)]
     pub effective: bool,
-    /// Read the policies and the tier table of [database] once, which go before those of the file
+    /// Read the policies and the tier table of the database once, which go before those of the file
     #[arg(long)]
     pub database: bool,
 }

@@ -147,7 +147,7 @@ pub struct Made {
 }
 
 impl Database {
-    /// When the changes after one version up to another were made, [`MADE_MAX`] of them at most.
+    /// When the changes after one version up to another were made, `MADE_MAX` of them at most.
     ///
     /// # Errors
     /// If the database cannot be read.

@@ -1,6 +1,6 @@
 //! `sluicegate ctl`: what the admin API does by HTTP, by command: limits, policies, tiers, API keys, counts, the audit.
 //!
-//! Each kind of row is a file that turns arguments into a [`Call`] and says which columns a list has. `send.rs` asks the
+//! Each kind of row is a file that turns arguments into a `Call` and says which columns a list has. `send.rs` asks the
 //! gateway and prints: tables for people, JSON for programs.
 
 mod audit;
