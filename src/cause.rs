@@ -52,6 +52,8 @@ causes! {
     ApiKeyExpired: "api-key-expired", "the API key has expired";
     /// An operator has disabled it.
     ApiKeyDisabled: "api-key-disabled", "the API key has been disabled";
+    /// The database has not been read yet, and there is no copy of it.
+    ApiKeysUnread: "api-keys-unread", "the API keys of the database have not been read yet";
     /// The file of users does not have the name.
     UserUnknown: "user-unknown", "the user is unknown";
     /// The password is another.
@@ -124,6 +126,8 @@ causes! {
     ConnectTimeout: "connect-timeout", "connecting timed out";
     /// It could not be made for another reason.
     ConnectFailed: "connect-failed", "connecting failed";
+    /// It is there, and its SETTINGS of HTTP/2 allow no request.
+    NoStreams: "no-streams", "it takes no requests: its SETTINGS_MAX_CONCURRENT_STREAMS is 0";
 }
 
 impl Cause {

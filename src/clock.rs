@@ -3,32 +3,45 @@
 use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Monotonic nanoseconds since this process first read the clock.
+/// Monotonic nanoseconds. Whole minutes, hours, days and weeks begin on this scale when they begin on the wall clock as it
+/// was when this process first read it, so that a window which is aligned to one is aligned to both. A wall clock that is
+/// set later moves nothing.
 ///
-/// The first reading is one hour, not zero, so that arithmetic about the recent past never meets the origin.
+/// The first reading is at least one hour, so that arithmetic about the recent past never meets the origin.
 pub fn now_ns() -> u64 {
     ns_of(Instant::now())
 }
 
 /// An instant on the same scale, without reading the clock again.
 pub fn ns_of(instant: Instant) -> u64 {
-    let origin = *ORIGIN.get_or_init(Instant::now);
-    let since = instant.saturating_duration_since(origin);
-    HEAD_START_NS + since.as_secs() * 1_000_000_000 + u64::from(since.subsec_nanos())
+    let origin = ORIGIN.get_or_init(|| Origin { instant: Instant::now(), reads_ns: aligned_ns(unix()) });
+    let since = instant.saturating_duration_since(origin.instant);
+    origin.reads_ns + since.as_secs() * 1_000_000_000 + u64::from(since.subsec_nanos())
 }
 
-/// When this process's scale begins, on the machine's own monotonic clock: what a successor needs to go on with it.
-pub fn origin_ns() -> u64 {
-    monotonic_ns().saturating_sub(now_ns() - HEAD_START_NS)
+/// How far this process's scale is ahead of the machine's own monotonic clock: what a successor needs to go on with it.
+pub fn ahead_ns() -> i64 {
+    now_ns().wrapping_sub(monotonic_ns()).cast_signed()
 }
 
 /// Goes on with the scale of another process of this machine, so that times it wrote mean the same here. Does nothing
 /// once this process has read the clock.
-pub fn resume(origin_ns: u64) {
-    let since = Duration::from_nanos(monotonic_ns().saturating_sub(origin_ns));
-    if let Some(origin) = Instant::now().checked_sub(since) {
-        let _ = ORIGIN.set(origin);
-    }
+pub fn resume(ahead_ns: i64) {
+    let reads_ns = monotonic_ns().saturating_add_signed(ahead_ns);
+    let _ = ORIGIN.set(Origin { instant: Instant::now(), reads_ns });
+}
+
+/// Where the scale begins.
+struct Origin {
+    instant: Instant,
+    reads_ns: u64,
+}
+
+/// The reading that stands for a time of the wall clock: congruent to it modulo `ALIGNED_S`, and small, so that times can be
+/// packed and multiplied.
+fn aligned_ns(unix: Duration) -> u64 {
+    let since_s = unix.as_secs().saturating_sub(HEAD_START_S) % ALIGNED_S;
+    (HEAD_START_S + since_s) * 1_000_000_000 + u64::from(unix.subsec_nanos())
 }
 
 fn monotonic_ns() -> u64 {
@@ -47,5 +60,30 @@ pub fn unix() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-static ORIGIN: OnceLock<Instant> = OnceLock::new();
-const HEAD_START_NS: u64 = 3_600 * 1_000_000_000;
+static ORIGIN: OnceLock<Origin> = OnceLock::new();
+const HEAD_START_S: u64 = 3_600;
+/// 420 days: a multiple of weeks, of 30 days, and of whatever divides them.
+const ALIGNED_S: u64 = 420 * 86_400;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_begin_with_those_of_the_wall_clock() {
+        for unix_s in [0, 3_599, 3_600, 1_795_000_000, 1_795_000_000 + 419 * 86_400, u64::from(u32::MAX)] {
+            let unix = Duration::new(unix_s, 123_456_789);
+            let reads_ns = u128::from(aligned_ns(unix));
+            assert!((3_600_000_000_000..1 << 56).contains(&reads_ns), "{unix_s}");
+            for period_s in [1u128, 20, 60, 3_600, 86_400, 7 * 86_400, 30 * 86_400] {
+                let since_ns = |ns: u128| ns % (period_s * 1_000_000_000);
+                if unix_s >= 3_600 {
+                    assert_eq!(since_ns(reads_ns), since_ns(unix.as_nanos()), "{unix_s} {period_s}");
+                }
+            }
+        }
+        let minute_s = |time: Duration| (time.as_secs() % 60) as i64;
+        let apart_s = minute_s(unix()) - minute_s(Duration::from_nanos(now_ns()));
+        assert!([0, 1, 59, -1, -59].contains(&apart_s), "{apart_s}");
+    }
+}

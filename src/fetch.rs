@@ -120,19 +120,45 @@ async fn talk<B>(
 where
     B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
 {
-    let http = |source| Error::Http { host: host.to_owned(), source };
     let authority = request.uri().authority().map(ToString::to_string).unwrap_or_default();
     if let Ok(authority) = HeaderValue::from_str(&authority) {
         request.headers_mut().insert(HOST, authority);
     }
     *request.uri_mut() = request.uri().path_and_query().cloned().map(Uri::from).unwrap_or_default();
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(http)?;
-    let driver = AbortOnDrop(tokio::spawn(connection));
-    let (head, body) = sender.send_request(request).await.map_err(http)?.into_parts();
-    let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
-    drop(driver);
-    let body = body.map_err(|_| Error::Body(host.to_owned()))?.to_bytes();
-    Ok(Response::from_parts(head, body))
+    over(stream, request, ANSWER_BYTES_MAX).await.map_err(|broken| match broken {
+        Broken::Http(source) => Error::Http { host: host.to_owned(), source },
+        Broken::Body => Error::Body(host.to_owned()),
+    })
+}
+
+/// Why a connection brought no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum Broken {
+    /// It does not speak HTTP.
+    #[error(transparent)]
+    Http(#[from] hyper::Error),
+    /// The answer is too long, or breaks off.
+    #[error("the answer is too long or incomplete")]
+    Body,
+}
+
+/// Sends a request over a connection that ends with it, and reads the whole answer.
+///
+/// # Errors
+/// If there is no whole answer of at most so many bytes.
+pub async fn over<B>(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    request: Request<B>,
+    answer_bytes_max: usize,
+) -> Result<Response<Bytes>, Broken>
+where
+    B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
+{
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    let _driver = AbortOnDrop(tokio::spawn(connection));
+    let (head, body) = sender.send_request(request).await?.into_parts();
+    let body = Limited::new(body, answer_bytes_max).collect().await.map_err(|_| Broken::Body)?;
+    Ok(Response::from_parts(head, body.to_bytes()))
 }
 
 /// The task of a connection. It ends with the request, also if that is dropped at its deadline.

@@ -1,5 +1,6 @@
 //! [`Charge`]: what one window of one policy asks of the limiter for one request. A plain value; it decides nothing.
 
+use super::trial::{self, Trial, Worlds};
 use super::{Key, PlanId, PolicyId, Quota};
 
 /// What one window of one policy asks of the limiter for one request.
@@ -21,6 +22,8 @@ pub struct Charge {
     pub count_denied: bool,
     /// Whether an override has changed `quota`.
     pub is_overridden: bool,
+    /// Its part in a trial of two policies, if its policy is in one.
+    pub trial: Option<Trial>,
     /// The window's [`Plan`](super::Plan) if the fleet shares it; `None`: this node counts on its own.
     pub plan: Option<PlanId>,
 }
@@ -39,7 +42,26 @@ impl Charge {
             shadow: false,
             count_denied: false,
             is_overridden: false,
+            trial: None,
             plan: None,
         }
+    }
+
+    /// The world in which it counts.
+    #[inline]
+    pub fn world(&self) -> Worlds {
+        trial::world_of(self.trial)
+    }
+
+    /// The worlds that are refused if it does not fit.
+    #[inline]
+    pub fn refuses(&self) -> Worlds {
+        trial::refused_by(self.trial, self.shadow)
+    }
+
+    /// Whether it never keeps another charge from being taken.
+    #[inline]
+    pub fn is_lenient(&self) -> bool {
+        self.refuses() == Worlds::NONE
     }
 }

@@ -66,7 +66,7 @@ impl Part {
             key: charge.key,
             plan: Arc::clone(plan),
             cost: charge.cost,
-            shadow: charge.shadow,
+            shadow: charge.is_lenient(),
             count_denied: charge.count_denied,
         }
     }

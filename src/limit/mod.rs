@@ -19,6 +19,7 @@ pub mod sliding_log;
 mod sliding_window;
 pub mod state;
 mod token_bucket;
+pub mod trial;
 
 pub use breaker::Breaker;
 pub use charge::Charge;
@@ -32,3 +33,4 @@ pub use quota::{Algorithm, Quota};
 pub use script_model::ScriptModel;
 pub use sliding_log::Log;
 pub use state::State;
+pub use trial::{Side, Trial, Worlds};

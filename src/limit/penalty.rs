@@ -7,6 +7,7 @@
 //!
 //! It knows no limits: its users say who was denied and which wait they were told.
 
+use super::trial::{self, Trial, Worlds};
 use super::{Key, PolicyId};
 
 /// When clients are penalised, and for how long.
@@ -75,8 +76,17 @@ pub struct PenaltyCheck {
     pub policy: PolicyId,
     /// Counted and reported, never refused.
     pub shadow: bool,
+    /// Its policy's part in a trial.
+    pub trial: Option<Trial>,
     /// How long the client is still refused, nanoseconds; 0: it is not, or that has not been read yet.
     pub wait_ns: u64,
+}
+
+impl PenaltyCheck {
+    /// The worlds in which it keeps the client out.
+    pub fn refuses(&self) -> Worlds {
+        trial::refused_by(self.trial, self.shadow)
+    }
 }
 
 /// The denials and the penalty of one key, in ticks of about a millisecond. It can be read without the rule it was

@@ -3,8 +3,8 @@
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
+use super::by_holder::Holder;
 use super::look::PATIENCE;
-use super::overrides::Holder;
 use super::resets::Reset;
 use super::{Limiter, Look};
 use crate::clock;
@@ -65,11 +65,11 @@ impl Limiter {
     pub fn limit_beneath(
         &self,
         policy: &Policy,
-        subject: &impl Subject,
+        (consumer, tenant): (Option<&str>, Option<&str>),
         window: u16,
         now_ns: u64,
     ) -> Option<u64> {
-        let found = self.overrides.beneath(policy, subject.consumer()?, subject.tenant()?, now_ns)?;
+        let found = self.overrides.beneath(policy, consumer?, tenant?, now_ns)?;
         let factor = found.factor(policy.first_limit(window.into()));
         Some(policy.windows[usize::from(window)].quota.multiplied(factor).limit().get())
     }

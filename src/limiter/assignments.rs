@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
-use super::by_name::ByName;
 use crate::identity::Identity;
+use crate::sharded::Sharded;
 
 /// The tier of each consumer that was assigned one.
 #[derive(Debug, Default)]
-pub struct Assignments(ByName<Box<str>>);
+pub struct Assignments(Sharded<Box<str>, Box<str>>);
 
 impl Assignments {
     /// Assigns a tier; `None` ends the assignment.
     pub fn assign(&self, consumer: &str, tier: Option<&str>) {
-        self.0.change(consumer, |_| tier.map(Box::from));
+        self.0.change(consumer.into(), |_| tier.map(Box::from));
     }
 
     /// Replaces all of them.

@@ -35,7 +35,7 @@ impl Limiter {
                 decision.note(0, refund);
                 self.fleet.iter().for_each(|fleet| fleet.owe_fallback(charge, &state));
             }
-            ChargeState::Refused => decision.is_refused = !charge.shadow,
+            ChargeState::Refused => decision.refused = charge.refuses(),
             ChargeState::Asked => {
                 return Some(self.ask(slice::from_ref(charge), smallvec![state], client, now_ns));
             }
@@ -59,38 +59,48 @@ impl Limiter {
         let mut states: SmallVec<[ChargeState; 4]> = SmallVec::new();
         let mut waits = false;
         for charge in charges {
-            let (state, outcome) = if decision.is_refused && !charge.count_denied {
+            let is_refused = decision.is_refused_to(charge);
+            let is_spared = is_refused && (!charge.count_denied || decision.kept_out.has(charge.world()));
+            let (state, outcome) = if is_spared {
                 (ChargeState::Fits, self.foresee_refused(charge, now_ns))
             } else {
                 self.decide_charge(charge, client, now_ns, decision)
             };
-            decision.is_refused |= state == ChargeState::Refused && !charge.shadow;
-            waits |= state == ChargeState::Asked;
+            if state == ChargeState::Refused {
+                decision.refused.add(charge.refuses());
+            }
             states.push(state);
             decision.outcomes.push(outcome);
         }
-        if waits && !decision.is_refused {
-            return Some(self.ask(charges, states, client, now_ns));
-        }
         for (index, charge) in charges.iter().enumerate() {
-            if states[index] == ChargeState::Asked {
-                // Redis is not asked, because another window refuses the request from memory; so is this one, perhaps.
+            if states[index] != ChargeState::Asked {
+                continue;
+            }
+            if decision.is_refused_to(charge) {
+                // Redis is not asked, because another window refuses the request from memory; so does this one, perhaps.
                 decision.outcomes[index] = self.foresee_refused(charge, now_ns);
+                states[index] = ChargeState::Untaken;
                 self.forget_wanted(charge);
+            } else {
+                waits = true;
             }
         }
-        self.conclude(charges, &states, now_ns, decision);
-        if decision.is_admitted() {
-            self.renew_all(charges, &states, now_ns);
-            self.owe_all(charges, &states);
+        if waits {
+            return Some(self.ask(charges, states, client, now_ns));
         }
+        self.conclude(charges, &states, now_ns, decision);
+        self.renew_all(charges, &states, decision, now_ns);
+        self.owe_all(charges, &states, decision);
         None
     }
 
     /// Records the debts of charges that were admitted by fallback without asking Redis.
-    fn owe_all(&self, charges: &[Charge], states: &[ChargeState]) {
-        if let Some(fleet) = &self.fleet {
-            charges.iter().zip(states).for_each(|(charge, state)| fleet.owe_fallback(charge, state));
+    fn owe_all(&self, charges: &[Charge], states: &[ChargeState], decision: &Decision) {
+        let Some(fleet) = &self.fleet else { return };
+        for (charge, state) in
+            charges.iter().zip(states).filter(|(charge, _)| !decision.is_refused_to(charge))
+        {
+            fleet.owe_fallback(charge, state);
         }
     }
 
@@ -134,20 +144,20 @@ impl Limiter {
                 }
                 (None, None) => unreachable!("what was asked of Redis has a plan"),
             };
-            decision.is_refused |= state == ChargeState::Refused && !charge.shadow;
+            if state == ChargeState::Refused {
+                decision.refused.add(charge.refuses());
+            }
             decision.outcomes[index] = outcome;
             states[index] = state;
         }
         self.conclude(&waiting.charges, &states, waiting.started_ns, decision);
-        if decision.is_admitted() {
-            // `before`: charges decided by fallback before another charge had to wait are debts, too.
-            self.renew_all(&waiting.charges, &states, now_ns);
-            self.owe_all(&waiting.charges, &before);
-        }
+        self.renew_all(&waiting.charges, &states, decision, now_ns);
+        // `before`: charges decided by fallback before another charge had to wait are debts, too.
+        self.owe_all(&waiting.charges, &before, decision);
         if awaits.is_empty() && untaken.is_empty() {
             return;
         }
-        let fates = Limiter::fates(&waiting.charges, &states, decision.is_admitted());
+        let fates = Limiter::fates(&waiting.charges, &states, decision);
         for index in untaken {
             if fates[index] == Some(Fate::Stands) {
                 fleet.owe_fallback(&waiting.charges[index], &states[index]);
@@ -156,8 +166,8 @@ impl Limiter {
         self.tell_fates(&waiting.wait, &waiting.charges, fates);
     }
 
-    /// Makes the outcomes one decision: refunds what was taken if a charge refused, else notes where each charge is
-    /// refunded later. `taken_ns` is when this node took charges whose [`Refund`] holds no time.
+    /// Makes the outcomes one decision: refunds what was taken where the request is refused, else notes where each charge
+    /// is refunded later. `taken_ns` is when this node took charges whose [`Refund`] holds no time.
     fn conclude(
         self: &Arc<Self>,
         charges: &[Charge],
@@ -165,49 +175,68 @@ impl Limiter {
         taken_ns: u64,
         decision: &mut Decision,
     ) {
-        if decision.is_refused {
-            self.refund_all(charges, states, taken_ns);
-            for ((charge, state), outcome) in charges.iter().zip(states).zip(&mut decision.outcomes) {
+        for (index, (charge, state)) in charges.iter().zip(states).enumerate() {
+            if !decision.is_refused_to(charge) {
                 match state {
-                    // Redis reported what is left after the cost, which has just been refunded.
-                    ChargeState::Taken { refund: Refund::Redis { .. } | Refund::Permit, .. } => {
-                        let remaining = outcome.remaining.saturating_add(charge.cost);
-                        *outcome = Outcome::new(outcome.answer(), remaining, outcome.reset_ns);
+                    // Nothing is in flight of a request that another policy refuses than the one it is compared with.
+                    ChargeState::Taken { refund, .. }
+                        if !decision.is_admitted() && charge.quota.algorithm() == Algorithm::Concurrency =>
+                    {
+                        self.refund(charge, *refund, taken_ns);
                     }
-                    ChargeState::Refused | ChargeState::Fits if charge.plan.is_some() => {}
-                    _ => {
-                        let left = self.look(charge, taken_ns);
-                        *outcome = Outcome::new(outcome.answer(), left.remaining, left.reset_ns);
-                    }
+                    ChargeState::Taken { refund, .. } => decision.note(index, *refund),
+                    _ => {}
                 }
+                continue;
             }
-        } else {
-            for (index, state) in states.iter().enumerate() {
-                if let ChargeState::Taken { refund, .. } = state {
-                    decision.note(index, *refund);
+            self.refund_refused(charge, state, taken_ns);
+            let outcome = decision.outcomes[index];
+            decision.outcomes[index] = match state {
+                // Redis reported what is left after the cost, which has just been refunded.
+                ChargeState::Taken { refund: Refund::Redis { .. } | Refund::Permit, .. } => {
+                    let remaining = outcome.remaining.saturating_add(charge.cost);
+                    Outcome::new(outcome.answer(), remaining, outcome.reset_ns)
                 }
-            }
+                ChargeState::Refused | ChargeState::Fits if charge.plan.is_some() => outcome,
+                _ => {
+                    let left = self.look(charge, taken_ns);
+                    Outcome::new(outcome.answer(), left.remaining, left.reset_ns)
+                }
+            };
         }
         decision.bind(charges);
     }
 
-    /// Refunds what a refused request has taken. Charges that count denials stay taken, except concurrency: a refused
-    /// request is not in flight.
+    /// Refunds what a refused request has taken.
     pub(super) fn refund_all(self: &Arc<Self>, charges: &[Charge], states: &[ChargeState], taken_ns: u64) {
         for (charge, state) in charges.iter().zip(states) {
-            let stays = charge.count_denied && charge.quota.algorithm() != Algorithm::Concurrency;
-            if let ChargeState::Taken { refund, .. } = state
-                && !stays
-            {
-                self.refund(charge, *refund, taken_ns);
-            }
+            self.refund_refused(charge, state, taken_ns);
+        }
+    }
+
+    /// Refunds a charge of a refused request. One that counts denials stays taken, except concurrency: a refused request is
+    /// not in flight.
+    fn refund_refused(self: &Arc<Self>, charge: &Charge, state: &ChargeState, taken_ns: u64) {
+        let stays = charge.count_denied && charge.quota.algorithm() != Algorithm::Concurrency;
+        if let ChargeState::Taken { refund, .. } = state
+            && !stays
+        {
+            self.refund(charge, *refund, taken_ns);
         }
     }
 
     /// Renews leases that run low. Only after admission: a request that another window refused is no demand.
-    fn renew_all(self: &Arc<Self>, charges: &[Charge], states: &[ChargeState], now_ns: u64) {
+    fn renew_all(
+        self: &Arc<Self>,
+        charges: &[Charge],
+        states: &[ChargeState],
+        decision: &Decision,
+        now_ns: u64,
+    ) {
         for (charge, state) in charges.iter().zip(states) {
-            if let ChargeState::Taken { renews: true, .. } = state {
+            if let ChargeState::Taken { renews: true, .. } = state
+                && !decision.is_refused_to(charge)
+            {
                 self.renew_ahead(charge, now_ns);
             }
         }

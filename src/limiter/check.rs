@@ -17,8 +17,8 @@ use tokio::time::timeout;
 use super::event::{Count, Event};
 use super::{ClientAddress, Decision, Foretold, Limiter, Recall, Waiting};
 use crate::clock;
-use crate::limit::{Algorithm, Charge, PenaltyCheck, PolicyId};
-use crate::metrics::{self, Tier};
+use crate::limit::{Algorithm, Charge, PenaltyCheck, PolicyId, Worlds};
+use crate::metrics::{self, Comparison, Tier};
 use crate::policy::{Chosen, MissingDimension, Subject};
 
 /// A subject while it is decided, and the result. Functions fill it in place, because moving a struct of this size
@@ -194,8 +194,14 @@ impl Limiter {
         let Check { charges, penalties, decision, .. } = check;
         if penalties.is_empty() || !self.keep_out(charges, penalties, now_ns, decision) {
             let client = ClientAddress::from(check.policies.client_of(subject));
-            if let Some(waiting) = self.decide(&check.charges, client, now_ns, &mut check.decision) {
-                return Some(waiting);
+            let Check { charges, decision, .. } = check;
+            let waiting = match decision.kept_out {
+                Worlds::NONE => self.decide(charges, client, now_ns, decision),
+                // The penalty of one policy of a trial; the other is decided.
+                _ => self.decide_all(charges, client, now_ns, decision),
+            };
+            if waiting.is_some() {
+                return waiting;
             }
         }
         self.conclude_check(check);
@@ -210,11 +216,14 @@ impl Limiter {
             self.watch(&check.charges, &mut check.penalties, now_ns, &mut check.decision);
         }
         check.count();
+        if check.policies.tries() {
+            check.compare();
+        }
         // Only after admission: two requests with one key that arrive together are both charged, but none passes
         // under a key that nothing was paid for.
-        if check.decision.is_admitted() {
-            check.memories.iter().for_each(|memory| self.remember(memory, now_ns));
-        }
+        let Check { memories, decision, .. } = check;
+        let paid = memories.iter().filter(|memory| !decision.is_refused_to(memory));
+        paid.for_each(|memory| self.remember(memory, now_ns));
     }
 }
 
@@ -259,8 +268,32 @@ impl Check<'_> {
     }
 }
 
+impl Check<'_> {
+    /// Compares the two policies of each trial: whether each would have refused the subject, whatever others say.
+    #[cold]
+    fn compare(&mut self) {
+        for (index, charge) in self.charges.iter().enumerate() {
+            let Some(trial) = charge.trial else { continue };
+            let is_of = |other: &&Charge| other.trial.is_some_and(|other| other.is_of(trial));
+            if self.charges[..index].iter().any(|earlier| is_of(&earlier)) {
+                continue;
+            }
+            let policy = self.policies.policy_of(charge);
+            let Some(candidate) = policy.tried().or(policy.replaces().map(|_| policy.id)) else { continue };
+            let denies = |of_candidate: bool| {
+                let own = self.charges.iter().zip(&self.decision.outcomes);
+                let mut own =
+                    own.filter(|(other, _)| is_of(other) && (other.policy == candidate) == of_candidate);
+                own.any(|(charge, outcome)| !outcome.is_admitted() || self.is_penalised(charge.policy))
+            };
+            let comparison = Comparison::of(denies(false), denies(true));
+            self.event.compare(candidate, comparison);
+        }
+    }
+}
+
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::net::{IpAddr, Ipv4Addr};
 
     use super::*;
@@ -273,13 +306,13 @@ mod tests {
     use crate::policy::{Options, Table, shorthand};
 
     const SECOND: u64 = 1_000_000_000;
-    const NOW: u64 = 3_600 * SECOND;
+    pub(in crate::limiter) const NOW: u64 = 3_600 * SECOND;
 
     /// A subject that is no HTTP request: a consumer who asks for some units.
-    struct Job {
-        consumer: &'static str,
-        units: u64,
-        number: Option<&'static str>,
+    pub(in crate::limiter) struct Job {
+        pub(in crate::limiter) consumer: &'static str,
+        pub(in crate::limiter) units: u64,
+        pub(in crate::limiter) number: Option<&'static str>,
     }
 
     impl Subject for Job {
@@ -315,24 +348,30 @@ mod tests {
         }
     }
 
-    fn policy(name: &str, limit: &str) -> definition::Policy {
+    pub(in crate::limiter) fn policy(name: &str, limit: &str) -> definition::Policy {
         let limit = shorthand::parse(limit).expect("a limit");
         definition::Policy { by: limit.by, ..definition::Policy::new(name.to_owned(), vec![limit.window]) }
     }
 
     /// One route with all of these policies.
-    fn table(policies: &[definition::Policy]) -> Table {
+    pub(in crate::limiter) fn table(policies: &[definition::Policy]) -> Table {
         let mut route = definition::Route::new("all".to_owned(), "/".to_owned());
-        route.limits = policies.iter().map(|policy| policy.name.clone()).collect();
+        let named = policies.iter().filter(|policy| policy.replaces.is_none());
+        route.limits = named.map(|policy| policy.name.clone()).collect();
         let options = Options { salt: [7; 16], ipv6_prefix: 64, upstreams: &[], auth: &[] };
         Table::compile(&[route], policies, &options).expect("a table without mistakes")
     }
 
-    fn limiter() -> Arc<Limiter> {
+    pub(in crate::limiter) fn limiter() -> Arc<Limiter> {
         Arc::new(Limiter::new(LocalTable::with_memory(1 << 16)))
     }
 
-    fn check<'t>(limiter: &Arc<Limiter>, table: &'t Table, job: &Job, now_ns: u64) -> Check<'t> {
+    pub(in crate::limiter) fn check<'t>(
+        limiter: &Arc<Limiter>,
+        table: &'t Table,
+        job: &Job,
+        now_ns: u64,
+    ) -> Check<'t> {
         let mut check = Check::default();
         let chosen = table.chosen(&table.routes()[0], false);
         assert!(limiter.check(chosen, job, now_ns, &mut check).is_none(), "one node waits for nobody");

@@ -3,12 +3,13 @@
 use smallvec::SmallVec;
 
 use crate::limit::PolicyId;
-use crate::metrics::{Decision, Tier};
+use crate::metrics::{Comparison, Decision, Tier};
 
 /// What each policy decided about one subject, in the order in which that was known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Event {
     counts: SmallVec<[Count; 4]>,
+    comparisons: SmallVec<[(PolicyId, Comparison); 2]>,
 }
 
 /// What one policy decided, once however many windows it has.
@@ -28,11 +29,20 @@ impl Event {
         &self.counts
     }
 
+    /// How each candidate compares with the policy that it is to replace.
+    pub fn comparisons(&self) -> &[(PolicyId, Comparison)] {
+        &self.comparisons
+    }
+
     /// The one that decides what a log says of the subject: a penalty before a refusal, a refusal before a shadow's, a
     /// shadow's before an admission; of several alike the first.
     pub fn deciding(&self) -> Option<Count> {
         // `max_by_key` takes the last of equals.
         self.counts.iter().rev().max_by_key(|count| weight(count.decision)).copied()
+    }
+
+    pub(super) fn compare(&mut self, candidate: PolicyId, comparison: Comparison) {
+        self.comparisons.push((candidate, comparison));
     }
 
     #[inline]

@@ -13,11 +13,11 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::Limiter;
 use super::charge_state::{ChargeState, Refund, Said, said, unheard};
 use super::fleet::{Fleet, denied_before};
 use super::questions::{Group, Question, Rooms, cost_of, next_group};
 use super::wait::{Fate, Late, Reserved, Wait};
+use super::{Decision, Limiter};
 use crate::limit::lease_messages::{Op, Part, Reply, Taken, Unanswered};
 use crate::limit::{Algorithm, Answer, Charge, Key, Outcome, WhenDown};
 
@@ -338,10 +338,12 @@ impl Limiter {
     pub(super) fn fates(
         charges: &[Charge],
         states: &[ChargeState],
-        is_admitted: bool,
+        decision: &Decision,
     ) -> SmallVec<[Option<Fate>; 4]> {
         let fate = |(charge, state): (&Charge, &ChargeState)| match state {
-            ChargeState::Taken { .. } if is_admitted || charge.count_denied => Some(Fate::Stands),
+            ChargeState::Taken { .. } if !decision.is_refused_to(charge) || charge.count_denied => {
+                Some(Fate::Stands)
+            }
             _ => Some(Fate::Refused),
         };
         charges.iter().zip(states).map(fate).collect()

@@ -252,9 +252,12 @@ impl Fleet {
     /// Whether a key stays in fallback a little longer, so that a Redis that has just come back does not meet every key of
     /// every node at once. Chosen by bits of the key, so all nodes bring the same keys back first.
     pub(super) fn is_held_back(&self, key: Key) -> bool {
-        let is_fallback =
-            self.shares.peek(key).is_some_and(|(_, words)| Lease::from_words(words).is_fallback());
-        is_fallback && key.high() % 100 >= u64::from(self.link.ramp_percent(key))
+        self.shares.peek(key).is_some_and(|(_, words)| self.is_held_back_as(key, &Lease::from_words(words)))
+    }
+
+    /// The same of a key with this lease.
+    pub(super) fn is_held_back_as(&self, key: Key, share: &Lease) -> bool {
+        share.is_fallback() && key.high() % 100 >= u64::from(self.link.ramp_percent(key))
     }
 
     /// This node's share of a charge's quota; the quota itself if the fleet does not share it.
@@ -429,8 +432,15 @@ impl Limiter {
             }
             WhenDown::Local if plan.sharing.is_exact() => self.take_share(fleet, charge, now_ns),
             WhenDown::Local => {
-                match fleet.change(charge, now_ns, |share| fleet.fall_back(share, plan, charge, now_ns)) {
-                    Some((told, left)) => {
+                let fallen = fleet.change(charge, now_ns, |share| {
+                    let is_new = !share.is_fallback() || share.says_nothing(plan, now_ns);
+                    (is_new, fleet.fall_back(share, plan, charge, now_ns))
+                });
+                match fallen {
+                    Some((is_new, (told, left))) => {
+                        if is_new {
+                            fleet.watched.add_left(charge.key, charge.plan);
+                        }
                         let outcome = outcome_of(told, left);
                         said(outcome, Refund::Lease)
                     }

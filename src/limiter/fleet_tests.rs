@@ -4,6 +4,7 @@ mod denials;
 mod fallback;
 mod leases;
 mod permits;
+mod trials;
 mod turmoil;
 
 use std::collections::HashMap;

@@ -14,7 +14,7 @@
 mod account;
 mod assignments;
 mod attempt;
-mod by_name;
+mod by_holder;
 mod charge_state;
 mod check;
 mod debts;
@@ -37,6 +37,7 @@ mod renewal_queue;
 mod renewals;
 mod repayment;
 mod resets;
+mod spent;
 mod striped;
 mod sweep;
 mod wait;
@@ -50,12 +51,13 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use crate::limit::{Charge, Outcome, Quota};
+use crate::limit::{Charge, Outcome, Quota, Worlds};
 use crate::local::{Table, Taken};
 use crate::metrics::Tier;
 
 pub use account::Account;
 pub use assignments::Assignments;
+pub use by_holder::Holder;
 pub use charge_state::Refund;
 pub use check::{Check, Peeked, Pending};
 pub use event::{Count, Event};
@@ -63,7 +65,7 @@ pub use fleet::Fleet;
 pub use foretell::{Decider, Foretold};
 pub use link::{Done, Link};
 pub use look::Look;
-pub use overrides::{Change, Holder, Override, Overrides};
+pub use overrides::{Change, Override, Overrides};
 pub use plans::Plans;
 pub use recall::Recall;
 pub use resets::{Reset, Resets};
@@ -91,7 +93,10 @@ pub struct Decision {
     pub tier: Tier,
     /// Whether it is refused because Redis is down (`when-redis-down = "deny"`).
     pub is_redis_down: bool,
-    is_refused: bool,
+    /// Where it is refused; beside the request's own world those of its trials.
+    refused: Worlds,
+    /// Where a penalty refuses it: no charge of these is decided.
+    kept_out: Worlds,
     /// Where charges that are not in `refunds` go back to: their slot or, for a request with one charge, the lease.
     usual: Refund,
     /// Charges that go back elsewhere, by index. Nearly always empty without Redis.
@@ -116,7 +121,18 @@ impl Decision {
     /// Whether the request may pass.
     #[inline]
     pub fn is_admitted(&self) -> bool {
-        !self.is_refused
+        !self.refused.has(Worlds::OWN)
+    }
+
+    /// Whether the world in which a charge counts is refused: then the charge is not taken.
+    #[inline]
+    fn is_refused_to(&self, charge: &Charge) -> bool {
+        self.refused.has(charge.world())
+    }
+
+    /// Whether the charge of this index is taken, and may be given back.
+    pub fn has_taken(&self, index: usize, charge: &Charge) -> bool {
+        self.outcomes.get(index).is_some_and(Outcome::is_admitted) && !self.is_refused_to(charge)
     }
 
     /// Nanoseconds until every window that refused would admit: 0 if admitted, `None` if one never will.
@@ -252,10 +268,14 @@ impl Limiter {
     pub fn peek_charges(&self, charges: &[Charge], now_ns: u64) -> Decision {
         let mut decision = Decision::default();
         decision.outcomes.extend(charges.iter().map(|charge| self.foresee(charge, now_ns)));
-        let is_refused = decision.violated(charges).next().is_some();
-        decision.is_refused = is_refused;
-        if is_refused {
-            for (charge, outcome) in charges.iter().zip(&mut decision.outcomes) {
+        for (charge, outcome) in charges.iter().zip(&decision.outcomes) {
+            if !outcome.is_admitted() {
+                decision.refused.add(charge.refuses());
+            }
+        }
+        let refused = decision.refused;
+        for (charge, outcome) in charges.iter().zip(&mut decision.outcomes) {
+            if refused.has(charge.world()) {
                 let left = self.look(charge, now_ns);
                 *outcome = Outcome::new(outcome.answer(), left.remaining, left.reset_ns);
             }
@@ -271,7 +291,9 @@ impl Limiter {
         decision.note(0, Refund::Table(place));
         if !charge.shadow {
             decision.binding = Some(0);
-            decision.is_refused = !outcome.is_admitted();
+        }
+        if !outcome.is_admitted() {
+            decision.refused = charge.refuses();
         }
         decision.outcomes.push(outcome);
     }
@@ -287,7 +309,8 @@ impl Decision {
         self.is_redis_down = false;
         self.usual = Refund::default();
         self.refunds.clear();
-        self.is_refused = false;
+        self.refused = Worlds::NONE;
+        self.kept_out = Worlds::NONE;
     }
 
     /// Records that the request's only charge was spent from this node's lease.
@@ -302,7 +325,7 @@ impl Decision {
     fn bind(&mut self, charges: &[Charge]) {
         let enforced =
             charges.iter().zip(&self.outcomes).enumerate().filter(|(_, (charge, _))| !charge.shadow);
-        let bound = if self.is_refused {
+        let bound = if !self.is_admitted() {
             // `None` means never, the longest wait of all.
             enforced.max_by_key(|(_, (_, outcome))| outcome.retry_after_ns().unwrap_or(u64::MAX))
         } else {
@@ -315,6 +338,8 @@ impl Decision {
 
 #[cfg(test)]
 mod fleet_tests;
+#[cfg(test)]
+mod trial_tests;
 #[cfg(test)]
 mod tests {
     use std::num::NonZeroU64;
@@ -445,8 +470,14 @@ mod tests {
         let limiter = limiter();
         let (watched, other) = (charge(1, 1), Charge { policy: PolicyId::new(1), ..charge(2, 9) });
         let rule = Penalty::new(2, 60 * SECOND, 2, 3_600);
-        let penalty =
-            PenaltyCheck { key: Key::new(77), rule, policy: PolicyId::default(), shadow: false, wait_ns: 0 };
+        let penalty = PenaltyCheck {
+            key: Key::new(77),
+            rule,
+            policy: PolicyId::default(),
+            shadow: false,
+            trial: None,
+            wait_ns: 0,
+        };
         let ask = |now_ns: u64| {
             let mut penalties = [penalty];
             let mut decision = Decision::default();

@@ -3,11 +3,14 @@
 //! Each node records penalties on its own, also for refusals that Redis decided: they are not shared with the fleet.
 
 use super::{Decision, Limiter};
-use crate::limit::{Algorithm, Answer, Charge, Outcome, PenaltyCheck};
+use crate::limit::{Algorithm, Answer, Charge, Outcome, PenaltyCheck, Worlds};
 
 impl Limiter {
     /// Refuses a client that has a penalty: fills `decision` and returns true, and nothing is charged. The request
     /// counts as one more denial, so a client that keeps asking prolongs its penalty.
+    ///
+    /// In a trial of two policies the penalty of one does not keep the other from being charged. Then it returns false, and
+    /// `decision` says which charges are kept out; decide the others with [`Limiter::decide_kept_out`].
     pub(super) fn keep_out(
         &self,
         charges: &[Charge],
@@ -15,25 +18,29 @@ impl Limiter {
         now_ns: u64,
         decision: &mut Decision,
     ) -> bool {
-        let mut is_kept_out = false;
+        let mut kept_out = Worlds::NONE;
         for penalty in penalties.iter_mut() {
             let told_ns = self.table.penalty_ns(penalty.key, now_ns);
             if told_ns > 0 {
                 penalty.wait_ns = self.table.note_denial(penalty.key, &penalty.rule, told_ns, now_ns);
-                is_kept_out |= !penalty.shadow;
+                kept_out.add(penalty.refuses());
             }
         }
-        if is_kept_out {
-            decision.clear();
-            decision.is_refused = true;
-            // Windows that are used up refuse the request, too, and perhaps for longer than the penalty.
-            decision.outcomes.extend(charges.iter().map(|charge| {
-                let (outcome, left) = (self.foresee_refused(charge, now_ns), self.look(charge, now_ns));
-                Outcome::new(outcome.answer(), left.remaining, outcome.reset_ns.max(left.reset_ns))
-            }));
-            decision.impose(charges, penalties);
+        if kept_out == Worlds::NONE {
+            return false;
         }
-        is_kept_out
+        decision.clear();
+        (decision.refused, decision.kept_out) = (kept_out, kept_out);
+        if !charges.iter().all(|charge| decision.is_refused_to(charge)) {
+            return false;
+        }
+        // Windows that are used up refuse the request, too, and perhaps for longer than the penalty.
+        decision.outcomes.extend(charges.iter().map(|charge| {
+            let (outcome, left) = (self.foresee_refused(charge, now_ns), self.look(charge, now_ns));
+            Outcome::new(outcome.answer(), left.remaining, outcome.reset_ns.max(left.reset_ns))
+        }));
+        decision.impose(charges, penalties);
+        true
     }
 
     /// Records the refusals of policies that have a `penalty`. If that begins a penalty, the decision names its longer
@@ -45,7 +52,7 @@ impl Limiter {
         now_ns: u64,
         decision: &mut Decision,
     ) {
-        let mut begins = false;
+        let mut begins = decision.kept_out != Worlds::NONE;
         for penalty in penalties.iter_mut().filter(|penalty| penalty.wait_ns == 0) {
             let own = charges.iter().zip(&decision.outcomes).filter(|(charge, outcome)| {
                 charge.policy == penalty.policy && is_timed(charge) && !outcome.is_admitted()
@@ -68,7 +75,8 @@ impl Limiter {
 
     /// Whether a policy refuses the client for a penalty. Nothing is counted.
     pub(super) fn is_kept_out(&self, penalties: &[PenaltyCheck], now_ns: u64) -> bool {
-        penalties.iter().any(|penalty| !penalty.shadow && self.table.penalty_ns(penalty.key, now_ns) > 0)
+        let refuses = |penalty: &&PenaltyCheck| penalty.refuses().has(Worlds::OWN);
+        penalties.iter().filter(refuses).any(|penalty| self.table.penalty_ns(penalty.key, now_ns) > 0)
     }
 }
 

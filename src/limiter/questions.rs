@@ -120,7 +120,7 @@ impl Question {
     /// decide each request, nor for a leaky bucket, where each request has a delay of its own.
     pub(super) fn is_plain(&self) -> bool {
         self.charges.iter().all(|charge| {
-            !charge.shadow && !charge.count_denied && charge.quota.algorithm() != Algorithm::LeakyBucket
+            !charge.is_lenient() && !charge.count_denied && charge.quota.algorithm() != Algorithm::LeakyBucket
         })
     }
 

@@ -65,8 +65,12 @@ impl Limiter {
                 self.renew(fleet, charge.key, charge.plan, plan, Some(waiter), now_ns);
                 continue;
             }
+            // Redis takes all that it is asked together or nothing, and worlds are refused apart.
             let together = |group: &&mut SmallVec<[usize; 2]>| {
-                group.iter().all(|other| fleet.link.same_shard(charges[*other].key, charge.key))
+                group.iter().all(|other| {
+                    let other = &charges[*other];
+                    other.world() == charge.world() && fleet.link.same_shard(other.key, charge.key)
+                })
             };
             match groups.iter_mut().find(together) {
                 Some(group) => group.push(index),

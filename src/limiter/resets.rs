@@ -9,21 +9,14 @@ use std::hash::Hasher;
 
 use siphasher::sip128::{Hasher128, SipHasher13};
 
-use super::by_name::ByName;
-use super::overrides::Holder;
+use super::by_holder::{ByHolder, ByName, Holder};
 use crate::limit::{Algorithm, Charge, Key};
 use crate::policy::Policy;
 use crate::policy::definition::Dimension;
 
-/// The resets in force, by whose they are.
+/// The resets in force, by whose they are: of one holder the newest first.
 #[derive(Debug, Default)]
-pub struct Resets {
-    consumers: ByName<List>,
-    tenants: ByName<List>,
-}
-
-/// The resets of one name, the newest first; never empty.
-type List = Box<[Reset]>;
+pub struct Resets(ByHolder<Reset>);
 
 /// One reset.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,44 +43,28 @@ impl Reset {
 impl Resets {
     /// Adds a reset. It stands in the place of those it makes meaningless.
     pub fn put(&self, holder: &Holder, put: Reset) {
-        self.of_kind(holder).change(holder.name(), |held| {
+        self.0.change(holder, |mut held| {
             let is_covered = |old: &Reset| put.policy.is_none() || old.policy == put.policy;
-            let kept = held.into_iter().flatten().filter(|old| !is_covered(old) || old.version > put.version);
-            let mut list: Vec<Reset> = kept.collect();
-            list.push(put);
-            list.sort_by_key(|reset| std::cmp::Reverse(reset.version));
-            Some(list.into())
+            held.retain(|old| !is_covered(old) || old.version > put.version);
+            insert(&mut held, put);
+            held
         });
     }
 
     /// Replaces all of them. A holder that has one before and after has one all the time.
     pub fn replace(&self, all: impl IntoIterator<Item = (Holder, Reset)>) {
-        let (mut consumers, mut tenants) = (Lists::new(), Lists::new());
-        for (holder, put) in all {
-            match holder {
-                Holder::Consumer(name) => consumers.entry(name).or_default().push(put),
-                Holder::Tenant(name) => tenants.entry(name).or_default().push(put),
-            }
-        }
-        let sorted = |lists: Lists| {
-            lists.into_iter().map(|(name, mut list)| {
-                list.sort_by_key(|reset| std::cmp::Reverse(reset.version));
-                (name, list.into())
-            })
-        };
-        self.consumers.replace(sorted(consumers));
-        self.tenants.replace(sorted(tenants));
+        self.0.replace(all, insert);
     }
 
     /// The newest reset of a holder for a policy.
     pub fn of(&self, holder: &Holder, policy: &str) -> Option<Reset> {
-        self.of_kind(holder).of(holder.name())?.get()?.iter().find(|reset| reset.is_for(policy)).cloned()
+        self.0.of_kind(holder).of(holder.name())?.get()?.iter().find(|reset| reset.is_for(policy)).cloned()
     }
 
     /// Whether there are none.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.consumers.is_empty() && self.tenants.is_empty()
+        self.0.is_empty()
     }
 
     /// A charge of this policy with the key that it has since the last resets of a consumer and a tenant.
@@ -103,27 +80,30 @@ impl Resets {
 
     /// What the keys of a policy differ by for this consumer and tenant; 0: they do not.
     fn bits(&self, policy: &Policy, consumer: Option<&str>, tenant: Option<&str>) -> u128 {
-        let of = |kind: &ByName<List>, dimension, name: Option<&str>| {
+        let of = |kind: &ByName<Reset>, dimension, name: Option<&str>| {
             let name = name.filter(|_| policy.by.contains(&dimension))?;
             let held = kind.of(name)?;
-            held.get()?.iter().find(|reset| reset.is_for(&policy.name)).map(|reset| reset.bits)
+            held.get()?.iter().find(|reset| reset.is_of(policy)).map(|reset| reset.bits)
         };
-        let consumer = of(&self.consumers, Dimension::Consumer, consumer);
-        let tenant = of(&self.tenants, Dimension::Tenant, tenant);
+        let consumer = of(&self.0.consumers, Dimension::Consumer, consumer);
+        let tenant = of(&self.0.tenants, Dimension::Tenant, tenant);
         consumer.unwrap_or(0) ^ tenant.unwrap_or(0)
     }
+}
 
-    fn of_kind(&self, holder: &Holder) -> &ByName<List> {
-        match holder {
-            Holder::Consumer(_) => &self.consumers,
-            Holder::Tenant(_) => &self.tenants,
-        }
-    }
+/// Puts a reset in its place among those of its holder.
+fn insert(list: &mut Vec<Reset>, put: Reset) {
+    let place = list.partition_point(|old| old.version > put.version);
+    list.insert(place, put);
 }
 
 impl Reset {
     fn is_for(&self, policy: &str) -> bool {
         self.policy.as_ref().is_none_or(|only| **only == *policy)
+    }
+
+    fn is_of(&self, policy: &Policy) -> bool {
+        self.policy.as_ref().is_none_or(|only| policy.is_named(only))
     }
 
     /// The charge as it is under this reset, if `before` is the one in force.
@@ -139,8 +119,6 @@ fn moved(charge: &Charge, bits: u128) -> Key {
         _ => Key::new(charge.key.bits() ^ bits),
     }
 }
-
-type Lists = std::collections::HashMap<Box<str>, Vec<Reset>>;
 
 #[cfg(test)]
 mod tests {

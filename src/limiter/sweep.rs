@@ -1,6 +1,6 @@
-//! The sweep: returns leases that nobody uses, repeats permits, and sends debts.
+//! The sweep: returns leases that nobody uses, reports what fallback spent, repeats permits, and sends debts.
 //!
-//! Every key that was granted something is watched until it holds nothing. The sweep runs on the control runtime; no
+//! Every key that was granted something, or is in fallback, is watched until it holds and owes nothing. The sweep runs on the control runtime; no
 //! request waits for it.
 
 use std::sync::Arc;
@@ -19,7 +19,7 @@ impl Limiter {
             self.table.declare(quotas);
         }
         self.release_where(fleet, now_ns, |key, share, plan| {
-            share.is_idle(plan, now_ns) && fleet.link.is_up(key)
+            share.is_idle(plan, now_ns) && fleet.link.is_up(key) && !fleet.is_held_back_as(key, share)
         });
         self.say_permits(fleet, now_ns);
         self.tell_debts(fleet, now_ns);
@@ -58,7 +58,9 @@ impl Limiter {
                     return false;
                 }
                 share.forgive(now_ns);
-                let is_held = share.has_something_of_redis() && !share.is_in_flight();
+                // In fallback nobody takes anything, and a node that stops must not wait for that.
+                let can_go = !share.is_fallback() || fleet.link.is_up(key);
+                let is_held = share.has_something_of_redis() && !share.is_in_flight() && can_go;
                 is_any_out |= is_held || share.is_in_flight();
                 if is_held && over.len() < RELEASED_MAX && is_over(key, share, plan) {
                     over.push((key, number));

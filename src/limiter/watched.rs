@@ -14,7 +14,18 @@ impl Watched {
         self.keys().insert(key, plan);
     }
 
+    /// Adds a key that nothing was granted to: one more of what an outage leaves behind, for which memory is bounded.
+    pub(super) fn add_left(&self, key: Key, plan: Option<PlanId>) {
+        let mut keys = self.keys();
+        if keys.len() < LEFT_MAX {
+            keys.insert(key, plan);
+        }
+    }
+
     pub(super) fn keys(&self) -> MutexGuard<'_, HashMap<Key, Option<PlanId>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+/// As many as debts of exact windows (`debts.rs`). What further keys spent in fallback is reported with their next request.
+const LEFT_MAX: usize = 65_536;

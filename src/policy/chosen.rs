@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::counting::{MissingDimension, Policy};
 use super::subject::Subject;
-use crate::limit::{Charge, PenaltyCheck, PolicyId};
+use crate::limit::{Charge, PenaltyCheck, PolicyId, Trial};
 
 /// Some policies of a table, in the order in which they are charged.
 #[derive(Clone, Copy, Debug, Default)]
@@ -19,12 +19,20 @@ pub struct Chosen<'t> {
     pub(super) remembers: bool,
     /// Whether one of them penalises clients.
     pub(super) penalises: bool,
+    /// Whether one of them has a candidate.
+    pub(super) tries: bool,
 }
 
 impl<'t> Chosen<'t> {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.indices.is_empty()
+    }
+
+    /// Whether one of them has a candidate, which is asked beside it.
+    #[inline]
+    pub fn tries(&self) -> bool {
+        self.tries
     }
 
     /// The policy of a charge.
@@ -48,13 +56,29 @@ impl<'t> Chosen<'t> {
         out: &mut SmallVec<[Charge; 4]>,
     ) -> Result<(), MissingDimension<'t>> {
         let before = out.len();
-        for &index in self.indices {
-            if let Err(missing) = self.policies[index.index()].charge(subject, out) {
-                out.truncate(before);
-                return Err(missing);
-            }
+        let charged = match self.tries {
+            false => self
+                .indices
+                .iter()
+                .try_for_each(|index| self.policies[index.index()].charge(subject, None, out)),
+            true => self.asked(subject).try_for_each(|(policy, trial)| policy.charge(subject, trial, out)),
+        };
+        if charged.is_err() {
+            out.truncate(before);
         }
-        Ok(())
+        charged
+    }
+
+    /// The policies with their candidates, and which of the two decides about this subject.
+    fn asked(&self, subject: &impl Subject) -> impl Iterator<Item = (&'t Policy, Option<Trial>)> {
+        let mut trials = 0;
+        let sides = self.indices.iter().map(move |index| {
+            let policy = &self.policies[index.index()];
+            let Some(candidate) = policy.tried() else { return [Some((policy, None)), None] };
+            trials += 1;
+            policy.sides(&self.policies[candidate.index()], trials - 1, subject).map(Some)
+        });
+        sides.flatten().flatten()
     }
 
     /// For each policy with an idempotency key, the charge that remembers this subject's key. They are spent beside the others.
@@ -63,7 +87,7 @@ impl<'t> Chosen<'t> {
         if !self.remembers {
             return SmallVec::new();
         }
-        self.indices.iter().filter_map(|index| self.policies[index.index()].memory(subject)).collect()
+        self.asked(subject).filter_map(|(policy, trial)| policy.memory(subject, trial)).collect()
     }
 
     /// Whose penalties the policies of these charges keep; the charges as [`Chosen::charges`] appended them.

@@ -3,14 +3,15 @@
 //! This file checks what concerns several definitions; checks of a single one are in `policies.rs` and `routes.rs`. No
 //! error stops it: all errors of all definitions are returned at once.
 
+mod candidates;
 mod errors;
 mod options;
 mod policies;
 mod routes;
 mod ties;
 
-use std::collections::HashMap;
-use std::sync::OnceLock;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, OnceLock};
 
 use super::counting::Policy;
 use super::definition::{self, Dimension};
@@ -20,6 +21,7 @@ use super::list_field::join_items;
 use super::route::Route;
 use super::table::{Table, precedence};
 use super::tree::{ANY_HOST, Tree};
+use crate::json::Path;
 use crate::limit::PolicyId;
 use errors::Errors;
 use options::{POLICIES_MAX, ROUTES_MAX};
@@ -41,7 +43,8 @@ impl Table {
         if !errors.found.is_empty() {
             return Err(errors.found);
         }
-        let compiled_policies = policies::compile(policies, options, &mut errors);
+        let mut compiled_policies = policies::compile(policies, options, &mut errors);
+        candidates::join(policies, routes, &mut compiled_policies, &mut errors);
         let mut compiled_routes = routes::compile(routes, policies, options, &mut errors);
         check_params(routes, policies, &compiled_routes, &mut errors);
         let (hosts, mut tree) = plant(&compiled_routes);
@@ -54,17 +57,22 @@ impl Table {
         for route in compiled_routes.iter_mut().flatten() {
             route.number_choices(&mut choices);
             let own = || route.policies.iter().map(|&policy| &policies[policy.index()]);
-            route.holds = own().any(Policy::holds);
-            route.remembers = own().any(|policy| policy.idempotency.is_some());
-            route.penalises = own().any(|policy| policy.penalty.is_some());
-            // The windows of a policy by tier depend on the identity, so the field cannot be built beforehand.
-            let is_by_tier = own().any(|policy| policy.tiers.is_some());
+            let all = || candidates::with_candidates(&route.policies, &policies);
+            route.holds = all().any(Policy::holds);
+            route.remembers = all().any(|policy| policy.idempotency.is_some());
+            route.penalises = all().any(|policy| policy.penalty.is_some());
+            route.tries = own().any(|policy| policy.tried.is_some());
+            // The windows of a policy by tier depend on the identity, and those of one that has a candidate on the key, so
+            // the field cannot be built beforehand.
+            let depends = route.tries || own().any(|policy| policy.tiers.is_some());
             let count = own().map(|policy| policy.windows.len()).sum();
-            route.windows = if is_by_tier { usize::MAX } else { count };
+            route.windows = if depends { usize::MAX } else { count };
             let shown = own().filter(|policy| !policy.shadow).flat_map(|policy| &policy.windows);
             route.limits_shown = join_items(shown.map(|window| &*window.item));
+            route.answer_paths = joined(all().flat_map(Policy::answer_paths));
+            route.body_paths = joined(all().flat_map(Policy::body_paths));
             let needs_nobody = |policy: &&PolicyId| {
-                !policies[policy.index()].by.iter().any(definition::Dimension::needs_identity)
+                policies[policy.index()].by.iter().all(definition::Dimension::is_of_strangers)
             };
             route.strangers = route.policies.iter().filter(needs_nobody).copied().collect();
         }
@@ -74,6 +82,12 @@ impl Table {
         }
         Ok(Table { routes, policies, hosts, tree, choices, by_name: OnceLock::new() })
     }
+}
+
+/// These paths, each once; `None` if there are none.
+fn joined<'p>(paths: impl Iterator<Item = &'p Path>) -> Option<Arc<[Path]>> {
+    let paths: BTreeSet<&Path> = paths.collect();
+    (!paths.is_empty()).then(|| paths.into_iter().cloned().collect())
 }
 
 /// Checks that indices fit their types. If they do not, nothing else can be checked.
@@ -105,7 +119,9 @@ fn check_params(
     };
     // One pass over the routes for all policies: there may be a million of each, so no loop over both.
     let mut using: HashMap<&str, Vec<usize>> = HashMap::new();
-    for policy in policies.iter().filter(|policy| !params(policy).is_empty()) {
+    // A candidate counts by the parameters of the policy that it is to replace, which routes name.
+    let named = policies.iter().filter(|policy| policy.replaces.is_none());
+    for policy in named.filter(|policy| !params(policy).is_empty()) {
         using.insert(&policy.name, Vec::new());
     }
     for (index, route) in routes.iter().enumerate() {
@@ -115,7 +131,7 @@ fn check_params(
             }
         }
     }
-    for (index, policy) in policies.iter().enumerate() {
+    for (index, policy) in policies.iter().enumerate().filter(|(_, policy)| policy.replaces.is_none()) {
         for (number, name) in params(policy) {
             let using = using.get(policy.name.as_str()).into_iter().flatten();
             let mut has = using.map(|route| {

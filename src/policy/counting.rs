@@ -8,12 +8,14 @@ use std::ops::Range;
 use http::HeaderMap;
 use smallvec::SmallVec;
 
-use super::definition::{Dimension, Missing, Origin};
+use super::candidate::Replaces;
+use super::definition::{Actual, Dimension, Missing, Origin};
 use super::key::{self, Absent, Keys, Value};
 use super::rules::Rules;
 use super::subject::Subject;
+use crate::json::Path;
 use crate::limit::{
-    Algorithm, Charge, Key, Penalty, PenaltyCheck, PlanId, PolicyId, Quota, Sharing, WhenDown,
+    Algorithm, Charge, Key, Penalty, PenaltyCheck, PlanId, PolicyId, Quota, Sharing, Side, Trial, WhenDown,
 };
 
 /// One policy.
@@ -43,6 +45,10 @@ pub struct Policy {
     pub(super) idempotency: Option<Memory>,
     pub(super) tiers: Option<Tiers>,
     pub(super) origin: Origin,
+    /// What it is a candidate for.
+    pub(super) replaces: Option<Box<Replaces>>,
+    /// Its candidate.
+    pub(super) tried: Option<PolicyId>,
 }
 
 /// One window of a policy.
@@ -108,21 +114,53 @@ impl Policy {
         let holds = |window: &Window| {
             matches!(window.quota.algorithm(), Algorithm::LeakyBucket | Algorithm::Concurrency)
         };
-        self.rules.cost.response_header.is_some() || self.windows.iter().any(holds)
+        self.reconciles_cost() || self.windows.iter().any(holds)
     }
 
-    /// The cost that the answer states for its request; `None` if it states none or the policy does not ask it.
+    /// The cost that the head of the answer states; `None` if it states none or the policy does not ask it.
     pub fn cost_in(&self, answer: &HeaderMap) -> Option<u64> {
         self.rules.cost_in(answer)
     }
 
-    /// Whether costs are reconciled: the charge is an estimate until the answer states the cost.
+    /// Whether costs are reconciled: the charge is an estimate until the cost is known.
     pub fn reconciles_cost(&self) -> bool {
-        self.rules.cost.response_header.is_some()
+        self.rules.cost.actual.is_some()
+    }
+
+    /// What tells the cost of a request that has been answered.
+    pub fn actual_cost(&self) -> Option<&Actual> {
+        self.rules.cost.actual.as_ref()
+    }
+
+    /// A cost that is known later, cut to the most that a charge may come to.
+    pub fn cost_cut(&self, units: u64, charge: &Charge) -> u64 {
+        self.rules.cost_cut(units, &charge.quota)
+    }
+
+    /// The paths of an answer whose numbers are its cost.
+    pub(super) fn answer_paths(&self) -> &[Path] {
+        match &self.rules.cost.actual {
+            Some(Actual::ResponseJson(paths)) => paths,
+            _ => &[],
+        }
+    }
+
+    /// The fields of a request's body that it reads.
+    pub(super) fn body_paths(&self) -> impl Iterator<Item = &Path> {
+        let counted = self.by.iter().filter_map(|dimension| match dimension {
+            Dimension::Body(path) => Some(path),
+            _ => None,
+        });
+        counted.chain(&self.rules.cost.estimate)
+    }
+
+    /// Whether it refuses nothing on this side of a trial.
+    fn is_shadow(&self, trial: Option<Trial>) -> bool {
+        self.shadow || trial.is_some_and(|trial| trial.side == Side::Compared)
     }
 
     /// The charge that remembers a request by its idempotency key; `None` if the request has none.
-    pub(super) fn memory(&self, subject: &impl Subject) -> Option<Charge> {
+    pub(super) fn memory(&self, subject: &impl Subject, trial: Option<Trial>) -> Option<Charge> {
         let memory = self.idempotency.as_ref()?;
         let key = subject.idempotency_key(&self.rules)?;
         let values = self.keys.encode(subject).ok()?;
@@ -132,9 +170,10 @@ impl Policy {
             cost: 1,
             policy: self.id,
             window: 0,
-            shadow: self.shadow,
+            shadow: self.is_shadow(trial),
             count_denied: false,
             is_overridden: false,
+            trial,
             plan: memory.plan,
         })
     }
@@ -149,7 +188,8 @@ impl Policy {
     pub(super) fn penalty_check(&self, charge: &Charge) -> Option<PenaltyCheck> {
         let rule = self.penalty?;
         let key = Key::new(charge.key.bits() ^ PENALTY_KEY_BITS);
-        Some(PenaltyCheck { key, rule, policy: self.id, shadow: self.shadow, wait_ns: 0 })
+        let Charge { shadow, trial, .. } = *charge;
+        Some(PenaltyCheck { key, rule, policy: self.id, shadow, trial, wait_ns: 0 })
     }
 
     /// Appends a charge for each window. Appends nothing if the policy does not apply: it has no window, its `matches` does not
@@ -160,8 +200,10 @@ impl Policy {
     pub fn charge<'t>(
         &'t self,
         subject: &impl Subject,
+        trial: Option<Trial>,
         out: &mut SmallVec<[Charge; 4]>,
     ) -> Result<(), MissingDimension<'t>> {
+        let shadow = self.is_shadow(trial);
         let range = match &self.tiers {
             None => 0..self.windows.len(),
             Some(tiers) => tiers.of(subject.tier()),
@@ -175,7 +217,7 @@ impl Policy {
         }
         let values = match self.keys.encode(subject) {
             Ok(values) => values,
-            Err(Absent::Reject { dimension }) if !self.shadow => {
+            Err(Absent::Reject { dimension }) if !shadow => {
                 return Err(MissingDimension { policy: self.id, dimension: &self.by[dimension] });
             }
             Err(_) => return Ok(()),
@@ -190,9 +232,10 @@ impl Policy {
                 policy: self.id,
                 // A policy has far fewer windows than that.
                 window: u16::try_from(first + number).unwrap_or(u16::MAX),
-                shadow: self.shadow,
+                shadow,
                 count_denied: self.count_denied,
                 is_overridden: false,
+                trial,
                 plan: window.plan,
             });
         }
@@ -214,6 +257,7 @@ impl Policy {
             shadow: self.shadow,
             count_denied: self.count_denied,
             is_overridden: false,
+            trial: None,
             plan: window.plan,
         };
         Some(self.windows.iter().enumerate().map(charge).collect())

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 pub use super::access::{Addresses, Require};
 pub use super::compress::Compress;
+use super::retry::Retry;
+use crate::json::Path;
 use crate::limit::{Algorithm, Penalty, Quota, Sharing, WhenDown};
 
 /// One route.
@@ -38,6 +40,8 @@ pub struct Route {
     pub path_escapes: PathEscapes,
     /// Deadlines instead of its upstream's.
     pub timeouts: Timeouts,
+    /// When its requests are sent a second time. `None`: when its upstream says so.
+    pub retry: Option<Retry>,
     /// How its answers are compressed; routes share the rules. `None`: they are not.
     pub compress: Option<Arc<Compress>>,
     /// Who may use it.
@@ -49,6 +53,8 @@ pub struct Route {
 pub struct Timeouts {
     /// From the end of the request to the answer's head.
     pub response: Option<Duration>,
+    /// The same for a try that may be followed by another one.
+    pub per_try: Option<Duration>,
     /// The whole exchange.
     pub total: Option<Duration>,
 }
@@ -70,6 +76,7 @@ impl Route {
             upgrade: false,
             path_escapes: PathEscapes::default(),
             timeouts: Timeouts::default(),
+            retry: None,
             compress: None,
             access: Access::default(),
         }
@@ -250,8 +257,19 @@ pub struct Policy {
     pub when_down: WhenDown,
     /// How clients that ignore `Retry-After` are kept out.
     pub penalty: Option<Penalty>,
+    /// What it is a candidate for, if it is one.
+    pub replaces: Option<Replaces>,
     /// Where it was written.
     pub origin: Origin,
+}
+
+/// What makes a policy a candidate: it is asked wherever another policy is, on counts of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Replaces {
+    /// The name of the policy that it is to replace.
+    pub policy: String,
+    /// The share of that policy's keys that it decides about, millionths. For the others it is only compared.
+    pub rollout_ppm: u32,
 }
 
 /// Where a limit was written. Each goes before those above it.
@@ -396,12 +414,19 @@ pub enum Dimension {
     Param(String),
     /// A claim of the identity; a list counts as absent.
     Claim(String),
+    /// A field of a JSON request's body, read from its first 64 KiB.
+    Body(Path),
 }
 
 impl Dimension {
     /// Whether only authentication can provide it.
     pub fn needs_identity(&self) -> bool {
         matches!(self, Dimension::Consumer | Dimension::Tenant | Dimension::Claim(_))
+    }
+
+    /// Whether clients that authentication refuses have it. Their bodies are not read.
+    pub fn is_of_strangers(&self) -> bool {
+        !self.needs_identity() && !matches!(self, Dimension::Body(_))
     }
 }
 
@@ -425,6 +450,7 @@ impl Policy {
             overshoot_ppm: Policy::OVERSHOOT_PPM,
             when_down: WhenDown::default(),
             penalty: None,
+            replaces: None,
             origin: Origin::File,
         }
     }
@@ -433,7 +459,7 @@ impl Policy {
     /// that counts denied requests has no leases, because Redis must count them. Nor has one whose costs are reconciled
     /// with answers: by then the lease is over, and a refund or a debt belongs to the whole fleet.
     pub fn overshoot(&self, written_ppm: u32) -> f64 {
-        let is_exact = self.count_denied || self.cost.response_header.is_some();
+        let is_exact = self.count_denied || self.cost.actual.is_some();
         if is_exact { 0.0 } else { f64::from(written_ppm) / 1e6 }
     }
 
@@ -465,6 +491,7 @@ impl std::fmt::Display for Dimension {
             Dimension::Query(name) => write!(formatter, "query:{name}"),
             Dimension::Param(name) => write!(formatter, "param:{name}"),
             Dimension::Claim(name) => write!(formatter, "claim:{name}"),
+            Dimension::Body(path) => write!(formatter, "body:{path}"),
         }
     }
 }
@@ -499,15 +526,46 @@ pub struct Cost {
     pub rules: Vec<(Option<http::Method>, String, u64)>,
     /// A field of the request that tells the cost, believed only from a trusted hop. It takes precedence over rules.
     pub header: Option<http::HeaderName>,
-    /// A field of the upstream's answer that tells the cost. Until then the request is charged by the rest.
-    pub response_header: Option<http::HeaderName>,
-    /// The most either field may say; more is as much. `None`: what the smallest window holds.
+    /// Fields of the request's body that say what is reserved for it; the first that is there goes before rules.
+    pub estimate: Vec<Path>,
+    /// What tells the cost later. Until then the request is charged by the rest.
+    pub actual: Option<Actual>,
+    /// The most that any of these may say; more is as much. `None`: what the smallest window holds.
     pub max: Option<NonZeroU64>,
+}
+
+/// What tells the cost of a request when it has been answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Actual {
+    /// A field of the upstream's answer.
+    ResponseHeader(http::HeaderName),
+    /// The sum of numbers in the upstream's answer, which is JSON or a stream of events.
+    ResponseJson(Vec<Path>),
+    /// What the gateway measures.
+    Measured(Measured),
+}
+
+/// How much of what the gateway measures is one unit; what is begun counts whole, and several are added.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Measured {
+    /// Bytes of the request's body.
+    pub request_bytes: Option<NonZeroU64>,
+    /// Bytes of the answer's body.
+    pub response_bytes: Option<NonZeroU64>,
+    /// From the decision to the end of the answer. Not zero.
+    pub response_time: Option<Duration>,
 }
 
 impl Default for Cost {
     fn default() -> Self {
-        Cost { default: NonZeroU64::MIN, rules: Vec::new(), header: None, response_header: None, max: None }
+        Cost {
+            default: NonZeroU64::MIN,
+            rules: Vec::new(),
+            header: None,
+            estimate: Vec::new(),
+            actual: None,
+            max: None,
+        }
     }
 }
 

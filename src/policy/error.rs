@@ -108,6 +108,10 @@ pub enum PolicyField {
     CostRule(usize),
     /// `cost`: the most a field may say.
     CostMax,
+    /// `replaces`.
+    Replaces,
+    /// `replaces`: its `rollout`.
+    Rollout,
 }
 
 /// What is wrong.
@@ -157,6 +161,48 @@ pub enum Problem {
     UnknownPolicy {
         /// As written.
         name: String,
+    },
+    /// A candidate of itself.
+    #[error("a policy cannot replace itself")]
+    ReplacesItself,
+    /// A candidate of a candidate.
+    #[error(
+        "`{name}` is itself a candidate, of `{replaces}`; write `replaces = \"{replaces}\"`, or finish that trial first"
+    )]
+    CandidateOfCandidate {
+        /// As written.
+        name: String,
+        /// What that one replaces.
+        replaces: String,
+    },
+    /// A second candidate of one policy.
+    #[error("`{name}` has the candidate `{other}` already; try one after the other")]
+    TwoCandidates {
+        /// The policy.
+        name: String,
+        /// Its other candidate.
+        other: String,
+    },
+    /// A candidate with another key.
+    #[error(
+        "a candidate counts by the dimensions of `{name}`, in their order; leave `by` out, or try another key as a policy of its own with `shadow = true`"
+    )]
+    CandidateCountsBy {
+        /// The policy that it replaces.
+        name: String,
+    },
+    /// A candidate that never refuses, and is to decide.
+    #[error("a candidate in shadow decides about nobody; leave `rollout` or `shadow` out")]
+    RolloutOfShadow,
+    /// A candidate among the limits of a route.
+    #[error(
+        "`{name}` is a candidate of `{replaces}`; name `{replaces}`, and the candidate is asked beside it"
+    )]
+    RouteNamesCandidate {
+        /// The candidate.
+        name: String,
+        /// The policy that it replaces.
+        replaces: String,
     },
     /// A policy named twice by one route.
     #[error("the route names the policy `{name}` twice; it would be charged twice")]

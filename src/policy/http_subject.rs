@@ -49,6 +49,12 @@ impl Subject for HttpSubject<'_> {
                 out.extend(percent::decode(self.params.raw(name).unwrap_or(""), Plus::Itself));
             }
             Dimension::Claim(name) => text(facts.identity.claims.text(name).unwrap_or("")),
+            Dimension::Body(path) => {
+                // As with a header: the upstream reads one of two values, and a client could vary the other.
+                let Some(field) = facts.body.and_then(|body| body.get(path)) else { return true };
+                text(&field.text);
+                return !field.differs;
+            }
             // Policies read `address` instead, because they cut it to their IPv6 prefix.
             Dimension::Ip => {}
         }

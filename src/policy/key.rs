@@ -196,6 +196,11 @@ fn prefix(policy: &str, window: u16, by: &[Dimension]) -> Vec<u8> {
             Dimension::Param(name) => (7, name.as_str()),
             Dimension::Claim(name) => (8, name.as_str()),
             Dimension::Host => (9, ""),
+            Dimension::Body(path) => {
+                out.push(10);
+                push_text(&path.to_string(), &mut out);
+                continue;
+            }
         };
         out.push(kind);
         push_text(name, &mut out);
@@ -296,6 +301,7 @@ mod tests {
                 trusted_peer: false,
                 identity: &identity,
                 refused: false,
+                body: None,
             };
             let params = Params::new(&pattern, facts.path);
             let address = match counted_address(client, 64) {

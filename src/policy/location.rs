@@ -78,7 +78,7 @@ impl Location {
 fn push_raw(raw: &str, is_query: bool, out: &mut String) {
     if is_query {
         let decoded: Vec<u8> = percent::decode(raw, Plus::Itself).collect();
-        percent::encode_segment(&String::from_utf8_lossy(&decoded), out);
+        percent::encode_segment(String::from_utf8_lossy(&decoded).as_bytes(), out);
     } else {
         out.push_str(raw);
     }

@@ -4,6 +4,7 @@
 
 pub mod access;
 pub mod body;
+pub mod candidate;
 pub mod changes;
 pub mod chosen;
 pub mod compile;
@@ -26,6 +27,7 @@ pub mod pattern;
 pub mod percent;
 pub mod query;
 pub mod request;
+pub mod retry;
 pub mod route;
 pub mod rules;
 pub mod shorthand;

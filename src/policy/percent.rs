@@ -38,8 +38,8 @@ pub fn decode(raw: &str, plus: Plus) -> impl Iterator<Item = u8> {
 
 /// Appends `value` as a single path segment: encodes all bytes but unreserved ones, so that no `/` of a client's value
 /// starts a new segment.
-pub fn encode_segment(value: &str, out: &mut String) {
-    for &byte in value.as_bytes() {
+pub fn encode_segment(value: impl AsRef<[u8]>, out: &mut String) {
+    for &byte in value.as_ref() {
         if is_unreserved(byte) { out.push(char::from(byte)) } else { push_encoded(byte, out) }
     }
 }

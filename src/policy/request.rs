@@ -6,6 +6,7 @@ use http::{HeaderMap, Method};
 
 use super::pattern::Pattern;
 use crate::identity::Identity;
+use crate::json::Fields;
 
 /// One request, as the proxy has sanitised it.
 ///
@@ -31,6 +32,8 @@ pub struct Facts<'r, 'h> {
     pub identity: &'r Identity,
     /// Whether authentication was required and did not recognise the client. Only limits that need no identity count then.
     pub refused: bool,
+    /// Fields of its body, if a policy of its route asks for some and it has one.
+    pub body: Option<&'r Fields>,
 }
 
 /// The values of a route's path parameters in one request.

@@ -18,7 +18,9 @@ use super::location::Location;
 use super::method::Methods;
 use super::pattern::Pattern;
 use super::request::{Facts, Params, Values};
+use super::retry::Retry;
 use super::template::{HeaderTemplate, Rewrite};
+use crate::json::Path;
 use crate::limit::PolicyId;
 
 /// A route: its position in the table that it was compiled into. A type of its own, so that no other index passes for it.
@@ -59,14 +61,22 @@ pub struct Route {
     pub upgrade: bool,
     /// Whether one of its policies must be told when an admitted request ends, to give back a permit or reconcile a cost.
     pub holds: bool,
+    /// The numbers of answers that its policies take for costs. `None`: answers are not read.
+    pub answer_paths: Option<Arc<[Path]>>,
+    /// The fields of requests' bodies that its policies read. `None`: bodies are not read ahead for them.
+    pub body_paths: Option<Arc<[Path]>>,
     /// What happens to a path that servers read in more than one way.
     pub path_escapes: PathEscapes,
     /// Whether a policy of it remembers requests by a key of theirs.
     pub remembers: bool,
     /// Whether a policy of it penalises clients.
     pub penalises: bool,
+    /// Whether one of its policies has a candidate.
+    pub tries: bool,
     /// Deadlines instead of its upstream's.
     pub timeouts: Timeouts,
+    /// When its requests are sent a second time. `None`: when its upstream says so.
+    pub retry: Option<Retry>,
     /// How its answers are compressed. `None`: they are not.
     pub compress: Option<Arc<Compress>>,
     /// Who may use it.

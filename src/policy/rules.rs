@@ -2,9 +2,12 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 
+use super::definition::{Actual, Measured};
 use super::method::{Fit, Methods};
 use super::pattern::Pattern;
 use super::request::Facts;
+use crate::json::{self, Path};
+use crate::limit::Quota;
 
 /// What a policy reads of a subject beside its dimensions.
 #[derive(Clone, Debug)]
@@ -29,8 +32,12 @@ pub(super) struct Cost {
     /// The most specific path first; of one path a method listed before any.
     pub rules: Box<[CostRule]>,
     pub header: Option<HeaderName>,
-    pub response_header: Option<HeaderName>,
+    pub estimate: Box<[Path]>,
+    pub actual: Option<Actual>,
+    /// The most that a field may say: as written, or what the smallest window of all tiers holds.
     pub max: u64,
+    /// Whether it is written.
+    pub has_max: bool,
 }
 
 /// The cost of some requests.
@@ -53,9 +60,16 @@ impl Rules {
         Some(key.as_bytes()).filter(|key| !key.is_empty())
     }
 
-    /// The cost that an answer tells; `None` if it tells none, or the policy does not read it.
+    /// The cost that the head of an answer tells; `None` if it tells none, or the policy does not read it.
     pub(super) fn cost_in(&self, answer: &HeaderMap) -> Option<u64> {
-        read_cost(answer, self.cost.response_header.as_ref()?, self.cost.max)
+        let Some(Actual::ResponseHeader(name)) = &self.cost.actual else { return None };
+        read_cost(answer, name, u64::MAX)
+    }
+
+    /// A cost that is known later, cut to the most that it may be for a window. That is a window of the client's own tier, so
+    /// unless a maximum is written, it is what this window holds.
+    pub(super) fn cost_cut(&self, units: u64, quota: &Quota) -> u64 {
+        units.min(if self.cost.has_max { self.cost.max } else { quota.capacity() })
     }
 }
 
@@ -67,11 +81,24 @@ impl Matches {
 }
 
 impl Cost {
-    /// Units of a request: from the field of a trusted hop, else by the rules.
+    /// Units of a request: from the field of a trusted hop, else by the rules, else from its body. What a rule leaves
+    /// uncounted stays so.
     fn of(&self, facts: &Facts<'_, '_>) -> u64 {
         let said = self.header.as_ref().filter(|_| facts.trusted_peer);
-        said.and_then(|header| read_cost(facts.headers, header, self.max))
-            .unwrap_or_else(|| self.by_rule(facts.method, facts.path))
+        if let Some(units) = said.and_then(|header| read_cost(facts.headers, header, self.max)) {
+            return units;
+        }
+        match self.by_rule(facts.method, facts.path) {
+            0 => 0,
+            units => self.estimated(facts.body).unwrap_or(units),
+        }
+    }
+
+    /// What the request's body says. At least a unit, because what costs nothing is not counted and its cost never known.
+    fn estimated(&self, body: Option<&json::Fields>) -> Option<u64> {
+        let body = body?;
+        let units = self.estimate.iter().find_map(|path| body.get(path)?.units)?;
+        Some(units.clamp(1, self.max.max(1)))
     }
 
     /// Of the rules with the most specific path that fit, the one that names the method best.
@@ -89,6 +116,22 @@ impl Cost {
             }
         }
         best.map_or(self.default, |(rule, _)| rule.units)
+    }
+}
+
+impl Measured {
+    /// Units of a request that brought and got so many bytes and took so long.
+    pub fn units(&self, request_bytes: u64, response_bytes: u64, nanos: u64) -> u64 {
+        let bytes = |unit: Option<std::num::NonZeroU64>, bytes: u64| {
+            unit.map_or(0, |unit| bytes.div_ceil(unit.get()))
+        };
+        let time = self.response_time.map_or(0, |unit| {
+            let unit = u64::try_from(unit.as_nanos()).unwrap_or(u64::MAX).max(1);
+            nanos.div_ceil(unit)
+        });
+        let sum = bytes(self.request_bytes, request_bytes)
+            .saturating_add(bytes(self.response_bytes, response_bytes));
+        sum.saturating_add(time)
     }
 }
 

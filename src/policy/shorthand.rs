@@ -4,8 +4,8 @@
 //! limit     = ( units ("/" | "per") period [ "burst" units ] | units "in flight" ) [ "by" dimension … ]
 //! units     = digits, with `_` where it reads better
 //! period    = [ digits ] ( s | m | h | d, or sec, second, seconds, min … )
-//! dimension = consumer | tenant | ip | route | method | header:x | query:x | param:x | claim:x,
-//!             parted by commas or spaces
+//! dimension = consumer | tenant | ip | route | method | header:x | query:x | param:x | claim:x |
+//!             body:x, parted by commas or spaces
 //! ```
 //!
 //! It only parses: the default of `by` and the algorithm are up to the section that uses it.
@@ -14,6 +14,7 @@ use std::num::NonZeroU64;
 use std::ops::Range;
 
 use super::definition::Dimension;
+use crate::json::Path;
 use crate::limit::{Algorithm, Quota};
 
 /// A limit as written.
@@ -109,8 +110,8 @@ impl Problem {
                 "after the period come `burst` and a number, then `by` and who is counted"
             }
             Problem::NoDimension | Problem::UnknownDimension { .. } | Problem::DimensionName { .. } => {
-                "write consumer, tenant, ip, route, method, host, header:<name>, query:<name>, param:<name> \
-                 or claim:<name>"
+                "write consumer, tenant, ip, route, method, host, header:<name>, query:<name>, param:<name>, \
+                 claim:<name> or body:<field>"
             }
             Problem::DimensionTwice { .. } => "name it once",
         }
@@ -118,8 +119,9 @@ impl Problem {
 }
 
 /// Names of the dimensions, for "did you mean"; those with a colon want a name behind it.
-pub const DIMENSIONS: &[&str] =
-    &["consumer", "tenant", "ip", "route", "method", "host", "header:", "query:", "param:", "claim:"];
+pub const DIMENSIONS: &[&str] = &[
+    "consumer", "tenant", "ip", "route", "method", "host", "header:", "query:", "param:", "claim:", "body:",
+];
 
 /// Reads a limit.
 ///
@@ -161,7 +163,7 @@ pub fn dimension(text: &str) -> Result<Dimension, Problem> {
             "route" => Ok(Dimension::Route),
             "method" => Ok(Dimension::Method),
             "host" => Ok(Dimension::Host),
-            "header" | "query" | "param" | "claim" => {
+            "header" | "query" | "param" | "claim" | "body" => {
                 Err(Problem::DimensionName { found: found(), kind: kind_of(text) })
             }
             _ => Err(Problem::UnknownDimension { found: found() }),
@@ -175,6 +177,10 @@ pub fn dimension(text: &str) -> Result<Dimension, Problem> {
         Some(("query", name)) => name_of("query", name).map(Dimension::Query),
         Some(("param", name)) => name_of("param", name).map(Dimension::Param),
         Some(("claim", name)) => name_of("claim", name).map(Dimension::Claim),
+        Some(("body", path)) => {
+            let wrong = |_| Problem::DimensionName { found: found(), kind: "body" };
+            Path::parse(path).map(Dimension::Body).map_err(wrong)
+        }
         Some(_) => Err(Problem::UnknownDimension { found: found() }),
     }
 }
@@ -184,6 +190,7 @@ fn kind_of(text: &str) -> &'static str {
         "header" => "header",
         "query" => "query",
         "claim" => "claim",
+        "body" => "body",
         _ => "param",
     }
 }

@@ -150,13 +150,26 @@ impl Table {
         })
     }
 
-    /// One policy of the table alone, for a subject that no route has chosen policies for.
+    /// One policy of the table without its candidate, for a subject that no route has chosen policies for.
     pub fn only<'t>(&'t self, policy: &'t Policy) -> Chosen<'t> {
         Chosen {
             policies: &self.policies,
             indices: slice::from_ref(&policy.id),
             remembers: policy.idempotency.is_some(),
             penalises: policy.penalty.is_some(),
+            tries: false,
+        }
+    }
+
+    /// One policy of the table with its candidate, for a subject that no route has chosen policies for.
+    pub fn with_candidate<'t>(&'t self, policy: &'t Policy) -> Chosen<'t> {
+        let candidate = policy.tried().map(|candidate| &self.policies[candidate.index()]);
+        let Some(candidate) = candidate else { return self.only(policy) };
+        Chosen {
+            remembers: policy.idempotency.is_some() || candidate.idempotency.is_some(),
+            penalises: policy.penalty.is_some() || candidate.penalty.is_some(),
+            tries: true,
+            ..self.only(policy)
         }
     }
 
@@ -212,6 +225,7 @@ impl Table {
             indices: if is_unrecognised { &route.strangers } else { &route.policies },
             remembers: route.remembers && !is_unrecognised,
             penalises: route.penalises,
+            tries: route.tries,
         }
     }
 

@@ -82,14 +82,15 @@ impl Lease {
         self.0.raise(Flag::Known);
     }
 
-    /// Takes out what to report to a Redis that may be back: units owed or, if negative, held units that are returned. The
-    /// bucket goes on until there is an answer.
-    pub(super) fn owed_fallback(&mut self, plan: &Plan) -> f64 {
+    /// Takes out what to report to a Redis that may be back: units spent beside the lease, the same less held units that
+    /// are returned, and units kept, which are none. The bucket goes on until there is an answer.
+    pub(super) fn owed_fallback(&mut self, plan: &Plan) -> (f64, f64, f64) {
         let owed = self.0.level().min(plan.quota.capacity() as f64);
         let given_back = (-owed.min(0.0) * UNIT as f64) as i64;
         self.0.set_balance(self.0.balance().saturating_sub(given_back));
         self.0.set_level(0.0);
-        owed
+        // What nobody was lent is spent: Redis must not take it for units that a node still holds.
+        (owed.max(0.0), owed, 0.0)
     }
 
     /// The last lease's rate for `HOLD_NS`, then linearly to the ceiling's within another `HOLD_NS`.

@@ -466,6 +466,26 @@ fn a_store_that_refuses_is_as_good_as_away() {
     assert!(told <= 21.0, "the rest has refilled: {told}");
 }
 
+/// Or Redis would count what was spent as held, and show it so to operators.
+#[test]
+fn what_fallback_owes_is_reported_as_spent() {
+    for release in [false, true] {
+        let (plan, mut lease) = (plan(), Lease::default());
+        let admitted = admitted_in_fallback(&mut lease, &plan, 100, NOW);
+        let late = NOW + SECOND;
+        let report = match release {
+            true => lease.release(&plan, KEY, late).expect("it owes"),
+            false => lease.renewal(&plan, KEY, Wanted::by_one(0), late),
+        };
+        assert_eq!((report.spent, report.delta), (admitted as f64, admitted as f64));
+        assert!(lease.is_fallback() && lease.is_in_flight());
+        // Nothing is reported twice, and nothing is lost that no answer came to.
+        assert!(!lease.has_something_of_redis());
+        lease.released(&report, Some(false));
+        assert!(lease.has_something_of_redis());
+    }
+}
+
 #[test]
 fn a_flapping_store_hands_out_one_burst() {
     let plan = plan();

@@ -53,9 +53,12 @@ impl Lease {
         let hint = self.hint(now_ns);
         let reported = self.0.reported();
         let demand = self.sample_demand(now_ns);
-        let (delta, keep) = match self.0.has(Flag::Fallback) {
-            true => (self.owed_fallback(plan), 0.0),
-            false => self.take_surplus(plan, demand, now_ns),
+        let (spent, delta, keep) = match self.0.has(Flag::Fallback) {
+            true => self.owed_fallback(plan),
+            false => {
+                let (delta, keep) = self.take_surplus(plan, demand, now_ns);
+                (spent, delta, keep)
+            }
         };
         self.0.raise(Flag::InFlight);
         Renewal {
@@ -145,8 +148,12 @@ impl Lease {
     /// Whether to return the lease: it holds units and no request has come for a while, or it has ended and owes or holds
     /// something.
     pub fn is_idle(&self, plan: &Plan, now_ns: u64) -> bool {
-        if self.0.has(Flag::InFlight) || self.0.has(Flag::Fallback) {
+        if self.0.has(Flag::InFlight) {
             return false;
+        }
+        if self.0.has(Flag::Fallback) {
+            // The next request's renewal would report it; this is for keys of which none comes.
+            return self.has_something_of_redis() && self.0.unseen_ns(now_ns) >= SPARSE_NS;
         }
         if self.0.epoch() == 0 || now_ns > self.0.end_ns() + plan.sharing.age_ns() {
             // A debt is reported at once. Units wait a little: the next request's renewal would return them anyway.
@@ -182,15 +189,24 @@ impl Lease {
 
     /// Whether it has a lease, or holds or owes units of Redis.
     pub fn has_something_of_redis(&self) -> bool {
-        !self.0.has(Flag::Fallback) && (self.0.epoch() != 0 || self.0.balance() != 0)
+        match self.0.has(Flag::Fallback) {
+            true => self.0.level().abs() >= 1.0,
+            false => self.0.epoch() != 0 || self.0.balance() != 0,
+        }
     }
 
-    /// The message that returns units and rate; the demand stays known. `None` if there is nothing to return or a renewal
-    /// is in flight.
+    /// The message that returns units and rate, or reports what fallback spent; the demand stays known. `None` if there is
+    /// nothing to return or a renewal is in flight.
     pub fn release(&mut self, plan: &Arc<Plan>, key: Key, now_ns: u64) -> Option<Renewal> {
         if !self.has_something_of_redis() || self.0.has(Flag::InFlight) {
             return None;
         }
+        let is_fallback = self.0.has(Flag::Fallback);
+        let (spent, delta, keep) = match is_fallback {
+            true => self.owed_fallback(plan),
+            // Includes what would still accrue until the lease's end: Redis knows how much of its epoch is left.
+            false => (self.spent(), -(self.0.balance() as f64 / UNIT as f64), 0.0),
+        };
         let renewal = Renewal {
             key,
             plan: Arc::clone(plan),
@@ -201,14 +217,17 @@ impl Lease {
             pending: 0,
             costs: SmallVec::new(),
             hint: 0.0,
-            spent: self.spent(),
-            // Includes what would still accrue until the lease's end: Redis knows how much of its epoch is left.
-            delta: -(self.0.balance() as f64 / UNIT as f64),
-            keep: 0.0,
+            spent,
+            delta,
+            keep,
             release: true,
             ahead: false,
         };
         self.0.raise(Flag::InFlight);
+        if is_fallback {
+            // The bucket goes on until a request is answered.
+            return Some(renewal);
+        }
         self.0.set_balance(0);
         self.0.set_end_ns(now_ns);
         self.0.set_lease(0.0, 0);
@@ -243,7 +262,7 @@ impl Lease {
     /// Units spent since the last grant, without those that requests waited for. Negative if a request did not take what
     /// it had waited for, or was refunded.
     fn spent(&self) -> f64 {
-        if self.0.has(Flag::Fallback) { 0.0 } else { self.spent_of(self.0.last_grant()) }
+        self.spent_of(self.0.last_grant())
     }
 
     /// The same, if `held` units were held at the last report.

@@ -83,6 +83,42 @@ fn without_redis_a_node_keeps_to_its_share() {
     }
 }
 
+/// Of a key to which no further request comes, so that no renewal does it.
+#[test]
+fn what_a_node_spent_alone_is_told_when_redis_is_back() {
+    for algorithm in [Algorithm::TokenBucket, Algorithm::FixedWindow, Algorithm::SlidingWindow] {
+        let desk = Arc::new(Desk::default());
+        let (cut_off, other) = (node(&desk), node(&desk));
+        let hourly = |node: &Limiter| {
+            let (limit, period_ns) = (NonZeroU64::new(40), NonZeroU64::new(3_600 * SECOND));
+            let limit = limit.expect("not zero");
+            let quota = Quota::new(algorithm, limit, period_ns.expect("not zero"), limit);
+            let sharing = Sharing::new(&quota, 0.3, WhenDown::Local);
+            let plan =
+                node.fleet().expect("a fleet's node").plans().id(Plan { policy: "p".into(), quota, sharing });
+            Charge { quota, plan: Some(plan), ..leased(node, 1, 40) }
+        };
+        let (here, there) = (hourly(&cut_off), hourly(&other));
+        for _ in 0..6 {
+            assert!(decide(&cut_off, &desk, &[here], NOW).is_admitted());
+            assert!(decide(&other, &desk, &[there], NOW).is_admitted());
+        }
+        desk.set_down(true);
+        let late = NOW + SECOND;
+        let alone = (0..100).filter(|_| decide_late(&cut_off, &[here], late).is_admitted()).count();
+        desk.set_down(false);
+        for tick in 0..10 {
+            let now_ns = late + SECOND + tick * 100 * MS;
+            cut_off.sweep(now_ns);
+            desk.answer(now_ns);
+        }
+        let after = late + 3 * SECOND;
+        let rest = (0..100).filter(|_| decide(&other, &desk, &[there], after).is_admitted()).count();
+        let all = 12 + alone + rest;
+        assert!(alone > 5 && (38..=41).contains(&all), "{algorithm:?}: 12, {alone} alone, {rest}");
+    }
+}
+
 #[test]
 fn without_redis_the_fields_say_how_many_more_pass() {
     for is_known in [false, true] {

@@ -235,7 +235,9 @@ proptest! {
         play.desk.answer(play.now_ns);
         let other = super::node(&play.desk);
         let last = of_a_day(&other, exact(&other, 5, LIMIT), 0.1, when_down);
-        let rest = (0..2 * LIMIT).filter(|_| decide(&other, &play.desk, &[last], play.now_ns).is_admitted());
+        // A record holds what is out as a share in 24 bits; what rounding took of the last unit refills in microseconds.
+        let now_ns = play.now_ns + MS;
+        let rest = (0..2 * LIMIT).filter(|_| decide(&other, &play.desk, &[last], now_ns).is_admitted());
         let most = LIMIT + u64::from(Sharing::new(&last.quota, 0.1, when_down).spare);
         let (rest, spent) = (rest.count() as u64, play.spent[3]);
         prop_assert!(rest + spent <= most.max(spent + 1), "{rest} and {spent} of {most}");

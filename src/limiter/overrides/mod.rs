@@ -10,34 +10,18 @@
 
 mod scaled;
 
-use std::collections::HashMap;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use super::by_name::ByName;
+use super::by_holder::{ByHolder, ByName, Holder};
 use crate::policy::Policy;
 use crate::policy::definition::Dimension;
 
 pub(super) use scaled::Scaled;
 
-/// The overrides in force, by whose they are.
+/// The overrides in force, by whose they are: of one holder the one that applies first first.
 #[derive(Debug, Default)]
-pub struct Overrides {
-    consumers: ByName<List>,
-    tenants: ByName<List>,
-}
-
-/// The overrides of one name, the one that applies first first; never empty.
-type List = Box<[Arc<Override>]>;
-
-/// Whose limits an override changes.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Holder {
-    /// A consumer, by name.
-    Consumer(Box<str>),
-    /// A tenant, by name.
-    Tenant(Box<str>),
-}
+pub struct Overrides(ByHolder<Arc<Override>>);
 
 /// One override.
 #[derive(Debug)]
@@ -85,7 +69,7 @@ impl Override {
 
     /// Whether it is for this policy, now.
     fn is_for(&self, policy: &Policy, now_ns: u64) -> bool {
-        now_ns < self.until_ns && self.policy.as_ref().is_none_or(|name| *name == policy.name)
+        now_ns < self.until_ns && self.policy.as_ref().is_none_or(|name| policy.is_named(name))
     }
 
     /// What a limit is multiplied by, if the first window of the policy admits `first` units.
@@ -100,53 +84,48 @@ impl Override {
 impl Overrides {
     /// Adds an override, or replaces the one with its id.
     pub fn put(&self, holder: &Holder, put: Override) {
-        self.of_kind(holder).change(holder.name(), |held| {
-            let mut held: Vec<_> = held.into_iter().flatten().filter(|old| old.id != put.id).collect();
+        self.0.change(holder, |mut held| {
+            held.retain(|old| old.id != put.id);
             insert(&mut held, Arc::new(put));
-            Some(held.into())
+            held
         });
     }
 
     /// Removes an override. Nothing happens if there is none.
     pub fn remove(&self, holder: &Holder, id: &str) {
-        self.of_kind(holder).change(holder.name(), |held| kept(held?.iter(), |old| *old.id != *id));
+        self.0.change(holder, |mut held| {
+            held.retain(|old| *old.id != *id);
+            held
+        });
     }
 
     /// Replaces all of them. A holder that has one before and after has one all the time.
     pub fn replace(&self, all: impl IntoIterator<Item = (Holder, Override)>) {
-        let (mut consumers, mut tenants) = (HashMap::<_, Vec<_>>::new(), HashMap::<_, Vec<_>>::new());
-        for (holder, put) in all {
-            let list = match holder {
-                Holder::Consumer(name) => consumers.entry(name).or_default(),
-                Holder::Tenant(name) => tenants.entry(name).or_default(),
-            };
-            insert(list, Arc::new(put));
-        }
-        let listed =
-            |lists: HashMap<Box<str>, Vec<_>>| lists.into_iter().map(|(name, list)| (name, list.into()));
-        self.consumers.replace(listed(consumers));
-        self.tenants.replace(listed(tenants));
+        self.0.replace(all.into_iter().map(|(holder, put)| (holder, Arc::new(put))), insert);
     }
 
     /// Removes those that have ended. They have no effect any more; this frees their memory.
     pub fn sweep(&self, now_ns: u64) {
         let has_ended = |held: &Arc<Override>| held.until_ns <= now_ns;
-        for kind in [&self.consumers, &self.tenants] {
+        for kind in [&self.0.consumers, &self.0.tenants] {
             kind.sweep(|list| {
-                list.iter().any(has_ended).then(|| kept(list.iter(), |held| now_ns < held.until_ns))
+                list.iter().any(has_ended).then(|| {
+                    let kept: Box<[_]> = list.iter().filter(|held| !has_ended(held)).cloned().collect();
+                    (!kept.is_empty()).then_some(kept)
+                })
             });
         }
     }
 
     /// How many there are.
     pub fn len(&self) -> usize {
-        self.consumers.sum(|list| list.len()) + self.tenants.sum(|list| list.len())
+        self.0.len()
     }
 
     /// Whether there are none.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.consumers.is_empty() && self.tenants.is_empty()
+        self.0.is_empty()
     }
 
     /// The override that decides a policy's limit for this consumer and tenant.
@@ -160,9 +139,9 @@ impl Overrides {
         let counts_by = |dimension| policy.by.contains(&dimension);
         let consumer = consumer.filter(|_| counts_by(Dimension::Consumer));
         let first = |kind, name| first(kind, name, policy, tenant, now_ns);
-        let own = consumer.and_then(|name| first(&self.consumers, name));
+        let own = consumer.and_then(|name| first(&self.0.consumers, name));
         let is_tenants = counts_by(Dimension::Tenant) || consumer.is_some();
-        own.or_else(|| tenant.filter(|_| is_tenants).and_then(|name| first(&self.tenants, name)))
+        own.or_else(|| tenant.filter(|_| is_tenants).and_then(|name| first(&self.0.tenants, name)))
     }
 
     /// The override of a tenant that would decide a policy's limit if the consumer had none of its own; `None` if it has
@@ -175,21 +154,14 @@ impl Overrides {
         now_ns: u64,
     ) -> Option<Arc<Override>> {
         let first = |kind, name| first(kind, name, policy, Some(tenant), now_ns);
-        policy.by.contains(&Dimension::Consumer).then(|| first(&self.consumers, consumer))??;
-        first(&self.tenants, tenant)
-    }
-
-    fn of_kind(&self, holder: &Holder) -> &ByName<List> {
-        match holder {
-            Holder::Consumer(_) => &self.consumers,
-            Holder::Tenant(_) => &self.tenants,
-        }
+        policy.by.contains(&Dimension::Consumer).then(|| first(&self.0.consumers, consumer))??;
+        first(&self.0.tenants, tenant)
     }
 }
 
 /// The override of a name that applies to a policy.
 fn first(
-    kind: &ByName<List>,
+    kind: &ByName<Arc<Override>>,
     name: &str,
     policy: &Policy,
     tenant: Option<&str>,
@@ -207,28 +179,11 @@ fn insert(list: &mut Vec<Arc<Override>>, put: Arc<Override>) {
     list.insert(place, put);
 }
 
-/// Those of a holder that are so; `None` if there are none.
-fn kept<'l>(
-    list: impl Iterator<Item = &'l Arc<Override>>,
-    is_so: impl Fn(&Override) -> bool,
-) -> Option<List> {
-    let kept: List = list.filter(|held| is_so(held)).cloned().collect();
-    (!kept.is_empty()).then_some(kept)
-}
-
 impl Override {
     /// Whether it applies before another of the same holder.
     fn precedes(&self, other: &Override) -> bool {
         let rank = |it: &Override| (matches!(it.change, Change::Absolute(_)), it.version);
         rank(self) > rank(other)
-    }
-}
-
-impl Holder {
-    pub(super) fn name(&self) -> &str {
-        match self {
-            Holder::Consumer(name) | Holder::Tenant(name) => name,
-        }
     }
 }
 

@@ -87,6 +87,8 @@ fn policy_of(
         tiers: tiers.map(|tiers| tiers_of(policy, tiers)),
         windows,
         origin: policy.origin,
+        replaces: None,
+        tried: None,
     })
 }
 
@@ -163,7 +165,16 @@ fn cost_of(policy: &definition::Policy, index: usize, errors: &mut Errors) -> Co
     if max > capacity {
         errors.policy(index, PolicyField::CostMax, Problem::CostAboveCapacity { cost: max, capacity });
     }
-    let (header, response_header) = (policy.cost.header.clone(), policy.cost.response_header.clone());
+    let written = &policy.cost;
+    let compiled = |rules: Vec<CostRule>| Cost {
+        default,
+        rules: rules.into(),
+        header: written.header.clone(),
+        estimate: written.estimate.clone().into(),
+        actual: written.actual.clone(),
+        max,
+        has_max: written.max.is_some(),
+    };
     let mut rules: Vec<CostRule> = Vec::new();
     for (number, (method, path, units)) in policy.cost.rules.iter().enumerate() {
         let field = PolicyField::CostRule(number);
@@ -176,7 +187,7 @@ fn cost_of(policy: &definition::Policy, index: usize, errors: &mut Errors) -> Co
             }
             Err(error) => {
                 errors.policy(index, field, error);
-                return Cost { default, rules: Box::default(), header, response_header, max };
+                return compiled(Vec::new());
             }
         }
         let (this, earlier) = rules.split_last().expect("pushed just above");
@@ -187,7 +198,7 @@ fn cost_of(policy: &definition::Policy, index: usize, errors: &mut Errors) -> Co
         }
     }
     rules.sort_by(|left, right| left.path.cmp_specific(&right.path));
-    Cost { default, rules: rules.into(), header, response_header, max }
+    compiled(rules)
 }
 
 /// A period in its largest whole unit: `1m`, `90s`, `1500ms`.

@@ -1,15 +1,17 @@
 //! What a request is charged: keys, costs, what is missing, and what clients are told.
 
 use std::collections::HashSet;
+use std::num::NonZeroU64;
 
 use http::Method;
 use smallvec::SmallVec;
 
 use super::{Ask, policy, route, table};
 use crate::identity::{Claim, Identity};
+use crate::json::{Fields, Path};
 use crate::limit::{Algorithm, Charge, Key, PolicyId, WhenDown};
 use crate::policy::definition::{Dimension, Matches, Missing, Origin, Policy, Route, TierPart, Tiers};
-use crate::policy::{HttpSubject, MissingDimension, Table};
+use crate::policy::{Facts, HttpSubject, MissingDimension, Table};
 
 fn limited(name: &str, path: &str, limits: &[&str]) -> Route {
     Route { limits: limits.iter().map(|limit| (*limit).to_owned()).collect(), ..route(name, path) }
@@ -140,6 +142,46 @@ fn an_address_in_a_values_place_is_no_value() {
     let table = counted_by("5/s by consumer");
     let substituted = key(&table, &Ask::new("GET /").from("97.98.99.100"));
     assert_ne!(substituted, key(&table, &Ask::new("GET /").consumer("abcd")));
+}
+
+#[test]
+fn a_body_says_who_is_counted_and_what_is_reserved() {
+    let path = |text: &str| Path::parse(text).expect("a path");
+    let mut tokens = policy("tokens", &["100/m"]);
+    tokens.by = vec![Dimension::Body(path("model"))];
+    tokens.missing = Missing::Skip;
+    tokens.cost.estimate = vec![path("new_max"), path("max")];
+    tokens.cost.default = NonZeroU64::new(7).expect("not 0");
+    tokens.cost.rules = vec![(None, "/free".to_owned(), 0), (None, "/dear".to_owned(), 20)];
+    let table = table(&[limited("all", "/{*rest}", &["tokens"])], &[tokens]);
+    let paths = table.routes()[0].body_paths.clone().expect("it reads bodies");
+    assert_eq!(paths.len(), 3);
+    let charged = |line: &str, body: &str| {
+        let (ask, fields) = (Ask::new(line), Fields::read(&paths, [body.as_bytes()]));
+        let facts = Facts { body: Some(&fields), ..ask.facts() };
+        let found = table.find(&facts).expect("a route");
+        let mut out = SmallVec::<[Charge; 4]>::new();
+        let chosen = table.chosen(found.route, false);
+        chosen.charges(&HttpSubject::new(&found, &facts), &mut out).map(|()| out).map_err(|_| "refused")
+    };
+    let units = |line: &str, body: &str| {
+        charged(line, body).map(|charges| charges.iter().map(|charge| charge.cost).collect::<Vec<_>>())
+    };
+    let one = |units| Ok(vec![units]);
+    assert_eq!(units("POST /a", r#"{"model":"m","max":30}"#), one(30));
+    assert_eq!(units("POST /a", r#"{"model":"m","max":30,"new_max":40}"#), one(40));
+    assert_eq!(units("POST /a", r#"{"model":"m"}"#), one(7));
+    assert_eq!(units("POST /dear", r#"{"model":"m"}"#), one(20));
+    assert_eq!(units("POST /dear", r#"{"model":"m","max":2.1}"#), one(3));
+    assert_eq!(units("POST /a", r#"{"model":"m","max":0}"#), one(1), "what costs nothing is never settled");
+    assert_eq!(units("POST /a", r#"{"model":"m","max":1e30}"#), one(100));
+    assert_eq!(units("POST /free", r#"{"model":"m","max":30}"#), Ok(vec![]), "a rule leaves it uncounted");
+    assert_eq!(units("POST /a", r#"{"max":30}"#), Ok(vec![]), "skipped without a model");
+    assert_eq!(units("POST /a", r#"{"model":"m","model":"n"}"#), Err("refused"));
+    let key_of = |body: &str| charged("POST /a", body).expect("it is counted")[0].key;
+    assert_eq!(key_of(r#"{"model":"7"}"#), key_of(r#"{"x":{"model":1},"model":7}"#));
+    assert_ne!(key_of(r#"{"model":"m"}"#), key_of(r#"{"model":"n"}"#));
+    assert!(table.routes()[0].strangers.is_empty(), "bodies of clients that are refused are not read");
 }
 
 #[test]

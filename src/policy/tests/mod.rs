@@ -105,6 +105,7 @@ impl Ask {
             trusted_peer: true,
             identity: &self.identity,
             refused: false,
+            body: None,
         }
     }
 

@@ -1,0 +1,19 @@
+//! Finds a few values in JSON while it passes, piece by piece as it comes: numbers in an upstream's answer, also in the
+//! events of a `text/event-stream`, and fields at the beginning of a request's body.
+//!
+//! Nothing of a body is kept but one name or value at a time, of [`TOKEN_BYTES_MAX`] bytes. It is no validator: it
+//! follows strings, brackets and commas closely enough to find what a real reader finds in JSON that is valid. In what is
+//! broken it finds what came before the break. It does no I/O and allocates nothing while it reads.
+
+mod events;
+mod fields;
+mod number;
+mod numbers;
+mod path;
+mod scanner;
+
+pub use fields::{Field, Fields};
+pub use number::units;
+pub use numbers::{Form, Numbers};
+pub use path::{NAME_BYTES_MAX, NAMES_MAX, Path, PathError};
+pub use scanner::{DEPTH_MAX, Scanner, TOKEN_BYTES_MAX, Value};

@@ -1,0 +1,382 @@
+//! The scanner: JSON in, piece by piece, and the values at some paths out.
+//!
+//! It keeps one bit for each open bracket, how far along each path it is, and the name or value that it is reading if that
+//! may be one it looks for. All other strings are skipped by a search for their end.
+
+use std::sync::Arc;
+
+use memchr::memchr2;
+use smallvec::SmallVec;
+
+use super::path::Path;
+
+/// A value that is no object and no array.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Value<'b> {
+    /// The text of a number, which may be a wrong one: [`units`](super::units) tells.
+    Number(&'b [u8]),
+    /// A string, without its escapes.
+    Text(&'b str),
+    /// `true`, `false` or `null`.
+    Word(&'static str),
+}
+
+/// Reads documents that stand one behind the other, with white space between them or none (JSON, and JSON lines).
+#[derive(Clone, Debug)]
+pub struct Scanner {
+    paths: Arc<[Path]>,
+    state: State,
+    /// Open brackets.
+    depth: u8,
+    /// One bit for each open bracket, the innermost lowest: whether it is an array's.
+    arrays: u128,
+    /// For each path how many of the open objects it leads through, from the outermost.
+    followed: SmallVec<[u8; 4]>,
+    /// Whether a path leads through all open brackets, so that names are worth reading.
+    is_followed: bool,
+    /// The paths that lead to the next value.
+    hits: SmallVec<[u16; 4]>,
+    /// The name or value that is being read, if it is kept.
+    token: SmallVec<[u8; 64]>,
+    keeps_token: bool,
+    /// The token is too long, or no text.
+    is_token_void: bool,
+    /// The first half of a character that is written as two escapes.
+    high: Option<u16>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum State {
+    /// A value must come.
+    Value,
+    /// The first value of an array, or its end.
+    ValueOrEnd,
+    /// A name must come.
+    Name,
+    /// The first name of an object, or its end.
+    NameOrEnd,
+    /// The colon behind a name.
+    Colon,
+    /// A comma, or the end of the innermost bracket.
+    CommaOrEnd,
+    /// Inside a string.
+    Text { is_name: bool },
+    /// Behind a backslash of a string.
+    Escape { is_name: bool },
+    /// Inside the digits of a `\u` escape.
+    Hex { is_name: bool, digits: u8, unit: u16 },
+    /// Inside a number.
+    Number,
+    /// Inside `true`, `false` or `null`, of which so many bytes have come.
+    Word { word: &'static str, at: u8 },
+    /// This is no JSON.
+    Broken,
+}
+
+impl Scanner {
+    /// A scanner that looks for these paths, before a document.
+    pub fn new(paths: Arc<[Path]>) -> Scanner {
+        let followed = SmallVec::from_elem(0, paths.len());
+        let mut scanner = Scanner {
+            paths,
+            state: State::Value,
+            depth: 0,
+            arrays: 0,
+            followed,
+            is_followed: false,
+            hits: SmallVec::new(),
+            token: SmallVec::new(),
+            keeps_token: false,
+            is_token_void: false,
+            high: None,
+        };
+        scanner.restart();
+        scanner
+    }
+
+    /// Begins a new document, wherever it is.
+    pub fn restart(&mut self) {
+        self.state = State::Value;
+        (self.depth, self.arrays, self.is_followed) = (0, 0, false);
+        self.followed.fill(0);
+        self.hits.clear();
+        let paths = u16::try_from(self.paths.len()).unwrap_or(u16::MAX);
+        self.hits.extend(0..paths);
+    }
+
+    /// Whether it is before a document.
+    pub fn is_fresh(&self) -> bool {
+        self.depth == 0 && matches!(self.state, State::Value)
+    }
+
+    /// Whether what has come is not JSON. It reads nothing more then, until it is restarted.
+    pub fn is_broken(&self) -> bool {
+        matches!(self.state, State::Broken)
+    }
+
+    /// Reads the next piece, and hands on each value at a path with the path's index. A number at the end of a piece is
+    /// handed on with the byte behind it.
+    pub fn push(&mut self, bytes: &[u8], mut found: impl FnMut(usize, Value<'_>)) {
+        let mut at = 0;
+        while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
+            at += match self.state {
+                State::Broken => return,
+                State::Text { is_name } => self.read_text(rest, is_name, &mut found),
+                State::Number => self.read_number(rest, &mut found),
+                State::Escape { is_name } => self.read_escape(rest[0], is_name),
+                State::Hex { is_name, digits, unit } => self.read_hex(rest[0], is_name, digits, unit),
+                State::Word { word, at } => self.read_word(rest[0], word, at, &mut found),
+                _ => self.read_structure(rest[0]),
+            };
+        }
+    }
+
+    /// Reads a byte outside of strings, numbers and words. Returns how many bytes are read.
+    fn read_structure(&mut self, byte: u8) -> usize {
+        if matches!(byte, b' ' | b'\t' | b'\n' | b'\r') {
+            return 1;
+        }
+        match (self.state, byte) {
+            (State::CommaOrEnd, b',') if self.is_in_array() => {
+                self.hits.clear();
+                self.state = State::Value;
+            }
+            (State::CommaOrEnd, b',') => self.state = State::Name,
+            (State::CommaOrEnd | State::ValueOrEnd, b']') if self.is_in_array() => self.leave(),
+            (State::CommaOrEnd | State::NameOrEnd, b'}') if !self.is_in_array() => self.leave(),
+            (State::Name | State::NameOrEnd, b'"') => self.begin_text(true),
+            (State::Colon, b':') => self.state = State::Value,
+            (State::Value | State::ValueOrEnd, _) => return self.begin_value(byte),
+            _ => self.state = State::Broken,
+        }
+        1
+    }
+
+    fn begin_value(&mut self, byte: u8) -> usize {
+        match byte {
+            b'{' => self.enter(false),
+            b'[' => self.enter(true),
+            b'"' => self.begin_text(false),
+            b't' => self.state = State::Word { word: "true", at: 1 },
+            b'f' => self.state = State::Word { word: "false", at: 1 },
+            b'n' => self.state = State::Word { word: "null", at: 1 },
+            b'-' | b'0'..=b'9' => {
+                self.begin_token(self.is_wanted());
+                self.state = State::Number;
+                // The byte is the number's first.
+                return 0;
+            }
+            _ => self.state = State::Broken,
+        }
+        1
+    }
+
+    fn is_in_array(&self) -> bool {
+        self.arrays & 1 == 1
+    }
+
+    fn enter(&mut self, is_array: bool) {
+        if self.depth == DEPTH_MAX {
+            self.state = State::Broken;
+            return;
+        }
+        self.depth += 1;
+        self.arrays = self.arrays << 1 | u128::from(is_array);
+        self.is_followed = false;
+        if is_array {
+            self.hits.clear();
+            self.state = State::ValueOrEnd;
+            return;
+        }
+        for index in std::mem::take(&mut self.hits) {
+            let index = usize::from(index);
+            if self.paths[index].names().len() >= usize::from(self.depth) {
+                self.followed[index] = self.depth;
+                self.is_followed = true;
+            }
+        }
+        self.state = State::NameOrEnd;
+    }
+
+    fn leave(&mut self) {
+        self.depth -= 1;
+        self.arrays >>= 1;
+        self.is_followed = false;
+        for followed in &mut self.followed {
+            *followed = (*followed).min(self.depth);
+            self.is_followed |= *followed == self.depth;
+        }
+        // A path leads through objects only, and `followed` is below the depth inside of an array.
+        self.end_value();
+    }
+
+    fn end_value(&mut self) {
+        if self.depth == 0 { self.restart() } else { self.state = State::CommaOrEnd }
+    }
+
+    /// Whether the next value is at the end of a path.
+    fn is_wanted(&self) -> bool {
+        self.hits.iter().any(|index| self.paths[usize::from(*index)].names().len() == usize::from(self.depth))
+    }
+
+    fn begin_token(&mut self, keeps_token: bool) {
+        self.token.clear();
+        (self.keeps_token, self.is_token_void, self.high) = (keeps_token, false, None);
+    }
+
+    fn keep(&mut self, bytes: &[u8]) {
+        if !self.keeps_token || bytes.is_empty() {
+            return;
+        }
+        // The second half of a character did not come.
+        self.is_token_void |= self.high.take().is_some() || self.token.len() + bytes.len() > TOKEN_BYTES_MAX;
+        if !self.is_token_void {
+            self.token.extend_from_slice(bytes);
+        }
+    }
+
+    fn begin_text(&mut self, is_name: bool) {
+        self.begin_token(if is_name { self.is_followed } else { self.is_wanted() });
+        self.state = State::Text { is_name };
+    }
+
+    fn read_text(&mut self, rest: &[u8], is_name: bool, found: &mut impl FnMut(usize, Value<'_>)) -> usize {
+        let Some(end) = memchr2(b'"', b'\\', rest) else {
+            self.keep(rest);
+            return rest.len();
+        };
+        self.keep(&rest[..end]);
+        if rest[end] == b'\\' {
+            self.state = State::Escape { is_name };
+        } else if is_name {
+            self.end_name();
+        } else {
+            self.end_text(found);
+        }
+        end + 1
+    }
+
+    fn read_escape(&mut self, byte: u8, is_name: bool) -> usize {
+        self.state = State::Text { is_name };
+        let plain: &[u8] = match byte {
+            // Digits are no end of a string, so only a token that is kept needs to know what they mean.
+            b'u' if self.keeps_token => {
+                self.state = State::Hex { is_name, digits: 0, unit: 0 };
+                return 1;
+            }
+            b'u' => b"",
+            b'"' => b"\"",
+            b'\\' => b"\\",
+            b'/' => b"/",
+            b'b' => b"\x08",
+            b'f' => b"\x0c",
+            b'n' => b"\n",
+            b'r' => b"\r",
+            b't' => b"\t",
+            _ => {
+                self.state = State::Broken;
+                return 1;
+            }
+        };
+        self.keep(plain);
+        1
+    }
+
+    fn read_hex(&mut self, byte: u8, is_name: bool, digits: u8, unit: u16) -> usize {
+        let Some(digit) = char::from(byte).to_digit(16) else {
+            self.state = State::Broken;
+            return 1;
+        };
+        let unit = unit << 4 | digit as u16;
+        if digits < 3 {
+            self.state = State::Hex { is_name, digits: digits + 1, unit };
+            return 1;
+        }
+        self.state = State::Text { is_name };
+        match (self.high.take(), unit) {
+            (None, 0xd800..=0xdbff) => self.high = Some(unit),
+            (high, _) => {
+                let mut units = char::decode_utf16(high.into_iter().chain([unit]));
+                match units.next() {
+                    Some(Ok(char)) => self.keep(char.encode_utf8(&mut [0; 4]).as_bytes()),
+                    _ => self.is_token_void = true,
+                }
+            }
+        }
+        1
+    }
+
+    fn end_name(&mut self) {
+        self.hits.clear();
+        let is_text = self.keeps_token && !self.is_token_void && self.high.is_none();
+        if is_text {
+            for (index, followed) in (0..).zip(&self.followed) {
+                let is_here = *followed == self.depth;
+                // A path that is followed to here has a name for here.
+                if is_here
+                    && *self.paths[usize::from(index)].names()[usize::from(self.depth) - 1].as_bytes()
+                        == *self.token
+                {
+                    self.hits.push(index);
+                }
+            }
+        }
+        self.state = State::Colon;
+    }
+
+    fn end_text(&mut self, found: &mut impl FnMut(usize, Value<'_>)) {
+        if self.keeps_token
+            && !self.is_token_void
+            && self.high.is_none()
+            && let Ok(text) = std::str::from_utf8(&self.token)
+        {
+            self.hand_on(Value::Text(text), found);
+        }
+        self.end_value();
+    }
+
+    fn read_number(&mut self, rest: &[u8], found: &mut impl FnMut(usize, Value<'_>)) -> usize {
+        let is_of_number = |byte: &u8| matches!(byte, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E');
+        let end = rest.iter().take_while(|byte| is_of_number(byte)).count();
+        self.keep(&rest[..end]);
+        if end < rest.len() {
+            if self.keeps_token && !self.is_token_void {
+                self.hand_on(Value::Number(&self.token), found);
+            }
+            self.end_value();
+        }
+        end
+    }
+
+    fn read_word(
+        &mut self,
+        byte: u8,
+        word: &'static str,
+        at: u8,
+        found: &mut impl FnMut(usize, Value<'_>),
+    ) -> usize {
+        let (expected, at) = (word.as_bytes()[usize::from(at)], at + 1);
+        if byte != expected {
+            self.state = State::Broken;
+        } else if usize::from(at) < word.len() {
+            self.state = State::Word { word, at };
+        } else {
+            self.hand_on(Value::Word(word), found);
+            self.end_value();
+        }
+        1
+    }
+
+    fn hand_on(&self, value: Value<'_>, found: &mut impl FnMut(usize, Value<'_>)) {
+        for index in self.hits.iter().map(|index| usize::from(*index)) {
+            if self.paths[index].names().len() == usize::from(self.depth) {
+                found(index, value);
+            }
+        }
+    }
+}
+
+/// The most open brackets; deeper JSON counts as broken. As serde_json, whose users read the rest.
+pub const DEPTH_MAX: u8 = 128;
+/// The longest name or value that is read; longer ones count as others than those that are looked for.
+pub const TOKEN_BYTES_MAX: usize = 256;

@@ -1,0 +1,121 @@
+//! Candidates beside the policies that they are to replace, and every mistake in that. Without candidates it does nothing.
+
+use std::collections::HashMap;
+
+use super::errors::Errors;
+use crate::limit::{PolicyId, Trial};
+use crate::policy::candidate::Replaces;
+use crate::policy::counting::Policy;
+use crate::policy::definition;
+use crate::policy::error::{PolicyField, Problem, RouteField};
+
+/// Joins each candidate with its policy.
+pub(super) fn join(
+    definitions: &[definition::Policy],
+    routes: &[definition::Route],
+    policies: &mut [Option<Policy>],
+    errors: &mut Errors,
+) {
+    if definitions.iter().all(|policy| policy.replaces.is_none()) {
+        return;
+    }
+    let by_name: HashMap<&str, usize> =
+        definitions.iter().map(|policy| policy.name.as_str()).zip(0..).collect();
+    let mut candidates: HashMap<usize, usize> = HashMap::new();
+    for (index, policy) in definitions.iter().enumerate() {
+        let Some(replaces) = &policy.replaces else { continue };
+        match replaced(index, definitions, &by_name, &candidates) {
+            Err(problem) => errors.policy(index, PolicyField::Replaces, problem),
+            Ok(replaced) => {
+                candidates.insert(replaced, index);
+                link(policies, (index, replaced), replaces);
+            }
+        }
+        if policy.shadow && replaces.rollout_ppm > 0 {
+            errors.policy(index, PolicyField::Rollout, Problem::RolloutOfShadow);
+        }
+    }
+    check_routes(definitions, routes, (&by_name, &candidates), errors);
+}
+
+/// The policy that a candidate is to replace.
+fn replaced(
+    index: usize,
+    definitions: &[definition::Policy],
+    by_name: &HashMap<&str, usize>,
+    candidates: &HashMap<usize, usize>,
+) -> Result<usize, Problem> {
+    let candidate = &definitions[index];
+    let name = candidate.replaces.as_ref().map_or("", |replaces| replaces.policy.as_str());
+    let Some(&replaced) = by_name.get(name) else {
+        return Err(Problem::UnknownPolicy { name: name.to_owned() });
+    };
+    if replaced == index {
+        return Err(Problem::ReplacesItself);
+    }
+    let live = &definitions[replaced];
+    if let Some(other) = &live.replaces {
+        return Err(Problem::CandidateOfCandidate { name: name.to_owned(), replaces: other.policy.clone() });
+    }
+    if let Some(other) = candidates.get(&replaced) {
+        let other = definitions[*other].name.clone();
+        return Err(Problem::TwoCandidates { name: name.to_owned(), other });
+    }
+    if candidate.by != live.by {
+        return Err(Problem::CandidateCountsBy { name: name.to_owned() });
+    }
+    Ok(replaced)
+}
+
+fn link(
+    policies: &mut [Option<Policy>],
+    (candidate, replaced): (usize, usize),
+    replaces: &definition::Replaces,
+) {
+    let id_of = |policy: &Option<Policy>| policy.as_ref().map(|policy| policy.id);
+    let (candidate_id, replaced_id) = (id_of(&policies[candidate]), id_of(&policies[replaced]));
+    if let (Some(policy), Some(id)) = (&mut policies[candidate], replaced_id) {
+        let of = (id, replaces.policy.as_str());
+        policy.replaces = Some(Box::new(Replaces::new(&policy.name, of, replaces.rollout_ppm)));
+    }
+    if let (Some(policy), Some(id)) = (&mut policies[replaced], candidate_id) {
+        policy.tried = Some(id);
+    }
+}
+
+/// A route names the policies in force, and not so many that are tried that a request could not tell them apart.
+fn check_routes(
+    definitions: &[definition::Policy],
+    routes: &[definition::Route],
+    (by_name, candidates): (&HashMap<&str, usize>, &HashMap<usize, usize>),
+    errors: &mut Errors,
+) {
+    for (index, route) in routes.iter().enumerate() {
+        let mut tried = 0;
+        for (number, name) in route.limits.iter().enumerate() {
+            let Some(policy) = by_name.get(name.as_str()) else { continue };
+            if let Some(replaces) = &definitions[*policy].replaces {
+                let problem =
+                    Problem::RouteNamesCandidate { name: name.clone(), replaces: replaces.policy.clone() };
+                errors.route(index, RouteField::Limit(number), problem);
+            }
+            tried += usize::from(candidates.contains_key(policy));
+            if tried == Trial::MAX + 1 {
+                let problem =
+                    Problem::TooMany { what: "policies of one route that have a candidate", max: Trial::MAX };
+                errors.route(index, RouteField::Limit(number), problem);
+            }
+        }
+    }
+}
+
+/// The policies of a route, and their candidates.
+pub(super) fn with_candidates<'p>(
+    own: &'p [PolicyId],
+    policies: &'p [Policy],
+) -> impl Iterator<Item = &'p Policy> {
+    own.iter().flat_map(|id| {
+        let policy = &policies[id.index()];
+        [Some(policy), policy.tried.map(|tried| &policies[tried.index()])].into_iter().flatten()
+    })
+}

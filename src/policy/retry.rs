@@ -1,0 +1,61 @@
+//! When a request is sent a second time: what an upstream says, or a route instead. Whether it can be sent again, and whether
+//! the upstream's budget has room for that, is not decided here.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+/// When a request is sent a second time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Retry {
+    /// Second tries a request may have: 0 or 1.
+    pub times: u32,
+    /// The connection could not be made.
+    pub on_connect: bool,
+    /// It broke before a byte of an answer came.
+    pub on_reset: bool,
+    /// No answer came within `timeouts.try` or `timeouts.response`.
+    pub on_timeout: bool,
+    /// The answer has one of these statuses.
+    pub on_status: Statuses,
+    /// A second server is asked as well if the first has sent no head of an answer after this. `None`: it is not.
+    pub hedge_after: Option<Duration>,
+}
+
+impl Default for Retry {
+    fn default() -> Self {
+        Retry {
+            times: 1,
+            on_connect: true,
+            on_reset: true,
+            on_timeout: false,
+            on_status: Statuses::default(),
+            hedge_after: None,
+        }
+    }
+}
+
+/// A set of statuses.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Statuses(Vec<RangeInclusive<u16>>);
+
+impl Statuses {
+    /// Those of these ranges.
+    pub fn new(ranges: Vec<RangeInclusive<u16>>) -> Statuses {
+        Statuses(ranges)
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether this one is among them.
+    pub fn contains(&self, status: u16) -> bool {
+        self.0.iter().any(|range| range.contains(&status))
+    }
+
+    /// The ranges.
+    pub fn ranges(&self) -> &[RangeInclusive<u16>] {
+        &self.0
+    }
+}
