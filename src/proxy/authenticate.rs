@@ -58,8 +58,8 @@ pub async fn identify(context: &mut RequestContext, found: &Found<'_, '_>, facts
     let Some((identity, _)) = outcome.known else {
         // 503 and not 401 if a credential was not verified: it may be right. The limits that decide next usually answer
         // 429 instead.
-        if outcome.unverified.is_some() {
-            return Passed::refused(Refusal::AuthBusy);
+        if let Some((_, cause)) = outcome.unverified {
+            return Passed::refused(Refusal::AuthBusy(cause));
         }
         let challenges = methods.filter_map(|(method, _)| method.challenge.clone()).collect();
         return Passed::refused(Refusal::Unauthenticated(challenges, outcome.cause()));

@@ -11,13 +11,15 @@ use std::time::{Duration, Instant};
 use http::{HeaderMap, HeaderValue, StatusCode, Uri, Version, uri};
 use tokio::time::sleep;
 
+use super::answer_reader::AnswerReader;
 use super::events::{self, Finished};
 use super::facts::{Attempts, CLIENT_GONE_STATUS, Outcome, RequestFacts, ServerIndex};
-use super::reservation::Reservation;
+use super::reservation::{Reservation, Spent};
 use super::services::Services;
 use super::snapshot::View;
 use super::{grpc, validate};
 use crate::cause::Cause;
+use crate::limit::PolicyId;
 use crate::limiter::Count;
 use crate::service::conn::{Conn, SwitchedRequest};
 use crate::service::form::Form;
@@ -166,12 +168,55 @@ impl RequestContext {
         self.outcome.is_complete = true;
     }
 
-    /// Reconciles the charged estimate with the cost that the head of the upstream's answer names, if it does.
-    pub fn reconcile(&mut self, answer: &HeaderMap) {
+    /// Whether the answer's body is read for what the request cost.
+    pub fn reads_answer(&self) -> bool {
+        self.held.as_ref().is_some_and(|held| held.answer_paths().is_some())
+    }
+
+    /// Notes what the head of the upstream's answer says of the request's cost.
+    pub fn reconcile(&mut self, status: StatusCode, answer: &HeaderMap) {
         if let Some(held) = &mut self.held {
+            let (snapshot, metrics) = (&self.view.snapshot, &self.services.metrics);
+            let count = |policy: PolicyId, cost| {
+                snapshot.series.policies[policy.index()].reconciled(metrics, cost);
+            };
             let limiter = &self.services.shared.limiter;
-            held.reconcile(&self.view.snapshot.table, limiter, answer, clock::now_ns());
+            held.answered(&snapshot.table, limiter, (status, answer), clock::now_ns(), count);
         }
+    }
+
+    /// What reads the answer's body, if anything does.
+    pub fn answer_reader(&self) -> Option<Rc<AnswerReader>> {
+        self.held.as_ref()?.answer_reader()
+    }
+
+    /// The upstream gave no answer. If the request was never sent, an answer would have cost nothing.
+    pub fn waive_unsent(&mut self) {
+        if let Some(held) = &mut self.held
+            && self.attempts.steps.sent == 0
+        {
+            held.waive();
+        }
+    }
+
+    /// Reconciles estimates with what the request turned out to cost.
+    fn settle(&mut self, ended: Instant) {
+        let Some(mut held) = self.held.take() else { return };
+        if held.has_estimates() {
+            let steps = &self.attempts.steps;
+            let elapsed = ended.saturating_duration_since(self.facts.started).as_nanos() as u64;
+            let spent = Spent {
+                bytes_in: self.outcome.received_bytes(),
+                bytes_out: self.outcome.bytes_out,
+                nanos: elapsed.saturating_sub(steps.decide + steps.delay),
+                now_ns: clock::ns_of(ended),
+            };
+            let count = |policy: PolicyId, cost| {
+                self.view.snapshot.series.policies[policy.index()].reconciled(&self.services.metrics, cost);
+            };
+            held.reconcile(&self.view.snapshot.table, &self.services.shared.limiter, &spent, count);
+        }
+        held.end(&self.services.shared.limiter);
     }
 
     /// Waits for the request's turn in a leaky bucket's queue, if it has to. The wait is bounded by the queue that the
@@ -251,10 +296,8 @@ impl RequestContext {
 
 impl Drop for RequestContext {
     fn drop(&mut self) {
-        if let Some(held) = &mut self.held {
-            held.end(&self.services.shared.limiter);
-        }
         let ended = clock::instant();
+        self.settle(ended);
         self.release_weight();
         self.conn.activity.end_exchange(ended);
         let reason = self.final_reason();

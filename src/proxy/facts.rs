@@ -77,6 +77,8 @@ pub struct Attempts {
 pub struct Allowed {
     /// From the end of the request to the answer's head.
     pub response: Duration,
+    /// The same for a try that may be followed by another one. `None`: the same.
+    pub per_try: Option<Duration>,
     /// From the request's start to the answer's last byte. `None`: no bound.
     pub total: Option<Duration>,
 }

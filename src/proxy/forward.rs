@@ -4,7 +4,9 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, TE, TRAILER, UPGRADE};
+use http::header::{
+    ACCEPT_ENCODING, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, TE, TRAILER, UPGRADE,
+};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, Uri, Version};
 
@@ -64,6 +66,9 @@ impl UpstreamRequest<'_, '_> {
         };
         headers::forward_client(headers, self.present, context.view.snapshot.client_ip.header, &hop);
         headers.insert(X_REQUEST_ID, context.facts.request_id.clone());
+        if context.reads_answer() {
+            headers.insert(ACCEPT_ENCODING, IDENTITY);
+        }
         // HTTP/2 names the host in `:authority`, and HTTP/1.1 may in its target (RFC 9112 section 3.2.2).
         if context.facts.uri.authority().is_some() {
             headers.insert(HOST, context.facts.authority.clone());
@@ -161,8 +166,14 @@ pub async fn forward(
     };
     let mut head = Head { method: context.facts.method.clone(), target, headers };
     let wish = Wish { kept: named, key, avoid: None };
-    let mut attempt =
-        UpstreamAttempt { pool: Rc::clone(pool), upstream, wish, context: &mut context, early: None };
+    let mut attempt = UpstreamAttempt {
+        pool: Rc::clone(pool),
+        upstream,
+        wish,
+        retry: outbound.route.retry.as_ref(),
+        context: &mut context,
+        early: None,
+    };
     // Not over HTTP/2: a slow body holds no connection there, because requests share it, and each piece of a gRPC stream
     // may wait for the answer to the one before.
     let gathered = if h2 { Ok(()) } else { attempt.gather(&mut body).await };
@@ -185,7 +196,10 @@ pub async fn forward(
             let announces = wants_trailers && outbound.version == Version::HTTP_11;
             accept(context, Answer { status, headers: head.headers, checkout }, upgrade, announces)
         }
-        Err(refusal) => reply::refuse(context, &refusal),
+        Err(refusal) => {
+            context.waive_unsent();
+            reply::refuse(context, &refusal)
+        }
     }
 }
 
@@ -202,6 +216,7 @@ fn allowed(
     let asked = if context.facts.is_call { grpc::timeout(headers) } else { None };
     Allowed {
         response: route.timeouts.response.unwrap_or(timeouts.response),
+        per_try: route.timeouts.per_try.or(timeouts.per_try),
         total: asked.map_or(total, |asked| Some(total.map_or(asked, |total| asked.min(total)))),
     }
 }
@@ -222,7 +237,7 @@ fn accept(
     announces: bool,
 ) -> Response<ResponseBody> {
     let Answer { status, mut headers, checkout } = answer;
-    context.reconcile(&headers);
+    context.reconcile(status, &headers);
     if status == StatusCode::SWITCHING_PROTOCOLS {
         return match upgrade {
             Some(wanted) if upgrade::is_switched_to(&wanted, &headers) => switch(context, headers, checkout),
@@ -294,4 +309,6 @@ fn switch(
     response
 }
 
+/// No coding: what an answer costs is read from it as it passes.
+const IDENTITY: HeaderValue = HeaderValue::from_static("identity");
 const UPGRADE_TOKEN: HeaderValue = HeaderValue::from_static("upgrade");

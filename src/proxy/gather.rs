@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use http::Version;
+use http::header::CONTENT_ENCODING;
+use http::{HeaderMap, Version};
 use http_body::Body;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
@@ -16,6 +17,8 @@ use tokio::time::{sleep, timeout};
 use super::context::RequestContext;
 use super::gathered::Room;
 use super::request_body::{Error, RequestBody};
+use crate::json::{Fields, Path};
+use crate::service::refusal::Refusal;
 use crate::upstream::Upstream;
 
 /// Why a request ends while its body is gathered.
@@ -56,6 +59,73 @@ pub async fn gather(
     }
 }
 
+/// Reads the fields that the policies of a route ask for from the beginning of `body`, which is then sent as it came. A
+/// body in a coding has none.
+///
+/// # Errors
+/// If the body breaks off, stalls, or finds no room.
+pub async fn fields(
+    context: &mut RequestContext,
+    body: &mut RequestBody,
+    headers: &HeaderMap,
+    paths: &Arc<[Path]>,
+) -> Result<Fields, Ended> {
+    let RequestBody::Streaming(handle) = body else { return Ok(Fields::default()) };
+    if headers.get(CONTENT_ENCODING).is_some_and(|coding| coding != "identity") {
+        return Ok(Fields::default());
+    }
+    let room = Arc::clone(&context.services.shared.gathered);
+    let stall = stall_of(context);
+    let at_once = poll_fn(|cx| Poll::Ready(handle.body().poll_gather(FIELDS_BYTES, &room, cx))).await;
+    if let Poll::Ready(gathered) = at_once {
+        gathered.map_err(Ended::Body)?;
+    }
+    // Over HTTP/2 each step has its deadline.
+    let step_bytes = if stall == Duration::MAX { FIELDS_BYTES } else { STEP_BYTES };
+    let mut target = 0;
+    while !handle.body().is_gathered(FIELDS_BYTES) {
+        target = FIELDS_BYTES.min(target + step_bytes);
+        let step = poll_fn(|cx| handle.body().poll_gather(target, &room, cx));
+        timeout(stall, step).await.map_err(|_| Ended::Stalled)?.map_err(Ended::Body)?;
+        if !handle.body().is_gathered(target) {
+            return Err(Ended::NoRoom);
+        }
+    }
+    let streaming = handle.body();
+    Ok(Fields::read(paths, streaming.pieces(FIELDS_BYTES)))
+}
+
+/// How long a body may stand still. Over HTTP/1.1 the connection's timer watches for stalls. Over HTTP/2 it cannot: other
+/// streams move meanwhile.
+fn stall_of(context: &RequestContext) -> Duration {
+    match context.facts.version {
+        Version::HTTP_2 => context.conn.config.timeouts.body_stall,
+        _ => Duration::MAX,
+    }
+}
+
+/// What a request is told whose body ended early.
+pub fn refusal(context: &RequestContext, ended: Ended) -> Refusal {
+    match ended {
+        Ended::Stalled => Refusal::BodySlow,
+        Ended::NoRoom => Refusal::Overloaded,
+        Ended::Body(error) => {
+            tracing::debug!(%error, "a request's body ended early");
+            body_fault(context).unwrap_or(Refusal::ClientGone)
+        }
+    }
+}
+
+/// The refusal for the request's body, if that failed.
+pub fn body_fault(context: &RequestContext) -> Option<Refusal> {
+    let upload = context.outcome.upload.as_ref()?;
+    if upload.too_large.get() {
+        return Some(Refusal::BodyTooLarge);
+    }
+    let fault = || context.conn.activity.body_fault().map_or(Refusal::ClientGone, Refusal::Framing);
+    upload.broken.get().then(fault)
+}
+
 /// Gathers a body that does not come at once.
 async fn wait(
     context: &mut RequestContext,
@@ -66,11 +136,7 @@ async fn wait(
     let max = upstream.config.uploads.gather_bytes;
     let is_small = body.size_hint().upper().is_some_and(|length| length <= max as u64);
     let early = if is_small { SMALL_EARLY_AFTER } else { EARLY_AFTER };
-    // Over HTTP/1.1 the connection's timer watches for stalls. Over HTTP/2 it cannot: other streams move meanwhile.
-    let stall = match context.facts.version {
-        Version::HTTP_2 => context.conn.config.timeouts.body_stall,
-        _ => Duration::MAX,
-    };
+    let stall = stall_of(context);
     let RequestBody::Streaming(handle) = body else { return Ok(None) };
     let gathered = async {
         let mut target = 0;
@@ -107,6 +173,8 @@ async fn early_permit(early: &Arc<Semaphore>, after: Duration) -> OwnedSemaphore
     }
 }
 
+/// As much of a request's body as fields are looked for in.
+const FIELDS_BYTES: usize = 64 * 1024;
 /// Over HTTP/2, a body must bring at least this much within each `body_stall`.
 const STEP_BYTES: usize = 1024;
 /// When a body of known, small length may go on although it is not whole.

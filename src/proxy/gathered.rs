@@ -29,6 +29,11 @@ impl Gathered {
         self.len() == 0 && self.trailers.is_none()
     }
 
+    /// Its bytes, in the order they came.
+    pub(super) fn pieces(&self) -> [&[u8]; 2] {
+        [&self.first, &self.rest]
+    }
+
     pub(super) fn push(&mut self, frame: Frame<Bytes>) {
         match frame.into_data() {
             Ok(data) if self.is_empty() => self.first = data,

@@ -6,11 +6,11 @@
 use super::context::RequestContext;
 use super::limit_fields::Fields;
 use super::reservation::Reservation;
-use crate::clock;
 use crate::limit::{Algorithm, Charge};
 use crate::limiter::{Check, Event, Pending};
 use crate::policy::{Facts, Found, HttpSubject, Table};
 use crate::service::refusal::{Limited, Refusal, Violation};
+use crate::{clock, usage};
 
 /// A decision, with the rate-limit fields that its answer carries.
 #[derive(Debug)]
@@ -76,6 +76,7 @@ impl Wait<'_> {
 fn end(context: &mut RequestContext, table: &Table, found: &Found<'_, '_>, check: &Check<'_>) -> Decided {
     let Check { charges, decision, .. } = check;
     count(context, &check.event);
+    count_usage(context, table, check);
     if let Some(missing) = &check.missing {
         let refusal = Refusal::MissingKey(missing.dimension.to_string());
         return Decided::Refused(refusal, Fields::default());
@@ -91,7 +92,9 @@ fn end(context: &mut RequestContext, table: &Table, found: &Found<'_, '_>, check
     let fields = Fields::new(style, unix_seconds, table, found, charges, decision, is_leased);
     if decision.is_admitted() {
         if found.route.holds {
-            context.held = Reservation::of(table, charges, decision, clock::ns_of(context.facts.started));
+            let taken_ns = clock::ns_of(context.facts.started);
+            let answer_paths = found.route.answer_paths.as_ref();
+            context.held = Reservation::of(table, answer_paths, charges, decision, taken_ns);
         }
         return Decided::Admitted(fields);
     }
@@ -108,7 +111,21 @@ fn count(context: &mut RequestContext, event: &Event) {
         series.decided(&context.services.metrics, said.decision);
         series.decided_by(&context.services.metrics, said.tier);
     }
+    for (candidate, comparison) in event.comparisons() {
+        context.view.snapshot.series.policies[candidate.index()]
+            .compared(&context.services.metrics, *comparison);
+    }
     context.verdict = event.deciding();
+}
+
+/// Counts each policy's decision for the consumer and the tenant, by the minute.
+fn count_usage(context: &RequestContext, table: &Table, check: &Check<'_>) {
+    let (Some(tally), Some(identity)) = (&context.services.usage, &context.facts.identity) else { return };
+    let minute = usage::Minute::of(context.services.unix(context.facts.started));
+    let (consumer, tenant) = (identity.consumer.as_deref(), identity.tenant.as_deref());
+    for (who, amount) in check.usage(table, consumer, tenant) {
+        tally.count(minute, who, amount);
+    }
 }
 
 /// The contents of a refusal: every violated window, and when all of them will admit the request. All waits of one answer

@@ -3,8 +3,9 @@
 //! Start at [`pipeline`], which has every step of a request in order. A header becomes a limiter key in
 //! `crate::policy::key`; [`limits`] asks the limiter and turns a denial into a 429.
 
+pub mod answer_reader;
 mod attempt;
-pub mod authenticate;
+mod authenticate;
 mod body_copy;
 pub mod client;
 pub mod compress;

@@ -24,7 +24,7 @@ use super::request_body::RequestBody;
 use super::response_body::ResponseBody;
 use super::services::Services;
 use super::unread::Received;
-use super::{authenticate, client, context, headers, limits, shed, sticky, validate};
+use super::{authenticate, client, context, gather, headers, limits, shed, sticky, validate};
 use crate::acme;
 use crate::identity::NOBODY;
 use crate::policy::cors::{self, Cors};
@@ -144,6 +144,7 @@ async fn serve(services: Rc<Services>, conn: Rc<Conn>, request: Request<Incoming
         trusted_peer: client.trusted_peer,
         identity: &NOBODY,
         refused: false,
+        body: None,
     };
     if let Some(method) = cors::preflight(&head.method, &head.headers)
         && let Ok(asked) = route(&snapshot.table, &Facts { method: &method, ..facts }, doubt)
@@ -238,6 +239,7 @@ async fn pass(
         trusted_peer: client.trusted_peer,
         identity: &NOBODY,
         refused: false,
+        body: None,
     };
     let passed = authenticate::identify(&mut context, found, &facts).await;
     let body_max = route.body_bytes_max.unwrap_or(conn.config.max.body_bytes);
@@ -246,7 +248,21 @@ async fn pass(
     }
     let refused_by_auth = passed.identity.is_none() && passed.refusal.is_some();
     let identity = passed.identity.as_deref().unwrap_or(&NOBODY);
-    let facts = Facts { identity, refused: refused_by_auth, ..facts };
+    let mut body = Arriving::Unopened(incoming);
+    let mut fields_of_body = None;
+    if let Some(paths) = route.body_paths.as_ref().filter(|_| !refused_by_auth) {
+        let mut opened = body.open(&mut context, body_max);
+        // Boxed: few routes have policies that read bodies.
+        match Box::pin(gather::fields(&mut context, &mut opened, &headers, paths)).await {
+            Ok(fields) => fields_of_body = Some(fields),
+            Err(ended) => {
+                let refusal = gather::refusal(&context, ended);
+                return reply::refuse(context, &refusal);
+            }
+        }
+        body = Arriving::Opened(opened);
+    }
+    let facts = Facts { identity, refused: refused_by_auth, body: fields_of_body.as_ref(), ..facts };
     let view = Rc::clone(&context.view);
     let table = &view.snapshot.table;
     let decided = match limits::begin(&mut context, table, found, &facts) {
@@ -269,13 +285,7 @@ async fn pass(
 
     let request_id = context.facts.request_id.clone();
     let values = found.values(&facts, request_id.to_str().unwrap_or_default());
-    let body = if incoming.is_end_stream() {
-        RequestBody::Empty
-    } else {
-        let (body, upload) = RequestBody::streaming(incoming, body_max, Rc::clone(&conn.activity));
-        context.outcome.upload = Some(upload);
-        body
-    };
+    let body = body.open(&mut context, body_max);
     let picked = choose(&context, found, &facts);
     let uri = authenticate::hide_credentials(&context.view, route, uri, &mut headers);
     let tls = !conn.tls.is_empty();
@@ -286,6 +296,30 @@ async fn pass(
     fields.insert(response.headers_mut(), keeps_names(&conn));
     let Some(wanted) = wanted else { return response };
     wanted.apply(response)
+}
+
+/// A request's body before it is sent anywhere.
+enum Arriving {
+    /// Nothing is read of it.
+    Unopened(Received),
+    /// It is counted against its limit, and may have been read ahead.
+    Opened(RequestBody),
+}
+
+impl Arriving {
+    /// Begins to count it.
+    fn open(self, context: &mut RequestContext, bytes_max: u64) -> RequestBody {
+        match self {
+            Arriving::Opened(body) => body,
+            Arriving::Unopened(incoming) if incoming.is_end_stream() => RequestBody::Empty,
+            Arriving::Unopened(incoming) => {
+                let activity = Rc::clone(&context.conn.activity);
+                let (body, upload) = RequestBody::streaming(incoming, bytes_max, activity);
+                context.outcome.upload = Some(upload);
+                body
+            }
+        }
+    }
 }
 
 /// Whether the HTTP/2 encoder may put this answer's rate-limit fields into its table (see [`Fields::insert`]). One answer

@@ -223,6 +223,16 @@ impl Streaming {
         Poll::Ready(Ok(()))
     }
 
+    /// The first `max` bytes, as far as they have been read ahead: one piece, or two.
+    pub(super) fn pieces(&self, max: usize) -> impl Iterator<Item = &[u8]> {
+        let pieces = self.gathered.as_ref().map_or([&[][..], &[]], Gathered::pieces);
+        pieces.into_iter().scan(max, |left, piece| {
+            let piece = &piece[..piece.len().min(*left)];
+            *left -= piece.len();
+            Some(piece)
+        })
+    }
+
     /// Whether `max` bytes, or the whole body, have come.
     pub(super) fn is_gathered(&self, max: usize) -> bool {
         self.is_whole() || self.gathered.as_ref().map_or(0, Gathered::len) >= max

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use http::Method;
 use http_body::{Body, Frame, SizeHint};
 
+use super::answer_reader::AnswerReader;
 use super::compressed::Compressed;
 use super::context::RequestContext;
 use super::request_body::{Error, RequestBody, cleaned};
@@ -73,6 +74,8 @@ pub struct Download {
     /// Frames without a pause since the clock was last read.
     unbroken: u8,
     failed: Option<Error>,
+    /// What reads the body as it passes.
+    reader: Option<Rc<AnswerReader>>,
 }
 
 impl Download {
@@ -83,6 +86,7 @@ impl Download {
         stall: Duration,
         ends: Option<Instant>,
         now: Instant,
+        reader: Option<Rc<AnswerReader>>,
     ) -> Download {
         let look = if checkout.look_at_upload(now).is_some() { LOOK_EVERY.min(stall) } else { stall };
         checkout.deadline().set(earlier(now + look, ends));
@@ -95,6 +99,7 @@ impl Download {
             still_since: now,
             unbroken: 0,
             failed: None,
+            reader,
         }
     }
 
@@ -122,7 +127,13 @@ impl Download {
                 Some(Ok(frame)) => frame.is_trailers() || self.is_end_stream(),
                 _ => frame.is_none(),
             };
+            if let (Some(reader), Some(Ok(frame))) = (&self.reader, &frame) {
+                reader.push(frame.data_ref());
+            }
             if is_last {
+                if let Some(reader) = &self.reader {
+                    reader.end();
+                }
                 self.finish();
             }
             return Poll::Ready(frame.map(|frame| frame.map(cleaned).map_err(Error::from)));
@@ -234,6 +245,9 @@ impl ResponseBody {
     ) -> ResponseBody {
         checkout.finish(now);
         context.judge_good();
+        if let Some(reader) = context.answer_reader() {
+            reader.end();
+        }
         ResponseBody::new(Source::Empty, Some(context))
     }
 
@@ -246,6 +260,7 @@ impl ResponseBody {
         now: Instant,
         mut context: Box<RequestContext>,
     ) -> ResponseBody {
+        let reader = context.answer_reader();
         let source = if checkout.is_answered() {
             checkout.finish(now);
             Source::Empty
@@ -253,8 +268,12 @@ impl ResponseBody {
             checkout.finish(now);
             Source::Bytes(whole)
         } else {
-            Source::Upstream(Box::new(Download::new(checkout, stall, ends, now)))
+            Source::Upstream(Box::new(Download::new(checkout, stall, ends, now, reader.clone())))
         };
+        if let (Some(reader), Source::Empty | Source::Bytes(_)) = (reader, &source) {
+            reader.push(if let Source::Bytes(whole) = &source { Some(whole) } else { None });
+            reader.end();
+        }
         if !matches!(source, Source::Upstream(_)) {
             context.judge_good();
         }

@@ -16,7 +16,7 @@ use crate::service::activity::Phase;
 use crate::service::conn::Conn;
 use crate::service::reason::Reason;
 use crate::service::{Ends, Service};
-use crate::{clock, metrics};
+use crate::{clock, metrics, usage};
 
 impl Service for Services {
     type Body = ResponseBody;
@@ -56,5 +56,6 @@ impl Service for Services {
 
     fn close(&self) {
         self.log.hand_over();
+        self.usage.iter().for_each(usage::Tally::hand_over);
     }
 }

@@ -22,7 +22,7 @@ use crate::limiter::Limiter;
 use crate::random::{Random, Turns};
 use crate::service::overload::Overload;
 use crate::service::reason::Reason;
-use crate::{clock, metrics, record, upstream};
+use crate::{clock, metrics, record, upstream, usage};
 
 /// What the services of all workers share.
 #[derive(Debug)]
@@ -45,6 +45,8 @@ pub struct Shared {
     pub causes: Vec<Arc<metrics::Refusal>>,
     /// Counts credentials that had to be verified because the worker's cache did not have them.
     pub auth_verifications: metrics::Counter,
+    /// What is gathered of usage by the minute. `None`: nothing is.
+    pub usage: Option<Arc<usage::Gathered>>,
     /// How many workers there are.
     pub workers: usize,
 }
@@ -57,6 +59,8 @@ pub struct Services {
     pub metrics: metrics::Worker,
     /// The worker's part of the access log.
     pub log: record::Buffer,
+    /// The worker's part of usage by the minute.
+    pub usage: Option<usage::Tally>,
     /// Request bodies that were not read to the end before the answer.
     pub unread: Rc<Unread>,
     /// Each body that is being compressed has a copy.
@@ -77,10 +81,12 @@ impl Services {
         let random = Random::seeded();
         let view = View::new(snapshot.load(), &random);
         let view = Rc::new(view.with_pools(&[], random.next()).with_caches(&[]));
+        let usage = shared.usage.clone().map(usage::Tally::new);
         Services {
             shared,
             metrics: cells,
             log,
+            usage,
             unread: Rc::default(),
             compressions: Rc::default(),
             mirrored: Rc::default(),
@@ -141,11 +147,12 @@ impl Services {
         Duration::from_nanos(now_ns.max(0) as u64)
     }
 
-    /// The worker's periodic work: hands over log lines, closes idle connections upstream, and notices a reload even if
+    /// The worker's periodic work: hands over log lines and usage, closes idle connections upstream, and notices a reload even if
     /// no request comes.
     pub fn upkeep(&self, now: Instant) {
         self.unix_offset_ns.set(unix_offset_ns());
         self.log.hand_over();
+        self.usage.iter().for_each(usage::Tally::hand_over);
         self.unread.sweep(now);
         for pool in &self.view().pools {
             pool.sweep(now, self.shared.workers);
@@ -244,6 +251,7 @@ pub(super) mod tests {
             causes: Cause::ALL.iter().map(|cause| metrics.cause(cause.word())).collect(),
             refusals: Reason::ALL.iter().map(|reason| metrics.refusal(reason.code())).collect(),
             auth_verifications: metrics.auth_verifications.clone(),
+            usage: None,
             workers: 1,
         };
         let services = Services::new(Arc::new(shared), cells.remove(0), log.buffer());

@@ -48,7 +48,7 @@ impl Log {
 
     fn start(output: Output, sink: &Sink, metrics: &AccessLog) -> Result<Log, Error> {
         let queue = Arc::new(Queue::default());
-        let writer = Writer { output, is_torn: false, is_failing: false, metrics: metrics.clone() };
+        let writer = Writer { output, is_torn: false, failing: None, metrics: metrics.clone() };
         let tasks = queue.clone();
         thread::Builder::new()
             .name("access-log".into())
@@ -103,8 +103,8 @@ struct Writer {
     output: Output,
     /// The last write ended inside a line.
     is_torn: bool,
-    /// The last write failed and was logged, so that an outage is logged once.
-    is_failing: bool,
+    /// Lines lost since writing began to fail, which was logged; `None`: the last write succeeded.
+    failing: Option<u64>,
     metrics: AccessLog,
 }
 
@@ -134,16 +134,18 @@ impl Writer {
             Output::File(file) => write_whole(file, text, &mut self.is_torn),
             Output::Off => Ok(()),
         }?;
-        self.is_failing = false;
+        if let Some(lines) = self.failing.take() {
+            tracing::info!(lines_lost = lines, "access log can be written again");
+        }
         Ok(())
     }
 
     fn lose(&mut self, lines: u64, error: &io::Error) {
         self.metrics.dropped.add(lines);
-        if !self.is_failing {
+        if self.failing.is_none() {
             tracing::warn!(%error, "access log cannot be written; lines are lost until it can");
-            self.is_failing = true;
         }
+        self.failing = Some(self.failing.unwrap_or(0) + lines);
     }
 }
 

@@ -109,8 +109,10 @@ impl<'r> Problem<'r> {
             Refusal::Unauthenticated(challenges, cause) =>
                 row(S::UNAUTHORIZED, R::Unauthenticated, C::Unauthenticated, "this route asks for valid credentials")
                     .with(Extra::Challenges(challenges)).because(*cause),
-            Refusal::AuthBusy =>
-                row(S::SERVICE_UNAVAILABLE, R::AuthBusy, C::Unavailable, "too many clients are being authenticated").soon(),
+            Refusal::AuthBusy(cause) => Problem {
+                cause: *cause,
+                ..row(S::SERVICE_UNAVAILABLE, R::AuthBusy, C::Unavailable, "the credential cannot be verified at the moment").soon()
+            },
             Refusal::Forbidden(cause) =>
                 row(S::FORBIDDEN, R::Forbidden, C::PermissionDenied, "the client may not use this route").because(*cause),
             Refusal::AddressDenied =>
@@ -135,6 +137,9 @@ impl<'r> Problem<'r> {
                     .because(Cause::ConnectTimeout),
             Refusal::UpstreamPoolFull =>
                 row(S::SERVICE_UNAVAILABLE, R::UpstreamPoolFull, C::Unavailable, "all connections to the upstream are in use").soon(),
+            Refusal::UpstreamNoStreams =>
+                row(S::SERVICE_UNAVAILABLE, R::UpstreamPoolFull, C::Unavailable, "the upstream takes no requests now")
+                    .soon().because(Cause::NoStreams),
             Refusal::UpstreamTimeout =>
                 row(S::GATEWAY_TIMEOUT, R::UpstreamTimeout, C::DeadlineExceeded, "the upstream did not answer in time"),
             Refusal::UpstreamReset =>

@@ -34,8 +34,8 @@ pub enum Refusal {
     /// No method of the route authenticated the client. The challenges go into the answer; the cause only into the log,
     /// because it would tell an attacker how far a guess has come.
     Unauthenticated(Vec<HeaderValue>, Cause),
-    /// Too many passwords are being verified.
-    AuthBusy,
+    /// The credential was not verified: too many are being verified, or for the cause that is named.
+    AuthBusy(Option<Cause>),
     /// The client is authenticated but may not use the route.
     Forbidden(Cause),
     /// The client's address is not allowed by the listener or the route.
@@ -56,6 +56,8 @@ pub enum Refusal {
     UpstreamConnectTimeout,
     /// All connections to the upstream stayed in use.
     UpstreamPoolFull,
+    /// The upstream takes no requests over HTTP/2 now.
+    UpstreamNoStreams,
     /// The upstream did not answer in time.
     UpstreamTimeout,
     /// The upstream closed the connection before its answer's head was whole.

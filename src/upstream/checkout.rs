@@ -19,6 +19,7 @@ use super::pool::Pool;
 use super::request::Head;
 use super::uploads::{Bounds, Overdue, Progress, Upload};
 use crate::clock;
+use crate::metrics::IpVersion;
 
 /// A connection lent to one exchange. Dropped before [`Checkout::finish`], it takes an HTTP/1.1 connection down with
 /// it and resets an HTTP/2 stream: the server learns that nobody listens.
@@ -31,6 +32,8 @@ pub struct Checkout<B: Body + 'static> {
     pub wait_ns: u64,
     /// How long it took to open, nanoseconds. 0: it was open already.
     pub connect_ns: u64,
+    /// The version of IP over which a connection was not there soon enough, so that the request goes over the other one.
+    pub around: Option<IpVersion>,
     pub(super) connection: Option<Connection<B>>,
     /// The request's body while it is on its way. Boxed: most have none.
     pub(super) upload: Option<Box<Upload>>,

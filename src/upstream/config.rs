@@ -1,11 +1,11 @@
 //! What an upstream is told by the configuration, parsed and resolved.
 
 use std::net::SocketAddr;
-use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::policy::definition::Dimension;
+use crate::policy::retry::{Retry, Statuses};
 use crate::trust::Trust;
 
 /// One named upstream: a set of servers that answer alike.
@@ -29,6 +29,8 @@ pub struct Config {
     pub timeouts: Timeouts,
     /// When a request is sent a second time.
     pub retry: Retry,
+    /// Retries at most, as a share of the requests of the last ten seconds, percent.
+    pub retry_budget_percent: u32,
     /// What becomes of requests' bodies.
     pub uploads: Uploads,
     /// `Host` sent upstream: the client's, or the server's own authority.
@@ -162,32 +164,6 @@ impl Eject {
 impl Default for Eject {
     fn default() -> Self {
         Eject { after: 5, time: Duration::from_secs(30), most_percent: 50, outliers: Outliers::OFF }
-    }
-}
-
-/// A set of statuses.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Statuses(Vec<RangeInclusive<u16>>);
-
-impl Statuses {
-    /// Those of these ranges.
-    pub fn new(ranges: Vec<RangeInclusive<u16>>) -> Statuses {
-        Statuses(ranges)
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Whether this one is among them.
-    pub fn contains(&self, status: u16) -> bool {
-        self.0.iter().any(|range| range.contains(&status))
-    }
-
-    /// The ranges.
-    pub fn ranges(&self) -> &[RangeInclusive<u16>] {
-        &self.0
     }
 }
 
@@ -405,25 +381,6 @@ pub struct Timeouts {
     pub total: Option<Duration>,
 }
 
-/// When a request is sent a second time.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Retry {
-    /// Second tries a request may have: 0 or 1.
-    pub times: u32,
-    /// The connection could not be made.
-    pub on_connect: bool,
-    /// It broke before a byte of an answer came.
-    pub on_reset: bool,
-    /// No answer came within `timeouts.try` or `timeouts.response`.
-    pub on_timeout: bool,
-    /// The answer has one of these statuses.
-    pub on_status: Statuses,
-    /// A second server is asked as well if the first has sent no head of an answer after this. `None`: it is not.
-    pub hedge_after: Option<Duration>,
-    /// Retries at most, as a share of the requests of the last ten seconds, percent.
-    pub budget_percent: u32,
-}
-
 /// What becomes of requests' bodies that are not there at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Uploads {
@@ -465,19 +422,8 @@ impl Default for Timeouts {
     }
 }
 
-impl Default for Retry {
-    fn default() -> Self {
-        Retry {
-            times: 1,
-            on_connect: true,
-            on_reset: true,
-            on_timeout: false,
-            on_status: Statuses::default(),
-            hedge_after: None,
-            budget_percent: 20,
-        }
-    }
-}
+/// Retries at most, percent of the requests, unless the configuration says otherwise.
+pub const RETRY_BUDGET_PERCENT: u32 = 20;
 
 #[cfg(test)]
 mod tests {

@@ -55,6 +55,9 @@ pub enum ConnectError {
     /// The HTTP handshake broke.
     #[error("{0}")]
     Http(#[from] hyper::Error),
+    /// The connection is open, and the server takes no streams on it.
+    #[error("its SETTINGS_MAX_CONCURRENT_STREAMS is 0")]
+    NoStreams,
 }
 
 impl ConnectError {
@@ -65,6 +68,7 @@ impl ConnectError {
             ConnectError::Tls { cause, .. } => Some(*cause),
             ConnectError::Io(error) => Some(Cause::of_connect(error)),
             ConnectError::Http(_) => Some(Cause::ConnectFailed),
+            ConnectError::NoStreams => Some(Cause::NoStreams),
             ConnectError::Timeout(_) => Some(Cause::ConnectTimeout),
         }
     }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use super::health::{Reason, State};
 use super::{Live, Server, Upstream};
 use crate::clock;
-use crate::metrics::{Families, UPSTREAMS_MAX};
+use crate::metrics::{Families, IpVersion, UPSTREAMS_MAX};
 
 /// Writes the families of upstreams in force; those beyond the bound on names have no series.
 ///
@@ -56,6 +56,18 @@ fn names(lives: &[Arc<Live>], families: &mut Families<'_>) -> fmt::Result {
             let failing = live.names().iter().filter(|name| name.failure.is_some()).count() as u64;
             ([("upstream", live.config.name.as_str())], failing)
         }),
+    )?;
+    families.gauges(
+        "upstream_names_without_family",
+        "Names of servers whose addresses of one version of IP are left out, because none of them can be reached",
+        None,
+        lives.iter().filter(named).flat_map(|live| {
+            let names = live.names();
+            IpVersion::ALL.map(|version| {
+                let count = names.iter().filter(|name| name.left_out == Some(version)).count() as u64;
+                ([("upstream", live.config.name.as_str()), ("family", version.word())], count)
+            })
+        }),
     )
 }
 
@@ -68,7 +80,7 @@ fn health(upstreams: &[Arc<Upstream>], families: &mut Families<'_>) -> fmt::Resu
         "Servers of an upstream, by their state",
         None,
         watched.iter().flat_map(|upstream| {
-            let states = upstream.health.states(now_ns);
+            let states = upstream.states(now_ns);
             State::WORDS.map(|word| {
                 let count = states.iter().filter(|state| state.word() == word).count() as u64;
                 ([("upstream", upstream.config.name.as_str()), ("state", word)], count)

@@ -78,17 +78,26 @@ where
         Some(Rc::clone(least))
     }
 
-    /// Adds a connection that has just been opened and reserves one stream on it, for the request that opened it.
-    pub(super) fn add(&self, opened: Opened<B>, now: Instant, age: Duration, open: Open) -> Rc<Http2<B>> {
+    /// Adds a connection that has just been opened and reserves one stream on it, for the request that opened it; `None` if
+    /// the server takes no streams now.
+    pub(super) fn add(
+        &self,
+        opened: Opened<B>,
+        now: Instant,
+        age: Duration,
+        open: Open,
+    ) -> Option<Rc<Http2<B>>> {
         let Opened { sender, meter, tls_fault } = opened;
         let asked = Cell::new((meter.borrow().heard(), now));
-        let (streams, idle_since, is_retired) = (Cell::new(1), Cell::default(), Cell::default());
+        let takes_streams = meter.borrow().streams_taken() > 0;
+        let streams = Cell::new(usize::from(takes_streams));
+        let (idle_since, is_retired) = (Cell::default(), Cell::default());
         let retires = now + age;
         let connection =
             Http2 { sender, meter, tls_fault, streams, retires, idle_since, asked, is_retired, open };
         let connection = Rc::new(connection);
         self.connections.borrow_mut().push(Rc::clone(&connection));
-        connection
+        takes_streams.then_some(connection)
     }
 }
 
@@ -111,6 +120,20 @@ impl<B> Shared<B> {
             let least = connections.iter().min_by_key(|connection| connection.streams.get());
             least.into_iter().for_each(|connection| connection.is_retired.set(true));
         }
+    }
+
+    /// Whether the server has shown that it takes no streams now: it takes none on a connection that has none.
+    pub(super) fn takes_none(&self) -> bool {
+        self.connections.borrow().iter().any(|connection| connection.takes_none())
+    }
+
+    /// Lets go of connections on which the server takes no streams, if the last request was so long ago.
+    pub(super) fn close_those_that_take_none(&self, now: Instant, after: Duration) {
+        let is_new = |connection: &Http2<B>| {
+            let (_, asked) = connection.asked.get();
+            now.saturating_duration_since(asked) < after
+        };
+        self.connections.borrow_mut().retain(|connection| !connection.takes_none() || is_new(connection));
     }
 
     /// Lets go of connections without a stream.
@@ -152,11 +175,16 @@ impl<B> Http2<B> {
         now.saturating_duration_since(since)
     }
 
-    /// Whether neither side's bound on its streams is reached. A server that takes none now is asked for one at a time, which
-    /// waits until the server takes it.
+    /// Whether neither side's bound on its streams is reached. Of a server that takes none now none is asked for: hyper would
+    /// keep the request until its deadline.
     fn has_room(&self, streams_max: usize) -> bool {
-        let taken = self.meter.borrow().streams_taken().max(1) as usize;
+        let taken = self.meter.borrow().streams_taken() as usize;
         self.streams.get() < streams_max.min(taken)
+    }
+
+    /// Whether the server takes no streams on it, and has none.
+    fn takes_none(&self) -> bool {
+        self.streams.get() == 0 && self.meter.borrow().streams_taken() == 0
     }
 
     /// Counts out a stream that is over.

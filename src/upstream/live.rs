@@ -12,6 +12,7 @@ use super::config::{self, Config, Place};
 use super::health::Known;
 use super::shared::{Address, Endpoint, Upstream};
 use crate::clock;
+use crate::metrics::IpVersion;
 
 /// One configured upstream. Kept across reloads that do not change its configuration.
 #[derive(Debug)]
@@ -34,7 +35,18 @@ pub struct Name {
     /// Where it is: the last good answer.
     pub endpoints: Vec<Endpoint>,
     /// Why the last question brought no answer; `None` if it did.
-    pub failure: Option<String>,
+    pub failure: Option<Failure>,
+    /// The version of IP whose addresses the answer has, and that leads nowhere from here.
+    pub left_out: Option<IpVersion>,
+}
+
+/// A name has no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// Why the last question brought none.
+    pub why: String,
+    /// Since when, nanoseconds.
+    pub since_ns: u64,
 }
 
 /// One address of a name, as a process tells it to its successor.
@@ -176,7 +188,7 @@ impl Live {
             endpoints.sort_by(|one, other| one.address.cmp(&other.address));
             endpoints.dedup_by(|one, other| one.address == other.address);
             if !endpoints.is_empty() {
-                self.learn(index, Name { endpoints, failure: None }, clock::now_ns());
+                self.learn(index, Name { endpoints, ..Name::default() }, clock::now_ns());
             }
         }
     }
@@ -229,7 +241,7 @@ impl Live {
 /// What is known of a configured server from the start: a literal address, or what another configuration knew of the name.
 fn known(server: &config::Server, before: Option<(&Live, u64)>) -> Name {
     if server.unresolved().is_none() {
-        return Name { endpoints: Vec::from_iter(Endpoint::of_server(server)), failure: None };
+        return Name { endpoints: Vec::from_iter(Endpoint::of_server(server)), ..Name::default() };
     }
     let is_same = |other: &config::Server| (other.tls, &other.place) == (server.tls, &server.place);
     before
@@ -252,6 +264,7 @@ mod tests {
     use http_body_util::Empty;
 
     use super::*;
+    use crate::policy::retry::Retry;
     use crate::trust::Trust;
     use crate::upstream::Pool;
 
@@ -262,7 +275,7 @@ mod tests {
             address: Address::Tcp((Ipv4Addr::from_bits(bits), 80).into()),
             weight: 1,
         };
-        Name { endpoints: (first..first + count).map(endpoint).collect(), failure: None }
+        Name { endpoints: (first..first + count).map(endpoint).collect(), ..Name::default() }
     }
 
     #[test]
@@ -278,7 +291,8 @@ mod tests {
             tls: Trust::default(),
             connections: config::Connections::default(),
             timeouts: config::Timeouts::default(),
-            retry: config::Retry::default(),
+            retry: Retry::default(),
+            retry_budget_percent: config::RETRY_BUDGET_PERCENT,
             uploads: config::Uploads::default(),
             host: config::HostHeader::default(),
             health: config::Health::default(),

@@ -27,9 +27,10 @@ use super::http2::{Exchange, Http2};
 use super::live::Live;
 use super::open::Open;
 use super::server_pool::{Counted, ServerPool};
-use super::shared::{Server, Upstream};
+use super::shared::{Address, Server, Upstream};
 use super::uploads;
 use crate::clock;
+use crate::metrics::IpVersion;
 use crate::random::Random;
 
 /// One worker's connections to one upstream; `B` is the body of its requests.
@@ -108,7 +109,7 @@ where
         let pool = |server| Rc::new(ServerPool::new(server, is_compared));
         Pool {
             balancer: Balancer::new(upstream.config.balance.clone(), &balanced, seed),
-            budget: Rc::new(Budget::new(upstream.config.retry.budget_percent)),
+            budget: Rc::new(Budget::new(upstream.config.retry_budget_percent)),
             servers: upstream.servers.iter().map(pool).collect(),
             jitter: Random::new(seed.rotate_left(17)),
             upstream,
@@ -188,6 +189,7 @@ where
             server,
             wait_ns: 0,
             connect_ns: 0,
+            around: None,
             connection: None,
             upload: None,
             is_entering: false,
@@ -365,15 +367,15 @@ where
         self.must_be_there(index, checkout.wait_ns + since(began))?;
         let (connected, moved) = connected.map_err(|source| self.unreachable(index, source))?;
         let open = self.moved(moved, checkout).unwrap_or(open);
-        self.upstream.servers[checkout.server].last_connect.works();
-        checkout.connect_ns = since(began);
         let now = clock::instant();
+        self.works(checkout.server);
+        checkout.connect_ns = since(began);
         let deadline = Deadline::new(now + self.upstream.config.timeouts.response);
         Ok(Box::new(Http1::new(connected, deadline, now + self.age(), now, open)))
     }
 
-    /// A stream on the least loaded HTTP/2 connection, or a new connection where all are at their limit. One is opened
-    /// at a time: a burst on a cold pool waits for the first and shares it.
+    /// A stream on an HTTP/2 connection. A server that takes none now is left for another one; if there is none, it is waited
+    /// for as long as for a connection that comes free, because it should not mean that for long (RFC 9113 section 6.5.2).
     async fn stream(
         &self,
         index: usize,
@@ -381,26 +383,58 @@ where
         checkout: &mut Checkout<B>,
     ) -> Result<Rc<Http2<B>>, AcquireError> {
         let bounds = &self.upstream.config.connections;
-        let pool = &self.servers[index];
-        if let Some(connection) = pool.shared.share(now, bounds.streams) {
+        if let Some(connection) = self.servers[index].shared.share(now, bounds.streams) {
             return Ok(connection);
         }
+        let began = clock::instant();
+        loop {
+            if let Some(connection) = self.stream_or_none(checkout.server, began, checkout).await? {
+                return Ok(connection);
+            }
+            // It may have become another one on the way.
+            let index = checkout.server;
+            let (pool, shared) = (&self.servers[index], &self.upstream.servers[index]);
+            if self.has_usable_server_beside(index, clock::instant()) {
+                return Err(self.takes_none(index));
+            }
+            let full = || self.full(index, since(began));
+            let waiting = pool.wait(shared, bounds.waiting).ok_or_else(full)?;
+            tokio::time::sleep(STREAMS_LOOK).await;
+            drop(waiting);
+            let now = clock::instant();
+            if now.saturating_duration_since(began) >= bounds.wait {
+                let lent = pool.shared.share(now, bounds.streams);
+                checkout.wait_ns = since(began).saturating_sub(checkout.connect_ns);
+                return lent.ok_or_else(|| self.takes_none(index));
+            }
+        }
+    }
+
+    /// A stream on the least loaded HTTP/2 connection, or a new connection where all are at their limit. One is opened
+    /// at a time: a burst on a cold pool waits for the first and shares it. `None` if the server takes no streams now.
+    async fn stream_or_none(
+        &self,
+        index: usize,
+        began: Instant,
+        checkout: &mut Checkout<B>,
+    ) -> Result<Option<Rc<Http2<B>>>, AcquireError> {
+        let bounds = &self.upstream.config.connections;
+        let pool = &self.servers[index];
         let shared = &self.upstream.servers[index];
         let full = |wait_ns| self.full(index, wait_ns);
         let waiting = pool.wait(shared, bounds.waiting).ok_or_else(|| full(0))?;
-        let began = clock::instant();
         let turn = tokio::time::timeout(
             bounds.wait + self.upstream.config.timeouts.connect,
             pool.shared.opening.lock(),
         );
         let _turn = turn.await.map_err(|_| full(since(began)))?;
-        if let Some(connection) = pool.shared.share(clock::instant(), bounds.streams) {
-            checkout.wait_ns = since(began);
-            return Ok(connection);
+        let lent = pool.shared.share(clock::instant(), bounds.streams);
+        if let Some(connection) = lent.or_else(|| self.share_beside(index, checkout)) {
+            checkout.wait_ns = since(began).saturating_sub(checkout.connect_ns);
+            return Ok(Some(connection));
         }
-        if let Some(connection) = self.share_beside(index, checkout) {
-            checkout.wait_ns = since(began);
-            return Ok(connection);
+        if pool.shared.takes_none() {
+            return Ok(None);
         }
         // Who had the turn before may have waited for room, too: of this request's own wait that is a part.
         let left = bounds.wait.saturating_sub(clock::instant().saturating_duration_since(began));
@@ -408,7 +442,7 @@ where
         let permit = match room.map_err(|_| full(since(began)))? {
             Some(Room::Stream(connection)) => {
                 checkout.wait_ns = since(began);
-                return Ok(connection);
+                return Ok(Some(connection));
             }
             Some(Room::Permit(permit)) => permit,
             None => return Err(AcquireError::Left { wait_ns: since(began) }),
@@ -425,7 +459,7 @@ where
             Ok(Connected::Open((other, connection), slow)) => {
                 self.move_to(other, slow, checkout);
                 checkout.wait_ns += since(opening);
-                return Ok(connection);
+                return Ok(Some(connection));
             }
             Ok(Connected::New(opened, moved)) => Ok((opened, moved)),
             Err(source) => Err(source),
@@ -433,9 +467,20 @@ where
         self.must_be_there(index, checkout.wait_ns + since(opening))?;
         let (opened, moved) = opened.map_err(|source| self.unreachable(index, source))?;
         let open = self.moved(moved, checkout).unwrap_or(open);
-        self.upstream.servers[checkout.server].last_connect.works();
         checkout.connect_ns = since(opening);
-        Ok(self.servers[checkout.server].shared.add(opened, clock::instant(), self.age(), open))
+        let now = clock::instant();
+        let added = self.servers[checkout.server].shared.add(opened, now, self.age(), open);
+        if added.is_some() {
+            self.works(checkout.server);
+        }
+        Ok(added)
+    }
+
+    /// The server is left because it takes no streams; connections that have shown that for a while make room for one that may
+    /// show something else.
+    fn takes_none(&self, index: usize) -> AcquireError {
+        self.servers[index].shared.close_those_that_take_none(clock::instant(), REST);
+        self.unreachable(index, ConnectError::NoStreams)
     }
 
     /// A permit for another HTTP/2 connection or a stream that comes free on an open one, whichever is first; `None` if there
@@ -486,8 +531,33 @@ where
     fn move_to(&self, server: usize, slow: Slow, checkout: &mut Checkout<B>) {
         match slow {
             Some(source) => _ = self.unreachable(checkout.server, source),
-            None => self.balancer.rest(checkout.server, clock::instant() + REST),
+            None => self.hangs(checkout.server),
         }
+        self.go_around(server, checkout);
+    }
+
+    /// A connection to this server is not there in time, and not awaited.
+    fn hangs(&self, index: usize) {
+        self.balancer.rest(index, clock::instant() + REST);
+        let server = &self.upstream.servers[index];
+        if server.hung() {
+            let (upstream, server) = (&self.upstream.config.name, &server.label);
+            tracing::warn!(%upstream, %server, "connections to the server hang, those of the other family are used");
+        }
+    }
+
+    /// A connection to this server has come to be.
+    fn works(&self, index: usize) {
+        let server = &self.upstream.servers[index];
+        if server.connected() {
+            let (upstream, server) = (&self.upstream.config.name, &server.label);
+            tracing::info!(%upstream, %server, "connections to the server do not hang any more");
+        }
+    }
+
+    fn go_around(&self, server: usize, checkout: &mut Checkout<B>) {
+        let address = self.upstream.servers[checkout.server].address.as_ref();
+        checkout.around = address.and_then(Address::tcp).map(IpVersion::of);
         checkout.entered();
         self.exchange_over(checkout.server);
         let exchanges = &self.servers[server].exchanges;
@@ -504,7 +574,7 @@ where
         }
         let other = self.server_beside(index)?;
         let connection = self.servers[other].shared.share(now, self.upstream.config.connections.streams)?;
-        self.move_to(other, None, checkout);
+        self.go_around(other, checkout);
         Some(connection)
     }
 
@@ -638,5 +708,7 @@ fn since(began: Instant) -> u64 {
 const DESCRIPTOR_LOOK: Duration = Duration::from_millis(25);
 /// How often the first in the line of uploads looks whether it may go on.
 const UPLOAD_LOOK: Duration = Duration::from_millis(25);
+/// How often a request that waits for a server which takes no streams looks whether it takes some.
+const STREAMS_LOOK: Duration = Duration::from_millis(25);
 /// How long a server that could not be reached is asked last.
 const REST: Duration = Duration::from_secs(1);

@@ -12,9 +12,10 @@ use tokio::task::JoinSet;
 use super::check::watch;
 use super::config::{self, Place};
 use super::dns::{Answer, Dns, Error, Service};
-use super::live::{Live, Name};
+use super::live::{Failure, Live, Name};
 use super::shared::{Address, Endpoint};
 use crate::clock;
+use crate::metrics::IpVersion;
 
 /// Keeps one name of an upstream resolved, and says when it begins and ceases to have no answer.
 pub struct Resolver {
@@ -53,11 +54,13 @@ impl Resolver {
                 if known.failure.is_none() {
                     tracing::warn!(upstream = %live.config.name, server = %server.shown(), error = %failure, "name does not resolve");
                 }
+                let since_ns = known.failure.as_ref().map_or_else(clock::now_ns, |failure| failure.since_ns);
+                let failure = Failure { why: failure, since_ns };
                 (Name { failure: Some(failure), ..known }, clock::instant() + RETRY)
             }
-            Ok(Found { endpoints, until, is_cut }) => {
-                self.say(&live, &known, &endpoints, is_cut);
-                (Name { endpoints, failure: None }, until)
+            Ok(found) => {
+                self.say(&live, &known, &found);
+                (Name { endpoints: found.endpoints, failure: None, left_out: found.left_out }, found.until)
             }
         };
         let before = live.load();
@@ -78,16 +81,28 @@ impl Resolver {
         }
     }
 
-    fn say(&mut self, live: &Live, known: &Name, endpoints: &[Endpoint], is_cut: bool) {
+    fn say(&mut self, live: &Live, known: &Name, found: &Found) {
+        let Found { endpoints, is_cut, left_out, .. } = found;
         let (upstream, server) = (&live.config.name, live.config.servers[self.index].shown());
-        if is_cut && !std::mem::replace(&mut self.is_cut, is_cut) {
+        if *is_cut && !std::mem::replace(&mut self.is_cut, true) {
             tracing::warn!(%upstream, %server, max = ADDRESSES_MAX, "name has too many addresses, the others are left out");
         }
         let addresses: Vec<_> = endpoints.iter().filter_map(|endpoint| endpoint.address.tcp()).collect();
         if known.failure.is_some() {
             tracing::info!(%upstream, %server, ?addresses, "name resolves again");
-        } else if known.endpoints != endpoints {
+        } else if known.endpoints != *endpoints {
             tracing::info!(%upstream, %server, ?addresses, "resolved");
+        }
+        match (known.left_out, left_out) {
+            (before, Some(version)) if before != Some(*version) => {
+                let family = version.word();
+                tracing::info!(%upstream, %server, family, "addresses of this family cannot be reached, and are left out");
+            }
+            (Some(version), None) => {
+                let family = version.word();
+                tracing::info!(%upstream, %server, family, "addresses of this family are not left out any more");
+            }
+            _ => {}
         }
     }
 }
@@ -98,8 +113,18 @@ struct Found {
     endpoints: Vec<Endpoint>,
     /// How long this holds.
     until: Instant,
-    /// Some were left out.
+    /// Some were left out, because there are too many.
     is_cut: bool,
+    /// Those of this version were left out, because they lead nowhere.
+    left_out: Option<IpVersion>,
+}
+
+impl Found {
+    /// Without the addresses that lead nowhere.
+    async fn with_a_way(self) -> Found {
+        let (endpoints, left_out) = of_families_with_a_way(self.endpoints).await;
+        Found { endpoints, left_out, ..self }
+    }
 }
 
 async fn endpoints(dns: &Arc<Dns>, server: &config::Server) -> Result<Found, Error> {
@@ -118,7 +143,7 @@ async fn endpoints(dns: &Arc<Dns>, server: &config::Server) -> Result<Found, Err
             if endpoints.is_empty() {
                 return Err(Error::Empty);
             }
-            Ok(Found { endpoints: of_families_with_a_way(endpoints).await, until, is_cut })
+            Ok(Found { endpoints, until, is_cut, left_out: None }.with_a_way().await)
         }
     }
 }
@@ -156,9 +181,9 @@ async fn of_services(dns: &Arc<Dns>, server: &config::Server, name: &str) -> Res
         if group.is_empty() {
             continue;
         }
-        let found = Found { endpoints: group, until, is_cut: is_cut || is_group_cut };
+        let found = Found { endpoints: group, until, is_cut: is_cut || is_group_cut, left_out: None };
         if is_only || is_reachable(&found.endpoints).await {
-            return Ok(Found { endpoints: of_families_with_a_way(found.endpoints).await, ..found });
+            return Ok(found.with_a_way().await);
         }
         first = first.or(Some(found));
     }
@@ -189,17 +214,17 @@ fn tidy(mut endpoints: Vec<Endpoint>) -> (Vec<Endpoint>, bool) {
 
 /// The addresses without those of a family that leads nowhere from here, if the other one does: many machines have IPv6
 /// addresses and no way to the world. Both are tried at once, each with the time that RFC 8305 (Happy Eyeballs) gives the
-/// first one alone, but here and not by requests.
-async fn of_families_with_a_way(endpoints: Vec<Endpoint>) -> Vec<Endpoint> {
+/// first one alone, but here and not by requests. With the version of IP that is left out.
+async fn of_families_with_a_way(endpoints: Vec<Endpoint>) -> (Vec<Endpoint>, Option<IpVersion>) {
     let is_v4 = |endpoint: &Endpoint| endpoint.address.tcp().is_some_and(|address| address.is_ipv4());
     let (v4, v6): (Vec<_>, Vec<_>) = endpoints.into_iter().partition(is_v4);
     if v4.is_empty() || v6.is_empty() {
-        return [v4, v6].concat();
+        return ([v4, v6].concat(), None);
     }
     match tokio::join!(is_reachable(&v4), is_reachable(&v6)) {
-        (true, false) => v4,
-        (false, true) => v6,
-        _ => [v4, v6].concat(),
+        (true, false) => (v4, Some(IpVersion::V6)),
+        (false, true) => (v6, Some(IpVersion::V4)),
+        _ => ([v4, v6].concat(), None),
     }
 }
 
@@ -273,7 +298,7 @@ mod tests {
         // The discard prefix of RFC 6666: no connection is ever made to it.
         let nowhere = endpoint(&format!("[100::1]:{port}"));
         let used = of_families_with_a_way(vec![nowhere.clone(), here.clone()]).await;
-        assert_eq!(used, [here]);
+        assert_eq!(used, (vec![here], Some(IpVersion::V6)));
         drop(listener);
     }
 }

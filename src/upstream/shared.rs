@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 
 use super::config::{self, Config, Place};
-use super::health::Health;
+use super::health::{Health, State};
 use super::live::Live;
 use super::sticky::Sticky;
 use super::tally::{Seen, Tallies};
@@ -55,7 +55,7 @@ pub struct Server {
     /// Where it is; `None` if its name has no address.
     pub address: Option<Address>,
     /// Which of the configured servers it comes from.
-    origin: usize,
+    pub origin: usize,
     has_left: AtomicBool,
     is_checked: AtomicBool,
     /// One a connection that may still be opened.
@@ -68,6 +68,9 @@ pub struct Server {
     pub idle: AtomicUsize,
     /// How the last try to connect to it ended.
     pub last_connect: Last,
+    /// Connections to it hang, so that servers of the same name and the other version of IP are used. No request fails, so
+    /// nobody would see it otherwise.
+    hangs: AtomicBool,
     /// `host:port` or `unix:/path` as the configuration has it, or an SRV record: for errors.
     pub authority: String,
     /// What logs call it: its authority, and its address if that says more.
@@ -221,6 +224,16 @@ impl Upstream {
         }
     }
 
+    /// The state of each server, in order.
+    pub fn states(&self, now_ns: u64) -> Vec<State> {
+        let known = self.servers.iter().zip(self.health.states(now_ns));
+        let state = |(server, state): (&Arc<Server>, State)| match server.address {
+            Some(_) => state,
+            None => State::Unresolved,
+        };
+        known.map(state).collect()
+    }
+
     /// The index of this server, if it is one of them.
     pub fn index_of(&self, server: &Arc<Server>) -> Option<usize> {
         self.positions.get(&server.id).copied()
@@ -286,6 +299,7 @@ impl Server {
             open: AtomicUsize::new(0),
             idle: AtomicUsize::new(0),
             last_connect: Last::default(),
+            hangs: AtomicBool::new(false),
             authority,
             host: server.authority(),
             tls_name: upstream.servers[origin].name().to_owned(),
@@ -297,6 +311,22 @@ impl Server {
     /// Whether its name does not lead to it any more: connections to it serve no new request.
     pub fn has_left(&self) -> bool {
         self.has_left.load(Ordering::Acquire)
+    }
+
+    /// Whether connections to it hang, as far as anybody has tried.
+    pub fn hangs(&self) -> bool {
+        self.hangs.load(Ordering::Relaxed)
+    }
+
+    /// A connection was not there in time. Returns whether that is new.
+    pub(super) fn hung(&self) -> bool {
+        !self.hangs.swap(true, Ordering::Relaxed)
+    }
+
+    /// A connection has come to be. Returns whether that ends a time in which they hung.
+    pub(super) fn connected(&self) -> bool {
+        self.last_connect.works();
+        self.hangs() && self.hangs.swap(false, Ordering::Relaxed)
     }
 
     /// True once: the caller that gets it checks the server.

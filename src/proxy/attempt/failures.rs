@@ -4,6 +4,7 @@
 use super::{UpstreamAttempt, Whole};
 use crate::cause::Cause;
 use crate::proxy::facts::ServerIndex;
+use crate::proxy::gather;
 use crate::proxy::request_body::RequestBody;
 use crate::service::refusal::Refusal;
 use crate::upstream::Error;
@@ -32,7 +33,10 @@ impl UpstreamAttempt<'_> {
     /// Handles a failure to get a connection. Nothing was sent, so another server may be tried: returns the one to avoid.
     pub(super) fn not_acquired(&mut self, error: &AcquireError) -> Result<Option<usize>, Refusal> {
         let Some((refusal, server)) = self.no_connection(error) else { return Ok(self.wish.avoid) };
-        if server.is_some() && self.pool.upstream.config.retry.on_connect && self.again() {
+        // A server that takes no requests has done no work for this one.
+        let is_free = matches!(refusal, Refusal::UpstreamNoStreams);
+        let may_go = server.is_some() && self.retry().on_connect;
+        if may_go && (is_free && self.again_unprocessed() || self.again()) {
             return Ok(server);
         }
         Err(refusal)
@@ -65,6 +69,12 @@ impl UpstreamAttempt<'_> {
                     }
                     ConnectError::Descriptors(_) => {
                         (Refusal::Overloaded, metrics::Exchange::ConnectFailed, None)
+                    }
+                    // It has been waited for already, if there is no other one.
+                    ConnectError::NoStreams => {
+                        let is_another = self.pool.has_usable_server_beside(*index, clock::instant());
+                        let elsewhere = is_another.then_some(*index);
+                        (Refusal::UpstreamNoStreams, metrics::Exchange::PoolExhausted, elsewhere)
                     }
                     // The handshake would fail again at the same server. Another one is checked in the same way, so going there
                     // weakens nothing.
@@ -99,7 +109,7 @@ impl UpstreamAttempt<'_> {
         whole: Whole,
     ) -> Result<RequestBody, Refusal> {
         tracing::debug!(upstream = %self.pool.upstream.config.name, %error, "connection broke before an answer");
-        if let Some(refusal) = self.body_fault() {
+        if let Some(refusal) = gather::body_fault(self.context) {
             if !matches!(refusal, Refusal::BodyTooLarge) {
                 self.count().exchanged(self.cells(), metrics::Exchange::ClientGone);
             }
@@ -131,20 +141,8 @@ impl UpstreamAttempt<'_> {
             _ if is_answer => Err(Refusal::UpstreamBadResponse),
             Unsent::Request(body) => Ok(body.unwrap_or(RequestBody::Empty)),
             Unsent::Unprocessed { .. } => whole.again().ok_or(Refusal::UpstreamReset),
-            Unsent::Nothing if may_repeat && self.pool.upstream.config.retry.on_reset => {
-                Ok(RequestBody::Empty)
-            }
+            Unsent::Nothing if may_repeat && self.retry().on_reset => Ok(RequestBody::Empty),
             Unsent::Nothing | Unsent::Answered => Err(Refusal::UpstreamReset),
         }
-    }
-
-    /// The refusal for the request's body, if that failed.
-    pub(super) fn body_fault(&self) -> Option<Refusal> {
-        let upload = self.context.outcome.upload.as_ref()?;
-        if upload.too_large.get() {
-            return Some(Refusal::BodyTooLarge);
-        }
-        let fault = || self.context.conn.activity.body_fault().map_or(Refusal::ClientGone, Refusal::Framing);
-        upload.broken.get().then(fault)
     }
 }

@@ -104,7 +104,7 @@ impl UpstreamAttempt<'_> {
             tried = &mut first => (tried, second, false),
             tried = &mut second => (tried, first, true),
         };
-        let on_status = &self.pool.upstream.config.retry.on_status;
+        let on_status = &self.retry().on_status;
         let is_good =
             |tried: &Tried| tried.result.as_ref().is_ok_and(|status| !on_status.contains(status.as_u16()));
         let (decides, is_hedge) = if ended.as_ref().is_ok_and(is_good) {

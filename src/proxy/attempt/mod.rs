@@ -14,9 +14,10 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::context::RequestContext;
 use super::facts::{Attempts, ServerIndex};
-use super::gather::{self, Ended};
+use super::gather;
 use super::request_body::{Kept, RequestBody};
 use super::{grpc, headers};
+use crate::policy::retry::Retry;
 use crate::service::refusal::Refusal;
 use crate::upstream::balance::Wish;
 use crate::upstream::config::{HostHeader, Version as UpstreamVersion};
@@ -34,6 +35,8 @@ pub struct UpstreamAttempt<'a> {
     pub upstream: usize,
     /// Which server it is to go to.
     pub wish: Wish,
+    /// When it is sent a second time. `None`: when the upstream says so.
+    pub retry: Option<&'a Retry>,
     /// The request.
     pub context: &'a mut RequestContext,
     /// The permit to hold a connection although the first bytes of the body have not come.
@@ -51,12 +54,7 @@ impl UpstreamAttempt<'_> {
                 self.early = early;
                 Ok(())
             }
-            Err(Ended::Stalled) => Err(Refusal::BodySlow),
-            Err(Ended::NoRoom) => Err(Refusal::Overloaded),
-            Err(Ended::Body(error)) => {
-                tracing::debug!(%error, "a request's body ended early");
-                Err(self.body_fault().unwrap_or(Refusal::ClientGone))
-            }
+            Err(ended) => Err(gather::refusal(self.context, ended)),
         }
     }
 
@@ -74,8 +72,7 @@ impl UpstreamAttempt<'_> {
             // A request with a body cannot be repeated: what was sent of the body is not kept.
             let may_repeat = matches!(body, RequestBody::Empty) && headers::is_idempotent(&head.method);
             let may_try_again = may_repeat && self.may_retry();
-            let retry = &self.pool.upstream.config.retry;
-            if let Some(after) = retry.hedge_after
+            if let Some(after) = self.retry().hedge_after
                 && may_try_again
                 && self.may_hedge(head)
             {
@@ -85,7 +82,7 @@ impl UpstreamAttempt<'_> {
                 }
             }
             // The answer's fields take the place of the request's.
-            let spare = (may_try_again && !retry.on_status.is_empty()).then(|| head.headers.clone());
+            let spare = (may_try_again && !self.retry().on_status.is_empty()).then(|| head.headers.clone());
             let now = self.context.facts.started + self.context.attempts.steps.ready();
             let is_upload = body.is_on_its_way();
             let acquired = self.pool.acquire(self.wish, is_upload, now, self.context.ends()).await;
@@ -120,10 +117,14 @@ impl UpstreamAttempt<'_> {
         }
     }
 
+    fn retry(&self) -> &Retry {
+        self.retry.unwrap_or(&self.pool.upstream.config.retry)
+    }
+
     /// Whether one more try is within `times`.
     fn may_retry(&self) -> bool {
         let Attempts { retries, unprocessed, .. } = &self.context.attempts;
-        u32::from(retries - unprocessed) < self.pool.upstream.config.retry.times
+        u32::from(retries - unprocessed) < self.retry().times
     }
 
     fn is_h2(&self) -> bool {
@@ -160,7 +161,7 @@ impl UpstreamAttempt<'_> {
                 Ok(Next::Again(RequestBody::Empty))
             }
             Err(SendError::Timeout) => {
-                let on_timeout = self.pool.upstream.config.retry.on_timeout;
+                let on_timeout = self.retry().on_timeout;
                 if !(self.timed_out(server) && may_repeat && on_timeout && self.again()) {
                     return Err(Refusal::UpstreamTimeout);
                 }
@@ -219,8 +220,7 @@ impl UpstreamAttempt<'_> {
 
     /// Whether an answer with this status is left for one of another try.
     fn is_to_be_sent_again(&mut self, status: StatusCode) -> bool {
-        let on_status = &self.pool.upstream.config.retry.on_status;
-        on_status.contains(status.as_u16()) && !self.context.is_past_total() && self.again()
+        self.retry().on_status.contains(status.as_u16()) && !self.context.is_past_total() && self.again()
     }
 
     /// Watches a body that is still on its way for as long as it holds the connection.
@@ -285,6 +285,9 @@ impl UpstreamAttempt<'_> {
         if checkout.connect_ns > 0 {
             self.count().connected(self.cells());
         }
+        if let Some(version) = checkout.around {
+            self.count().went_around(self.cells(), version);
+        }
         self.context.attempts.steps.wait += checkout.wait_ns;
         self.context.attempts.steps.connect += checkout.connect_ns;
     }
@@ -299,9 +302,8 @@ impl UpstreamAttempt<'_> {
 
     /// How long an answer's head is waited for. Where another try may follow after a silence, this one has its own time.
     fn response_time(&self, may_follow: bool) -> Duration {
-        let config = &self.pool.upstream.config;
-        let per_try = config.timeouts.per_try.filter(|_| may_follow && config.retry.on_timeout);
-        per_try.unwrap_or(self.context.attempts.allowed.response)
+        let allowed = &self.context.attempts.allowed;
+        allowed.per_try.filter(|_| may_follow && self.retry().on_timeout).unwrap_or(allowed.response)
     }
 
     fn count(&self) -> &metrics::Upstream {

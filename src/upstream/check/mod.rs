@@ -100,6 +100,7 @@ mod tests {
                 connections: Default::default(),
                 timeouts: Default::default(),
                 retry: Default::default(),
+                retry_budget_percent: 0,
                 uploads: Default::default(),
                 host: Default::default(),
                 health: Default::default(),

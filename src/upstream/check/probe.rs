@@ -7,7 +7,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 
 use super::Failure;
-use crate::upstream::config::Statuses;
+use crate::policy::retry::Statuses;
 
 /// A request of a check.
 pub(super) type Asked = Request<Full<Bytes>>;

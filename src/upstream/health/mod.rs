@@ -104,11 +104,13 @@ pub enum State {
         /// Per mille.
         share: u32,
     },
+    /// Its name has no address.
+    Unresolved,
 }
 
 impl State {
     /// Every word that there is for a state.
-    pub const WORDS: [&str; 4] = ["healthy", "unhealthy", "ejected", "warming-up"];
+    pub const WORDS: [&str; 5] = ["healthy", "unhealthy", "ejected", "warming-up", "unresolved"];
 
     /// As metrics and the admin listener have it.
     pub fn word(self) -> &'static str {
@@ -117,6 +119,7 @@ impl State {
             State::Unhealthy => "unhealthy",
             State::Ejected { .. } => "ejected",
             State::WarmingUp { .. } => "warming-up",
+            State::Unresolved => "unresolved",
         }
     }
 }
@@ -393,8 +396,8 @@ impl Health {
         }
     }
 
-    /// The state of each server, in order.
-    pub fn states(&self, now_ns: u64) -> Vec<State> {
+    /// The state of each server, in order, as far as it is known here: not whether it has an address.
+    pub(super) fn states(&self, now_ns: u64) -> Vec<State> {
         let shares = Shares { health: self, now_ns };
         let state = |(index, standing): (usize, &Standing)| match shares.of(index) {
             0 if standing.is_unhealthy() => State::Unhealthy,

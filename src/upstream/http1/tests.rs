@@ -9,6 +9,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream
 
 use super::*;
 use crate::clock;
+use crate::policy::retry::Retry;
 use crate::upstream::{Config, Upstream, config};
 
 /// What an exchange has returned so far.
@@ -72,7 +73,8 @@ fn over(stream: impl Stream + 'static) -> Http1<Empty<Bytes>> {
         http: config::Version::H1,
         connections: config::Connections::default(),
         timeouts: config::Timeouts::default(),
-        retry: config::Retry::default(),
+        retry: Retry::default(),
+        retry_budget_percent: config::RETRY_BUDGET_PERCENT,
         host: config::HostHeader::Client,
         uploads: Default::default(),
         health: Default::default(),
