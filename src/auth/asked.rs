@@ -44,8 +44,9 @@ pub enum Checked {
     Known(Arc<Identity>),
     /// The credential is invalid. The cause is for operators; a client that learned it could guess better.
     Refused(Cause),
-    /// Too many credentials are being verified, so this one was not.
-    Busy,
+    /// The credential was not verified: too many are being verified, or what it is compared with is not known yet, which
+    /// has a cause.
+    Unverified(Option<Cause>),
     /// The answer takes longer than a lookup; [`super::Method::resolve`] waits for it.
     Wait(Wait),
 }

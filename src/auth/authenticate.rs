@@ -19,8 +19,9 @@ use crate::identity::Identity;
 pub struct Outcome<'m> {
     /// Who sent the request, and the method that recognised the client.
     pub known: Option<(Arc<Identity>, &'m Method)>,
-    /// The first method whose credential was not verified, because `may_try` forbade it or too many are being verified.
-    pub unverified: Option<&'m Method>,
+    /// The first method whose credential was not verified, because `may_try` forbade it, too many are
+    /// being verified, or for the cause that is named.
+    pub unverified: Option<(&'m Method, Option<Cause>)>,
     /// The names of the methods whose credentials are invalid, or of the field that is ambiguous, and why.
     pub refused: SmallVec<[(&'m str, Cause); 2]>,
 }
@@ -59,7 +60,8 @@ pub async fn authenticate<'m>(
                 return outcome;
             }
             Checked::Absent => {}
-            Checked::Busy | Checked::Wait(_) => outcome.unverified = outcome.unverified.or(Some(method)),
+            Checked::Unverified(cause) => outcome.unverified = outcome.unverified.or(Some((method, cause))),
+            Checked::Wait(_) => outcome.unverified = outcome.unverified.or(Some((method, None))),
             Checked::Refused(cause) => outcome.refused.push((&method.config.name, cause)),
         }
     }

@@ -49,7 +49,7 @@ impl fmt::Display for Name {
 pub struct Certificate {
     names: Vec<(Name, Box<str>)>,
     /// Unix seconds.
-    pub(super) not_after: i64,
+    pub not_after: i64,
     /// The identity that each method derived from it, so that it is derived once for each connection.
     identities: RefCell<Vec<(u64, Arc<Identity>)>>,
 }
@@ -79,6 +79,11 @@ impl Certificate {
         names.extend(subject.iter_organizational_unit().filter_map(texts(Name::SubjectOu)));
         let not_after = certificate.validity().not_after.timestamp();
         Some(Certificate { names, not_after, identities: RefCell::default() })
+    }
+
+    /// Whether one of the names in this place is this one.
+    pub fn has(&self, place: Name, text: &str) -> bool {
+        self.names.iter().any(|(name, found)| *name == place && **found == *text)
     }
 
     pub(super) fn name(&self, wanted: Name) -> Option<&str> {

@@ -1,32 +1,31 @@
-//! [`Issued`]: API keys that change while traffic runs. Requests read them without a lock, and a change copies a thousandth of
-//! them. Who fills the table is none of its business.
+//! [`Issued`]: API keys that change while traffic runs. Requests read them without a lock. Who fills the table is none of its
+//! business.
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
-use arc_swap::ArcSwapOption;
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use smallvec::SmallVec;
 
 use crate::cause::Cause;
 use crate::identity::Identity;
+use crate::sharded::Sharded;
 
 /// The SHA-256 of a key.
 pub type Digest = [u8; 32];
 
-/// Keys by the first bytes of their digests, in shards of which a change copies one. The whole digest is compared in constant
-/// time.
+/// Keys by the first bytes of their digests. The whole digest is compared in constant time.
+#[derive(Default)]
 pub struct Issued {
-    shards: Box<[ArcSwapOption<Shard>]>,
+    keys: Sharded<u64, Alike>,
     /// Whether it has ever been filled. Until then nobody knows which keys there are.
     is_filled: AtomicBool,
-    /// Held while something changes, so that no change is lost to another.
-    changing: Mutex<()>,
 }
 
-type Shard = HashMap<u64, SmallVec<[Arc<IssuedKey>; 1]>>;
+/// Keys whose digests begin alike.
+type Alike = SmallVec<[Arc<IssuedKey>; 1]>;
 
 /// One key.
 #[derive(Debug)]
@@ -39,16 +38,6 @@ pub struct IssuedKey {
     pub expires_us: Option<i64>,
     /// Whether it is refused.
     pub is_disabled: bool,
-}
-
-impl Default for Issued {
-    fn default() -> Issued {
-        Issued {
-            shards: (0..SHARDS).map(|_| ArcSwapOption::empty()).collect(),
-            is_filled: AtomicBool::new(false),
-            changing: Mutex::new(()),
-        }
-    }
 }
 
 impl fmt::Debug for Issued {
@@ -65,33 +54,38 @@ impl Issued {
 
     /// Puts these in the place of all there are. A key that is there before and after is there all the time.
     pub fn replace(&self, keys: impl IntoIterator<Item = IssuedKey>) {
-        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut shards: Vec<Shard> = (0..SHARDS).map(|_| Shard::new()).collect();
+        let mut by_prefix = HashMap::<u64, Alike>::new();
         for key in keys {
-            put(&mut shards[place(&key.digest)], key);
+            put(by_prefix.entry(prefix(&key.digest)).or_default(), key);
         }
-        for (shard, keys) in self.shards.iter().zip(shards) {
-            shard.store((!keys.is_empty()).then(|| Arc::new(keys)));
-        }
+        self.keys.replace(by_prefix);
         self.is_filled.store(true, Ordering::Release);
     }
 
     /// Adds a key, or replaces the one with its digest.
     pub fn put(&self, key: IssuedKey) {
-        let place = place(&key.digest);
-        self.change(place, |shard| put(shard, key));
+        self.keys.change(prefix(&key.digest), |alike| {
+            let mut alike = alike.unwrap_or_default();
+            put(&mut alike, key);
+            Some(alike)
+        });
     }
 
     /// Removes a key. Nothing happens if there is none.
     pub fn remove(&self, digest: &Digest) {
-        self.change(place(digest), |shard| remove(shard, digest));
+        self.keys.change(prefix(digest), |alike| {
+            let mut alike = alike?;
+            alike.retain(|key| key.digest != *digest);
+            (!alike.is_empty()).then_some(alike)
+        });
     }
 
     /// Whom a key identifies at this time, or why it is refused; `None` if there is no such key.
     pub fn find(&self, digest: &[u8], now_us: i64) -> Option<Result<Arc<Identity>, Cause>> {
         let digest: &Digest = digest.try_into().ok()?;
-        let shard = self.shards[place(digest)].load();
-        let candidates = shard.as_ref()?.get(&prefix(digest))?;
+        let prefix = prefix(digest);
+        let held = self.keys.of(&prefix)?;
+        let candidates = held.get()?;
         let is_same = |key: &&Arc<IssuedKey>| verify_slices_are_equal(&key.digest, digest).is_ok();
         // Every candidate is compared, whichever it is.
         let key = candidates.iter().fold(None, |found, key| if is_same(&key) { Some(key) } else { found })?;
@@ -101,28 +95,11 @@ impl Issued {
             _ => Ok(Arc::clone(&key.identity)),
         })
     }
-
-    fn change(&self, place: usize, change: impl FnOnce(&mut Shard)) {
-        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        let shard = &self.shards[place];
-        let mut keys = shard.load().as_deref().cloned().unwrap_or_default();
-        change(&mut keys);
-        shard.store((!keys.is_empty()).then(|| Arc::new(keys)));
-    }
 }
 
-fn put(shard: &mut Shard, key: IssuedKey) {
-    remove(shard, &key.digest);
-    shard.entry(prefix(&key.digest)).or_default().push(Arc::new(key));
-}
-
-fn remove(shard: &mut Shard, digest: &Digest) {
-    let prefix = prefix(digest);
-    let Some(keys) = shard.get_mut(&prefix) else { return };
-    keys.retain(|key| key.digest != *digest);
-    if keys.is_empty() {
-        shard.remove(&prefix);
-    }
+fn put(alike: &mut Alike, key: IssuedKey) {
+    alike.retain(|old| old.digest != key.digest);
+    alike.push(Arc::new(key));
 }
 
 /// The first eight bytes of a digest, which maps compare in variable time. That helps no attacker, who cannot choose a
@@ -130,14 +107,6 @@ fn remove(shard: &mut Shard, digest: &Digest) {
 pub(super) fn prefix(digest: &[u8]) -> u64 {
     digest.first_chunk().map_or(0, |first| u64::from_le_bytes(*first))
 }
-
-/// The shard of a digest, by bytes that the map within does not hash.
-fn place(digest: &Digest) -> usize {
-    usize::from(u16::from_le_bytes([digest[30], digest[31]])) % SHARDS
-}
-
-/// Of a million keys one change copies a thousand.
-const SHARDS: usize = 1024;
 
 #[cfg(test)]
 mod tests {

@@ -117,7 +117,7 @@ impl Keys {
             Ok(identity) => Checked::Known(identity),
             // It may be right: nobody has said yet which keys there are.
             Err(Cause::ApiKeyUnknown) if self.issued.as_ref().is_some_and(|it| !it.is_filled()) => {
-                Checked::Busy
+                Checked::Unverified(Some(Cause::ApiKeysUnread))
             }
             Err(cause) => Checked::Refused(cause),
         }

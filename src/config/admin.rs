@@ -2,9 +2,12 @@
 
 use toml::value::Datetime;
 
-use crate::admin::{self, Bind, Config, NamedToken, OWN_TOKEN_NAME, Role, Secret, Token};
+use crate::admin::{self, Bind, Config, NamedCertificate, NamedToken, OWN_TOKEN_NAME, Role, Secret, Token};
+use crate::auth::mtls::Name;
 use crate::auth::{entries, keys};
+use crate::tls::Demand;
 
+use super::acme;
 use super::listener;
 use super::mask::MASK;
 use super::printer::{Page, array, table as show_table, text, word};
@@ -38,14 +41,18 @@ pub(super) fn read(documents: &[Table<'_>]) -> (Option<Config>, Fields) {
     if let Some(value) = table.value("tokens") {
         config.tokens = tokens(&value, config.token.as_ref());
     }
+    config.tls = tls(&table, &config.bind);
+    if let Some(value) = table.value("certificates") {
+        config.certificates = certificates(&value, &config);
+    }
     if let Some(value) = table.value("hosts") {
         config.hosts = value.texts().iter().filter_map(admin_host).collect();
     }
     if let (Bind::Tcp(address), Some(bind)) = (&config.bind, &bind)
         && !address.ip().is_loopback()
-        && !config.asks_for_token()
+        && !config.asks_for_credentials()
     {
-        let message = "the admin listener is open to other machines and asks for no token";
+        let message = "the admin listener is open to other machines and asks for no token and no certificate";
         bind.warn(message, "add `token = \"${file:/path}\"`, or bind 127.0.0.1");
     }
     let places = table.places();
@@ -69,6 +76,15 @@ pub(super) fn show(page: &mut Page, config: Option<&Config>) {
     }
     if !admin.tokens.is_empty() {
         page.key("tokens", array(admin.tokens.iter().map(show_token)));
+    }
+    if let Some(tls) = &admin.tls {
+        page.key("certs", array(tls.certs.iter().map(|pair| acme::show(pair, &[]))));
+        if let Some(auth) = &tls.client_auth {
+            listener::show_client_auth(page, auth);
+        }
+    }
+    if !admin.certificates.is_empty() {
+        page.key("certificates", array(admin.certificates.iter().map(show_certificate)));
     }
     if !admin.hosts.is_empty() {
         page.key("hosts", array(admin.hosts.iter().map(|host| text(host))));
@@ -123,16 +139,7 @@ fn tokens(value: &Value<'_>, own: Option<&String>) -> Vec<NamedToken> {
 
 fn named_token<'c>(value: &Value<'c>) -> Option<(NamedToken, Text<'c>)> {
     let table = value.table("a token")?;
-    let name = table.value("name").and_then(|value| value.text());
-    if let Some(name) = &name
-        && (name.text.is_empty() || name.text.len() > NAME_BYTES_MAX || name.text.contains(char::is_control))
-    {
-        let hint = format!("write up to {NAME_BYTES_MAX} bytes without control characters");
-        name.wrong("`name` is not a name for the audit", hint);
-    }
-    if name.is_none() {
-        value.wrong("a token needs `name`, which the audit shows", "write `name = \"alice\"`");
-    }
+    let name = audit_name(value, &table, "a token");
     let (plain, hashed) = (table.value("token"), table.value("digest"));
     let secret = match (&plain, &hashed) {
         (Some(plain), None) => secret(plain).map(Secret::Text),
@@ -146,11 +153,7 @@ fn named_token<'c>(value: &Value<'c>) -> Option<(NamedToken, Text<'c>)> {
             None
         }
     };
-    let role = table.value("role");
-    if role.is_none() {
-        value.wrong("a token needs `role`, what its bearer may do", "write `role = \"operate\"`");
-    }
-    let role = role.and_then(|value| value.choice(&ROLES, &[]));
+    let role = role(value, &table, "a token");
     let expires = table.value("expires").map(|value| expires(&value));
     table.finish(&[]);
     let name = name?;
@@ -159,6 +162,97 @@ fn named_token<'c>(value: &Value<'c>) -> Option<(NamedToken, Text<'c>)> {
         Some(read) => Some(read?),
     };
     Some((NamedToken { name: name.text.clone(), secret: secret?, role: role?, expires }, name))
+}
+
+/// `certs`, `client-ca`, `client-cert` and `client-crl`.
+fn tls(table: &Table<'_>, bind: &Bind) -> Option<admin::Tls> {
+    let certs = table.value("certs");
+    let client_auth = listener::client_auth(table, certs.is_some(), Demand::Ask);
+    let certs = certs?;
+    if let Bind::Unix(_) = bind {
+        certs.wrong_key("a Unix socket needs no TLS", "leave `certs` out: only its owner can connect");
+    }
+    let pairs = certs.array().unwrap_or_default();
+    if pairs.is_empty() && certs.is_array() {
+        certs.wrong("`certs` is empty", "write `[{ cert = \"a.pem\", key = \"a.key\" }]`, or leave it out");
+    }
+    let pairs = pairs.iter().filter_map(|pair| listener::pair(pair.table("a pair of `certs`")?)).collect();
+    Some(admin::Tls { certs: pairs, client_auth })
+}
+
+/// The certificates of clients. One that is wrong is reported and left out.
+fn certificates(value: &Value<'_>, config: &Config) -> Vec<NamedCertificate> {
+    if config.tls.as_ref().is_none_or(|tls| tls.client_auth.is_none()) {
+        value.wrong_key(
+            "`certificates` needs `client-ca`",
+            "name the file of the authorities that issue them",
+        );
+    }
+    let mut found: Vec<NamedCertificate> = Vec::new();
+    let written = value.array().unwrap_or_default();
+    if written.len() > TOKENS_MAX {
+        value.wrong(format!("there are more than {TOKENS_MAX} certificates"), "leave some out");
+    }
+    for value in written.iter().take(TOKENS_MAX) {
+        let Some((certificate, name)) = named_certificate(value) else { continue };
+        let names = config.tokens.iter().map(|token| &token.name);
+        let mut names = names.chain(found.iter().map(|other| &other.name));
+        if certificate.name == OWN_TOKEN_NAME || names.any(|other| *other == certificate.name) {
+            let message = format!("{} is the name of somebody else", name.shown());
+            name.wrong(message, "give each its own: the audit tells them apart by it");
+        }
+        if found.iter().any(|other| (other.place, &other.text) == (certificate.place, &certificate.text)) {
+            value.wrong("this certificate is listed before", "leave one out");
+        }
+        found.push(certificate);
+    }
+    found
+}
+
+fn named_certificate<'c>(value: &Value<'c>) -> Option<(NamedCertificate, Text<'c>)> {
+    let table = value.table("a certificate")?;
+    let name = audit_name(value, &table, "a certificate");
+    let shows = table.value("shows");
+    if shows.is_none() {
+        value.wrong("a certificate needs `shows`, the name in it", SHOWS);
+    }
+    let shows = shows.and_then(|value| value.text()).and_then(|text| {
+        let found = Name::ALL.iter().find_map(|(word, place)| {
+            let rest = text.text.strip_prefix(word)?.strip_prefix('=')?;
+            (!rest.is_empty()).then(|| (*place, rest.to_owned()))
+        });
+        if found.is_none() {
+            text.wrong("`shows` is not a name in a certificate", SHOWS);
+        }
+        found
+    });
+    let role = role(value, &table, "a certificate");
+    table.finish(&[]);
+    let (name, (place, text)) = (name?, shows?);
+    Some((NamedCertificate { name: name.text.clone(), place, text, role: role? }, name))
+}
+
+/// `name`, which the audit shows.
+fn audit_name<'c>(value: &Value<'c>, table: &Table<'c>, what: &str) -> Option<Text<'c>> {
+    let name = table.value("name").and_then(|value| value.text());
+    if let Some(name) = &name
+        && (name.text.is_empty() || name.text.len() > NAME_BYTES_MAX || name.text.contains(char::is_control))
+    {
+        let hint = format!("write up to {NAME_BYTES_MAX} bytes without control characters");
+        name.wrong("`name` is not a name for the audit", hint);
+    }
+    if name.is_none() {
+        value.wrong(format!("{what} needs `name`, which the audit shows"), "write `name = \"alice\"`");
+    }
+    name
+}
+
+fn role(value: &Value<'_>, table: &Table<'_>, what: &str) -> Option<Role> {
+    let role = table.value("role");
+    if role.is_none() {
+        value.wrong(format!("{what} needs `role`, what its bearer may do"), "write `role = \"operate\"`");
+    }
+    role.and_then(|value| value.choice(&ROLES, &[]))
 }
 
 /// `sha256:` and the digest as `hash-key` prints it.
@@ -193,6 +287,17 @@ fn show_token(token: &NamedToken) -> String {
     show_table(entries.into_iter().chain(expires))
 }
 
+/// One of `certificates`.
+fn show_certificate(certificate: &NamedCertificate) -> String {
+    let NamedCertificate { name, place, text: shown, role } = certificate;
+    let entries = [
+        ("name", text(name)),
+        ("shows", text(&format!("{place}={shown}"))),
+        ("role", text(word(&ROLES, role))),
+    ];
+    show_table(entries)
+}
+
 /// A name or an address without a port, since the check of `Host` ignores ports.
 fn admin_host(text: &Text<'_>) -> Option<String> {
     let bare = text.text.trim_start_matches('[').trim_end_matches(']');
@@ -224,10 +329,14 @@ fn default_admin() -> Config {
         token: None,
         tokens: Vec::new(),
         hosts: Vec::new(),
+        tls: None,
+        certificates: Vec::new(),
     }
 }
 
 const ROLES: [(&str, Role); 3] = [("read", Role::Read), ("operate", Role::Operate), ("admin", Role::Admin)];
+
+const SHOWS: &str = "write a place and the name there, as in `shows = \"san:email=alice@example.com\"` or `\"subject:cn=alice\"`";
 
 /// What a digest begins with, so that another function can be told from it one day.
 const DIGEST_SCHEME: &str = "sha256:";

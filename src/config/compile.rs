@@ -71,6 +71,8 @@ fn dependence(problem: &Problem) -> Dependence {
         | Problem::NoWeight
         | Problem::CostAboveCapacity { .. }
         | Problem::CostTwice { .. }
+        | Problem::ReplacesItself
+        | Problem::RolloutOfShadow
         | Problem::TooMany { .. } => Dependence::None,
         // Indices count only what could be read, and templates name parameters of the path.
         Problem::Host(_)
@@ -80,6 +82,10 @@ fn dependence(problem: &Problem) -> Dependence {
         Problem::DuplicateName { .. }
         | Problem::Tie { .. }
         | Problem::UnknownPolicy { .. }
+        | Problem::CandidateOfCandidate { .. }
+        | Problem::TwoCandidates { .. }
+        | Problem::CandidateCountsBy { .. }
+        | Problem::RouteNamesCandidate { .. }
         | Problem::PolicyTwice { .. }
         | Problem::UnknownUpstream { .. }
         | Problem::UpstreamTwice { .. }
@@ -158,6 +164,8 @@ fn route_key(field: RouteField) -> String {
 fn policy_key(field: PolicyField) -> String {
     match field {
         PolicyField::Name => "name".to_owned(),
+        PolicyField::Replaces => "replaces".to_owned(),
+        PolicyField::Rollout => "rollout".to_owned(),
         PolicyField::By(index) => format!("by[{index}]"),
         PolicyField::Window(index) => format!("limit[{index}]"),
         PolicyField::MatchPath => "match.path".to_owned(),

@@ -22,8 +22,13 @@ impl<'c> Context<'c> {
         self.sources[place.file].kind != SourceKind::File
     }
 
+    /// Adds a finding. What a candidate takes from its policy is read for both; a mistake in it is told once.
     pub(super) fn report(&self, finding: Finding) {
-        self.findings.borrow_mut().push(finding);
+        let mut findings = self.findings.borrow_mut();
+        let is_repeated = findings.iter().rev().take(LOOKED_BACK_MAX).any(|earlier| *earlier == finding);
+        if !is_repeated {
+            findings.push(finding);
+        }
     }
 
     /// Marks this moment, to ask later whether an error was found since.
@@ -54,3 +59,6 @@ impl Since<'_> {
         self.ctx.findings.borrow()[self.findings..].iter().any(Finding::is_error)
     }
 }
+
+/// Among how many findings a repeated one is looked for, so that thousands of mistakes take no longer to tell.
+const LOOKED_BACK_MAX: usize = 1_000;

@@ -4,7 +4,9 @@
 use std::path::PathBuf;
 
 use crate::auth::Kind;
-use crate::database::config::{COPY_UNWRITTEN, Config, PARAMETERS, Password, Url, UrlError};
+use crate::database::config::{
+    COPY_UNWRITTEN, Config, PARAMETERS, Password, USAGE_ROWS_MAX, USAGE_ROWS_UNWRITTEN, Url, UrlError,
+};
 use crate::words;
 
 use super::context::Context;
@@ -36,8 +38,10 @@ fn read_table(table: Table<'_>) -> Option<Config> {
     let copy =
         table.value("copy").and_then(|value| value.text()).map(|text| text::path_from(&text, &text.text));
     let copy = copy.unwrap_or_else(|| PathBuf::from(COPY_UNWRITTEN));
+    let usage_rows = table.value("usage-rows").and_then(|value| value.integer(0..=USAGE_ROWS_MAX));
+    let usage_rows = usage_rows.and_then(|rows| usize::try_from(rows).ok()).unwrap_or(USAGE_ROWS_UNWRITTEN);
     table.finish(&[]);
-    Some(Config { url: url?, password, single_node, copy })
+    Some(Config { url: url?, password, single_node, copy, usage_rows })
 }
 
 /// `sqlite:PATH`, or a URL as libpq has it.
@@ -69,6 +73,11 @@ fn postgres(text: &Text<'_>) -> Option<Url> {
         UrlError::Unreadable => {
             "write it as in `postgres://user@host:5432/name`, with `%40` for an `@` and the like".to_owned()
         }
+        UrlError::Servers => {
+            "write `postgres://a:5432,b:5432/name`, with one port for all or one for each of up to eight"
+                .to_owned()
+        }
+        UrlError::Session => "write `target_session_attrs=any` or `=read-write`".to_owned(),
         UrlError::Password => "write `password = \"${file:/path}\"` beside it".to_owned(),
         UrlError::Parameter(name) => words::did_you_mean(name, &PARAMETERS)
             .unwrap_or_else(|| format!("it takes {}", words::listed(&PARAMETERS))),
@@ -139,6 +148,7 @@ pub(super) fn show(page: &mut Page, database: &Config) {
     if matches!(database.url, Url::Postgres(_)) {
         page.key("copy", text(&database.copy.to_string_lossy()));
     }
+    page.key("usage-rows", database.usage_rows);
 }
 
 const OUT_OF_FILE: &str = "keep a secret out of it: `\"${NAME}\"` or `\"${file:/path}\"`";

@@ -3,8 +3,10 @@
 //! It works on parsed values, so that an inserted text is never read as TOML, and it does not expand an inserted text
 //! again: a secret may contain `${`.
 
-use std::io::Read;
+use std::io;
 use std::path::Path;
+
+use crate::whole_file;
 
 /// Looks up an environment variable.
 pub(super) type Variables<'v> = &'v dyn Fn(&str) -> Option<String>;
@@ -93,17 +95,12 @@ fn read(path: &Path) -> Result<String, Unresolved> {
         message: format!("cannot read {shown}: {reason}"),
         hint: "make the file readable, or name another".to_owned(),
     };
-    let metadata = std::fs::metadata(path).map_err(|error| wrong(error.to_string()))?;
-    // Opening a pipe or a terminal would make a reload wait for its writer.
-    if !metadata.is_file() {
-        return Err(wrong("not a regular file".to_owned()));
-    }
-    let mut text = String::new();
-    let file = std::fs::File::open(path).map_err(|error| wrong(error.to_string()))?;
-    file.take(VALUE_BYTES_MAX + 1).read_to_string(&mut text).map_err(|error| wrong(error.to_string()))?;
-    if text.len() as u64 > VALUE_BYTES_MAX {
-        return Err(wrong(format!("it is longer than {VALUE_BYTES_MAX} bytes")));
-    }
+    let bytes = whole_file::read(path, VALUE_BYTES_MAX).map_err(|error| match error.kind() {
+        io::ErrorKind::FileTooLarge => wrong(format!("it is longer than {VALUE_BYTES_MAX} bytes")),
+        _ => wrong(error.to_string()),
+    })?;
+    let text =
+        String::from_utf8(bytes).map_err(|_| wrong("stream did not contain valid UTF-8".to_owned()))?;
     let trimmed = text.strip_suffix('\n').map(|text| text.strip_suffix('\r').unwrap_or(text));
     Ok(trimmed.unwrap_or(&text).to_owned())
 }

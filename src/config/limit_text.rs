@@ -29,6 +29,7 @@ pub(super) fn show_dimension(dimension: &Dimension) -> String {
         Dimension::Query(name) => format!("query:{name}"),
         Dimension::Param(name) => format!("param:{name}"),
         Dimension::Claim(name) => format!("claim:{name}"),
+        Dimension::Body(path) => format!("body:{path}"),
     }
 }
 

@@ -284,7 +284,7 @@ fn read<'c>(named: Named<'c>) -> (Listener, Option<Text<'c>>) {
         sizes(&mut table, &mut listener.max);
         table.finish(&[]);
     }
-    listener.client_auth = client_auth(&table, !listener.certs.is_empty());
+    listener.client_auth = client_auth(&table, !listener.certs.is_empty(), tls::Demand::Require);
     listener.addresses = addresses(&table);
     if let Some(value) = table.value("proxy-protocol") {
         (listener.proxies, listener.has_unix_proxies) = proxies(&value);
@@ -325,8 +325,12 @@ pub(super) fn pair(table: Table<'_>) -> Option<tls::Pair> {
     Some(tls::Pair { cert: cert?, key: key?, absent })
 }
 
-/// `client-ca`, `client-auth` and `client-crl`.
-fn client_auth(table: &Table<'_>, has_certs: bool) -> Option<tls::ClientAuth> {
+/// `client-ca`, `client-cert` and `client-crl`; `unwritten` is what is demanded if nothing is.
+pub(super) fn client_auth(
+    table: &Table<'_>,
+    has_certs: bool,
+    unwritten: tls::Demand,
+) -> Option<tls::ClientAuth> {
     let demand = table.value("client-cert");
     let crl = table.value("client-crl");
     let Some(ca) = table.value("client-ca") else {
@@ -341,7 +345,7 @@ fn client_auth(table: &Table<'_>, has_certs: bool) -> Option<tls::ClientAuth> {
     let demand = demand.and_then(|value| value.choice(&DEMANDS, &[]));
     let path = |value: Value<'_>| value.text().map(|text| text::path(&text));
     let crl = crl.and_then(path);
-    Some(tls::ClientAuth { ca: path(ca)?, demand: demand.unwrap_or(tls::Demand::Require), crl })
+    Some(tls::ClientAuth { ca: path(ca)?, demand: demand.unwrap_or(unwritten), crl })
 }
 
 fn timeouts(keys: &mut impl Keys, timeouts: &mut Timeouts) {
@@ -383,13 +387,7 @@ pub(super) fn show(page: &mut Page, listener: &Listener) {
         Underscores::Keep => "keep",
     };
     page.key("underscores", text(underscores));
-    if let Some(auth) = &listener.client_auth {
-        page.key("client-ca", text(&auth.ca.to_string_lossy()));
-        page.key("client-cert", text(word(&DEMANDS, &auth.demand)));
-        if let Some(crl) = &auth.crl {
-            page.key("client-crl", text(&crl.to_string_lossy()));
-        }
-    }
+    listener.client_auth.iter().for_each(|auth| show_client_auth(page, auth));
     for (key, value) in show_addresses(&listener.addresses) {
         page.key(key, value);
     }
@@ -433,6 +431,15 @@ pub(super) fn show_addresses(addresses: &Addresses) -> Vec<(&'static str, String
     let lists = lists.into_iter().filter(|(_, networks)| !networks.is_empty());
     let show = |networks: &[ipnet::IpNet]| array(networks.iter().map(|network| text(&network.to_string())));
     lists.map(|(key, networks)| (key, show(networks))).collect()
+}
+
+/// Writes what [`client_auth`] reads.
+pub(super) fn show_client_auth(page: &mut Page, auth: &tls::ClientAuth) {
+    page.key("client-ca", text(&auth.ca.to_string_lossy()));
+    page.key("client-cert", text(word(&DEMANDS, &auth.demand)));
+    if let Some(crl) = &auth.crl {
+        page.key("client-crl", text(&crl.to_string_lossy()));
+    }
 }
 
 fn as_usize(number: u64) -> usize {

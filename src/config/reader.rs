@@ -27,7 +27,16 @@ pub(super) struct Table<'c> {
     /// Its name or heading.
     pub(super) place: Place,
     entries: &'c DeTable<'c>,
+    /// Where some keys are taken from that it does not have.
+    below: Option<Below<'c>>,
     asked: RefCell<Vec<&'static str>>,
+}
+
+/// A table below another: some of its values are those of the other too, which does not have them itself.
+pub(super) struct Below<'c> {
+    place: Place,
+    entries: &'c DeTable<'c>,
+    keys: &'static [&'static str],
 }
 
 /// A value and its place in the file.
@@ -68,14 +77,34 @@ impl<'c> Table<'c> {
     }
 
     fn new(ctx: &'c Context<'c>, what: String, place: Place, entries: &'c DeTable<'c>) -> Table<'c> {
-        Table { ctx, what, place, entries, asked: RefCell::new(Vec::new()) }
+        Table { ctx, what, place, entries, below: None, asked: RefCell::new(Vec::new()) }
+    }
+
+    /// Its values of these keys, for another table.
+    pub(super) fn to_below(&self, keys: &'static [&'static str]) -> Below<'c> {
+        Below { place: self.place, entries: self.entries, keys }
+    }
+
+    /// The same with another below it.
+    pub(super) fn above(self, below: Option<Below<'c>>) -> Table<'c> {
+        Table { below, ..self }
+    }
+
+    /// Whether a key was written in the table itself.
+    pub(super) fn has(&self, key: &str) -> bool {
+        self.entries.contains_key(key)
     }
 
     /// The value of a key, if it was written.
     pub(super) fn value(&self, key: &'static str) -> Option<Value<'c>> {
         self.asked.borrow_mut().push(key);
-        let (key, value) = self.entries.get_key_value(key)?;
-        Some(self.entry(key, value))
+        let below = self.below.as_ref().filter(|below| below.keys.contains(&key) && !self.has(key));
+        let (place, entries) = match below {
+            Some(below) => (below.place, below.entries),
+            None => (self.place, self.entries),
+        };
+        let (key, value) = entries.get_key_value(key)?;
+        Some(self.entry(place, key, value))
     }
 
     /// A table under a key.
@@ -85,7 +114,8 @@ impl<'c> Table<'c> {
 
     /// All entries, for a table whose keys the operator chooses.
     pub(super) fn entries(&self) -> Vec<Value<'c>> {
-        let mut entries: Vec<_> = self.entries.iter().map(|(key, value)| self.entry(key, value)).collect();
+        let mut entries: Vec<_> =
+            self.entries.iter().map(|(key, value)| self.entry(self.place, key, value)).collect();
         // The map is sorted by key. Errors and indices should follow the order of the file.
         entries.sort_by_key(|entry| entry.key_place);
         entries
@@ -129,12 +159,17 @@ impl<'c> Table<'c> {
         self.ctx.report(Finding::warning(message).at(self.place, hint));
     }
 
-    fn entry(&self, key: &Spanned<std::borrow::Cow<'c, str>>, value: &'c Spanned<DeValue<'c>>) -> Value<'c> {
+    fn entry(
+        &self,
+        table: Place,
+        key: &Spanned<std::borrow::Cow<'c, str>>,
+        value: &'c Spanned<DeValue<'c>>,
+    ) -> Value<'c> {
         Value {
             ctx: self.ctx,
             key: key.get_ref().clone().into_owned(),
-            key_place: place_in(self.place.file, key.span()),
-            place: place_in(self.place.file, value.span()),
+            key_place: place_in(table.file, key.span()),
+            place: place_in(table.file, value.span()),
             value: value.get_ref(),
         }
     }

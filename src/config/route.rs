@@ -11,6 +11,7 @@ use crate::policy::definition::{
     Access, Action, Compress, Destination, HeaderChanges, HeaderMatch, Part, PathEscapes, Route, Timeouts,
 };
 use crate::policy::host::Host;
+use crate::policy::retry::Retry;
 
 use super::listener::{self, BODY_BYTES_MAX, TIMEOUT_MIN};
 use super::printer::{Page, array, key, size, table as show_table, text as show_text, time};
@@ -19,7 +20,9 @@ use super::report::{Fields, Place, Places, quoted};
 use super::sections;
 use super::settings::Config;
 use super::text::Text;
-use super::{access, compress, headers, limit_text, method, mirror, policy, redirect, upstream, windows};
+use super::{
+    access, compress, headers, limit_text, method, mirror, policy, redirect, retry, upstream, windows,
+};
 use crate::words;
 
 /// Reads every route into `config`, and with them the upstreams that they write as URLs and the policies that they write as
@@ -107,6 +110,7 @@ impl Reader<'_> {
         if let Some(timeouts) = table.value("timeouts") {
             route.timeouts = self::timeouts(&timeouts, &route.action);
         }
+        route.retry = table.value("retry").and_then(|value| self::retry(&value, &route.action));
         route.upgrade = table.value("upgrade").and_then(|value| value.boolean()).unwrap_or(false);
         if let Some(value) = table.value("path-escapes") {
             let choices = [("refuse", PathEscapes::Refuse), ("keep", PathEscapes::Keep)];
@@ -144,7 +148,7 @@ impl Reader<'_> {
         };
         let path = rewrite.as_ref().and_then(path);
         let mirror = copies.as_ref().and_then(|value| mirror::read(value, |text| self.upstream(text, &[])));
-        let by = sticky.as_ref().and_then(|value| windows::dimension(&value.text()?));
+        let by = sticky.as_ref().and_then(|value| windows::dimension_of_head(&value.text()?));
         let mut action = action?;
         match (&mut action, &rewrite) {
             (Action::Forward { rewrite, .. }, _) => *rewrite = path,
@@ -332,6 +336,20 @@ impl Reader<'_> {
     }
 }
 
+/// When a request is sent a second time, whatever the upstream says.
+fn retry(value: &Value<'_>, action: &Action) -> Option<Retry> {
+    let table = value.table("`retry`")?;
+    if !matches!(action, Action::Forward { .. }) {
+        value.wrong_key("`retry` needs an upstream", "leave it out, or name an upstream in `to`");
+    }
+    if let Some(budget) = table.value("budget") {
+        budget.wrong_key("`budget` is the upstream's", "write it in `retry` of the upstream");
+    }
+    let retry = retry::read(&table, BUDGET_UNKNOWN);
+    table.finish(&[]);
+    Some(retry)
+}
+
 /// Deadlines that go before the upstream's.
 fn timeouts(value: &Value<'_>, action: &Action) -> Timeouts {
     let Some(table) = value.table("`timeouts`") else { return Timeouts::default() };
@@ -339,7 +357,8 @@ fn timeouts(value: &Value<'_>, action: &Action) -> Timeouts {
         value.wrong_key("`timeouts` needs an upstream", "leave it out, or name an upstream in `to`");
     }
     let duration = |key| table.value(key).and_then(|value| value.duration(TIMEOUT_MIN));
-    let timeouts = Timeouts { response: duration("response"), total: duration("total") };
+    let (response, per_try, total) = (duration("response"), duration("try"), duration("total"));
+    let timeouts = Timeouts { response, per_try, total };
     table.finish(&[]);
     timeouts
 }
@@ -499,10 +518,13 @@ pub(super) fn show(page: &mut Page, route: &Route) {
         page.key("max-body", size(bytes));
     }
     if route.timeouts != Timeouts::default() {
-        let Timeouts { response, total } = route.timeouts;
-        let written = [("response", response), ("total", total)];
+        let Timeouts { response, per_try, total } = route.timeouts;
+        let written = [("response", response), ("try", per_try), ("total", total)];
         let written = written.into_iter().filter_map(|(key, value)| Some((key, time(value?))));
         page.key("timeouts", show_table(written));
+    }
+    if let Some(retry) = &route.retry {
+        page.key("retry", show_table(retry::show(retry)));
     }
     page.key("upgrade", route.upgrade);
     let path_escapes = match route.path_escapes {
@@ -525,5 +547,7 @@ fn show_destination(to: &Destination) -> String {
     }
 }
 
+/// Of the upstream's budget a route knows only that there is one.
+const BUDGET_UNKNOWN: u32 = 100;
 /// The path of a route that names none.
 const ANY_PATH: &str = "/{*rest}";

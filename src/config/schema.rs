@@ -626,12 +626,22 @@ enum TierLimit {
     With(Tier),
 }
 
+#[derive(JsonSchema)]
+#[schemars(untagged)]
+enum Rollout {
+    Share(Share),
+    None(#[schemars(extend("const" = 0))] u64),
+}
+
 /// Who is counted, and how much they may.
 #[derive(JsonSchema)]
 #[schemars(rename_all = "kebab-case", deny_unknown_fields)]
+#[schemars(extend("anyOf" = [{ "required": ["by"] }, { "required": ["replaces"] }]))]
+#[schemars(extend("dependentRequired" = { "rollout": ["replaces"] }))]
 struct Policy {
-    /// consumer, tenant, ip, route, method, host, header:x, query:x, param:x, claim:x; [] counts all together
-    by: Texts,
+    /// consumer, tenant, ip, route, method, host, header:x, query:x, param:x, claim:x, body:x; [] counts all together.
+    /// Required, but of a candidate
+    by: Option<Texts>,
     /// "20/s burst 40", "1_000/h", "8 in flight", or "tier"; or a table of these by tier
     limit: PolicyLimit,
     default_tier: Option<String>,
@@ -641,6 +651,10 @@ struct Policy {
     r#match: Option<PolicyMatch>,
     cost: Option<Cost>,
     shadow: Option<bool>,
+    /// A candidate: asked wherever the policy of this name is, and compared with it
+    replaces: Option<String>,
+    /// Of a candidate: the share of the keys that it decides about
+    rollout: Option<Rollout>,
     count_denied: Option<bool>,
     overshoot: Option<Overshoot>,
     when_redis_down: Option<WhenRedisDown>,
@@ -677,8 +691,16 @@ struct PolicyMatch {
 #[schemars(untagged)]
 enum Cost {
     Number(Number),
-    /// `default`, `header`, `response-header`, `max`, and units by "/path" or "METHOD /path"
-    Table(BTreeMap<String, NumberOrText>),
+    /// `default`, `estimate`, `header`, `response-header`, `response-json`, `request-bytes`, `response-bytes`,
+    /// `response-time`, `max`, and units by "/path" or "METHOD /path"
+    Table(BTreeMap<String, CostValue>),
+}
+
+#[derive(JsonSchema)]
+#[schemars(untagged)]
+enum CostValue {
+    Number(u64),
+    Texts(Texts),
 }
 
 #[derive(JsonSchema)]
@@ -744,6 +766,7 @@ struct Route {
     response_headers: Option<Changes>,
     max_body: Option<Size>,
     timeouts: Option<RouteTimeouts>,
+    retry: Option<RouteRetry>,
     upgrade: Option<bool>,
     path_escapes: Option<Refuse>,
     auth: Option<Texts>,
@@ -843,7 +866,17 @@ struct Changes {
 #[schemars(deny_unknown_fields)]
 struct RouteTimeouts {
     response: Option<Time>,
+    r#try: Option<Time>,
     total: Option<Time>,
+}
+
+/// When a request is sent a second time, instead of what the upstream says
+#[derive(JsonSchema)]
+#[schemars(rename_all = "kebab-case", deny_unknown_fields)]
+struct RouteRetry {
+    times: Option<Number>,
+    on: Option<Texts>,
+    hedge_after: Option<Time>,
 }
 
 #[derive(JsonSchema)]
@@ -868,7 +901,7 @@ struct Cors {
 
 /// Pages for operators.
 #[derive(JsonSchema)]
-#[schemars(deny_unknown_fields)]
+#[schemars(rename_all = "kebab-case", deny_unknown_fields)]
 struct Admin {
     bind: Option<String>,
     /// The admin's bearer token
@@ -876,6 +909,24 @@ struct Admin {
     /// Bearer tokens of others
     tokens: Option<Vec<AdminToken>>,
     hosts: Option<Texts>,
+    /// TLS: pairs of files
+    certs: Option<Vec<Pair>>,
+    client_ca: Option<String>,
+    client_cert: Option<Demand>,
+    client_crl: Option<String>,
+    /// Certificates of clients, and what they allow
+    certificates: Option<Vec<AdminCertificate>>,
+}
+
+/// A client certificate of the admin listener: a name in it, and what it allows.
+#[derive(JsonSchema)]
+#[schemars(deny_unknown_fields)]
+struct AdminCertificate {
+    /// Whom the audit names
+    name: String,
+    /// A place and the name there: "san:email=alice@example.com", "subject:cn=alice"
+    shows: String,
+    role: AdminRole,
 }
 
 /// A bearer token of the admin listener: its text or its digest, and what it allows.
@@ -926,6 +977,9 @@ struct Database {
     single_node: Option<bool>,
     /// With PostgreSQL: the file that the last good state is kept in, for a start without it
     copy: Option<String>,
+    /// Rows of usage that a node writes for each minute; 0: none
+    #[schemars(range(max = 20000))]
+    usage_rows: Option<u64>,
 }
 
 #[derive(JsonSchema)]
@@ -1008,8 +1062,8 @@ mod tests {
         ("limit", ", limit = \"tier\""),
     ];
 
-    /// A key that the reader looks for in order to tell one kind of table from another.
-    const LOOKED_FOR: &[(&str, &str)] = &[("listener.certs[1]", "acme")];
+    /// Keys that the reader looks for in order to tell one kind of table from another, or to say where they belong.
+    const LOOKED_FOR: &[(&str, &str)] = &[("listener.certs[1]", "acme"), ("route.retry", "budget")];
 
     /// Every table of the schema: a name for it, a document with `HERE` in it, and its keys.
     struct Tables<'s> {

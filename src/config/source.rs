@@ -3,7 +3,7 @@
 //! It understands nothing in them but `include`. The size and the number of files are bounded.
 
 use std::cell::RefCell;
-use std::io::Read;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -14,6 +14,7 @@ use super::expand::Variables;
 use super::reader::Table;
 use super::report::{Finding, Place, Source, SourceKind};
 use super::text::Text;
+use crate::whole_file;
 
 /// Reads `main` and what it includes, in that order. Returns the files that could be read, and an error for each that could
 /// not.
@@ -148,17 +149,10 @@ fn is_match(pattern: &[u8], name: &[u8]) -> bool {
 
 /// All of a file, or why not.
 fn read(path: &Path) -> Result<String, String> {
-    let metadata = std::fs::metadata(path).map_err(|error| error.to_string())?;
-    // Opening a pipe or a terminal would make a reload wait for its writer.
-    if !metadata.is_file() {
-        return Err("not a regular file".to_owned());
-    }
-    let mut bytes = Vec::new();
-    let file = std::fs::File::open(path).map_err(|error| error.to_string())?;
-    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
-    if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(format!("it is longer than {} MiB", FILE_BYTES_MAX >> 20));
-    }
+    let bytes = whole_file::read(path, FILE_BYTES_MAX).map_err(|error| match error.kind() {
+        io::ErrorKind::FileTooLarge => format!("it is longer than {} MiB", FILE_BYTES_MAX >> 20),
+        _ => error.to_string(),
+    })?;
     String::from_utf8(bytes).map_err(|error| {
         let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
         let line = valid.iter().filter(|byte| **byte == b'\n').count() + 1;

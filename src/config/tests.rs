@@ -2,7 +2,9 @@
 
 mod acme;
 mod auth;
+mod candidates;
 mod compress;
+mod costs;
 mod database;
 mod mirror;
 mod protocol;
@@ -255,7 +257,8 @@ redirect = { to = "https://new.example.com{path}", status = 302 }
 [[route]]
 path = "/slow"
 to = "http://127.0.0.1:3000"
-timeouts = { response = "1m", total = "2m" }
+timeouts = { response = "1m", try = "10s", total = "2m" }
+retry = { times = 1, on = ["timeout", "503"], hedge-after = "2s" }
 
 [admin]
 bind = "unix:/run/sluicegate/admin.sock"
@@ -349,7 +352,7 @@ fn every_key_is_read() {
         (second.tls, second.name(), &*second.authority(), second.weight),
         (true, "fd00::1", "[fd00::1]", 2)
     );
-    assert_eq!(orders.retry.budget_percent, 10);
+    assert_eq!(orders.retry_budget_percent, 10);
     assert!(orders.retry.on_connect && !orders.retry.on_reset);
     assert_eq!(config.upstreams.len(), 2, "a URL written twice is one upstream");
     let search = &config.policies[0];
@@ -533,6 +536,17 @@ fn literal_secrets_and_open_admins_draw_warnings() {
     let said = loaded.report.to_string();
     assert!(said.starts_with("warning: `token` is written in plain text\n --> gateway.toml:2:9\n"), "{said}");
     assert!(said.contains("2 | token = \"*******\"\n"), "{said}");
+    let certificates = "[admin]\nbind = \"0.0.0.0:1\"\ncerts = [{ cert = \"a.pem\", key = \"a.key\" }]\n\
+        client-ca = \"ca.pem\"\nclient-cert = \"require\"\n\
+        certificates = [{ name = \"ann\", shows = \"san:uri=spiffe://a/b=c\", role = \"admin\" }]";
+    let first = config(certificates);
+    let admin = first.admin.clone().expect("it is on");
+    assert_eq!(
+        (admin.certificates[0].text.as_str(), admin.access().certificates.len()),
+        ("spiffe://a/b=c", 1)
+    );
+    assert_eq!(config(&first.effective()).admin, first.admin);
+    assert!(load(&[certificates]).expect("it is valid").report.is_empty(), "it asks for certificates");
     let loaded = load(&["[admin]\nbind = \"0.0.0.0:1\""]).expect("it is valid");
     assert!(loaded.report.to_string().starts_with("warning: the admin listener is open to other machines"));
     let loaded = load(&["[admin]\nbind = \"0.0.0.0:1\"\ntoken = \"${SECRET}\""]).expect("it is valid");
@@ -1291,6 +1305,18 @@ fn routes_are_checked() {
             "leave it out",
         ),
         (
+            "[[route]]\nto = \"echo\"\nretry = { times = 0 }",
+            "`retry` needs an upstream",
+            "3:1",
+            "leave it out",
+        ),
+        (
+            "[[route]]\nto = \"http://127.0.0.1:1\"\nretry = { budget = \"10%\" }",
+            "`budget` is the upstream's",
+            "3:11",
+            "write it in `retry` of the upstream",
+        ),
+        (
             "[[route]]\nrespond = { status = 204, body = \"a\" }",
             "an answer of status 204 has no body",
             "2:1",
@@ -1431,6 +1457,31 @@ fn the_process_is_checked() {
             "unix:/run/sluicegate/admin.sock",
         ),
         ("[admin]\ntoken = \"\"", "`token` is empty", "2:9", "leave it out"),
+        (
+            "[admin]\ncertificates = [{ name = \"a\", shows = \"subject:cn=a\", role = \"read\" }]",
+            "`certificates` needs `client-ca`",
+            "2:1",
+            "the authorities",
+        ),
+        (
+            "[admin]\ncerts = [{ cert = \"a\", key = \"b\" }]\nclient-ca = \"c\"\ncertificates = [{ name = \"a\", shows = \"cn=a\", role = \"read\" }]",
+            "`shows` is not a name in a certificate",
+            "4:39",
+            "subject:cn=alice",
+        ),
+        (
+            "[admin]\ntokens = [{ name = \"a\", role = \"read\", token = \"${SECRET}\" }]\ncerts = [{ cert = \"a\", key = \"b\" }]\nclient-ca = \"c\"\ncertificates = [{ name = \"a\", shows = \"subject:cn=a\", role = \"read\" }]",
+            "`a` is the name of somebody else",
+            "5:26",
+            "give each its own",
+        ),
+        ("[admin]\nclient-ca = \"c\"", "`client-ca` needs `certs`", "2:1", "over TLS only"),
+        (
+            "[admin]\nbind = \"unix:/a\"\ncerts = [{ cert = \"a\", key = \"b\" }]",
+            "a Unix socket needs no TLS",
+            "3:1",
+            "leave `certs` out",
+        ),
         ("[admin]\ntokens = 1", "`tokens` must be an array, not an integer", "2:10", ""),
         (
             "[admin]\ntokens = [{ role = \"read\", token = \"${SECRET}\" }]",

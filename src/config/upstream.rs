@@ -2,7 +2,7 @@
 
 use crate::upstream::Config;
 use crate::upstream::config::{
-    Balance, Connections, Health, HostHeader, Place, Retry, Server, Statuses, Timeouts, Uploads, Version,
+    Balance, Connections, Health, HostHeader, Place, RETRY_BUDGET_PERCENT, Server, Timeouts, Uploads, Version,
 };
 
 use super::keys::{Keys, Written};
@@ -13,7 +13,8 @@ use super::report::Fields;
 use super::sections::{self, Named};
 use super::socket;
 use super::text::Text;
-use super::{health, limit_text, sticky, trust, windows};
+use super::{health, limit_text, retry, sticky, trust, windows};
+use crate::policy::retry::Retry;
 use crate::trust::Trust;
 use crate::units::show_share;
 
@@ -82,8 +83,12 @@ fn read(named: Named<'_>) -> Config {
         upstream.timeouts.total = table.value("total").and_then(|value| value.duration(TIMEOUT_MIN));
         table.finish(&[]);
     }
-    if let Some(retry) = table.table("retry") {
-        read_retry(retry, &mut upstream.retry);
+    if let Some(keys) = table.table("retry") {
+        if let Some(percent) = keys.value("budget").and_then(|value| value.percent()) {
+            upstream.retry_budget_percent = percent;
+        }
+        upstream.retry = retry::read(&keys, upstream.retry_budget_percent);
+        keys.finish(&[]);
     }
     if let Some(mut table) = table.table("uploads") {
         uploads(&mut table, &mut upstream.uploads);
@@ -100,7 +105,7 @@ fn balance(value: &Value<'_>) -> Option<Balance> {
     match text.text.split_once(':') {
         Some(("hash", by)) => {
             let by = by.to_owned();
-            windows::dimension(&Text { text: by, ..text }).map(Balance::Hash)
+            windows::dimension_of_head(&Text { text: by, ..text }).map(Balance::Hash)
         }
         None if text.text == "hash" => {
             text.wrong("`hash` needs a dimension", "write it as in `hash:consumer`");
@@ -231,47 +236,6 @@ fn timeouts(keys: &mut impl Keys, timeouts: &mut Timeouts) {
     keys.duration("stall", TIMEOUT_MIN, &mut timeouts.stall);
 }
 
-fn read_retry(table: Table<'_>, retry: &mut Retry) {
-    if let Some(times) = table.value("times").and_then(|value| value.integer(0..=1)) {
-        retry.times = u32::try_from(times).unwrap_or(0);
-    }
-    if let Some(value) = table.value("on") {
-        read_occasions(&value, retry);
-    }
-    if let Some(percent) = table.value("budget").and_then(|value| value.percent()) {
-        retry.budget_percent = percent;
-    }
-    if let Some(value) = table.value("hedge-after") {
-        retry.hedge_after = value.duration(TIMEOUT_MIN);
-        if retry.times == 0 || retry.budget_percent == 0 {
-            value.wrong_key("`hedge-after` needs second tries", "leave `times` and `budget` above 0");
-        }
-    }
-    table.finish(&[]);
-}
-
-/// What a request is sent again after: words, and statuses from 400 on.
-fn read_occasions(value: &Value<'_>, retry: &mut Retry) {
-    (retry.on_connect, retry.on_reset) = (false, false);
-    let mut statuses = Vec::new();
-    for text in value.texts() {
-        if let Some(range) = health::range(&text.text) {
-            if *range.start() < 400 || range.is_empty() {
-                text.wrong(format!("{} is no fault", text.shown()), "write a status from 400 on, or `5xx`");
-            }
-            statuses.push(range);
-            continue;
-        }
-        match text.choice(&[("connect", 0), ("reset-before-bytes", 1), ("timeout", 2)], &[]) {
-            Some(0) => retry.on_connect = true,
-            Some(1) => retry.on_reset = true,
-            Some(_) => retry.on_timeout = true,
-            None => {}
-        }
-    }
-    retry.on_status = Statuses::new(statuses);
-}
-
 fn uploads(keys: &mut impl Keys, uploads: &mut Uploads) {
     keys.size("gather", 0..=GATHER_BYTES_MAX, &mut uploads.gather_bytes);
     keys.size("least-rate", 0..=RATE_MAX, &mut uploads.rate_min);
@@ -321,18 +285,8 @@ fn show_bounds(page: &mut Page, upstream: &Config) {
     keys.extend(upstream.timeouts.per_try.map(|per_try| ("try", time(per_try))));
     keys.extend(upstream.timeouts.total.map(|total| ("total", time(total))));
     page.key("timeouts", table(keys));
-    let retry = &upstream.retry;
-    let on = [
-        ("connect", retry.on_connect),
-        ("reset-before-bytes", retry.on_reset),
-        ("timeout", retry.on_timeout),
-    ];
-    let on = on.iter().filter(|(_, is_on)| *is_on).map(|(name, _)| text(name));
-    let on = on.chain(health::show_statuses(&retry.on_status));
-    let budget = show_share(retry.budget_percent * 10_000);
-    let keys = [("times", retry.times.to_string()), ("on", array(on)), ("budget", text(&budget))];
-    let hedge_after = retry.hedge_after.map(|after| ("hedge-after", time(after)));
-    page.key("retry", table(keys.into_iter().chain(hedge_after)));
+    let budget = text(&show_share(upstream.retry_budget_percent * 10_000));
+    page.key("retry", table(retry::show(&upstream.retry).chain([("budget", budget)])));
     page.key("uploads", Written::table(&upstream.uploads, uploads));
     health::show(page, &upstream.health);
 }
@@ -348,6 +302,7 @@ fn default(name: String) -> Config {
         connections: Connections::default(),
         timeouts: Timeouts::default(),
         retry: Retry::default(),
+        retry_budget_percent: RETRY_BUDGET_PERCENT,
         host: HostHeader::default(),
         uploads: Uploads::default(),
         health: Health::default(),

@@ -73,6 +73,19 @@ pub(super) fn dimension(text: &Text<'_>) -> Option<Dimension> {
     }
 }
 
+/// As [`dimension`], where only the head of a request is known.
+pub(super) fn dimension_of_head(text: &Text<'_>) -> Option<Dimension> {
+    let dimension = dimension(text)?;
+    if matches!(dimension, Dimension::Body(_)) {
+        text.wrong(
+            "only policies count by a field of the body",
+            "write a header's name, as in `header:x-user`",
+        );
+        return None;
+    }
+    Some(dimension)
+}
+
 /// The windows of a text or of an array of them.
 pub(super) fn windows(value: &Value<'_>, counting: Counting) -> Vec<Quota> {
     let mut windows = Vec::new();

@@ -1,0 +1,60 @@
+//! Reads and writes `retry` of an upstream and of a route. The budget is an upstream's alone and not read here.
+
+use super::health;
+use super::listener::TIMEOUT_MIN;
+use super::printer::{array, text, time};
+use super::reader::{Table, Value};
+use crate::policy::retry::{Retry, Statuses};
+
+/// Reads when a request is sent a second time, within this budget.
+pub(super) fn read(table: &Table<'_>, budget_percent: u32) -> Retry {
+    let mut retry = Retry::default();
+    if let Some(times) = table.value("times").and_then(|value| value.integer(0..=1)) {
+        retry.times = u32::try_from(times).unwrap_or(0);
+    }
+    if let Some(value) = table.value("on") {
+        occasions(&value, &mut retry);
+    }
+    if let Some(value) = table.value("hedge-after") {
+        retry.hedge_after = value.duration(TIMEOUT_MIN);
+        if retry.times == 0 || budget_percent == 0 {
+            value.wrong_key("`hedge-after` needs second tries", "leave `times` and `budget` above 0");
+        }
+    }
+    retry
+}
+
+/// What a request is sent again after: words, and statuses from 400 on.
+fn occasions(value: &Value<'_>, retry: &mut Retry) {
+    (retry.on_connect, retry.on_reset) = (false, false);
+    let mut statuses = Vec::new();
+    for text in value.texts() {
+        if let Some(range) = health::range(&text.text) {
+            if *range.start() < 400 || range.is_empty() {
+                text.wrong(format!("{} is no fault", text.shown()), "write a status from 400 on, or `5xx`");
+            }
+            statuses.push(range);
+            continue;
+        }
+        match text.choice(&[("connect", 0), ("reset-before-bytes", 1), ("timeout", 2)], &[]) {
+            Some(0) => retry.on_connect = true,
+            Some(1) => retry.on_reset = true,
+            Some(_) => retry.on_timeout = true,
+            None => {}
+        }
+    }
+    retry.on_status = Statuses::new(statuses);
+}
+
+/// The keys of `retry`, but for the budget.
+pub(super) fn show(retry: &Retry) -> impl Iterator<Item = (&'static str, String)> {
+    let on = [
+        ("connect", retry.on_connect),
+        ("reset-before-bytes", retry.on_reset),
+        ("timeout", retry.on_timeout),
+    ];
+    let on = on.iter().filter(|(_, is_on)| *is_on).map(|(name, _)| text(name));
+    let on = array(on.chain(health::show_statuses(&retry.on_status)));
+    let hedge_after = retry.hedge_after.map(|after| ("hedge-after", time(after)));
+    [("times", retry.times.to_string()), ("on", on)].into_iter().chain(hedge_after)
+}
