@@ -17,12 +17,20 @@ pub struct Config {
     pub single_node: bool,
     /// Of PostgreSQL: the file that the last good state is kept in, for a start without the database.
     pub copy: PathBuf,
+    /// How many rows of usage this node writes for each minute; 0: none, and none is counted.
+    pub usage_rows: usize,
 }
 
 impl Config {
     /// A database with the default of everything else.
     pub fn new(url: Url) -> Config {
-        Config { url, password: None, single_node: false, copy: PathBuf::from(COPY_UNWRITTEN) }
+        Config {
+            url,
+            password: None,
+            single_node: false,
+            copy: PathBuf::from(COPY_UNWRITTEN),
+            usage_rows: USAGE_ROWS_UNWRITTEN,
+        }
     }
 }
 
@@ -58,6 +66,12 @@ pub enum UrlError {
     /// A parameter that would be ignored.
     #[error("has the parameter `{0}`, which is not known")]
     Parameter(String),
+    /// Hosts and ports are not as many, or too many.
+    #[error("has lists of hosts and ports of different lengths, or more than {SERVERS_MAX} hosts")]
+    Servers,
+    /// Sessions of a kind that is not known.
+    #[error("has a `target_session_attrs` that is not known")]
+    Session,
     /// The password is a parameter, where tools and logs do not look for one.
     #[error("has its password in a parameter")]
     Password,
@@ -74,20 +88,23 @@ impl Url {
         }
         // The library only warns of parameters that it does not know, and shows their values in that.
         let (_, parameters) = text.split_once('?').unwrap_or((text, ""));
-        for parameter in parameters.split('&').filter(|parameter| !parameter.is_empty()) {
-            let (name, _) = parameter.split_once('=').unwrap_or((parameter, ""));
+        for (name, value) in pairs(parameters) {
             if name == "password" {
                 return Err(UrlError::Password);
+            }
+            if name == SESSION && !SESSIONS.contains(&value) {
+                return Err(UrlError::Session);
             }
             if !PARAMETERS.contains(&name) {
                 let shown: String = name.chars().filter(char::is_ascii_graphic).take(NAME_SHOWN).collect();
                 return Err(UrlError::Parameter(shown));
             }
         }
-        match text.parse::<PgConnectOptions>() {
-            Ok(_) => Ok(Url::Postgres(text.to_owned())),
-            Err(_) => Err(UrlError::Unreadable),
+        let each = servers(text).ok_or(UrlError::Servers)?;
+        if each.iter().any(|server| server.parse::<PgConnectOptions>().is_err()) {
+            return Err(UrlError::Unreadable);
         }
+        Ok(Url::Postgres(text.to_owned()))
     }
 
     /// The password, if the URL has one.
@@ -104,6 +121,53 @@ impl Url {
             url.replace_range(range, mask);
         }
     }
+}
+
+/// The URL of each server that a URL names, as libpq reads lists: `a:5432,b` as its hosts, or `host=/a,/b` and `port=1,2`. `None` if
+/// the lists do not fit.
+pub(super) fn servers(text: &str) -> Option<Vec<String>> {
+    let (scheme, rest) = text.split_once("://")?;
+    let (rest, parameters) = rest.split_once('?').unwrap_or((rest, ""));
+    let (authority, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
+    let (user, hosts) = authority.rfind('@').map_or(("", authority), |at| authority.split_at(at + 1));
+    let hosts: Vec<&str> = hosts.split(',').collect();
+    let listed = |wanted: &str| {
+        let found = pairs(parameters).find(|(name, _)| *name == wanted);
+        found.map(|(_, value)| value.split(',').collect::<Vec<_>>()).unwrap_or_default()
+    };
+    let (sockets, ports) = (listed("host"), listed("port"));
+    let count = hosts.len().max(sockets.len()).max(1);
+    // Hosts once and not twice, and a port for all or one for each.
+    let fits = (hosts.len() == 1 || sockets.len() <= 1) && (ports.len() <= 1 || ports.len() == count);
+    if !fits || count > SERVERS_MAX {
+        return None;
+    }
+    let of = |list: &[&str], index: usize| list.get(index).or(list.first()).copied().unwrap_or("").to_owned();
+    let server = |index| {
+        let kept = pairs(parameters).filter(|(name, _)| *name != SESSION).map(|(name, value)| {
+            let value = match name {
+                "host" => of(&sockets, index),
+                "port" => of(&ports, index),
+                _ => value.to_owned(),
+            };
+            format!("{name}={value}")
+        });
+        let parameters = kept.collect::<Vec<_>>().join("&");
+        let mark = if parameters.is_empty() { "" } else { "?" };
+        format!("{scheme}://{user}{}{path}{mark}{parameters}", of(&hosts, index))
+    };
+    Some((0..count).map(server).collect())
+}
+
+/// Whether only servers will do that can be written.
+pub(super) fn needs_writable(text: &str) -> bool {
+    let (_, parameters) = text.split_once('?').unwrap_or((text, ""));
+    pairs(parameters).any(|pair| pair == (SESSION, "read-write"))
+}
+
+fn pairs(parameters: &str) -> impl Iterator<Item = (&str, &str)> {
+    let all = parameters.split('&').filter(|parameter| !parameter.is_empty());
+    all.map(|parameter| parameter.split_once('=').unwrap_or((parameter, "")))
 }
 
 /// Between the first colon of the user's part and the `@` that ends it, which comes before the path.
@@ -139,12 +203,33 @@ impl fmt::Debug for Url {
 /// Where the last good state is kept if nothing is written.
 pub const COPY_UNWRITTEN: &str = "/var/lib/sluicegate/control.json";
 
+/// Rows of usage for each minute if nothing is written.
+pub const USAGE_ROWS_UNWRITTEN: usize = 1_000;
+/// The most of them.
+pub const USAGE_ROWS_MAX: u64 = 20_000;
+
 /// How a URL of PostgreSQL begins.
 const SCHEMES: [&str; 2] = ["postgres://", "postgresql://"];
 
 /// The parameters of a URL, as libpq calls them.
-pub const PARAMETERS: [&str; 9] =
-    ["application_name", "dbname", "host", "port", "sslcert", "sslkey", "sslmode", "sslrootcert", "user"];
+pub const PARAMETERS: [&str; 10] = [
+    "application_name",
+    "dbname",
+    "host",
+    "port",
+    "sslcert",
+    "sslkey",
+    "sslmode",
+    "sslrootcert",
+    SESSION,
+    "user",
+];
+
+/// The parameter that says which of several servers will do, and its values.
+const SESSION: &str = "target_session_attrs";
+const SESSIONS: [&str; 2] = ["any", "read-write"];
+/// Servers of one database.
+const SERVERS_MAX: usize = 8;
 
 /// Characters of an unknown parameter's name that are shown.
 const NAME_SHOWN: usize = 32;
@@ -171,12 +256,48 @@ mod tests {
     }
 
     #[test]
+    fn a_url_of_several_servers_is_one_for_each() {
+        for (text, each) in [
+            ("postgres://db/x", vec!["postgres://db/x"]),
+            ("postgres:///x?host=/run&port=5433", vec!["postgres:///x?host=/run&port=5433"]),
+            (
+                "postgres://gw:p,w@a:1,b,[::1]:3/x?target_session_attrs=read-write&sslmode=require",
+                vec![
+                    "postgres://gw:p,w@a:1/x?sslmode=require",
+                    "postgres://gw:p,w@b/x?sslmode=require",
+                    "postgres://gw:p,w@[::1]:3/x?sslmode=require",
+                ],
+            ),
+            (
+                "postgresql:///x?host=/a,/b&port=1,2&user=gw",
+                vec!["postgresql:///x?host=/a&port=1&user=gw", "postgresql:///x?host=/b&port=2&user=gw"],
+            ),
+            ("postgres://a,b?port=7", vec!["postgres://a?port=7", "postgres://b?port=7"]),
+        ] {
+            assert!(Url::postgres(text).is_ok(), "{text}");
+            assert_eq!(
+                servers(text).as_deref(),
+                Some(&each.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>()[..])
+            );
+        }
+        assert!(needs_writable("postgres://a,b/x?user=gw&target_session_attrs=read-write"));
+        assert!(!needs_writable("postgres://a,b/x?target_session_attrs=any"));
+        let shown = format!("{}", Url::postgres("postgres://gw:hunter2@a,b:2/x").expect("it is a URL"));
+        assert_eq!(shown, "postgres://a,b:2/x");
+    }
+
+    #[test]
     fn what_the_library_would_pass_over_is_refused() {
         for (text, error) in [
             ("postgres://db/x?ssl=on", UrlError::Parameter("ssl".to_owned())),
             ("postgres://db/x?user=a&password=hunter2", UrlError::Password),
             ("postgres://db/x?sslmode=maybe", UrlError::Unreadable),
             ("postgres://db:port/x", UrlError::Unreadable),
+            ("postgres://a,b:port/x", UrlError::Unreadable),
+            ("postgres://a,b/x?port=1,2,3", UrlError::Servers),
+            ("postgres://a,b/x?host=/c,/d", UrlError::Servers),
+            ("postgres://a,b,c,d,e,f,g,h,i/x", UrlError::Servers),
+            ("postgres://a,b/x?target_session_attrs=standby", UrlError::Session),
             ("mysql://db/x", UrlError::Scheme),
         ] {
             assert_eq!(Url::postgres(text), Err(error), "{text}");

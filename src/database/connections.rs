@@ -9,15 +9,16 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use sqlx::postgres::{PgConnectOptions, PgConnection};
+use sqlx::postgres::PgConnection;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
-use sqlx::{ConnectOptions, Connection, Executor};
+use sqlx::{ConnectOptions, Connection};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
 use crate::clock;
 
 use super::error::Error;
+use super::servers::{Found, Servers};
 use super::sql::{Query, Row};
 
 /// The open connections, and how to open more.
@@ -39,7 +40,7 @@ fn file_id(path: &Path) -> Option<(u64, u64)> {
 /// How to connect.
 pub(super) enum Options {
     Sqlite(Box<SqliteConnectOptions>),
-    Postgres(Box<PgConnectOptions>),
+    Postgres(Servers),
 }
 
 /// An open connection.
@@ -53,6 +54,8 @@ pub(super) enum Link {
 pub(super) struct Session {
     connections: Arc<Connections>,
     link: Option<Link>,
+    /// Whether the next call is to look for a better server.
+    is_makeshift: bool,
     deadline: Instant,
     _permit: OwnedSemaphorePermit,
 }
@@ -70,11 +73,12 @@ impl Connections {
         let Ok(Ok(permit)) = permit else {
             return Err(self.unreachable("all connections are in use"));
         };
-        let link = match self.tested(deadline).await {
-            Some(link) => link,
+        let (link, is_makeshift) = match self.tested(deadline).await {
+            Some(link) => (link, false),
             None => self.open(deadline).await?,
         };
-        Ok(Session { connections: Arc::clone(self), link: Some(link), deadline, _permit: permit })
+        let connections = Arc::clone(self);
+        Ok(Session { connections, link: Some(link), is_makeshift, deadline, _permit: permit })
     }
 
     /// An idle connection that still answers. After one that does not the others are closed, too: the server was
@@ -101,28 +105,40 @@ impl Connections {
         file_id(options.get_filename()) == *self.file.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A new connection.
-    pub(super) async fn open(&self, deadline: Instant) -> Result<Link, Error> {
-        let opened = timeout_at(deadline, async {
-            match &self.options {
-                Options::Sqlite(options) => {
-                    let link = options.connect().await.map(Link::Sqlite);
-                    *self.file.lock().unwrap_or_else(PoisonError::into_inner) =
-                        file_id(options.get_filename());
-                    link
-                }
-                Options::Postgres(options) => {
-                    let mut connection = options.connect().await?;
-                    connection.execute(SERVER_BOUNDS).await?;
-                    Ok(Link::Postgres(connection))
-                }
+    /// A new connection, and whether it is a makeshift: to a server that can only be read, because no other answers.
+    pub(super) async fn open(&self, deadline: Instant) -> Result<(Link, bool), Error> {
+        let opened = match &self.options {
+            Options::Sqlite(options) => {
+                let link = timeout_at(deadline, options.connect()).await;
+                *self.file.lock().unwrap_or_else(PoisonError::into_inner) = file_id(options.get_filename());
+                link.map_or(Err(None), |link| link.map_err(Some)).map(|link| (Link::Sqlite(link), false))
             }
-        });
-        match opened.await {
-            Ok(Ok(link)) => Ok(link),
-            Ok(Err(error)) => Err(Error::of(&self.place, &error)),
-            Err(_) => Err(self.unreachable("no connection within the deadline")),
-        }
+            Options::Postgres(servers) => servers
+                .connect(deadline)
+                .await
+                .map(|Found { connection, is_makeshift }| (Link::Postgres(connection), is_makeshift)),
+        };
+        opened.map_err(|error| match error {
+            Some(error) => Error::of(&self.place, &error),
+            None => self.unreachable("no connection within the deadline"),
+        })
+    }
+
+    /// Closes the open connections, those of calls under way as they end, within this time. No call comes after it.
+    pub(super) async fn close(&self, within: Duration) {
+        let closing = async {
+            let _all = self.permits.acquire_many(CONNECTIONS_MAX as u32).await;
+            let links = std::mem::take(&mut *self.idle());
+            for link in links {
+                // Nobody is left to be told that one was broken.
+                let _ = match link {
+                    Link::Sqlite(connection) => connection.close().await,
+                    Link::Postgres(connection) => connection.close().await,
+                };
+            }
+        };
+        let _ = tokio::time::timeout(within, closing).await;
+        self.permits.close();
     }
 
     pub(super) fn unreachable(&self, reason: &str) -> Error {
@@ -212,7 +228,7 @@ impl Session {
 
     /// Gives the connection back for the next call. Nothing may be open on it.
     pub(super) fn release(mut self) {
-        if let Some(link) = self.link.take() {
+        if let Some(link) = self.link.take().filter(|_| !self.is_makeshift) {
             self.connections.idle().push(link);
         }
     }
@@ -248,8 +264,4 @@ impl Session {
 const CONNECTIONS_MAX: usize = 4;
 /// How long a connection may take to show that it still works.
 const TEST_MAX: Duration = Duration::from_secs(1);
-/// What the server ends on its own if this process hangs: otherwise a node that is stopped while it writes would hold the
-/// row that all writers wait for. Sent as a statement, because PgBouncer refuses options at connect.
-const SERVER_BOUNDS: &str = "SET statement_timeout = '4s'; SET lock_timeout = '2500ms'; \
-     SET idle_in_transaction_session_timeout = '5s'";
 const GONE: &str = "the connection is lost";

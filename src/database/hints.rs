@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-use super::connections::Options;
+use super::connections::{Connections, Options};
 use super::error::Error;
 use super::open::Database;
 
@@ -43,13 +43,9 @@ pub struct Hints {
 impl Database {
     /// Listens for hints on the runtime this is called on; `None` if the database gives none, as SQLite.
     pub fn listen(&self) -> Option<Hints> {
-        let Options::Postgres(options) = &self.connections.options else { return None };
+        let Options::Postgres(_) = &self.connections.options else { return None };
         let (tell, heard) = watch::channel(Heard { version: None, ear: Ear::Opening });
-        let listener = Listener {
-            place: Arc::clone(&self.connections.place),
-            options: PgConnectOptions::clone(options),
-            tell,
-        };
+        let listener = Listener { connections: Arc::clone(&self.connections), tell };
         Some(Hints { heard, task: tokio::spawn(listener.keep()) })
     }
 }
@@ -72,8 +68,7 @@ impl Drop for Hints {
 }
 
 struct Listener {
-    place: Arc<str>,
-    options: PgConnectOptions,
+    connections: Arc<Connections>,
     tell: watch::Sender<Heard>,
 }
 
@@ -95,9 +90,23 @@ impl Listener {
         }
     }
 
+    /// Listens at the first server that lets it: a standby does not.
     async fn connect(&self) -> Result<PgListener, Error> {
+        let mut failed = self.lost("there is no server to listen at");
+        if let Options::Postgres(servers) = &self.connections.options {
+            for (_, options) in servers.ordered() {
+                match self.connect_to(options).await {
+                    Ok(listener) => return Ok(listener),
+                    Err(error) => failed = error,
+                }
+            }
+        }
+        Err(failed)
+    }
+
+    async fn connect_to(&self, options: &PgConnectOptions) -> Result<PgListener, Error> {
         let pool = PgPoolOptions::new().max_connections(1).max_lifetime(None).idle_timeout(None);
-        let pool = pool.acquire_timeout(CONNECT_MAX).connect_lazy_with(self.options.clone());
+        let pool = pool.acquire_timeout(CONNECT_MAX).connect_lazy_with(options.clone());
         let listening = timeout(CONNECT_MAX, async {
             let mut listener = PgListener::connect_with(&pool).await?;
             listener.eager_reconnect(false);
@@ -106,7 +115,7 @@ impl Listener {
         });
         match listening.await {
             Ok(Ok(listener)) => Ok(listener),
-            Ok(Err(error)) => Err(Error::of(&self.place, &error)),
+            Ok(Err(error)) => Err(Error::of(&self.connections.place, &error)),
             Err(_) => Err(self.lost("no connection within the deadline")),
         }
     }
@@ -120,11 +129,11 @@ impl Listener {
                     self.tell.send_modify(|heard| heard.version = version);
                 }
                 Ok(Ok(None)) => return self.lost("the connection is lost"),
-                Ok(Err(error)) => return Error::of(&self.place, &error),
+                Ok(Err(error)) => return Error::of(&self.connections.place, &error),
                 // A connection that is cut without a word looks like one on which nothing happens.
                 Err(_) => match timeout(CONNECT_MAX, listener.execute("SELECT 1")).await {
                     Ok(Ok(_)) => {}
-                    Ok(Err(error)) => return Error::of(&self.place, &error),
+                    Ok(Err(error)) => return Error::of(&self.connections.place, &error),
                     Err(_) => return self.lost("the connection is silent"),
                 },
             }
@@ -132,7 +141,7 @@ impl Listener {
     }
 
     fn lost(&self, reason: &str) -> Error {
-        Error::Unreachable { place: Arc::clone(&self.place), reason: reason.to_owned() }
+        self.connections.unreachable(reason)
     }
 }
 

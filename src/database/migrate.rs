@@ -17,26 +17,45 @@ use super::sql::Query;
 /// Applies the migrations that the database lacks. Nothing is written if it lacks none, so a login that may only use the
 /// tables is enough once somebody has made them.
 pub(super) async fn up(connections: &Arc<Connections>, within: Duration) -> Result<(), Error> {
-    let deadline = Instant::from_std(clock::instant()) + within;
-    if let Options::Sqlite(_) = connections.options {
-        check(connections, within).await?;
-    }
+    let began = Instant::from_std(clock::instant());
     loop {
-        if is_current(connections, within).await? {
-            return Ok(());
-        }
-        let error = match apply(connections, deadline).await {
+        let error = match try_up(connections, within, began + within).await {
             Ok(()) => return Ok(()),
-            Err(error) => error,
+            Err(Failed::Before(error)) if !is_contended(connections, &error) => return Err(error),
+            Err(Failed::Before(error) | Failed::Applying(error)) => error,
         };
-        // SQLite has no lock for migrations: of two processes that make the same file the slower one fails half way,
-        // undoes that, and finds the tables made. What fails for good fails again until a short patience is over.
         let now = Instant::from_std(clock::instant());
-        if now + RETRY_AFTER > deadline || now > deadline - within + RETRIES {
+        if now + RETRY_AFTER > began + within.min(RETRIES) {
             return Err(error);
         }
         sleep(RETRY_AFTER).await;
     }
+}
+
+/// Where bringing the tables up to date failed.
+enum Failed {
+    /// Nothing had been applied.
+    Before(Error),
+    /// A migration was being applied. SQLite has no lock for migrations: of two processes that make the same file the slower
+    /// one fails half way, undoes that, and finds the tables made. What fails for good fails again until a short patience is
+    /// over.
+    Applying(Error),
+}
+
+async fn try_up(connections: &Arc<Connections>, within: Duration, deadline: Instant) -> Result<(), Failed> {
+    if let Options::Sqlite(_) = connections.options {
+        check(connections, within).await.map_err(Failed::Before)?;
+    }
+    if is_current(connections, within).await.map_err(Failed::Before)? {
+        return Ok(());
+    }
+    apply(connections, deadline).await.map_err(Failed::Applying)
+}
+
+/// Whether another process holds the file, which passes. SQLite does not wait for one that turns the file to WAL or
+/// recovers it, whatever the busy timeout.
+fn is_contended(connections: &Connections, error: &Error) -> bool {
+    matches!(connections.options, Options::Sqlite(_)) && error.is_outage()
 }
 
 /// Whether the tables are those of this program already.
@@ -103,7 +122,7 @@ async fn is_current(connections: &Arc<Connections>, within: Duration) -> Result<
 
 /// Applies what is missing, each migration in one transaction.
 async fn apply(connections: &Arc<Connections>, deadline: Instant) -> Result<(), Error> {
-    let mut link = connections.open(deadline).await?;
+    let (mut link, _) = connections.open(deadline).await?;
     let applied = timeout_at(deadline, async {
         match &mut link {
             // Not `run`, whose future the compiler takes for one that must stay on its thread.
@@ -132,12 +151,14 @@ static SQLITE: LazyLock<Migrator> = LazyLock::new(|| {
     migrator([
         include_str!("migrations/sqlite/0001_control_plane.sql"),
         include_str!("migrations/sqlite/0002_resets.sql"),
+        include_str!("migrations/sqlite/0003_usage.sql"),
     ])
 });
 static POSTGRES: LazyLock<Migrator> = LazyLock::new(|| {
     migrator([
         include_str!("migrations/postgres/0001_control_plane.sql"),
         include_str!("migrations/postgres/0002_resets.sql"),
+        include_str!("migrations/postgres/0003_usage.sql"),
     ])
 });
 

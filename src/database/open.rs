@@ -13,10 +13,11 @@ use sqlx::postgres::PgConnectOptions;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
 use tokio::sync::watch;
 
-use super::config::{Config, Url};
+use super::config::{self, Config, Url};
 use super::connections::{Connections, Options};
 use super::error::Error;
 use super::migrate;
+use super::servers::Servers;
 use super::sql::{Query, Row};
 
 /// The control plane's database. Cheap to clone; clones share connections. Every call ends within [`CALL_MAX`] unless it
@@ -41,11 +42,16 @@ impl Database {
                 make_file(path, &place).await?;
                 Options::Sqlite(Box::new(sqlite_options(path)))
             }
-            Url::Postgres(url) => Options::Postgres(Box::new(postgres_options(url, config, &place)?)),
+            Url::Postgres(url) => Options::Postgres(postgres_servers(url, config, &place)?),
         };
         let connections = Connections::new(place, options);
         migrate::up(&connections, OPEN_MAX).await?;
         Ok(Database { connections, committed: watch::Sender::new(0) })
+    }
+
+    /// Closes the connections, at most this long. Nothing can be asked after it.
+    pub async fn close(&self, within: Duration) {
+        self.connections.close(within).await;
     }
 
     /// The version of the last change that this process has committed, and notice of the next: many at once are one.
@@ -61,7 +67,7 @@ impl Database {
         let place: Arc<str> = config.url.to_string().into();
         let options = match &config.url {
             Url::Sqlite(path) => Options::Sqlite(Box::new(sqlite_options(path).read_only(true))),
-            Url::Postgres(url) => Options::Postgres(Box::new(postgres_options(url, config, &place)?)),
+            Url::Postgres(url) => Options::Postgres(postgres_servers(url, config, &place)?),
         };
         let connections = Connections::new(place, options);
         migrate::must_be_current(&connections, CALL_MAX).await?;
@@ -112,18 +118,21 @@ fn sqlite_options(path: &Path) -> SqliteConnectOptions {
         .disable_statement_logging()
 }
 
-fn postgres_options(url: &str, config: &Config, place: &Arc<str>) -> Result<PgConnectOptions, Error> {
-    let mut options: PgConnectOptions = url.parse().map_err(|_| Error::Refused {
-        place: Arc::clone(place),
-        reason: "the URL cannot be read".to_owned(),
-    })?;
-    if let Some(password) = &config.password {
-        options = options.password(&password.0);
-    }
-    if options.get_application_name().is_none() {
-        options = options.application_name("sluicegate");
-    }
-    Ok(options.disable_statement_logging())
+fn postgres_servers(url: &str, config: &Config, place: &Arc<str>) -> Result<Servers, Error> {
+    let unread = || Error::Refused { place: Arc::clone(place), reason: "the URL cannot be read".to_owned() };
+    let options = |server: &String| -> Result<PgConnectOptions, Error> {
+        let mut options: PgConnectOptions = server.parse().map_err(|_| unread())?;
+        if let Some(password) = &config.password {
+            options = options.password(&password.0);
+        }
+        if options.get_application_name().is_none() {
+            options = options.application_name("sluicegate");
+        }
+        Ok(options.disable_statement_logging())
+    };
+    let each = config::servers(url).ok_or_else(unread)?;
+    let each = each.iter().map(options).collect::<Result<Vec<_>, _>>()?;
+    Ok(Servers::new(each, config::needs_writable(url)))
 }
 
 /// The most that a call takes, the wait for a connection included.

@@ -1,5 +1,5 @@
-//! What has had its time: old changes, idempotency keys, overrides that have ended, events. And the months ahead that events
-//! go to in PostgreSQL.
+//! What has had its time: old changes, idempotency keys, overrides that have ended, minutes of usage, events. And the months
+//! ahead that events go to in PostgreSQL.
 
 use std::time::Duration;
 
@@ -26,6 +26,10 @@ impl Database {
             Options::Sqlite(_) => session.forget(&EVENTS, now.before(events_kept)).await?,
             Options::Postgres(_) => session.turn_months(now, now.before(events_kept)).await?,
         }
+        // The most rows by far, so they come last and have time of their own.
+        session.extend(CALL_MAX);
+        session.forget(&BATCHES, now.before(BATCHES_KEPT)).await?;
+        session.forget(&MINUTES, now.before(MINUTES_KEPT)).await?;
         session.release();
         Ok(())
     }
@@ -108,12 +112,19 @@ const CHANGES: Aged = Aged {
 const KEYS: Aged = Aged { table: "idempotency_keys", key: "who, key", time: "at", only: "1 = 1" };
 const OVERRIDES: Aged = Aged { table: "rate_limit_overrides", key: "id", time: "expires_at", only: "1 = 1" };
 const EVENTS: Aged = Aged { table: "rate_limit_events", key: "id", time: "recorded_at", only: "1 = 1" };
+const MINUTES: Aged =
+    Aged { table: "usage_minutes", key: "consumer, policy, minute, tenant", time: "minute", only: "1 = 1" };
+const BATCHES: Aged = Aged { table: "usage_batches", key: "id", time: "at", only: "1 = 1" };
 const EVENTS_PREFIX: &str = "rate_limit_events_";
 
 /// How long changes are told one by one. A node that was away for longer reads everything.
 const CHANGES_KEPT: Duration = Duration::from_secs(24 * 3_600);
 /// How long an override that has ended is still listed.
 const ENDED_LISTED: Duration = Duration::from_secs(24 * 3_600);
+/// How long usage by the minute is kept: a day is shown, and the minute in which it began.
+const MINUTES_KEPT: Duration = Duration::from_secs(24 * 3_600 + 60);
+/// For longer than any node keeps a batch that it could not write.
+const BATCHES_KEPT: Duration = Duration::from_secs(24 * 3_600);
 const ROWS_AT_ONCE: u64 = 5_000;
 /// The number of the lock under which months are turned: "sluicega" as bytes.
 const MONTHS_LOCK: i64 = i64::from_be_bytes(*b"sluicega");

@@ -156,16 +156,29 @@ fn a_node_that_is_stopped_while_it_writes_does_not_stop_the_others() {
         let (stopped, other) = (lab.open().await, lab.open().await);
         let by = alice();
         let mut half = Box::pin(stopped.add_override(&by, of_user("ada", 1)));
-        // It goes on until it holds the row that all writers wait for, and stands still from then on.
-        let holds = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
-                     AND state = 'idle in transaction' AND backend_xid IS NOT NULL";
-        while lab.sql(holds) != "1" {
+        // It goes on until it holds the row that all writers wait for; there the server keeps it, so that nothing depends
+        // on who is faster. It stands still from then on.
+        lab.sql("CREATE SEQUENCE seen");
+        lab.sql(
+            "CREATE FUNCTION until_seen() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+             WHILE NOT (SELECT is_called FROM seen) LOOP PERFORM pg_sleep(0.01); END LOOP; RETURN NEW; END $$",
+        );
+        lab.sql("CREATE TRIGGER until_seen AFTER UPDATE ON control_version FOR EACH ROW EXECUTE FUNCTION until_seen()");
+        let holds = |state: &str| {
+            lab.sql(&format!(
+                "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+                 AND state = '{state}' AND backend_xid IS NOT NULL"
+            )) == "1"
+        };
+        while !holds("active") {
             tokio::select! {
                 biased;
                 done = &mut half => panic!("it was too fast: {done:?}"),
                 () = tokio::task::yield_now() => {}
             }
         }
+        lab.sql("SELECT nextval('seen')");
+        while !holds("idle in transaction") {}
         let began = Instant::now();
         let waited = add(&other).await.expect_err("another holds the row");
         assert!(matches!(waited, Error::Unreachable { .. }), "{waited:?}");

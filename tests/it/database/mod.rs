@@ -11,4 +11,5 @@ mod migrations;
 pub mod relay;
 mod rows;
 mod upkeep;
+mod usage;
 mod writers;

@@ -10,6 +10,7 @@ both! {
     what_is_over_is_deleted_and_the_rest_stays
     events_have_their_months_and_go_by_age
     several_nodes_may_do_it_at_once
+    the_audit_log_is_shortened_by_its_owner_alone
 }
 
 const MONTH: Duration = Duration::from_secs(31 * 86_400);
@@ -71,6 +72,35 @@ async fn events_have_their_months_and_go_by_age(lab: Lab) {
     if lab.is_postgres() {
         assert_eq!(lab.sql("SELECT to_regclass('rate_limit_events_2020_01') IS NULL"), "t");
     }
+}
+
+/// By the statements that docs/control.md shows.
+async fn the_audit_log_is_shortened_by_its_owner_alone(lab: Lab) {
+    let database = lab.open().await;
+    for user in ["ada", "bob"] {
+        database.add_override(&alice_once(user, user), of_user(user, 1)).await.expect("it is made");
+    }
+    let delete = "DELETE FROM audit_log WHERE id = (SELECT min(id) FROM audit_log)";
+    let refused = lab.try_sql(delete).expect_err("it is append-only");
+    assert!(refused.contains("append-only"), "{refused}");
+    let (before, after) = match lab.is_postgres() {
+        true => (
+            "ALTER TABLE audit_log DISABLE TRIGGER audit_log_is_not_changed",
+            "ALTER TABLE audit_log ENABLE TRIGGER audit_log_is_not_changed",
+        ),
+        false => (
+            "DROP TRIGGER audit_log_is_not_deleted",
+            "CREATE TRIGGER audit_log_is_not_deleted BEFORE DELETE ON audit_log \
+             BEGIN SELECT RAISE(ABORT, 'audit_log is append-only'); END",
+        ),
+    };
+    let text = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/control.md"));
+    assert!(text.contains(before) && text.replace('\n', " ").contains(after), "the document has them");
+    lab.sql(&format!("BEGIN; {before}; {delete}; {after}; COMMIT"));
+    assert_eq!(lab.sql("SELECT count(*) FROM audit_log"), "1");
+    lab.try_sql(delete).expect_err("it is append-only again");
+    // The gateways go on.
+    database.add_override(&alice_once("eve", "eve"), of_user("eve", 1)).await.expect("it is made");
 }
 
 async fn several_nodes_may_do_it_at_once(lab: Lab) {

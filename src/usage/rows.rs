@@ -1,0 +1,93 @@
+//! Rows of one minute, found by names that are not copied for it.
+
+use std::borrow::Borrow;
+use std::collections::HashMap;
+
+use smallvec::SmallVec;
+
+use super::{Amount, OTHERS, Row, Who};
+
+/// Rows of one minute.
+#[derive(Debug, Default)]
+pub(super) struct Rows {
+    named: HashMap<Names, Amount>,
+    /// Of everybody for whom there was no room.
+    others: Amount,
+}
+
+/// The three names, one after another with [`END`] behind each of the first two.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Names(Box<[u8]>);
+
+impl Borrow<[u8]> for Names {
+    fn borrow(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Names {
+    fn who(&self) -> Who<'_> {
+        let mut names = self.0.split(|byte| *byte == END);
+        // They were texts.
+        let mut next = || names.next().and_then(|name| std::str::from_utf8(name).ok()).unwrap_or_default();
+        Who { policy: next(), consumer: next(), tenant: next() }
+    }
+}
+
+impl Rows {
+    /// Counts; whether it had to be among the others, because there are so many rows already.
+    pub(super) fn count(&mut self, who: Who<'_>, amount: Amount, most: usize) -> bool {
+        let names = encoded(who);
+        if let Some(known) = self.named.get_mut(&names[..]) {
+            known.add(amount);
+            return false;
+        }
+        let is_other = who == OTHERS || self.named.len() >= most || !is_kept(&names);
+        match is_other {
+            true => self.others.add(amount),
+            false => self.named.entry(Names(names[..].into())).or_default().add(amount),
+        }
+        is_other
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Who<'_>, Amount)> {
+        let others = (self.others != Amount::default()).then_some((OTHERS, self.others));
+        self.named.iter().map(|(names, amount)| (names.who(), *amount)).chain(others)
+    }
+
+    /// As rows of their own, in one order at every node.
+    pub(super) fn sorted(self) -> Vec<Row> {
+        let owned = |(who, amount): (Who<'_>, Amount)| Row {
+            policy: who.policy.to_owned(),
+            consumer: who.consumer.to_owned(),
+            tenant: who.tenant.to_owned(),
+            amount,
+        };
+        let mut rows: Vec<Row> = self.iter().map(owned).collect();
+        rows.sort_unstable_by(|one, two| {
+            (&one.consumer, &one.policy, &one.tenant).cmp(&(&two.consumer, &two.policy, &two.tenant))
+        });
+        rows
+    }
+}
+
+/// Whether a database keeps such names: clients may have some of any length, and with any characters.
+fn is_kept(names: &[u8]) -> bool {
+    names.len() <= NAMES_BYTES_MAX && !names.contains(&0)
+}
+
+fn encoded(who: Who<'_>) -> SmallVec<[u8; 128]> {
+    let mut names = SmallVec::new();
+    for (number, name) in [who.policy, who.consumer, who.tenant].into_iter().enumerate() {
+        if number > 0 {
+            names.push(END);
+        }
+        names.extend_from_slice(name.as_bytes());
+    }
+    names
+}
+
+/// The three names together. An index of PostgreSQL takes rows of some 2,700 bytes.
+const NAMES_BYTES_MAX: usize = 2_000;
+/// A byte that no UTF-8 has.
+const END: u8 = 0xff;
