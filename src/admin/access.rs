@@ -9,7 +9,9 @@ use aws_lc_rs::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 
+use super::config::NamedCertificate;
 use super::refusal::Refusal;
+use crate::auth::mtls::Certificate;
 
 /// What a client may do. Each role includes the ones before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -42,7 +44,9 @@ impl Role {
 pub struct Access {
     /// The bearer tokens. If there is any, a client without one is a [`Role::Probe`].
     pub tokens: Vec<Token>,
-    /// The role of every client if there are no tokens.
+    /// The certificates of clients. If there is any, a client without one and without a token is a [`Role::Probe`].
+    pub certificates: Vec<NamedCertificate>,
+    /// The role of every client if there are neither.
     pub without_token: Role,
     /// Hosts that requests may name beside loopback's. `None`: any.
     pub hosts: Option<Vec<String>>,
@@ -61,10 +65,19 @@ pub struct Token {
     pub expires: Option<i64>,
 }
 
+/// Whom the certificate of a connection stands for. The handshake has verified it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Vouched {
+    who: String,
+    role: Role,
+    /// The certificate's end, Unix seconds: a connection may outlive it.
+    not_after: i64,
+}
+
 /// Who a request comes from, as its credentials prove.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Proven {
-    /// A token's name, or [`NOBODY`].
+    /// The name of a token or a certificate, or [`NOBODY`].
     pub who: String,
     pub role: Role,
 }
@@ -75,24 +88,47 @@ impl Access {
         &self,
         needed: Role,
         headers: &HeaderMap,
+        vouched: Option<&Vouched>,
         unix_seconds: i64,
     ) -> Result<Proven, Refusal> {
         let nobody = |role| Proven { who: NOBODY.to_owned(), role };
         if needed == Role::Probe {
             return Ok(nobody(Role::Probe));
         }
-        if self.tokens.is_empty() {
+        if !self.asks_for_credentials() {
             let proven = nobody(self.without_token);
             return if proven.role >= needed { Ok(proven) } else { Err(Refusal::ReadOnly) };
         }
-        let token = self.find(bearer(headers).ok_or(Refusal::NoToken)?).ok_or(Refusal::NoToken)?;
+        let proven = match (bearer(headers), vouched) {
+            (Some(given), _) => self.by_token(given, unix_seconds)?,
+            // Who sends something else than a bearer token means to be somebody else than the certificate's bearer.
+            (None, Some(vouched)) if !headers.contains_key(AUTHORIZATION) => vouched.proven(unix_seconds)?,
+            (None, _) => return Err(Refusal::NoToken),
+        };
+        if proven.role < needed {
+            return Err(Refusal::RoleTooLow { has: proven.role, needs: needed });
+        }
+        Ok(proven)
+    }
+
+    /// Whether clients need a token or a certificate.
+    pub(super) fn asks_for_credentials(&self) -> bool {
+        !self.tokens.is_empty() || !self.certificates.is_empty()
+    }
+
+    fn by_token(&self, given: &[u8], unix_seconds: i64) -> Result<Proven, Refusal> {
+        let token = self.find(given).ok_or(Refusal::NoToken)?;
         if token.expires.is_some_and(|expires| expires <= unix_seconds) {
             return Err(Refusal::TokenExpired);
         }
-        if token.role < needed {
-            return Err(Refusal::RoleTooLow { has: token.role, needs: needed });
-        }
         Ok(Proven { who: token.name.clone(), role: token.role })
+    }
+
+    /// Whom a certificate stands for: the first that is listed.
+    pub(super) fn vouched(&self, certificate: &Certificate) -> Option<Vouched> {
+        let is_it = |known: &&NamedCertificate| certificate.has(known.place, &known.text);
+        let known = self.certificates.iter().find(is_it)?;
+        Some(Vouched { who: known.name.clone(), role: known.role, not_after: certificate.not_after })
     }
 
     /// The token that was sent. Digests are compared, all of them and in constant time, so that how long it takes says
@@ -102,6 +138,15 @@ impl Access {
         let is_same =
             |token: &Token| constant_time::verify_slices_are_equal(&token.digest, given.as_ref()).is_ok();
         self.tokens.iter().fold(None, |found, token| if is_same(token) { Some(token) } else { found })
+    }
+}
+
+impl Vouched {
+    fn proven(&self, unix_seconds: i64) -> Result<Proven, Refusal> {
+        if unix_seconds > self.not_after {
+            return Err(Refusal::CertificateExpired);
+        }
+        Ok(Proven { who: self.who.clone(), role: self.role })
     }
 }
 
@@ -138,9 +183,10 @@ mod tests {
     use http::HeaderValue;
 
     use super::*;
+    use crate::auth::mtls::Name;
 
     fn with_tokens(tokens: Vec<Token>) -> Access {
-        Access { tokens, without_token: Role::Admin, hosts: None }
+        Access { tokens, without_token: Role::Admin, ..Access::default() }
     }
 
     fn sent(field: &'static str) -> HeaderMap {
@@ -161,11 +207,11 @@ mod tests {
             ("", false),
         ] {
             let headers = sent(given);
-            assert!(access.check(Role::Probe, &headers, 0).is_ok(), "{given}");
+            assert!(access.check(Role::Probe, &headers, None, 0).is_ok(), "{given}");
             for role in [Role::Read, Role::Operate, Role::Admin] {
                 let proven = Proven { who: "token".to_owned(), role: Role::Admin };
                 let expected = if is_good { Ok(proven) } else { Err(Refusal::NoToken) };
-                assert_eq!(access.check(role, &headers, 0), expected, "{given} as {role:?}");
+                assert_eq!(access.check(role, &headers, None, 0), expected, "{given} as {role:?}");
             }
         }
     }
@@ -176,7 +222,7 @@ mod tests {
             Token::of_text("alice", "a", Role::Operate, None),
             Token::of_text("bob", "b", Role::Read, Some(1_000)),
         ]);
-        let who = |field, needed, now| access.check(needed, &sent(field), now).map(|proven| proven.who);
+        let who = |field, needed, now| access.check(needed, &sent(field), None, now).map(|proven| proven.who);
         assert_eq!(who("Bearer a", Role::Operate, 0), Ok("alice".to_owned()));
         let too_low = Refusal::RoleTooLow { has: Role::Operate, needs: Role::Admin };
         assert_eq!(who("Bearer a", Role::Admin, 0), Err(too_low));
@@ -187,7 +233,7 @@ mod tests {
 
     #[test]
     fn without_a_configured_token_every_client_has_the_listeners_role() {
-        let access = |without_token| Access { tokens: Vec::new(), without_token, hosts: None };
+        let access = |without_token| Access { without_token, ..Access::default() };
         for (is, needed, is_allowed) in [
             (Role::Probe, Role::Probe, true),
             (Role::Probe, Role::Read, false),
@@ -196,7 +242,7 @@ mod tests {
             (Role::Operate, Role::Admin, false),
             (Role::Admin, Role::Admin, true),
         ] {
-            let checked = access(is).check(needed, &HeaderMap::new(), 0);
+            let checked = access(is).check(needed, &HeaderMap::new(), None, 0);
             assert_eq!(checked.is_ok(), is_allowed, "{is:?} as {needed:?}");
             assert!(is_allowed || checked == Err(Refusal::ReadOnly));
         }
@@ -206,5 +252,49 @@ mod tests {
     fn a_token_does_not_show_its_digest() {
         let shown = format!("{:?}", Token::of_text("alice", "secret", Role::Read, None));
         assert!(shown.contains("alice") && !shown.contains("digest") && !shown.contains('['), "{shown}");
+    }
+
+    #[test]
+    fn a_certificate_proves_the_first_name_that_is_listed_until_it_ends() {
+        let named = |name: &str, place, text: &str, role| NamedCertificate {
+            name: name.to_owned(),
+            place,
+            text: text.to_owned(),
+            role,
+        };
+        let access = Access {
+            tokens: vec![Token::of_text("bob", "b", Role::Admin, None)],
+            certificates: vec![
+                named("alice", Name::SanEmail, "alice@ops.test", Role::Operate),
+                named("ops", Name::SubjectCn, "ops", Role::Read),
+            ],
+            ..Access::default()
+        };
+        let of = |emails: &[&str], common: &str| access.vouched(&certificate(emails, common));
+        assert_eq!(of(&["bob@ops.test"], "alice@ops.test"), None, "the place counts, too");
+        assert_eq!(of(&["ALICE@ops.test"], "o"), None);
+        assert_eq!(of(&["x@ops.test"], "ops").map(|found| found.who), Some("ops".to_owned()));
+        let alice = of(&["x@ops.test", "alice@ops.test"], "ops").expect("she is listed");
+        let check = |needed, field: Option<&'static str>, now| {
+            let headers = field.map_or_else(HeaderMap::new, sent);
+            access.check(needed, &headers, Some(&alice), now).map(|proven| proven.who)
+        };
+        assert_eq!(check(Role::Operate, None, 0), Ok("alice".to_owned()));
+        let too_low = Refusal::RoleTooLow { has: Role::Operate, needs: Role::Admin };
+        assert_eq!(check(Role::Admin, None, 0), Err(too_low));
+        assert_eq!(check(Role::Admin, Some("Bearer b"), 0), Ok("bob".to_owned()), "a token goes before it");
+        assert_eq!(check(Role::Read, Some("Bearer c"), 0), Err(Refusal::NoToken));
+        assert_eq!(check(Role::Read, Some("Basic x"), 0), Err(Refusal::NoToken));
+        assert_eq!(check(Role::Read, None, i64::MAX), Err(Refusal::CertificateExpired));
+        assert_eq!(access.check(Role::Read, &HeaderMap::new(), None, 0), Err(Refusal::NoToken));
+    }
+
+    fn certificate(emails: &[&str], common: &str) -> Certificate {
+        let mut params = rcgen::CertificateParams::default();
+        params.distinguished_name.push(rcgen::DnType::CommonName, common);
+        let email = |email: &&str| rcgen::SanType::Rfc822Name((*email).try_into().expect("ASCII"));
+        params.subject_alt_names = emails.iter().map(email).collect();
+        let key = rcgen::KeyPair::generate().expect("a key");
+        Certificate::read(params.self_signed(&key).expect("signed").der()).expect("it can be read")
     }
 }

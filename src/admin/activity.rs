@@ -5,7 +5,7 @@
 
 use std::net::IpAddr;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
@@ -13,6 +13,7 @@ use http_body::{Body, Frame, SizeHint};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
+use super::access::Vouched;
 use super::limits::Limits;
 
 /// The state of a connection that its stream, its requests and the accept loop share.
@@ -20,6 +21,8 @@ use super::limits::Limits;
 pub(super) struct Activity {
     /// The client's address; `None` over a Unix socket.
     pub from: Option<IpAddr>,
+    /// Whom its certificate stands for; unset if it has shown none that is listed.
+    pub vouched: OnceLock<Vouched>,
     present: Mutex<Present>,
 }
 
@@ -52,7 +55,7 @@ impl Activity {
     pub(super) fn new(from: Option<IpAddr>) -> Arc<Activity> {
         let since = Instant::now();
         let present = Present { phase: Phase::Head, since, is_whole: false, place: None, next: None };
-        Arc::new(Activity { from, present: Mutex::new(present) })
+        Arc::new(Activity { from, vouched: OnceLock::new(), present: Mutex::new(present) })
     }
 
     /// When the present phase must be over.

@@ -8,6 +8,8 @@ use aws_lc_rs::digest::SHA256_OUTPUT_LEN;
 
 use super::access::{Access, Role, Token};
 use super::host::canonical as canonical_host;
+use crate::auth::mtls::Name;
+use crate::tls::{ClientAuth, Pair};
 
 /// `[admin]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +23,32 @@ pub struct Config {
     /// Hosts that requests may name beside loopback's if there is no token, in the form of
     /// [`canonical_host`](super::canonical_host).
     pub hosts: Vec<String>,
+    /// TLS; `None`: it speaks in the clear.
+    pub tls: Option<Tls>,
+    /// The certificates of others.
+    pub certificates: Vec<NamedCertificate>,
+}
+
+/// The TLS side of the listener.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tls {
+    /// Its certificates.
+    pub certs: Vec<Pair>,
+    /// How clients' certificates are verified; `None`: none is asked for.
+    pub client_auth: Option<ClientAuth>,
+}
+
+/// One of `certificates`: a client that shows a certificate with this name in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedCertificate {
+    /// The name of its bearer, for the audit.
+    pub name: String,
+    /// Where in the certificate.
+    pub place: Name,
+    /// The name there.
+    pub text: String,
+    /// What its bearer may do.
+    pub role: Role,
 }
 
 /// One of `tokens`.
@@ -55,9 +83,9 @@ impl fmt::Debug for Secret {
 }
 
 impl Config {
-    /// Whether clients need a token for every page but the probes'.
-    pub fn asks_for_token(&self) -> bool {
-        self.token.is_some() || !self.tokens.is_empty()
+    /// Whether clients need a token or a certificate for every page but the probes'.
+    pub fn asks_for_credentials(&self) -> bool {
+        self.token.is_some() || !self.tokens.is_empty() || !self.certificates.is_empty()
     }
 
     /// A token that this program can send to read from its own listener, if it knows any.
@@ -74,7 +102,7 @@ impl Config {
         // DNS rebinding is a threat only to TCP without a token: a browser cannot reach a Unix socket, and a hostile page
         // does not have the token.
         let hosts = match &self.bind {
-            Bind::Tcp(address) if !self.asks_for_token() => {
+            Bind::Tcp(address) if !self.asks_for_credentials() => {
                 // The operator has written this address, so clients may name it.
                 let bound = Some(address.ip()).filter(|ip| !ip.is_unspecified());
                 let bound = bound.map(|ip| canonical_host(&ip.to_string()));
@@ -90,7 +118,7 @@ impl Config {
         };
         let own = self.token.iter().map(|text| Token::of_text(OWN_TOKEN_NAME, text, Role::Admin, None));
         let tokens = own.chain(self.tokens.iter().map(NamedToken::token)).collect();
-        Access { tokens, without_token, hosts }
+        Access { tokens, certificates: self.certificates.clone(), without_token, hosts }
     }
 }
 

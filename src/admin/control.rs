@@ -1,11 +1,14 @@
 //! What endpoints need to change things while traffic runs, as `app` fills it in.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::pin::Pin;
 
 use serde_json::Value;
 
-use crate::database::{Database, NewTierLimit};
+use super::counts::Holder;
+use crate::database::{self, Database, NewTierLimit, Time, UsageHolder};
+use crate::usage::Amount;
 
 /// The database, and how a change comes into force.
 pub struct Control {
@@ -21,6 +24,8 @@ pub struct Control {
     pub check: Check,
     /// How this node stands to the database, in a line for `/readyz?verbose`.
     pub sentence: Box<dyn Fn() -> String + Send + Sync>,
+    /// Reads usage by the minute. `None`: none is counted.
+    pub minutes: Option<MinutesReader>,
 }
 
 /// Says everything that would be wrong with the configuration if a row were as proposed.
@@ -48,6 +53,48 @@ pub enum Proposal {
     },
 }
 
+/// Reads usage by the minute.
+pub type MinutesReader = Box<
+    dyn Fn(Database, MinutesAsked) -> Pin<Box<dyn Future<Output = Result<Minutes, database::Error>> + Send>>
+        + Send
+        + Sync,
+>;
+
+/// Which minutes are asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MinutesAsked {
+    /// Whose.
+    pub holder: Holder,
+    /// Only as a consumer acts for this tenant.
+    pub tenant: Option<String>,
+    /// The first and the last policy, by name.
+    pub policies: (String, String),
+    /// The last so many, the one that runs among them.
+    pub minutes: u64,
+}
+
+impl MinutesAsked {
+    /// Whose they are, as the database knows them.
+    pub fn holder(&self) -> UsageHolder<'_> {
+        match &self.holder {
+            Holder::Consumer(name) => UsageHolder::Consumer(name, self.tenant.as_deref()),
+            Holder::Tenant(name) => UsageHolder::Tenant(name),
+        }
+    }
+}
+
+/// What was decided in each minute, by when it began.
+pub type ByMinute = BTreeMap<Time, Amount>;
+
+/// Usage by the minute.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Minutes {
+    /// Of each policy, by name. Without minutes in which nothing was decided.
+    pub policies: BTreeMap<String, ByMinute>,
+    /// Of everybody for whom there was no room.
+    pub others: ByMinute,
+}
+
 /// Waits for a version.
 pub type Applied = Box<dyn Fn(i64) -> Pin<Box<dyn Future<Output = bool> + Send>> + Send + Sync>;
 
@@ -59,6 +106,9 @@ pub enum Writes {
     /// They would not: the database is a file of this machine, and limits are shared through Redis.
     OneNodeOnly,
 }
+
+/// The most minutes that are shown: those of a day.
+pub(super) const MINUTES_MAX: u64 = 24 * 60;
 
 impl fmt::Debug for Control {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -73,6 +73,8 @@ pub struct PolicyUsage {
     pub by: Vec<String>,
     /// Whether it is counted and never refuses.
     pub is_shadow: bool,
+    /// The policy that it is a candidate for.
+    pub replaces: Option<String>,
     /// Its windows. `None`: its key has more dimensions than were asked about, so there are many counts.
     pub windows: Option<Vec<WindowUsage>>,
 }
@@ -84,6 +86,7 @@ impl PolicyUsage {
             policy: policy.name.to_string(),
             by: policy.by.iter().map(ToString::to_string).collect(),
             is_shadow: policy.shadow,
+            replaces: policy.replaces().map(|replaces| replaces.name.to_string()),
             windows: None,
         }
     }

@@ -49,7 +49,7 @@ pub(super) struct Permit {
 /// Who sends a request, for the handlers that write that down.
 #[derive(Clone, Debug)]
 pub(super) struct Client {
-    /// A token's name.
+    /// The name of a token or a certificate.
     pub who: String,
     /// What it may do.
     pub role: Role,
@@ -114,6 +114,8 @@ fn request_id() -> String {
 impl Gate {
     fn check(&self, request: &Request) -> Result<(&Permit, Proven), Refusal> {
         let (access, headers) = (&self.state.access, request.headers());
+        let activity = request.extensions().get::<Arc<Activity>>();
+        let vouched = activity.and_then(|activity| activity.vouched.get());
         let is_probe = self.operations.iter().any(|operation| operation.role == Role::Probe);
         if !access.hosts.as_ref().is_none_or(|own| host::is_served(request, own, is_probe)) {
             return Err(Refusal::WrongHost);
@@ -123,11 +125,11 @@ impl Gate {
         }
         let least = self.operations.iter().map(|operation| operation.role).min();
         let now = i64::try_from(clock::unix().as_secs()).unwrap_or(i64::MAX);
-        access.check(least.ok_or(Refusal::NoSuchPage)?, headers, now)?;
+        access.check(least.ok_or(Refusal::NoSuchPage)?, headers, vouched, now)?;
         let method = if request.method() == Method::HEAD { &Method::GET } else { request.method() };
         let operation = self.operations.iter().find(|operation| operation.method == *method);
         let operation = operation.ok_or_else(|| self.other_method())?;
-        let proven = access.check(operation.role, headers, now)?;
+        let proven = access.check(operation.role, headers, vouched, now)?;
         if operation.role > Role::Probe && !self.takes_place(request) {
             return Err(Refusal::Busy);
         }

@@ -23,6 +23,7 @@ mod readiness;
 mod refusal;
 mod reply;
 mod routes;
+mod secured;
 mod serve;
 mod state;
 #[cfg(test)]
@@ -31,8 +32,10 @@ mod watched;
 
 pub use access::{Access, Role, Token};
 pub use api::bodies;
-pub use config::{Bind, Config, NamedToken, OWN_TOKEN_NAME, Secret};
-pub use control::{Applied, Check, Control, Proposal, Writes};
+pub use config::{Bind, Config, NamedCertificate, NamedToken, OWN_TOKEN_NAME, Secret, Tls};
+pub use control::{
+    Applied, ByMinute, Check, Control, Minutes, MinutesAsked, MinutesReader, Proposal, Writes,
+};
 pub use counts::{
     Asked, Checks, Counts, CountsBy, From, Grant, Granted, Grants, Holder, PolicyUsage, Usage, UsageAsked,
     Verdict, Violated, WindowUsage,
@@ -41,5 +44,6 @@ pub use explain::ExplainRequest;
 pub use host::canonical as canonical_host;
 pub use listener::{Error, Listener, Shared};
 pub use readiness::{Phase, Readiness};
+pub use secured::Settings;
 pub use serve::serve;
 pub use state::{KeyReader, State, Text};

@@ -6,6 +6,7 @@ use axum::body::Body;
 use axum::extract::State as Of;
 use http::{HeaderMap, Response, StatusCode, Uri};
 
+use super::api::Query;
 use super::explain::ExplainRequest;
 use super::readiness::Phase;
 use super::refusal::Refusal;
@@ -68,9 +69,15 @@ pub(super) async fn key(Of(state): Of<Arc<State>>, uri: Uri) -> Answer {
     let parts: Option<Vec<String>> = uri.path().split('/').skip(3).map(decoded).collect();
     let parts = parts.ok_or(Refusal::Encoding)?;
     let (policy, values) = parts.split_first().ok_or(Refusal::Encoding)?;
-    let shown = (state.key)(policy, values).ok_or(Refusal::NoSuchKey)?;
+    let mut query = Query::parse(uri.query().unwrap_or_default());
+    let tenant = query.text("tenant", NAME_CHARS_MAX);
+    query.finish().map_err(Refusal::Invalid)?;
+    let shown = (state.key)(policy, values, tenant.as_deref()).ok_or(Refusal::NoSuchKey)?;
     Ok(reply::json(shown.await))
 }
+
+/// Characters of a tenant's name.
+const NAME_CHARS_MAX: usize = 256;
 
 fn decoded(part: &str) -> Option<String> {
     String::from_utf8(percent::decode(part, Plus::Itself).collect()).ok()

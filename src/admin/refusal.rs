@@ -23,14 +23,18 @@ pub(super) enum Refusal {
     TwoAuthorizations,
     #[error("no such page; / lists them")]
     NoSuchPage,
-    #[error("this page needs a token of [admin]: send `Authorization: Bearer …`")]
+    #[error(
+        "this page needs a token of [admin], or a client certificate that it lists: send `Authorization: Bearer …`"
+    )]
     NoToken,
     #[error("this token has expired: ask whoever runs the gateway for another")]
     TokenExpired,
+    #[error("the client certificate of this connection has expired: connect with a new one")]
+    CertificateExpired,
     /// Of a listener without tokens.
     #[error("this changes something: set `token` of [admin] and send it as a bearer token")]
     ReadOnly,
-    #[error("this needs the role `{}`, and this token has `{}`", needs.word(), has.word())]
+    #[error("this needs the role `{}`, and these credentials have `{}`", needs.word(), has.word())]
     RoleTooLow { has: Role, needs: Role },
     /// With the value of `Allow`.
     #[error("this page can only be read")]
@@ -68,6 +72,10 @@ pub(super) enum Refusal {
         "the database is a file of this machine, and limits are shared through Redis: other nodes would not get the change. Use PostgreSQL, or add `single-node = true` to [database] if there are no other nodes"
     )]
     OneNodeOnly,
+    #[error(
+        "this gateway counts no usage by the minute: add `[database]` with `url = \"sqlite:state.db\"` to gateway.toml, with `usage-rows` above 0, and start it again"
+    )]
+    NoMinutes,
     #[error("the database has not answered since the start, or cannot be used: the log says which")]
     NotReached,
     #[error("{0}")]
@@ -125,14 +133,16 @@ impl Refusal {
             | Refusal::Encoding
             | Refusal::Invalid(_) => StatusCode::BAD_REQUEST,
             Refusal::NoSuchPage | Refusal::NoSuchKey | Refusal::NotFound(_) => StatusCode::NOT_FOUND,
-            Refusal::NoToken | Refusal::TokenExpired => StatusCode::UNAUTHORIZED,
+            Refusal::NoToken | Refusal::TokenExpired | Refusal::CertificateExpired => {
+                StatusCode::UNAUTHORIZED
+            }
             Refusal::ReadOnly | Refusal::RoleTooLow { .. } => StatusCode::FORBIDDEN,
             Refusal::OnlyRead(_) | Refusal::Method(_) => StatusCode::METHOD_NOT_ALLOWED,
             Refusal::Busy | Refusal::NotReached | Refusal::NoRedis | Refusal::Overtaken => {
                 StatusCode::SERVICE_UNAVAILABLE
             }
             Refusal::ContentType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            Refusal::NoDatabase => StatusCode::NOT_IMPLEMENTED,
+            Refusal::NoDatabase | Refusal::NoMinutes => StatusCode::NOT_IMPLEMENTED,
             Refusal::OneNodeOnly | Refusal::Ambiguous => StatusCode::CONFLICT,
             Refusal::NoRandomness => StatusCode::INTERNAL_SERVER_ERROR,
             Refusal::Changed(_) => StatusCode::PRECONDITION_FAILED,
@@ -157,7 +167,9 @@ impl Refusal {
     /// The field that tells a client what to do about it.
     fn field(self) -> Option<(HeaderName, HeaderValue)> {
         match self {
-            Refusal::NoToken => Some((WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))),
+            Refusal::NoToken | Refusal::CertificateExpired => {
+                Some((WWW_AUTHENTICATE, HeaderValue::from_static("Bearer")))
+            }
             // RFC 6750 section 3.1: the error for a token that has expired.
             Refusal::TokenExpired => {
                 Some((WWW_AUTHENTICATE, HeaderValue::from_static("Bearer error=\"invalid_token\"")))
@@ -183,6 +195,7 @@ impl Refusal {
             | Refusal::Unusable(_)
             | Refusal::ContentType
             | Refusal::NoDatabase
+            | Refusal::NoMinutes
             | Refusal::OneNodeOnly
             | Refusal::NotFound(_)
             | Refusal::Ambiguous

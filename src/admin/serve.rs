@@ -19,15 +19,22 @@ use super::connection::converse;
 use super::limits::Limits;
 use super::listener::{Listener, Stream};
 use super::routes;
+use super::secured::{Secured, Settings};
 use super::state::State;
 use crate::{clock, descriptors};
 
 /// Serves until `shutdown` resolves, then waits a moment for answers in flight. Every task it spawned has ended when it
 /// returns.
-pub async fn serve(listener: Listener, state: Arc<State>, shutdown: impl Future<Output = ()>) {
+pub async fn serve(
+    listener: Listener,
+    tls: Option<Settings>,
+    state: Arc<State>,
+    shutdown: impl Future<Output = ()>,
+) {
     let limits = Limits::default();
     let router = routes::router(routes::endpoints(), &state, limits.pages_max, limits.body);
-    serve_within(&limits, listener, router, shutdown).await;
+    let secured = tls.map(|settings| Secured { settings, state });
+    serve_within(&limits, listener, secured, router, shutdown).await;
 }
 
 /// Connections that may be closed for newer ones.
@@ -59,6 +66,7 @@ impl Waiting {
 pub(super) async fn serve_within(
     limits: &Limits,
     listener: Listener,
+    secured: Option<Secured>,
     router: Router,
     shutdown: impl Future<Output = ()>,
 ) {
@@ -76,11 +84,14 @@ pub(super) async fn serve_within(
                 Ok(stream) => {
                     let activity = Activity::new(stream.ip());
                     let (router, known, stopped) = (router.clone(), Arc::clone(&activity), stopped.clone());
-                    let task = match stream {
-                        Stream::Tcp(stream) => {
+                    let task = match (stream, secured.clone()) {
+                        (Stream::Tcp(stream), Some(secured)) => {
+                            connections.spawn(secured.converse(stream, router, known, *limits, stopped))
+                        }
+                        (Stream::Tcp(stream), None) => {
                             connections.spawn(converse(stream, router, known, *limits, stopped))
                         }
-                        Stream::Unix(stream) => {
+                        (Stream::Unix(stream), _) => {
                             connections.spawn(converse(stream, router, known, *limits, stopped))
                         }
                     };

@@ -14,8 +14,8 @@ use crate::metrics::Metrics;
 /// A text that may have to wait for Redis.
 pub type Text = Pin<Box<dyn Future<Output = String> + Send>>;
 
-/// Maps a policy's name and values to the page of that key.
-pub type KeyReader = Box<dyn Fn(&str, &[String]) -> Option<Text> + Send + Sync>;
+/// Maps a policy's name and values, and the tenant that the key's consumer acts for, to the page of that key.
+pub type KeyReader = Box<dyn Fn(&str, &[String], Option<&str>) -> Option<Text> + Send + Sync>;
 
 /// What the admin listener shows, and its rules for clients.
 pub struct State {

@@ -7,6 +7,7 @@ use anyhow::Context;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
+use super::admin_tls::Tls;
 use super::inherited::{self, Inherited, Taken};
 use super::lines::say;
 use super::listeners;
@@ -16,6 +17,7 @@ use crate::admin::{self, Bind, Listener, State};
 /// An open listener that is not served yet.
 pub(super) struct Opened {
     listener: Listener,
+    tls: Option<Tls>,
     place: String,
     /// systemd opened it.
     is_activated: bool,
@@ -28,6 +30,8 @@ pub(super) struct Serving {
     socket: Option<admin::Shared>,
     is_activated: bool,
     task: JoinHandle<()>,
+    /// Follows the files of its certificates.
+    watching: Option<JoinHandle<()>>,
     /// Lets it end when it is dropped: answers under way are given.
     stop: Option<oneshot::Sender<()>>,
 }
@@ -38,6 +42,7 @@ pub(super) struct Serving {
 /// If it cannot be bound. A TCP address in use names the process that has it, if that can be seen.
 pub(super) fn open(config: &admin::Config, inherited: &mut Inherited) -> anyhow::Result<Opened> {
     let place = place(&config.bind);
+    let tls = config.tls.as_ref().map(Tls::read).transpose().context("admin listener")?;
     let Taken { mut sockets, owns_file, is_activated } =
         inherited.take(ADMIN, &place).context("admin listener")?;
     let found = sockets.last().and_then(inherited::address);
@@ -50,10 +55,11 @@ pub(super) fn open(config: &admin::Config, inherited: &mut Inherited) -> anyhow:
         Bind::Unix(_) => error.into(),
     })?;
     match listener.tcp_address() {
+        Some(addr) if tls.is_some() => say(format_args!("admin on https://{addr}")),
         Some(addr) => say(format_args!("admin on http://{addr}")),
         None => say(format_args!("admin on {}", found.as_deref().unwrap_or(&place))),
     }
-    Ok(Opened { listener, place, is_activated })
+    Ok(Opened { listener, tls, place, is_activated })
 }
 
 impl Opened {
@@ -67,9 +73,12 @@ impl Opened {
         let stopped = async {
             let _: Result<(), _> = stopped.await;
         };
-        let task = tokio::spawn(admin::serve(self.listener, state, stopped));
+        let settings = self.tls.as_ref().map(Tls::settings);
+        let task = tokio::spawn(admin::serve(self.listener, settings, state, stopped));
+        let watching = self.tls.map(Tls::watch);
         let is_activated = self.is_activated;
-        Ok(Serving { place: self.place, socket: Some(socket), is_activated, task, stop: Some(stop) })
+        let place = self.place;
+        Ok(Serving { place, socket: Some(socket), is_activated, task, watching, stop: Some(stop) })
     }
 }
 
@@ -101,6 +110,7 @@ impl Serving {
 
     /// Ends it at once. When this returns, the file of its Unix socket has gone with it.
     pub(super) async fn end(self) {
+        self.watching.iter().for_each(JoinHandle::abort);
         self.task.abort();
         let _ = self.task.await;
     }

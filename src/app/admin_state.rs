@@ -34,9 +34,9 @@ pub(super) fn state(
         },
         key: {
             let (current, limiter) = (Arc::clone(&current), Arc::clone(&limiter));
-            Box::new(move |policy, values| {
+            Box::new(move |policy, values, tenant| {
                 let snapshot = current.load();
-                let key = keys::key(&snapshot.table, &limiter, policy, values, clock::now_ns())?;
+                let key = keys::key(&snapshot.table, &limiter, policy, (values, tenant), clock::now_ns())?;
                 let limiter = Arc::clone(&limiter);
                 Some(Box::pin(async move { key.with_redis(&limiter).await.to_string() }))
             })

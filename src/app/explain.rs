@@ -37,6 +37,7 @@ use crate::service::config::Listener;
 use crate::service::problem::Problem;
 use crate::service::refusal::Refusal;
 use crate::upstream::health::State;
+use crate::upstream::live::Failure;
 use crate::upstream::{Live, Server};
 pub(in crate::app) use ahead::{Ahead, look_ahead};
 use arrival::{Arrival, Arrived};
@@ -149,6 +150,7 @@ pub fn explain(in_force: &InForce<'_>, known: Known<'_>, asked: &Asked<'_>, now_
         trusted_peer: arrived.client.trusted_peer,
         identity: &NOBODY,
         refused: false,
+        body: None,
     };
     explained.consider(in_force.table, &facts, asked.all);
     if let Some(method) = cors::preflight(facts.method, facts.headers)
@@ -350,6 +352,9 @@ impl Explained {
                         let found = overrides.of(policy, subject.consumer(), subject.tenant(), now_ns)?;
                         Some(override_view::Shown::of(&found, policy, charge, now_ns))
                     });
+                    let names = (subject.consumer(), subject.tenant());
+                    limit.tenant_limit =
+                        limiter.and_then(|it| it.limit_beneath(policy, names, charge.window, now_ns));
                 }
                 if is_gateway {
                     self.penalties = check.penalties.to_vec();
@@ -409,10 +414,17 @@ impl Explained {
             let (name, upstream) = (&live.config.name, live.load());
             for (server, known) in live.config.servers.iter().zip(live.names()) {
                 if let (Some(server), Some(failure)) = (server.unresolved(), known.failure) {
-                    self.servers.push(format!("{server} of {name} does not resolve: {failure}"));
+                    let Failure { why, since_ns } = failure;
+                    let seconds = now_ns.saturating_sub(since_ns) / 1_000_000_000;
+                    self.servers
+                        .push(format!("{server} of {name} does not resolve since {seconds} s ago: {why}"));
+                }
+                if let (Some(server), Some(version)) = (server.unresolved(), known.left_out) {
+                    let version = version.word();
+                    self.servers.push(format!("{version} addresses of {server} of {name} cannot be reached"));
                 }
             }
-            for (server, state) in upstream.servers.iter().zip(upstream.health.states(now_ns)) {
+            for (server, state) in upstream.servers.iter().zip(upstream.states(now_ns)) {
                 let label = &server.label;
                 match state {
                     State::Unhealthy => self.servers.push(format!("{label} of {name} fails its checks")),
@@ -420,7 +432,10 @@ impl Explained {
                         "{label} of {name} is left out for {:.1} s, because it failed",
                         left_ns as f64 / 1e9
                     )),
-                    State::Healthy | State::WarmingUp { .. } => {}
+                    State::Healthy | State::WarmingUp { .. } | State::Unresolved => {}
+                }
+                if server.hangs() {
+                    self.servers.push(format!("connections to {label} of {name} hang"));
                 }
                 self.servers.extend(
                     server
@@ -454,7 +469,11 @@ impl Explained {
         lines.extend(self.servers.iter().map(|server| format!("server   {server}")));
         lines.extend(self.identity.iter().map(|identity| format!("identity {identity}")));
         for limit in &self.limits {
-            let shadow = if limit.shadow { " (shadow)" } else { "" };
+            let shadow = match &limit.trial {
+                _ if !limit.shadow => "",
+                None => " (shadow)",
+                Some(_) => " (compared)",
+            };
             let by = limit.counted();
             lines.push(format!(
                 "limit    {}{shadow} by {by}: {}, costs {}; {}",
@@ -463,8 +482,11 @@ impl Explained {
                 limit.cost,
                 limit.sentence(),
             ));
+            lines.extend(limit.trial.iter().map(|tried| format!("         {}", tried.sentence())));
             lines.extend(limit.origin.sentence().map(|from| format!("         {from}")));
             lines.extend(limit.overridden.iter().map(|shown| format!("         {}", shown.sentence())));
+            let beneath = |limit: &u64| format!("         beneath it the tenant's override: {limit}");
+            lines.extend(limit.tenant_limit.iter().map(beneath));
         }
         if let Some(refused) = &self.refused {
             lines.push(format!("refused  {refused}"));

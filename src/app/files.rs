@@ -7,8 +7,7 @@ use crate::auth::{self, Kind, jwt};
 use crate::clock;
 use crate::config::{Config, Definition, Subject};
 use crate::global::Global;
-use crate::service::config::Listener;
-use crate::tls::{self, Certificate, ClientAuth, Part};
+use crate::tls::{self, Certificate, ClientAuth, Pair, Part};
 use crate::unix_socket::{self, Rights};
 
 /// Something wrong with a file: the part and the key that name it, the message, and what to do about it.
@@ -40,7 +39,8 @@ impl Wrong {
 pub(super) fn check(config: &Config) -> Vec<Wrong> {
     let mut wrong = Vec::new();
     for (index, listener) in config.listeners.iter().enumerate() {
-        wrong.extend(wrong_with_listener(Subject::Listener(index), listener));
+        let client_auth = listener.client_auth.as_ref();
+        wrong.extend(wrong_with_tls(Subject::Listener(index), &listener.certs, client_auth));
         let found = wrong_with_rights(&listener.rights);
         wrong.extend(found.map(|(field, error)| Wrong {
             subject: Subject::Listener(index),
@@ -49,6 +49,9 @@ pub(super) fn check(config: &Config) -> Vec<Wrong> {
             hint: "write a name that is there, or a number",
             is_warning: false,
         }));
+    }
+    if let Some(tls) = config.admin.as_ref().and_then(|admin| admin.tls.as_ref()) {
+        wrong.extend(wrong_with_tls(Subject::Admin, &tls.certs, tls.client_auth.as_ref()));
     }
     for (index, method) in config.auth.iter().enumerate() {
         if let Some(remote) = issuer_over_tls(method)
@@ -76,8 +79,8 @@ fn issuer_over_tls(method: &auth::Config) -> Option<&jwt::remote::Config> {
     }
 }
 
-fn wrong_with_listener(subject: Subject, listener: &Listener) -> Vec<Wrong> {
-    let pairs = listener.certs.iter().enumerate().filter(|(_, pair)| !pair.is_to_be_made());
+fn wrong_with_tls(subject: Subject, certs: &[Pair], client_auth: Option<&ClientAuth>) -> Vec<Wrong> {
+    let pairs = certs.iter().enumerate().filter(|(_, pair)| !pair.is_to_be_made());
     let pairs = pairs.filter_map(|(index, pair)| match Certificate::read(pair) {
         Ok(certificate) => {
             let field = format!("certs[{index}].cert");
@@ -89,7 +92,7 @@ fn wrong_with_listener(subject: Subject, listener: &Listener) -> Vec<Wrong> {
             Some(Wrong::tls(subject, format!("certs[{index}].{key}"), &error))
         }
     });
-    let clients = listener.client_auth.as_ref().and_then(wrong_with_clients);
+    let clients = client_auth.and_then(wrong_with_clients);
     pairs.chain(clients.map(|(field, error)| Wrong::tls(subject, field, &error))).collect()
 }
 

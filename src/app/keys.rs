@@ -34,18 +34,19 @@ impl Key {
 }
 
 /// The key with these values, one for each dimension of the policy. `None` if no such policy exists, or the values do
-/// not fit its dimensions.
+/// not fit its dimensions. `of_tenant` is the tenant that its consumer acts for, if the policy does not count by it.
 pub(super) fn key(
     table: &Table,
     limiter: &Limiter,
     policy: &str,
-    values: &[String],
+    (values, of_tenant): (&[String], Option<&str>),
     now_ns: u64,
 ) -> Option<Key> {
     let policy = table.policies().iter().find(|known| *known.name == *policy)?;
     let value_of = |dimension| Some(values[policy.by.iter().position(|by| *by == dimension)?].as_str());
     let mut charges = policy.look_at(values)?;
-    let (consumer, tenant) = (value_of(Dimension::Consumer), value_of(Dimension::Tenant));
+    let consumer = value_of(Dimension::Consumer);
+    let tenant = value_of(Dimension::Tenant).or(of_tenant);
     let mut override_one = |charge| limiter.override_charge(policy, consumer, tenant, charge, now_ns);
     let overrides: Vec<_> = charges.iter_mut().map(&mut override_one).collect();
     charges.iter_mut().for_each(|charge| limiter.reset_charge(policy, consumer, tenant, charge));
@@ -75,12 +76,25 @@ pub(super) fn key(
             if let Some(found) = overridden {
                 shown["override"] = Shown::of(&found, policy, charge, now_ns).to_json();
             }
+            let beneath = limiter.limit_beneath(policy, (consumer, tenant), charge.window, now_ns);
+            if let Some(limit) = beneath {
+                shown["tenant-limit"] = limit.into();
+            }
             show_lease(limiter, charge, now_ns, &mut shown);
             shown
         })
         .collect();
     let by: Vec<String> = policy.by.iter().map(ToString::to_string).collect();
-    let shown = json!({ "policy": &*policy.name, "by": by, "key": values });
+    let mut shown = json!({ "policy": &*policy.name, "by": by, "key": values });
+    let candidate = policy.tried().map(|candidate| &table.policies()[candidate.index()]);
+    if let Some(candidate) = candidate {
+        shown["candidate"] = (*candidate.name).into();
+        shown["decides"] = (!candidate.decides_about_key(values)).into();
+    }
+    if let Some(replaces) = policy.replaces() {
+        shown["replaces"] = (*replaces.name).into();
+        shown["decides"] = policy.decides_about_key(values).into();
+    }
     Some(Key { charges, windows, shown })
 }
 

@@ -5,6 +5,7 @@
 
 mod admin_listener;
 mod admin_state;
+mod admin_tls;
 mod certificates;
 mod control;
 mod counts;

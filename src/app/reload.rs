@@ -2,14 +2,14 @@
 //! table beside them. An invalid configuration is logged and counted, and the old one stays in force. A row that does not
 //! fit the files is left out, and the log says so.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::control::{Control, Policies};
 use super::publisher::prepare::Prepared;
 use super::publisher::{Changes, Publisher};
 use super::service_manager;
-use crate::config::{Added, Errors, Files};
+use crate::config::{self, Added, Errors, Files};
 use crate::metrics::Metrics;
 use crate::record;
 
@@ -27,10 +27,9 @@ pub(super) async fn reload(
     }
     service_manager::reloading();
     let path = path.to_owned();
-    // Reading files may block.
-    let published = match tokio::task::spawn_blocking(move || Files::read(&path)).await {
+    let published = match read(path, control.is_some()).await {
         Ok(files) => publish(Arc::new(files), publisher, control).await,
-        Err(error) => Err(error.into()),
+        Err(error) => Err(error),
     };
     service_manager::ready();
     match published {
@@ -44,6 +43,20 @@ pub(super) async fn reload(
             tracing::error!("not reloaded, the old configuration stays: {}", super::error_chain(&error));
         }
     }
+}
+
+/// Reads the files. Beside a database they are valid without its rows, too: a start has to be able to begin with them alone,
+/// and a row may hide what is wrong with the policy that it stands for.
+async fn read(path: PathBuf, has_rows: bool) -> anyhow::Result<Files> {
+    // Reading files may block, and compiling takes its time.
+    let reading = tokio::task::spawn_blocking(move || {
+        let files = Files::read(&path);
+        if has_rows {
+            files.with(&[]).and_then(config::compiled)?;
+        }
+        Ok(files)
+    });
+    reading.await?
 }
 
 /// Publishes the policies of the database and its tier table, which have changed, beside the files as they are in force: an
@@ -74,16 +87,23 @@ pub(super) async fn with_rows(
     let path = path.to_owned();
     let again = tokio::task::spawn_blocking(move || {
         let files = Files::read(&path);
-        let (added, refused) = files.fitting(rows.added());
-        let again = match added.is_empty() {
-            true => None,
-            false => Some(files.with(&added).and_then(|definition| prepared.replaced(definition))),
+        let with = |added: &[Added]| match added {
+            [] => Ok(None),
+            added => files.with(added).and_then(|definition| prepared.replaced(definition)).map(Some),
+        };
+        let rows = rows.added();
+        let (again, refused) = match with(&rows) {
+            Err(_) => {
+                let (fit, refused) = files.fitting(rows);
+                (with(&fit), refused)
+            }
+            again => (again, Vec::new()),
         };
         (files, prepared, again, refused)
     });
     let (files, alone, again, mut refused) = again.await?;
     control.keep(Arc::new(files));
-    let prepared = match again.transpose() {
+    let prepared = match again {
         Ok(None) => alone,
         Ok(Some(again)) => {
             if !again.loaded.report.is_empty() {

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use serde_json::{Value, json};
 
 use crate::upstream::health::State;
+use crate::upstream::live::{Failure, Name};
 use crate::upstream::{Address, Live, Upstream};
 
 /// Every upstream with its servers.
@@ -16,32 +17,51 @@ pub(super) fn shown(upstreams: &[Arc<Live>], now_ns: u64) -> Value {
 fn upstream_shown(live: &Live, now_ns: u64) -> Value {
     let upstream = &*live.load();
     let counts = upstream.health.counts();
-    let states = upstream.health.states(now_ns);
-    let servers: Value =
-        states.iter().enumerate().map(|(index, state)| server_shown(upstream, index, *state)).collect();
+    let states = upstream.states(now_ns);
+    let names = live.names();
+    let servers: Value = states
+        .iter()
+        .enumerate()
+        .map(|(index, state)| {
+            let mut shown = server_shown(upstream, index, *state);
+            if *state == State::Unresolved {
+                show_failure(&mut shown, &names[upstream.servers[index].origin], now_ns);
+            }
+            shown
+        })
+        .collect();
     json!({
         "name": upstream.config.name,
         "all-used": upstream.health.is_panicking(),
         "ejections": counts.ejections.iter().sum::<u64>(),
         "checks": { "good": counts.checks_good, "failed": counts.checks_failed },
-        "names": names_shown(live),
+        "names": names_shown(live, names, now_ns),
         "servers": servers,
     })
 }
 
 /// The configured servers that are names, and why they have no answer.
-fn names_shown(live: &Live) -> Value {
-    let names = live.config.servers.iter().zip(live.names());
+fn names_shown(live: &Live, names: Vec<Name>, now_ns: u64) -> Value {
+    let names = live.config.servers.iter().zip(names);
     names
         .filter_map(|(server, known)| Some((server.unresolved()?, known)))
         .map(|(name, known)| {
             let mut shown = json!({ "name": name, "servers": known.endpoints.len() });
-            if let Some(failure) = known.failure {
-                shown["failure"] = json!(failure);
+            show_failure(&mut shown, &known, now_ns);
+            if let Some(version) = known.left_out {
+                shown["left-out"] = json!(version.word());
             }
             shown
         })
         .collect()
+}
+
+/// Why a name has no answer, and for how long.
+fn show_failure(shown: &mut Value, name: &Name, now_ns: u64) {
+    if let Some(Failure { why, since_ns }) = &name.failure {
+        shown["failure"] = json!(why);
+        shown["failing-seconds"] = json!(now_ns.saturating_sub(*since_ns) as f64 / 1e9);
+    }
 }
 
 fn server_shown(upstream: &Upstream, index: usize, state: State) -> Value {
@@ -62,7 +82,7 @@ fn server_shown(upstream: &Upstream, index: usize, state: State) -> Value {
     match state {
         State::Ejected { left_ns } => shown["seconds-left"] = json!(left_ns as f64 / 1e9),
         State::WarmingUp { share } => shown["share"] = json!(f64::from(share) / 1e3),
-        State::Healthy | State::Unhealthy => {}
+        State::Healthy | State::Unhealthy | State::Unresolved => {}
     }
     if upstream.config.health.outliers().is_some() {
         let seen = server.tallies.last_interval();
@@ -72,6 +92,9 @@ fn server_shown(upstream: &Upstream, index: usize, state: State) -> Value {
             "success-rate": (seen.requests() > 0).then(|| seen.success_rate()),
             "first-byte-seconds": first_byte,
         });
+    }
+    if server.hangs() {
+        shown["hangs"] = json!(true);
     }
     if let Some(failure) = upstream.health.check_failure(index) {
         shown["check-failure"] = json!(failure);

@@ -2,20 +2,25 @@
 
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
-use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
-use http_body_util::{BodyExt, Full, Limited};
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite};
+use http::{HeaderMap, HeaderValue, Method, Request, Response};
+use http_body_util::Full;
+use rustls::pki_types::ServerName;
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
-use crate::admin::Bind;
+use crate::admin::{self, Bind};
+use crate::fetch::over;
+use crate::policy::percent;
+use crate::tls;
+use crate::trust::Trust;
 
 /// Where to ask, and as whom.
 #[derive(Debug)]
@@ -30,13 +35,20 @@ pub(super) struct AdminClient {
 pub(super) enum Place {
     /// Host and port.
     Tcp(String),
+    /// Host and port, over TLS; how the listener is verified, and what it is shown.
+    Tls(String, Trust),
     /// A Unix socket.
     Unix(PathBuf),
 }
 
-impl From<&Bind> for Place {
-    fn from(bind: &Bind) -> Place {
-        match bind {
+impl Place {
+    /// The listener of a configuration on this machine.
+    pub(super) fn of(admin: &admin::Config) -> Place {
+        match &admin.bind {
+            // The address is this machine's own: what is sent there meets no other.
+            Bind::Tcp(addr) if admin.tls.is_some() => {
+                Place::Tls(addr.to_string(), Trust { verify: false, ..Trust::default() })
+            }
             Bind::Tcp(addr) => Place::Tcp(addr.to_string()),
             Bind::Unix(path) => Place::Unix(path.clone()),
         }
@@ -46,18 +58,10 @@ impl From<&Bind> for Place {
 impl fmt::Display for Place {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Place::Tcp(addr) => formatter.write_str(addr),
+            Place::Tcp(addr) | Place::Tls(addr, _) => formatter.write_str(addr),
             Place::Unix(path) => write!(formatter, "unix:{}", path.display()),
         }
     }
-}
-
-/// What the listener answers.
-#[derive(Debug)]
-pub(super) struct Answer {
-    pub(super) status: StatusCode,
-    pub(super) headers: HeaderMap,
-    pub(super) body: Bytes,
 }
 
 impl AdminClient {
@@ -81,7 +85,7 @@ impl AdminClient {
         target: &str,
         headers: &HeaderMap,
         body: Option<String>,
-    ) -> anyhow::Result<Answer> {
+    ) -> anyhow::Result<Response<Bytes>> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let mut request = Request::builder().method(method).uri(target).header(HOST, "localhost");
         if let Some(token) = &self.token {
@@ -103,38 +107,32 @@ impl AdminClient {
         })
     }
 
-    async fn exchange(&self, request: Request<Full<Bytes>>) -> anyhow::Result<Answer> {
+    async fn exchange(&self, request: Request<Full<Bytes>>) -> anyhow::Result<Response<Bytes>> {
         match &self.place {
-            Place::Tcp(addr) => talk(TcpStream::connect(addr).await?, request).await,
-            Place::Unix(path) => talk(UnixStream::connect(path).await?, request).await,
+            Place::Tcp(addr) => Ok(over(TcpStream::connect(addr).await?, request, ANSWER_BYTES_MAX).await?),
+            Place::Tls(addr, trust) => {
+                Ok(over(secured(addr, trust).await?, request, ANSWER_BYTES_MAX).await?)
+            }
+            Place::Unix(path) => Ok(over(UnixStream::connect(path).await?, request, ANSWER_BYTES_MAX).await?),
         }
     }
 }
 
-async fn talk(
-    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    request: Request<Full<Bytes>>,
-) -> anyhow::Result<Answer> {
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    // It ends with this command.
-    let _driven = tokio::spawn(connection);
-    let (head, body) = sender.send_request(request).await?.into_parts();
-    let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
-    let body = body.map_err(anyhow::Error::from_boxed)?.to_bytes();
-    Ok(Answer { status: head.status, headers: head.headers, body })
+/// A connection over TLS.
+async fn secured(addr: &str, trust: &Trust) -> anyhow::Result<TlsStream<TcpStream>> {
+    let config = tls::client_config(false, trust)?;
+    let host = addr.rsplit_once(':').map_or(addr, |(host, _)| host);
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let name = ServerName::try_from(host.to_owned()).context("the host is no name and no address")?;
+    let stream = TcpStream::connect(addr).await?;
+    Ok(TlsConnector::from(Arc::new(config)).connect(name, stream).await?)
 }
 
-/// Percent-encodes everything but unreserved characters (RFC 3986 section 2.3).
-pub(super) fn encoded(bytes: &[u8]) -> String {
-    bytes
-        .iter()
-        .map(|byte| match *byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
-                char::from(*byte).to_string()
-            }
-            byte => format!("%{byte:02X}"),
-        })
-        .collect()
+/// A text as it stands in a path or in a query.
+pub(super) fn encoded(value: impl AsRef<[u8]>) -> String {
+    let mut encoded = String::new();
+    percent::encode_segment(value, &mut encoded);
+    encoded
 }
 
 /// `explain --all` has a line and a JSON object for each of up to a million routes.

@@ -118,13 +118,13 @@ pub fn run(arguments: &Arguments, file: &Path) -> ExitCode {
 /// The explanation of the running gateway; `None` if none answers.
 fn ask(admin: &admin::Config, arguments: &Arguments) -> Result<Answer, Unasked> {
     let token = admin.own_token().map(str::to_owned);
-    let client = AdminClient::new(Place::from(&admin.bind), token, PATIENCE);
+    let client = AdminClient::new(Place::of(admin), token, PATIENCE);
     let answer = client.ask(&Method::GET, &target(arguments), &HeaderMap::new(), None);
     let answer = answer.map_err(|_| Unasked::Nobody)?;
-    if answer.status != StatusCode::OK {
-        return Err(Unasked::Refused(answer.status.as_u16()));
+    if answer.status() != StatusCode::OK {
+        return Err(Unasked::Refused(answer.status().as_u16()));
     }
-    let explained: Option<serde_json::Value> = serde_json::from_slice(&answer.body).ok();
+    let explained: Option<serde_json::Value> = serde_json::from_slice(answer.body()).ok();
     let explained = explained.ok_or(Unasked::Nobody)?;
     let text = explained["text"].as_str().ok_or(Unasked::Nobody)?.to_owned();
     Ok(Answer { text, gateway: explained["gateway"].clone() })
@@ -184,12 +184,12 @@ impl fmt::Display for Unasked {
 fn target(arguments: &Arguments) -> String {
     let mut target = format!(
         "/v1/explain?method={}&url={}",
-        encoded(arguments.method.as_str().as_bytes()),
-        encoded(arguments.url.to_string().as_bytes())
+        encoded(arguments.method.as_str()),
+        encoded(arguments.url.to_string())
     );
     if let Some(from) = arguments.from {
         let from = if from == NO_ADDRESS { "unix".to_owned() } else { from.to_string() };
-        target.push_str(&format!("&from={}", encoded(from.as_bytes())));
+        target.push_str(&format!("&from={}", encoded(from)));
     }
     if arguments.all {
         target.push_str("&all=true");

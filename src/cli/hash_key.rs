@@ -35,7 +35,8 @@ pub struct Arguments {
     expires: Option<Datetime>,
 }
 
-fn claim(text: &str) -> Result<(String, String), &'static str> {
+/// A claim as `name=value`.
+pub(super) fn claim(text: &str) -> Result<(String, String), &'static str> {
     let (name, value) = text.split_once('=').ok_or("write it as \"name=value\"")?;
     if name.is_empty() { Err("the name is empty") } else { Ok((name.to_owned(), value.to_owned())) }
 }
@@ -85,19 +86,26 @@ fn optional_fields(arguments: &Arguments) -> String {
         entry.extend(value.as_ref().map(|value| (key.to_owned(), text(value))));
     }
     entry.extend(arguments.expires.map(|expires| ("expires".to_owned(), toml::Value::Datetime(expires))));
+    let claims = by_name(&arguments.claims);
+    if !claims.is_empty() {
+        entry.insert("claims".to_owned(), toml::Value::Table(claims));
+    }
+    // Claims are an inline table: after a `[key.claims]` header, fields that an operator adds below would be claims.
+    entry.iter().map(|(key, value)| format!("{key} = {value}\n")).collect()
+}
+
+/// Claims by their names; several of one name are an array.
+pub(super) fn by_name(given: &[(String, String)]) -> toml::Table {
+    let text = |text: &str| toml::Value::String(text.to_owned());
     let mut claims = toml::Table::new();
-    for (name, value) in &arguments.claims {
+    for (name, value) in given {
         match claims.get_mut(name) {
             None => drop(claims.insert(name.clone(), text(value))),
             Some(toml::Value::Array(values)) => values.push(text(value)),
             Some(one) => *one = toml::Value::Array(vec![one.clone(), text(value)]),
         }
     }
-    if !claims.is_empty() {
-        entry.insert("claims".to_owned(), toml::Value::Table(claims));
-    }
-    // Claims are an inline table: after a `[key.claims]` header, fields that an operator adds below would be claims.
-    entry.iter().map(|(key, value)| format!("{key} = {value}\n")).collect()
+    claims
 }
 
 /// The only line of the input, without its line end.

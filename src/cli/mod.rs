@@ -44,7 +44,7 @@ enum Command {
     /// Explain which route answers a request and which limits it meets, without spending any
     Explain(explain::Arguments),
     /// Change limits while traffic runs, and see who did: what the admin API does, by command
-    Ctl(ctl::Arguments),
+    Ctl(Box<ctl::Arguments>),
     /// Turn an API key or a password, read from standard input, into an entry of its file
     HashKey(hash_key::Arguments),
     /// Print the configuration that does what another gateway's does, and list what it leaves out

@@ -21,8 +21,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub use cells::Worker;
 pub use histogram::Histogram;
 pub use series::{
-    Deadline, Decision, Exchange, Listener, Mirrored, Policy, Refusal, Refused, Request, Route, Tier,
-    Upstream,
+    Comparison, Cost, Deadline, Decision, Exchange, IpVersion, Listener, Mirrored, Policy, Refusal, Refused,
+    Request, Route, Tier, Upstream,
 };
 pub use text::{Families, Format, Labels, Unit};
 

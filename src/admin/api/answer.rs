@@ -82,9 +82,14 @@ pub(in crate::admin) fn json(shown: &impl Serialize) -> Response<Body> {
     reply::json(serde_json::to_string(shown).unwrap_or_default())
 }
 
-/// What would be done.
+/// What would be done, with the version of the row as it is for its tag.
 pub(in crate::admin) fn dry_run(old: Value, new: Value) -> Response<Body> {
-    json(&DryRun { dry_run: true, old, new })
+    let version = old["version"].as_i64();
+    let mut answer = json(&DryRun { dry_run: true, old, new });
+    if let Some(version) = version {
+        answer.headers_mut().insert(ETAG, etag(version));
+    }
+    answer
 }
 
 /// That it is done, and nothing is left to show.

@@ -116,7 +116,7 @@ fn reached(control: &Control) -> Result<Database, Refusal> {
 pub(in crate::admin) struct Body {
     pub fields: Fields,
     /// The SHA-256 of what it says, in hex.
-    digest: String,
+    pub digest: String,
 }
 
 impl<S: Send + Sync> FromRequest<S> for Body {

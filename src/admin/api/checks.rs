@@ -9,11 +9,12 @@ use std::sync::Arc;
 use axum::Extension;
 use axum::body::Body as Sent;
 use axum::extract::State as Of;
-use http::{Response, Uri};
+use http::{HeaderMap, Response, Uri};
 use serde_json::{Value, json};
 
 use super::answer;
-use super::change::Body;
+use super::change::{Body, readable};
+use super::conditions::idempotency_key;
 use super::described;
 use super::fields::{At, Fields, Flaw, text_flaw};
 use super::path::ID_CHARS_MAX;
@@ -23,6 +24,7 @@ use crate::admin::counts::{Asked, Verdict, Violated};
 use crate::admin::gate::Client;
 use crate::admin::refusal::Refusal;
 use crate::admin::state::State;
+use crate::database::Once;
 use crate::policy::Named;
 
 type Answer = Result<Response<Sent>, Refusal>;
@@ -31,15 +33,18 @@ type Answer = Result<Response<Sent>, Refusal>;
 /// are allowed or not, with a verdict for each in their order. Units are spent unless `dry` is true, which the role `read`
 /// may ask; otherwise it needs `operate`.
 #[utoipa::path(post, path = "/v1/limits:check", tag = "counts", operation_id = "check-limits",
+    params(answer::IdempotencyKey),
     request_body = described::CheckBody,
     responses((status = 200, description = "The verdict, or one for each of the checks.", body = described::CheckAnswer)))]
 pub(in crate::admin) async fn check(
     Of(state): Of<Arc<State>>,
     Extension(client): Extension<Client>,
     uri: Uri,
+    headers: HeaderMap,
     body: Body,
 ) -> Answer {
     no_parameters(&uri)?;
+    let once = repeatable(&headers, &uri, &body)?;
     let mut fields = body.fields;
     let (listed, is_together) = (fields.value("checks"), fields.boolean("all_or_nothing"));
     let Some(listed) = listed else {
@@ -48,8 +53,11 @@ pub(in crate::admin) async fn check(
         }
         let asked = one(fields, &state).map_err(Refusal::Invalid)?;
         may_spend(&state, &client, std::slice::from_ref(&asked))?;
-        let verdicts = (state.counts.check)(vec![asked], false).await;
-        return Ok(answer::json(&verdicts.first().map(shown)));
+        let decide = async {
+            let verdicts = (state.counts.check)(vec![asked], false).await;
+            json!(verdicts.first().map(shown))
+        };
+        return Ok(answer::json(&answered(&state, &client, once, decide).await?));
     };
     let asked = many(listed, &state);
     let asked = match (fields.finish(), asked) {
@@ -60,23 +68,29 @@ pub(in crate::admin) async fn check(
         }
     };
     may_spend(&state, &client, &asked)?;
-    let verdicts = (state.counts.check)(asked, is_together == Some(true)).await;
-    let is_allowed = verdicts.iter().all(Verdict::is_allowed);
-    let verdicts: Vec<Value> = verdicts.iter().map(shown).collect();
-    Ok(answer::json(&json!({ "allowed": is_allowed, "verdicts": verdicts })))
+    let decide = async {
+        let verdicts = (state.counts.check)(asked, is_together == Some(true)).await;
+        let is_allowed = verdicts.iter().all(Verdict::is_allowed);
+        let verdicts: Vec<Value> = verdicts.iter().map(shown).collect();
+        json!({ "allowed": is_allowed, "verdicts": verdicts })
+    };
+    Ok(answer::json(&answered(&state, &client, once, decide).await?))
 }
 
 /// Spends a unit of a policy for a key, if it has one left.
 #[utoipa::path(post, path = "/v1/is-allowed", tag = "counts", operation_id = "is-allowed",
+    params(answer::IdempotencyKey),
     request_body = described::IsAllowedBody,
     responses((status = 200, description = "Whether it is allowed.", body = described::IsAllowed)))]
 pub(in crate::admin) async fn is_allowed(
     Of(state): Of<Arc<State>>,
     Extension(client): Extension<Client>,
     uri: Uri,
+    headers: HeaderMap,
     body: Body,
 ) -> Answer {
     no_parameters(&uri)?;
+    let once = repeatable(&headers, &uri, &body)?;
     let mut fields = body.fields;
     fields.require("policyId", "write the name of a policy");
     fields.require("key", "write whom it is about");
@@ -92,20 +106,49 @@ pub(in crate::admin) async fn is_allowed(
         at: None,
     };
     may_spend(&state, &client, std::slice::from_ref(&asked))?;
-    let verdicts = (state.counts.check)(vec![asked], false).await;
-    let Some(verdict) = verdicts.first() else { return Err(Refusal::NotReached) };
-    Ok(answer::json(&match verdict {
+    let decide = async {
+        let verdicts = (state.counts.check)(vec![asked], false).await;
+        verdicts.first().map_or(Value::Null, allowed)
+    };
+    let answer = answered(&state, &client, once, decide).await?;
+    match answer["error"].as_str() {
+        None => Ok(answer::json(&answer)),
+        Some(why) => {
+            let at = At::Body(String::new());
+            Err(Refusal::Unusable(vec![Flaw { at, detail: why.to_owned() }]))
+        }
+    }
+}
+
+/// The answer about one key; an `error` if nothing could be decided.
+fn allowed(verdict: &Verdict) -> Value {
+    match verdict {
         Verdict::Allowed { remaining, reset_at, .. } => json!({
             "allowed": true, "remaining": remaining, "retryAfter": 0, "resetAt": reset_at,
         }),
         Verdict::Refused { remaining, reset_at, retry_after_seconds, .. } => json!({
             "allowed": false, "remaining": remaining, "retryAfter": retry_after_seconds, "resetAt": reset_at,
         }),
-        Verdict::Undecided(why) => {
-            let at = At::Body(String::new());
-            return Err(Refusal::Unusable(vec![Flaw { at, detail: why.clone() }]));
-        }
-    }))
+        Verdict::Undecided(why) => json!({ "error": why }),
+    }
+}
+
+/// What tells a request under an `Idempotency-Key` from others; `None`: it has none.
+fn repeatable(headers: &HeaderMap, uri: &Uri, body: &Body) -> Result<Option<Once>, Refusal> {
+    let key = idempotency_key(headers).map_err(|flaw| Refusal::Invalid(vec![flaw]))?;
+    Ok(key.map(|key| Once { key, request: format!("{} {}", uri.path(), body.digest) }))
+}
+
+/// Decides, or answers as the same request was answered before.
+async fn answered(
+    state: &State,
+    client: &Client,
+    once: Option<Once>,
+    decide: impl Future<Output = Value> + Send,
+) -> Result<Value, Refusal> {
+    let Some(once) = once else { return Ok(decide.await) };
+    let database = readable(state)?.ok_or(Refusal::NoDatabase)?;
+    Ok(database.once(&client.who, &once, decide).await?)
 }
 
 /// Refuses checks that spend units to clients that may only look.
@@ -113,7 +156,7 @@ fn may_spend(state: &State, client: &Client, asked: &[Asked]) -> Result<(), Refu
     let spends = asked.iter().any(|asked| !asked.is_dry);
     match client.role {
         has if !spends || has >= Role::Operate => Ok(()),
-        _ if state.access.tokens.is_empty() => Err(Refusal::ReadOnly),
+        _ if !state.access.asks_for_credentials() => Err(Refusal::ReadOnly),
         has => Err(Refusal::RoleTooLow { has, needs: Role::Operate }),
     }
 }

@@ -17,6 +17,7 @@ use utoipa::{PartialSchema, ToSchema};
 use super::checks::{DIMENSIONS_MAX, VALUE_CHARS_MAX};
 use super::overrides::MULTIPLIER_MAX;
 use super::path::ID_CHARS_MAX;
+use crate::admin::control::MINUTES_MAX;
 use crate::database::ABSOLUTE_MAX;
 
 /// The name of a consumer, a tenant, a policy, a tier, a resource or a row.
@@ -489,9 +490,48 @@ pub(in crate::admin) struct PolicyUsage {
     by: Vec<String>,
     /// Whether it never refuses.
     shadow: bool,
+    /// The policy that it is a candidate for, if it is one.
+    replaces: Option<Name>,
     /// `null`: it counts by more than what was asked about, so there are many counts.
     windows: Option<Vec<WindowUsage>>,
+    /// What was decided in each minute in which anything was, if `minutes` was asked for.
+    minutes: Option<Vec<MinuteUsage>>,
 }
+
+/// What a policy decided in a minute.
+#[derive(ToSchema)]
+pub(in crate::admin) struct MinuteUsage {
+    /// When it began.
+    at: Instant,
+    admitted: u64,
+    /// Of a shadow: what it would have denied.
+    denied: u64,
+    /// Units that were charged; costs that came with answers are not among them.
+    units: u64,
+}
+
+/// A page of usage, by the names of policies.
+#[derive(ToSchema)]
+pub(in crate::admin) struct UsagePage {
+    items: Vec<PolicyUsage>,
+    /// What `after` must be for the next page; missing on the last one.
+    next: Option<String>,
+    /// What was decided of everybody for whom nodes had no row left, if `minutes` was asked for: of a minute that is listed
+    /// here, figures of others may be too low.
+    others: Option<Vec<MinuteUsage>>,
+}
+
+/// So many minutes back.
+pub(in crate::admin) struct MinutesBack;
+
+impl PartialSchema for MinutesBack {
+    fn schema() -> RefOr<Schema> {
+        let minutes = ObjectBuilder::new().schema_type(SchemaType::Type(Type::Integer));
+        minutes.minimum(Some(1)).maximum(Some(MINUTES_MAX as usize)).into()
+    }
+}
+
+impl ToSchema for MinutesBack {}
 
 /// What has been spent of one window. `used`, `leased` and `remaining` are `capacity` together.
 #[derive(ToSchema)]

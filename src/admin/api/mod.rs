@@ -31,3 +31,4 @@ pub(super) mod usage;
 pub(super) use change::BODY_BYTES_MAX;
 pub(super) use conditions::etag;
 pub(super) use fields::{At, Flaw};
+pub(super) use query::Query;

@@ -12,14 +12,16 @@ use super::change::{Body, Change};
 use super::described::{self, Name};
 use super::fields::{At, Flaw};
 use super::overrides::REASON_CHARS_MAX;
-use super::page::{Page, Wanted};
+use super::page::Wanted;
 use super::path::{ID_CHARS_MAX, Values};
 use super::query::Query;
+use crate::admin::control::{ByMinute, MINUTES_MAX, Minutes, MinutesAsked};
 use crate::admin::counts::{self, Grant, Granted, Holder, PolicyUsage, UsageAsked, WindowUsage};
 use crate::admin::refusal::Refusal;
 use crate::admin::state::State;
-use crate::database::{self, ABSOLUTE_MAX, NewReset};
+use crate::database::{self, ABSOLUTE_MAX, NewReset, Time};
 use crate::policy::definition::Dimension;
+use crate::usage::Amount;
 
 type Answer = Result<Response<Sent>, Refusal>;
 
@@ -30,8 +32,10 @@ type Answer = Result<Response<Sent>, Refusal>;
         Wanted,
         ("policy" = Option<Name>, Query, description = "only this policy"),
         ("tenant" = Option<Name>, Query, description = "the tenant that the consumer acts for"),
-        ("tier" = Option<Name>, Query, description = "the tier that a credential would name")),
-    responses((status = 200, description = "A page.", body = Page<described::PolicyUsage>)))]
+        ("tier" = Option<Name>, Query, description = "the tier that a credential would name"),
+        ("minutes" = Option<described::MinutesBack>, Query,
+            description = "show what was decided in each of the last so many minutes, too; pages have fewer rows then")),
+    responses((status = 200, description = "A page.", body = described::UsagePage)))]
 pub(in crate::admin) async fn show(
     Of(state): Of<Arc<State>>,
     Values([kind, id]): Values<2>,
@@ -39,9 +43,14 @@ pub(in crate::admin) async fn show(
 ) -> Answer {
     let holder = holder(&kind, id)?;
     let mut query = Query::parse(uri.query().unwrap_or_default());
-    let wanted = Wanted::read(&mut query);
+    let mut wanted = Wanted::read(&mut query);
+    let minutes = query.integer("minutes", 1..=MINUTES_MAX);
+    if let Some(minutes) = minutes {
+        let most = u32::try_from(MINUTE_ROWS_MAX / minutes).unwrap_or(u32::MAX);
+        wanted.limit = wanted.limit.min(most);
+    }
     let asked = UsageAsked {
-        holder,
+        holder: holder.clone(),
         policy: query.text("policy", ID_CHARS_MAX),
         tenant: query.text("tenant", ID_CHARS_MAX),
         tier: query.text("tier", ID_CHARS_MAX),
@@ -49,8 +58,35 @@ pub(in crate::admin) async fn show(
         limit: wanted.rows().limit as usize,
     };
     query.finish().map_err(Refusal::Invalid)?;
+    let tenant = asked.tenant.clone();
     let rows = (state.counts.usage)(asked).await;
-    Ok(answer::json(&wanted.page(rows, |row| row.policy.clone()).map(|row| shown(&row))))
+    let page = wanted.page(rows, |row| row.policy.clone());
+    let Some(minutes) = minutes else { return Ok(answer::json(&page.map(|row| shown(&row)))) };
+    let name = |row: Option<&PolicyUsage>| row.map_or_else(String::new, |row| row.policy.clone());
+    let policies = (name(page.items.first()), name(page.items.last()));
+    let minutes = by_minute(&state, MinutesAsked { holder, tenant, policies, minutes }).await?;
+    let of_policy = |row: &PolicyUsage| minutes.policies.get(&row.policy).map(listed).unwrap_or_default();
+    let page = page.map(|row| {
+        let mut shown = shown(&row);
+        shown["minutes"] = of_policy(&row).into();
+        shown
+    });
+    let mut page = json!(page);
+    page["others"] = listed(&minutes.others).into();
+    Ok(answer::json(&page))
+}
+
+/// What was decided minute by minute, as the database and this node know it.
+async fn by_minute(state: &State, asked: MinutesAsked) -> Result<Minutes, Refusal> {
+    let Some(control) = &state.control else { return Err(Refusal::NoMinutes) };
+    let Some(minutes) = &control.minutes else { return Err(Refusal::NoMinutes) };
+    let database = (control.database)().ok_or(Refusal::NotReached)?;
+    Ok(minutes(database, asked).await?)
+}
+
+fn listed(minutes: &ByMinute) -> Vec<Value> {
+    let minute = |(at, amount): (&Time, &Amount)| json!({ "at": at, "admitted": amount.admitted, "denied": amount.denied, "units": amount.units });
+    minutes.iter().map(minute).collect()
 }
 
 /// Lets a consumer or a tenant begin anew: nothing is spent, and penalties are over. What is in flight stays.
@@ -174,7 +210,10 @@ fn would_be(new: &NewReset) -> Value {
 
 fn shown(usage: &PolicyUsage) -> Value {
     let windows = usage.windows.as_ref().map(|windows| windows.iter().map(window).collect::<Vec<_>>());
-    json!({ "policy": usage.policy, "by": usage.by, "shadow": usage.is_shadow, "windows": windows })
+    json!({
+        "policy": usage.policy, "by": usage.by, "shadow": usage.is_shadow, "replaces": usage.replaces,
+        "windows": windows,
+    })
 }
 
 fn window(window: &WindowUsage) -> Value {
@@ -191,6 +230,8 @@ fn window(window: &WindowUsage) -> Value {
     })
 }
 
+/// Minutes of all policies of a page together.
+const MINUTE_ROWS_MAX: u64 = 20_000;
 const NOT_ALONE: &str =
     "the policy counts by more than this: reset it, or give the consumer another limit for a while";
 const NO_TIER: &str =

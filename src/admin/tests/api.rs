@@ -18,6 +18,14 @@ use crate::admin::{Control, Writes};
 use crate::database::config::Url;
 use crate::database::{self, Database};
 
+/// What the node of these tests has counted by the minute.
+fn minutes_of(asked: &crate::admin::MinutesAsked) -> crate::admin::Minutes {
+    let amount = crate::usage::Amount { admitted: 2, denied: 1, units: asked.minutes };
+    let minutes = crate::admin::ByMinute::from([(Time(0), amount)]);
+    let policies = std::collections::BTreeMap::from([(asked.policies.0.clone(), minutes.clone())]);
+    crate::admin::Minutes { policies, others: minutes }
+}
+
 /// A listener with a database of its own.
 struct Api {
     admin: Admin,
@@ -57,6 +65,7 @@ impl Api {
             }),
             check: Box::new(|_| Box::pin(std::future::ready(Ok(())))),
             sentence: Box::new(String::new),
+            minutes: Some(Box::new(|_, asked| Box::pin(std::future::ready(Ok(minutes_of(&asked)))))),
         };
         Api { admin: admin_with(Some(control)), directory, woken, applied }
     }

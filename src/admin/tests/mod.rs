@@ -52,7 +52,7 @@ impl Admin {
         let router = routes::router(endpoints, &state, limits.pages_max, limits.body);
         let (stop, stopped) = oneshot::channel::<()>();
         let shutdown = async { drop(stopped.await) };
-        let task = tokio::spawn(async move { serve_within(&limits, listener, router, shutdown).await });
+        let task = tokio::spawn(async move { serve_within(&limits, listener, None, router, shutdown).await });
         Admin { address, readiness, stop: Some(stop), task }
     }
 
@@ -117,7 +117,7 @@ fn state(readiness: Readiness) -> State {
             let said = format!(r#"{{"asked":"{method} {url} from {:?} with {headers}"}}"#, request.from);
             Box::pin(std::future::ready(said))
         }),
-        key: Box::new(|policy, values| {
+        key: Box::new(|policy, values, _| {
             let said = format!(r#"{{"key":{values:?}}}"#);
             match policy {
                 "p" => Some(Box::pin(std::future::ready(said)) as Text),
@@ -151,6 +151,7 @@ fn state(readiness: Readiness) -> State {
                     policy: "p".to_owned(),
                     by: vec!["consumer".to_owned()],
                     is_shadow: false,
+                    replaces: None,
                     windows,
                 };
                 Box::pin(std::future::ready(vec![of(Some(vec![window])), of(None)]))
@@ -162,7 +163,7 @@ fn state(readiness: Readiness) -> State {
             counts_by: Box::new(|policy, _| policy == "p"),
         },
         control: None,
-        access: Access { tokens: Vec::new(), without_token: Role::Read, hosts: None },
+        access: Access { without_token: Role::Read, ..Access::default() },
     }
 }
 

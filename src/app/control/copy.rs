@@ -33,11 +33,20 @@ impl Copy {
     pub(super) async fn keep(&mut self, database: &Database, has_changed: bool) {
         self.is_due |= has_changed;
         let now = clock::instant();
-        let is_early = self.written.is_some_and(|written| now.saturating_duration_since(written) < EVERY);
-        if !self.is_due || is_early {
-            return;
+        if self.written.is_none_or(|written| now.saturating_duration_since(written) >= EVERY) {
+            self.keep_now(database).await;
         }
-        self.written = Some(now);
+    }
+
+    /// Writes the state if it has changed, however soon: the process ends.
+    pub(super) async fn keep_now(&mut self, database: &Database) {
+        if self.is_due {
+            self.written = Some(clock::instant());
+            self.write(database).await;
+        }
+    }
+
+    async fn write(&mut self, database: &Database) {
         // One that cannot be read is said elsewhere.
         let Ok(state) = database.state().await else { return };
         let content = tokio::task::spawn_blocking(move || serde_json::to_vec(&state));

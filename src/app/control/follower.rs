@@ -67,8 +67,10 @@ impl Follower {
         }
     }
 
-    /// Follows without end.
+    /// Follows until the process ends, and leaves the last state on disk then.
     pub(super) async fn follow(mut self) {
+        let shared = Arc::clone(&self.shared);
+        let ended = &shared.ended;
         self.recall().await;
         let database = self.open().await;
         let hints = self.hints.take();
@@ -87,7 +89,13 @@ impl Follower {
             };
             // Whatever comes in this time is one read.
             sleep(GATHER).await;
-            self.rest(&mut ears, pause).await;
+            tokio::select! {
+                () = self.rest(&mut ears, pause) => {}
+                () = ended.notified() => break,
+            }
+        }
+        if let Some(copy) = &mut self.copy {
+            copy.keep_now(&database).await;
         }
     }
 

@@ -8,6 +8,7 @@ mod copy;
 mod ears;
 mod follower;
 mod keys;
+mod minutes;
 mod policies;
 mod shared;
 mod status;
@@ -27,9 +28,11 @@ use crate::auth::Issued;
 use crate::config::{Added, Config, Files};
 use crate::database::config::Url;
 use crate::database::{self, Database};
+use crate::usage::Gathered;
 
 use super::shared_tier::SharedTier;
 use follower::Follower;
+use minutes::Usage;
 use policies::Rows;
 pub(super) use shared::Policies;
 use shared::Shared;
@@ -41,6 +44,8 @@ pub(super) struct Control {
     shared: Arc<Shared>,
     writes: Writes,
     following: JoinHandle<()>,
+    /// Usage by the minute, and what writes it.
+    usage: Option<(Arc<Usage>, JoinHandle<()>)>,
 }
 
 impl Control {
@@ -55,6 +60,7 @@ impl Control {
         let shared = Arc::new(Shared {
             opened: OnceLock::new(),
             changed: Notify::new(),
+            ended: Notify::new(),
             in_force: watch::Sender::new(0),
             policies: watch::Sender::default(),
             published: watch::Sender::new(0),
@@ -71,7 +77,8 @@ impl Control {
         let hints = shared_tier.filter(|_| is_a_fleets).map(SharedTier::hints);
         let tables = Tables::new(counts.clone(), Arc::clone(issued));
         let follower = Follower::new(database, tables, Arc::clone(&shared), hints);
-        Some(Control { shared, writes, following: tokio::spawn(follower.follow()) })
+        let usage = counts.usage.clone().map(|gathered| start_usage(gathered, counts, &shared));
+        Some(Control { shared, writes, following: tokio::spawn(follower.follow()), usage })
     }
 
     /// The files that are in force.
@@ -87,6 +94,7 @@ impl Control {
     /// What the admin listener changes things by.
     pub(super) fn for_operators(&self) -> admin::Control {
         let [opened, changed, applied, shown, checked] = [(); 5].map(|()| Arc::clone(&self.shared));
+        let minutes = self.usage.as_ref().map(|(usage, _)| Arc::clone(usage));
         admin::Control {
             database: Box::new(move || opened.opened.get().cloned()),
             writes: self.writes,
@@ -101,6 +109,34 @@ impl Control {
                 Box::pin(policies::check(files, rows, proposal))
             }),
             sentence: Box::new(move || shown.status.sentence()),
+            minutes: minutes.map(|usage| -> admin::MinutesReader {
+                Box::new(move |database, asked| {
+                    let usage = Arc::clone(&usage);
+                    Box::pin(async move { usage.read(&database, &asked).await })
+                })
+            }),
+        }
+    }
+
+    /// Writes what has been counted of usage and is not in the database yet: the process ends.
+    pub(super) async fn write_usage(&self) {
+        if let Some((usage, writing)) = &self.usage {
+            // It may be at it: what it has not finished comes again under the same id.
+            writing.abort();
+            usage.close(&self.shared).await;
+        }
+    }
+
+    /// Follows no more, which leaves the last state on disk, and closes the connections to the database, at most
+    /// [`CLOSED_WITHIN`] long each. SQLite brings what its log holds into its file then.
+    pub(super) async fn close(mut self) {
+        self.shared.ended.notify_one();
+        let is_following = self.shared.opened.get().is_some();
+        if !is_following || timeout(CLOSED_WITHIN, &mut self.following).await.is_err() {
+            self.following.abort();
+        }
+        if let Some(database) = self.shared.opened.get() {
+            database.close(CLOSED_WITHIN).await;
         }
     }
 
@@ -136,6 +172,18 @@ impl Control {
     }
 }
 
+fn start_usage(
+    gathered: Arc<Gathered>,
+    counts: &Counts,
+    shared: &Arc<Shared>,
+) -> (Arc<Usage>, JoinHandle<()>) {
+    let usage = Arc::new(Usage::new(gathered));
+    let shown = Arc::clone(&usage);
+    counts.metrics.register(move |families| shown.collect(families));
+    let writing = tokio::spawn(Arc::clone(&usage).follow(Arc::clone(shared)));
+    (usage, writing)
+}
+
 /// The policies of a database and its tier table as they are now, to be read beside gateway.toml. It changes nothing there.
 ///
 /// # Errors
@@ -151,8 +199,11 @@ pub fn rows_of(config: &database::Config) -> anyhow::Result<Vec<Added>> {
 impl Drop for Control {
     fn drop(&mut self) {
         self.following.abort();
+        self.usage.iter().for_each(|(_, writing)| writing.abort());
     }
 }
 
+/// How long a stop waits for connections to close.
+const CLOSED_WITHIN: Duration = Duration::from_secs(1);
 /// How long a start waits for the database.
 const FIRST_ANSWER: Duration = Duration::from_secs(2);

@@ -78,14 +78,21 @@ pub(super) async fn check(files: Arc<Files>, mut rows: Rows, proposal: Proposal)
         }
     };
     let checking = tokio::task::spawn_blocking(move || {
-        let fit = |rows: &Rows| files.fitting(rows.added()).0;
-        let before = fit(&rows);
+        let all = rows.added();
         rows.0.remove(&key);
-        // Without the row that is to be replaced others may not fit any more, which the proposal must not hide.
-        let others = rows.added().into_iter().filter(|row| before.contains(row));
-        let proposed: Vec<Added> = others.chain(added.map(Added::proposed)).collect();
-        let read = files.with(&proposed).and_then(config::compiled);
-        read.map(drop).map_err(|errors| errors.without_warnings().to_string())
+        let mut others = rows.added();
+        let proposed = added.map(Added::proposed);
+        let check = |others: &[Added]| {
+            let rows: Vec<Added> = others.iter().chain(&proposed).cloned().collect();
+            files.with(&rows).and_then(config::compiled).map(drop)
+        };
+        let checked = check(&others).or_else(|_| {
+            // Without the row that is to be replaced others may not fit any more, which the proposal must not hide.
+            let before = files.fitting(all).0;
+            others.retain(|row| before.contains(row));
+            check(&others)
+        });
+        checked.map_err(|errors| errors.without_warnings().to_string())
     });
     checking.await.unwrap_or_else(|error| Err(error.to_string()))
 }

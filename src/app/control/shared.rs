@@ -24,6 +24,8 @@ pub(in crate::app) struct Shared {
     pub(super) opened: OnceLock<Database>,
     /// Wakes the follower: something has changed.
     pub(super) changed: Notify,
+    /// Tells the follower that the process ends.
+    pub(super) ended: Notify,
     /// The version that the tables in memory have.
     pub(super) in_force: watch::Sender<i64>,
     /// The policies of the database and its tier table, for the publisher.

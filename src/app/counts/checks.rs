@@ -10,13 +10,13 @@ use super::sources::{Clocks, Counts};
 use crate::admin::{Asked, Verdict, Violated};
 use crate::app::explain::{Ahead, look_ahead};
 use crate::database::Time;
-use crate::limit::{Algorithm, Charge, Outcome};
+use crate::limit::{Algorithm, Charge, Outcome, PolicyId, Worlds};
 use crate::limiter::{Check, Limiter, Pending};
-use crate::policy::{Chosen, NamedSubject, Policy, Table};
+use crate::policy::{Chosen, NamedSubject, Subject, Table};
+use crate::usage;
 
 /// One check, ready to be decided.
 struct Ready<'t> {
-    policy: &'t Policy,
     chosen: Chosen<'t>,
     subject: NamedSubject,
     /// When it is decided, on both clocks.
@@ -54,11 +54,15 @@ pub(super) async fn decide(counts: &Counts, asked: Vec<Asked>, is_together: bool
     {
         let worker = counts.metrics.outside();
         for step in &steps {
-            let Step::Decided(_, check) = step else { continue };
+            let Step::Decided(ready, check) = step else { continue };
+            count_usage(counts, table, ready, check);
             for count in check.event.counts() {
                 let series = &snapshot.series.policies[count.policy.index()];
                 series.decided(&worker, count.decision);
                 series.decided_by(&worker, count.tier);
+            }
+            for (candidate, comparison) in check.event.comparisons() {
+                snapshot.series.policies[candidate.index()].compared(&worker, *comparison);
             }
         }
     }
@@ -71,10 +75,26 @@ pub(super) async fn decide(counts: &Counts, asked: Vec<Asked>, is_together: bool
     verdicts
 }
 
+/// Counts a decision by the minute, as that of a request.
+fn count_usage(counts: &Counts, table: &Table, ready: &Ready<'_>, check: &Check<'_>) {
+    let Some(gathered) = &counts.usage else { return };
+    let unix = Duration::from_micros(u64::try_from(ready.wall.0).unwrap_or(0));
+    let subject = &ready.subject;
+    for (who, amount) in check.usage(table, subject.consumer(), subject.tenant()) {
+        gathered.count(usage::Minute::of(unix), who, amount);
+    }
+}
+
 fn ready<'t>(table: &'t Table, counts: &Counts, asked: Asked, now: Clocks) -> Result<Ready<'t>, Verdict> {
     let undecided = |why: String| Verdict::Undecided(why);
     let policy = table.policy(&asked.policy).ok_or_else(|| undecided(NO_POLICY.to_owned()))?;
-    if !asked.is_dry && policy.windows.iter().any(|it| it.quota.algorithm() == Algorithm::Concurrency) {
+    if let Some(replaces) = policy.replaces() {
+        let (name, of) = (&policy.name, &replaces.name);
+        return Err(undecided(format!("`{name}` is a candidate of `{of}`: ask `{of}`, which asks it too")));
+    }
+    let candidate = policy.tried().map(|candidate| &table.policies()[candidate.index()]);
+    let mut windows = [Some(policy), candidate].into_iter().flatten().flat_map(|policy| &policy.windows);
+    if !asked.is_dry && windows.any(|it| it.quota.algorithm() == Algorithm::Concurrency) {
         return Err(undecided(IN_FLIGHT.to_owned()));
     }
     let (now_ns, wall) = match asked.at {
@@ -87,8 +107,8 @@ fn ready<'t>(table: &'t Table, counts: &Counts, asked: Asked, now: Clocks) -> Re
     let subject = NamedSubject::new(policy, asked.named, asked.tier.as_deref(), asked.cost);
     let subject = subject.map_err(|error| undecided(error.to_string()))?;
     let subject = subject.with_identity(|identity| counts.limiter.assignments().apply(identity));
-    let chosen = table.only(policy);
-    Ok(Ready { policy, chosen, subject, now_ns, wall, is_dry: asked.is_dry })
+    let chosen = table.with_candidate(policy);
+    Ok(Ready { chosen, subject, now_ns, wall, is_dry: asked.is_dry })
 }
 
 /// A time of the wall clock on the monotonic one; `None` before that began.
@@ -120,7 +140,7 @@ async fn wait<'t>(counts: &Counts, table: &'t Table, steps: Vec<Step<'t>>) -> Ve
                 }
                 Step::Looks(ready) => {
                     let ahead = look_ahead(table, limiter, ready.chosen, &ready.subject, ready.now_ns).await;
-                    Step::Told(foretold(&ready, ahead))
+                    Step::Told(foretold(table, &ready, ahead))
                 }
                 Step::Told(_) | Step::Decided(..) => step,
             }
@@ -140,7 +160,9 @@ fn verdict(table: &Table, step: &Step<'_>) -> Verdict {
     }
     let decision = &check.decision;
     // A shadow binds nobody, but what is left of it is known, too.
-    let least = decision.outcomes.iter().min_by_key(|outcome| outcome.remaining);
+    let own =
+        check.charges.iter().zip(&decision.outcomes).filter(|(charge, _)| charge.world() == Worlds::OWN);
+    let least = own.map(|(_, outcome)| outcome).min_by_key(|outcome| outcome.remaining);
     let shown = decision.binding.and_then(|index| decision.outcomes.get(index)).or(least);
     let remaining = shown.map(|outcome| outcome.remaining);
     let reset_at = shown.map(|outcome| ready.after(outcome.reset_ns));
@@ -166,7 +188,7 @@ fn violated_of(table: &Table, charge: &Charge, outcome: &Outcome) -> Violated {
 }
 
 /// The verdict of a check that spends nothing.
-fn foretold(ready: &Ready<'_>, ahead: Result<Ahead, String>) -> Verdict {
+fn foretold(table: &Table, ready: &Ready<'_>, ahead: Result<Ahead, String>) -> Verdict {
     let ahead = match ahead {
         Ok(ahead) => ahead,
         Err(missing) => {
@@ -178,7 +200,9 @@ fn foretold(ready: &Ready<'_>, ahead: Result<Ahead, String>) -> Verdict {
         let delay_seconds = ahead.delay_ns as f64 / 1e9;
         return Verdict::Allowed { remaining: ahead.remaining, reset_at, delay_seconds };
     };
-    let label = |number: usize| ready.policy.windows.get(number).map(|window| window.label.to_string());
+    let label = |(policy, number): (PolicyId, usize)| {
+        table.policies()[policy.index()].windows.get(number).map(|window| window.label.to_string())
+    };
     let violated = limited.violated.into_iter().zip(ahead.refusing).map(|(violation, window)| Violated {
         policy: violation.policy,
         window: label(window).unwrap_or_default(),
@@ -197,8 +221,8 @@ fn foretold(ready: &Ready<'_>, ahead: Result<Ahead, String>) -> Verdict {
 /// Gives back what an allowed check has spent.
 fn give_back(limiter: &Arc<Limiter>, step: &Step<'_>) {
     let Step::Decided(ready, check) = step else { return };
-    if check.is_admitted() {
-        for (index, charge) in check.charges.iter().enumerate() {
+    for (index, charge) in check.charges.iter().enumerate() {
+        if check.decision.has_taken(index, charge) {
             limiter.refund(charge, check.decision.refund(index), ready.now_ns);
         }
     }

@@ -34,7 +34,9 @@ impl Counts {
             takes_time: self.clocks.is_some(),
             counts_by: Box::new(move |policy, dimension| {
                 let snapshot = current.load();
-                snapshot.table.policy(policy).is_some_and(|policy| policy.by.contains(dimension))
+                // A candidate has the overrides and the resets of the policy that it is to replace.
+                let found = snapshot.table.policy(policy).filter(|policy| policy.replaces().is_none());
+                found.is_some_and(|policy| policy.by.contains(dimension))
             }),
         }
     }

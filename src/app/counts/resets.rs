@@ -26,7 +26,7 @@ pub(super) async fn grant(counts: &Counts, asked: Grant) -> Granted {
     let limiter = &counts.limiter;
     let holder = holder(&asked.holder);
     let after = limiter.resets().of(&holder, &asked.policy).map_or(0, |reset| reset.version);
-    let charges = limiter.windows_of(snapshot.table.only(policy), &subject, now_ns);
+    let charges = limiter.windows_of(snapshot.table.with_candidate(policy), &subject, now_ns);
     let tenant = tenant_of(&asked.holder, asked.tenant.as_deref());
     let accounts = limiter.accounts(charges, tenant, now_ns).await;
     let is_unseen =
@@ -43,6 +43,8 @@ pub(super) async fn grant(counts: &Counts, asked: Grant) -> Granted {
                 policy.windows[usize::from(account.charge.window)].label.to_string()
             };
             let windows = accounts.iter().zip(left);
+            // A candidate is carried over with its policy, which is what was asked about.
+            let windows = windows.filter(|(account, _)| account.charge.policy == policy.id);
             Granted::Carried {
                 after,
                 windows: windows.map(|(account, left)| (label(account), account.remaining, left)).collect(),
@@ -58,7 +60,7 @@ pub(in crate::app) fn carry(counts: &Counts, row: &database::Reset) {
     let Some(policy) = snapshot.table.policy(name) else { return };
     let Some(subject): Option<NamedSubject> = subject(counts, policy, &of, None, None) else { return };
     let now_ns = clock::now_ns();
-    let charges = counts.limiter.windows_of(snapshot.table.only(policy), &subject, now_ns);
+    let charges = counts.limiter.windows_of(snapshot.table.with_candidate(policy), &subject, now_ns);
     let reset = Reset::new(&row.id, Some(name), row.version);
     counts.limiter.carry(&charges, (&holder(&of), name), &reset, units, now_ns);
 }

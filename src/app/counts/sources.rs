@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
-use crate::clock;
 use crate::database::Time;
 use crate::limiter::Limiter;
 use crate::metrics::Metrics;
 use crate::proxy::snapshot::Snapshot;
+use crate::{clock, usage};
 
 /// What answers need.
 #[derive(Clone)]
@@ -16,6 +16,8 @@ pub(in crate::app) struct Counts {
     pub(in crate::app) current: Arc<ArcSwap<Snapshot>>,
     pub(in crate::app) limiter: Arc<Limiter>,
     pub(in crate::app) metrics: Arc<Metrics>,
+    /// What is gathered of usage by the minute. `None`: nothing is.
+    pub(in crate::app) usage: Option<Arc<usage::Gathered>>,
     /// Both clocks when this process started, if a check may say at which time it is decided.
     pub(in crate::app) clocks: Option<Clocks>,
 }

@@ -54,7 +54,7 @@ pub(super) async fn usage(counts: &Counts, asked: UsageAsked) -> Vec<PolicyUsage
                 overridden: shown.map(|shown| shown.to_json()),
                 tenant_limit: counts.limiter.limit_beneath(
                     row.policy,
-                    subject,
+                    (subject.consumer(), subject.tenant()),
                     account.charge.window,
                     now_ns,
                 ),

@@ -3,6 +3,7 @@
 
 use super::limit::{Limit, limits, penalise, refusal, without_request};
 use crate::limit::lease_messages::{Left, Seen};
+use crate::limit::{PolicyId, Worlds};
 use crate::limiter::{Check, Limiter, Look};
 use crate::policy::{Chosen, Subject, Table};
 use crate::service::refusal::{Limited, Refusal};
@@ -12,8 +13,8 @@ use crate::service::refusal::{Limited, Refusal};
 pub(in crate::app) struct Ahead {
     /// The windows that would refuse it. `None`: none would.
     pub limited: Option<Limited>,
-    /// The index of each of those in its policy.
-    pub refusing: Vec<usize>,
+    /// The policy of each of those, and its index in that.
+    pub refusing: Vec<(PolicyId, usize)>,
     /// Units that the binding window would have left; `None`: no window counts this subject.
     pub remaining: Option<u64>,
     /// Nanoseconds until that window is full again, as far as it is known.
@@ -54,9 +55,15 @@ pub(in crate::app) async fn look_ahead(
     let refuses = |limit: &&Limit| !limit.shadow && limit.is_refused();
     // Without a wait it is for ever, the longest of all.
     let longest = limits.iter().filter(refuses).max_by_key(|limit| limit.told_ns().unwrap_or(u64::MAX));
-    let binding = longest.or(limits.iter().min_by_key(|limit| limit.remaining));
+    // Of a trial only what decides binds; any other shadow's windows are all that is known of it.
+    let deciding = |limit: &&Limit| limit.charge.world() == Worlds::OWN;
+    let binding = longest.or(limits.iter().filter(deciding).min_by_key(|limit| limit.remaining));
     Ok(Ahead {
-        refusing: limits.iter().filter(refuses).map(|limit| limit.charge.window.into()).collect(),
+        refusing: limits
+            .iter()
+            .filter(refuses)
+            .map(|limit| (limit.charge.policy, limit.charge.window.into()))
+            .collect(),
         remaining: binding.and_then(|limit| limit.remaining),
         reset_ns: binding.and_then(reset_ns),
         delay_ns: limits.iter().filter(|limit| !limit.shadow).map(|limit| limit.delay_ns).max().unwrap_or(0),

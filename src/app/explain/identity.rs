@@ -54,7 +54,7 @@ pub(super) fn authenticate(
     let outcome = auth::authenticate_at_once(uncached.iter().map(|(method, cache)| (*method, cache)), &asked);
     match (outcome.unverified, outcome.known, mtls) {
         // Methods are asked in order, so an unverified credential would decide before any method after it.
-        (Some(method), ..) => Authenticated::Unverified(method.config.name.clone()),
+        (Some((method, _)), ..) => Authenticated::Unverified(method.config.name.clone()),
         (None, Some((identity, method)), mtls) => {
             let first = names().find(|name| *name == method.config.name || Some(*name) == mtls);
             let unless = mtls.filter(|mtls| first == Some(mtls)).map(str::to_owned);

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::app::{override_view, redis_view};
 use crate::limit::lease_messages::{Left, Lent, Seen};
-use crate::limit::{Algorithm, Answer, Charge, Outcome, PenaltyCheck};
+use crate::limit::{Algorithm, Answer, Charge, Outcome, PenaltyCheck, Side, Worlds};
 use crate::limiter::{Check, Decider, Foretold, Limiter, Look};
 use crate::policy::definition::{Dimension, Origin};
 use crate::policy::key::Value;
@@ -30,12 +30,16 @@ pub(super) struct Limit {
     pub(super) origin: Origin,
     /// The override that its limit comes from.
     pub(super) overridden: Option<override_view::Shown>,
+    /// The limit by the tenant's override, beneath the consumer's own.
+    pub(super) tenant_limit: Option<u64>,
     /// Units left after this request; `None` if no gateway and no Redis could be asked.
     pub(super) remaining: Option<u64>,
     pub(super) answer: Option<Answer>,
     /// How long the request would be delayed, nanoseconds.
     pub(super) delay_ns: u64,
     pub(super) shadow: bool,
+    /// What it is compared with, if its policy is in a trial.
+    pub(super) trial: Option<Tried>,
     /// Whether it is not charged, because a request with the same idempotency key has paid.
     pub(super) paid: bool,
     /// Whether a penalty denies the key, because its client kept sending after being denied.
@@ -49,6 +53,46 @@ pub(super) struct Limit {
     pub(super) foretold: Option<Foretold>,
     /// The answer of Redis, if it was asked.
     pub(super) redis: Option<Look>,
+}
+
+/// The other policy of a trial.
+#[derive(Debug)]
+pub(super) struct Tried {
+    side: Side,
+    /// Whether it is the candidate.
+    is_candidate: bool,
+    other: String,
+}
+
+impl Tried {
+    fn of(charge: &Charge, policy: &Policy, table: &Table) -> Option<Tried> {
+        let side = charge.trial?.side;
+        let candidate = policy.tried().map(|candidate| table.policies()[candidate.index()].name.to_string());
+        let is_candidate = candidate.is_some();
+        let other = candidate.or_else(|| Some(policy.replaces()?.name.to_string()))?;
+        Some(Tried { side, is_candidate, other })
+    }
+
+    /// For operators.
+    pub(super) fn sentence(&self) -> String {
+        let Tried { other, .. } = self;
+        match (self.side, self.is_candidate) {
+            (Side::Decides, true) => {
+                format!("decides about this key; its candidate {other} is compared with it")
+            }
+            (Side::Decides, false) => format!("decides about this key as a candidate of {other}"),
+            (Side::Compared, true) => {
+                format!("is compared with its candidate {other}, which decides about this key")
+            }
+            (Side::Compared, false) => format!("is compared with {other}, whose candidate it is"),
+        }
+    }
+
+    fn to_json(&self) -> serde_json::Value {
+        let decides = self.side == Side::Decides;
+        let key = if self.is_candidate { "candidate" } else { "replaces" };
+        json!({ key: self.other, "decides": decides })
+    }
 }
 
 /// The windows of a check that spent nothing, with what each charge would be told; without that if nobody knows it.
@@ -67,10 +111,12 @@ pub(super) fn limits(table: &Table, check: &Check<'_>, foretold: &[Foretold]) ->
             tier: policy.tier_of(charge.window.into()).map(str::to_owned),
             origin: policy.origin_of(charge.window.into()),
             overridden: None,
+            tenant_limit: None,
             remaining: outcome.map(|outcome| outcome.remaining),
             answer: outcome.as_ref().map(Outcome::answer),
             delay_ns: outcome.map_or(0, |outcome| outcome.delay_ns()),
             shadow: charge.shadow,
+            trial: Tried::of(charge, policy, table),
             paid: false,
             penalty: false,
             is_estimate: false,
@@ -123,9 +169,13 @@ pub(super) fn refusal(limits: &[Limit]) -> Option<Refusal> {
     Some(if is_redis_down { Refusal::RedisDown(limited) } else { Refusal::Limited(limited) })
 }
 
-/// Gives back the charges of a request that is refused: nothing of it is counted by the windows that would admit it.
+/// Gives back the charges of a request that is refused: nothing of it is counted by the windows that would admit it, but by
+/// those of a policy that is compared with the one that refuses.
 pub(super) fn without_request(limits: &mut [Limit]) {
-    for limit in limits.iter_mut().filter(|limit| !limit.paid && !limit.is_refused()) {
+    let mut refused = Worlds::NONE;
+    limits.iter().filter(|limit| limit.is_refused()).for_each(|limit| refused.add(limit.charge.refuses()));
+    let is_refused = |limit: &&mut Limit| refused.has(limit.charge.world());
+    for limit in limits.iter_mut().filter(is_refused).filter(|limit| !limit.paid && !limit.is_refused()) {
         let stays = limit.charge.count_denied && limit.is_timed();
         limit.remaining = limit.remaining.map(|left| if stays { left } else { left + limit.cost });
     }
@@ -188,9 +238,11 @@ impl Limit {
             "tier": self.tier,
             "from": self.origin.word(),
             "override": self.overridden.as_ref().map(override_view::Shown::to_json),
+            "tenant-limit": self.tenant_limit,
             "remaining": self.remaining,
             "admitted": self.answer.map(|answer| answer == Answer::Admitted),
             "shadow": self.shadow,
+            "trial": self.trial.as_ref().map(Tried::to_json),
             "paid": self.paid,
             "penalty": self.penalty,
             "said": self.sentence(),

@@ -40,6 +40,9 @@ impl Gateway {
         if !joined.await.unwrap_or(false) {
             tracing::error!("a worker ended in a panic");
         }
+        if let Some(control) = &self.control {
+            control.write_usage().await;
+        }
         if let Some(shared_tier) = self.shared_tier {
             shared_tier.close(returned_within(end)).await;
         }
@@ -53,6 +56,9 @@ impl Gateway {
         }
         if let Some(admin) = self.admin_serving {
             admin.end().await;
+        }
+        if let Some(control) = self.control {
+            control.close().await;
         }
         say("stopped");
     }

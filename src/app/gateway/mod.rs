@@ -35,7 +35,7 @@ use crate::server::run;
 use crate::server::worker::{Order, Shared};
 use crate::service::overload::Overload;
 use crate::service::reason::Reason;
-use crate::{acme, record, upstream};
+use crate::{acme, record, upstream, usage};
 
 /// Everything that lives as long as the process.
 pub(super) struct Gateway {
@@ -100,7 +100,8 @@ impl Gateway {
             loads: (0..count).map(|_| AtomicUsize::new(0)).collect(),
             orders: senders,
         });
-        let services = Arc::new(services(&publisher, &metrics, count));
+        let usage = usage_of(config);
+        let services = Arc::new(services(&publisher, &metrics, usage.clone(), count));
         let workers = spawn_workers(&shared, &services, &log, cells, receivers)?;
         register(&metrics, &publisher);
         if let Some(shared_tier) = &shared_tier {
@@ -112,6 +113,7 @@ impl Gateway {
             current: Arc::clone(publisher.current()),
             limiter: Arc::clone(publisher.limiter()),
             metrics: Arc::clone(&metrics),
+            usage,
             clocks: takes_time.then(Clocks::now),
         };
         let control = Control::start(config, &counts, shared_tier.as_ref(), prepared.issued());
@@ -302,8 +304,19 @@ fn memory_of(config: &Config, predecessor: Option<&Predecessor>) -> (usize, [u8;
     (bytes, salt)
 }
 
+/// What gathers usage by the minute, if there is a database to write it to and the configuration asks for rows.
+fn usage_of(config: &Config) -> Option<Arc<usage::Gathered>> {
+    let most = config.database.as_ref()?.usage_rows;
+    (most > 0).then(|| Arc::new(usage::Gathered::new(most)))
+}
+
 /// What every worker serves requests with.
-fn services(publisher: &Publisher, metrics: &Metrics, workers: usize) -> services::Shared {
+fn services(
+    publisher: &Publisher,
+    metrics: &Metrics,
+    usage: Option<Arc<usage::Gathered>>,
+    workers: usize,
+) -> services::Shared {
     services::Shared {
         current: Arc::clone(publisher.current()),
         overload: Arc::clone(publisher.overload()),
@@ -314,6 +327,7 @@ fn services(publisher: &Publisher, metrics: &Metrics, workers: usize) -> service
         refusals: Reason::ALL.iter().map(|reason| metrics.refusal(reason.code())).collect(),
         causes: Cause::ALL.iter().map(|cause| metrics.cause(cause.word())).collect(),
         auth_verifications: metrics.auth_verifications.clone(),
+        usage,
         workers,
     }
 }

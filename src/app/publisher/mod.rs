@@ -8,7 +8,7 @@ mod changes;
 mod first_contact;
 pub mod prepare;
 mod snapshot;
-mod stamps;
+pub(super) mod stamps;
 mod watch;
 
 use std::net::SocketAddr;

@@ -9,7 +9,7 @@ use crate::auth;
 use crate::config::Config;
 use crate::limiter::Limiter;
 use crate::metrics::Metrics;
-use crate::policy::Table;
+use crate::policy::{Policy, Table};
 use crate::proxy::snapshot::{Series, Snapshot};
 use crate::record::{Sampler, Shown};
 
@@ -28,10 +28,17 @@ pub(super) fn snapshot(
     shared_tier::share(&mut table, limiter);
     limiter
         .declare(table.policies().iter().flat_map(|policy| policy.windows.iter().map(|window| window.quota)));
+    let policy_series = |policy: &Policy| {
+        let series = metrics.policy(&policy.name);
+        if policy.replaces().is_some() {
+            series.expect_comparisons();
+        }
+        series
+    };
     let series = Series {
         routes: table.routes().iter().map(|route| metrics.route(&route.name)).collect(),
         no_route: metrics.route(NO_ROUTE),
-        policies: table.policies().iter().map(|policy| metrics.policy(&policy.name)).collect(),
+        policies: table.policies().iter().map(policy_series).collect(),
         upstreams: config.upstreams.iter().map(|upstream| metrics.upstream(&upstream.name)).collect(),
     };
     Snapshot {

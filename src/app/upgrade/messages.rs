@@ -13,8 +13,8 @@ use crate::upstream::live::{Remembered, RememberedServer};
 pub(super) struct Hello {
     /// How the states of the table will be written.
     pub(super) states: u32,
-    /// Where the clock begins that the states count by.
-    pub(super) clock_origin_ns: u64,
+    /// How far the clock that the states count by is ahead of the machine's own.
+    pub(super) clock_ahead_ns: i64,
     /// What limiter keys are hashed with.
     pub(super) salt: [u8; 16],
     /// Memory of the table, bytes: states go over slot by slot.

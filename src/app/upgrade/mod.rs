@@ -221,7 +221,7 @@ fn hand_over(mut channel: Channel, handover: &Handover) -> io::Result<Channel> {
     };
     channel.send(&Hello {
         states: local::FORMAT,
-        clock_origin_ns: clock::origin_ns(),
+        clock_ahead_ns: clock::ahead_ns(),
         salt: handover.salt,
         table_bytes: handover.table_bytes,
         sockets: handover.sockets.iter().map(passed).collect(),

@@ -46,7 +46,7 @@ pub(in crate::app) fn find() -> anyhow::Result<Option<(Predecessor, Inherited)>>
     rustix::stdio::dup2_stdin(File::open("/dev/null")?).context("standard input")?;
     let mut channel = Channel::new(UnixStream::from(line), WITHIN_MAX);
     let hello: Hello = channel.receive().context("the predecessor's first message")?;
-    clock::resume(hello.clock_origin_ns);
+    clock::resume(hello.clock_ahead_ns);
     let mut descriptors = channel.receive_descriptors(hello.sockets.len() + 1)?.into_iter();
     let stderr = descriptors.next().context("the predecessor's standard error")?;
     let mut inherited = Inherited::default();

@@ -78,7 +78,7 @@ impl Call {
 
     fn new(method: Method, path: &[&str], view: View) -> Call {
         // A colon is a part of some paths' own words, and as good as encoded in a name (RFC 3986 section 3.3).
-        let segment = |segment: &&str| format!("/{}", encoded(segment.as_bytes()).replace("%3A", ":"));
+        let segment = |segment: &&str| format!("/{}", encoded(segment).replace("%3A", ":"));
         let path = path.iter().map(segment).collect();
         Call { method, path, query: Vec::new(), headers: HeaderMap::new(), body: None, view }
     }
@@ -102,7 +102,7 @@ impl Call {
         let mut target = self.path.clone();
         for (name, value) in given.chain(after.map(|after| ("after", after))) {
             target.push(if target.contains('?') { '&' } else { '?' });
-            target += &format!("{name}={}", encoded(value.as_bytes()));
+            target += &format!("{name}={}", encoded(value));
         }
         target
     }

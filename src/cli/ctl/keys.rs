@@ -1,9 +1,10 @@
 //! `sluicegate ctl key`.
 
 use http::Method;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::call::{Call, Careful, Column, View};
+use crate::cli::hash_key::{by_name, claim};
 
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Command {
@@ -52,11 +53,6 @@ pub(super) enum Command {
     },
 }
 
-fn claim(text: &str) -> Result<(String, String), &'static str> {
-    let (name, value) = text.split_once('=').ok_or("write it as name=value")?;
-    Ok((name.to_owned(), value.to_owned()))
-}
-
 impl Command {
     pub(super) fn call(&self) -> anyhow::Result<Call> {
         let switch = |digest: &str, careful: &Careful, disabled: bool| {
@@ -69,13 +65,12 @@ impl Command {
             }
             Command::Show { digest } => Call::get(&["v1", "api-keys", digest], View::Row),
             Command::Add { consumer, tenant, tier, claims, duration, dry_run } => {
-                let claims: Value = claims.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
                 let careful = Careful::only_dry(*dry_run);
                 Call::change(Method::POST, &["v1", "api-keys"], &careful, View::Row).body([
                     ("consumer", Some(json!(consumer))),
                     ("tenant", tenant.as_ref().map(|tenant| json!(tenant))),
                     ("tier", tier.as_ref().map(|tier| json!(tier))),
-                    ("claims", Some(claims)),
+                    ("claims", Some(json!(by_name(claims)))),
                     ("duration", duration.as_ref().map(|duration| json!(duration))),
                 ])
             }

@@ -23,17 +23,27 @@ use anyhow::{Context, bail};
 
 use super::admin_client::{AdminClient, Place};
 use crate::config;
+use crate::trust::{Shown, Trust};
 use call::Call;
 
 /// What to do, and where. Clap shows these comments as the help text.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// The admin listener, as http://127.0.0.1:9900 or unix:/run/sluicegate/admin.sock; without it that of --config
+    /// The admin listener, as http://127.0.0.1:9900, https://10.0.0.7:9900 or unix:/run/sluicegate/admin.sock; without it that of --config
     #[arg(long, global = true, value_parser = place)]
     url: Option<Place>,
     /// The file of the bearer token; without it the variable SLUICEGATE_TOKEN, or `token` of [admin] in --config
     #[arg(long, global = true, value_name = "FILE")]
     token_file: Option<PathBuf>,
+    /// The certificate to show as who one is: PEM, with its chain
+    #[arg(long, global = true, value_name = "FILE", requires = "private_key")]
+    cert: Option<PathBuf>,
+    /// Its private key
+    #[arg(long = "key", global = true, value_name = "FILE", requires = "cert")]
+    private_key: Option<PathBuf>,
+    /// The authorities that the listener's certificate is verified by; without it the system's
+    #[arg(long, global = true, value_name = "FILE")]
+    ca: Option<PathBuf>,
     /// Print the answer as JSON
     #[arg(long, global = true)]
     json: bool,
@@ -74,12 +84,17 @@ fn place(text: &str) -> Result<Place, &'static str> {
     if let Some(path) = text.strip_prefix("unix:").filter(|path| !path.is_empty()) {
         return Ok(Place::Unix(path.into()));
     }
-    let authority = text.strip_prefix("http://").ok_or("write it as http://HOST:PORT or unix:/PATH")?;
+    let (authority, is_tls) = match (text.strip_prefix("http://"), text.strip_prefix("https://")) {
+        (Some(authority), _) => (authority, false),
+        (None, Some(authority)) => (authority, true),
+        (None, None) => return Err("write it as http://HOST:PORT, https://HOST:PORT or unix:/PATH"),
+    };
     let authority = authority.strip_suffix('/').unwrap_or(authority);
     let (host, port) = authority.rsplit_once(':').ok_or("write its port, as in http://127.0.0.1:9900")?;
     match !host.is_empty() && !host.contains('/') && port.parse::<u16>().is_ok() {
+        true if is_tls => Ok(Place::Tls(authority.to_owned(), Trust::default())),
         true => Ok(Place::Tcp(authority.to_owned())),
-        false => Err("write it as http://HOST:PORT or unix:/PATH"),
+        false => Err("write it as http://HOST:PORT, https://HOST:PORT or unix:/PATH"),
     }
 }
 
@@ -91,6 +106,24 @@ pub fn run(arguments: &Arguments, file: &Path, out: &mut dyn Write) -> anyhow::R
     let call = arguments.what.call()?;
     let client = client(arguments, file)?;
     send::send(&client, call, arguments.json, out)
+}
+
+impl Arguments {
+    /// The place with the certificates that were named.
+    fn shown_to(&self, place: Place) -> anyhow::Result<Place> {
+        let shown = self.cert.clone().zip(self.private_key.clone()).map(|(cert, key)| Shown { cert, key });
+        match place {
+            Place::Tls(addr, trust) => {
+                let verify = trust.verify || self.ca.is_some();
+                let trust = Trust { ca: self.ca.clone(), shown, verify, ..trust };
+                Ok(Place::Tls(addr, trust))
+            }
+            _ if shown.is_some() || self.ca.is_some() => {
+                bail!("--cert, --key and --ca are for a listener with TLS: write --url https://HOST:PORT")
+            }
+            other => Ok(other),
+        }
+    }
 }
 
 impl What {
@@ -121,15 +154,17 @@ fn client(arguments: &Arguments, file: &Path) -> anyhow::Result<AdminClient> {
         None => env::var(TOKEN_VARIABLE).ok().filter(|token| !token.is_empty()),
     };
     if let Some(place) = &arguments.url {
-        return Ok(AdminClient::new(place.clone(), given, WITHIN));
+        return Ok(AdminClient::new(arguments.shown_to(place.clone())?, given, WITHIN));
     }
     let loaded = match config::load(file) {
         Ok(loaded) => loaded,
         Err(errors) => bail!("{errors}\n\n--url names a gateway without a file"),
     };
     let admin = loaded.config.admin.context("gateway.toml turns the admin listener off: `admin = false`")?;
-    let token = given.or(admin.token);
-    Ok(AdminClient::new(Place::from(&admin.bind), token, WITHIN))
+    let place = arguments.shown_to(Place::of(&admin))?;
+    // Who shows a certificate is its bearer, and not that of the file's token.
+    let token = given.or(admin.token.filter(|_| arguments.cert.is_none()));
+    Ok(AdminClient::new(place, token, WITHIN))
 }
 
 /// The token to send.
@@ -147,17 +182,9 @@ mod tests {
         assert_eq!(place("http://127.0.0.1:9900"), tcp("127.0.0.1:9900"));
         assert_eq!(place("http://[::1]:9900/"), tcp("[::1]:9900"));
         assert_eq!(place("http://gw.internal:80"), tcp("gw.internal:80"));
+        assert_eq!(place("https://gw:1"), Ok(Place::Tls("gw:1".to_owned(), Trust::default())));
         assert_eq!(place("unix:/run/a.sock"), Ok(Place::Unix("/run/a.sock".into())));
-        for wrong in [
-            "",
-            "unix:",
-            "127.0.0.1:9900",
-            "https://a:1",
-            "http://a",
-            "http://:1",
-            "http://a:x",
-            "http://a/b:1",
-        ] {
+        for wrong in ["", "unix:", "127.0.0.1:9900", "http://a", "http://:1", "http://a:x", "http://a/b:1"] {
             assert!(place(wrong).is_err(), "{wrong}");
         }
     }

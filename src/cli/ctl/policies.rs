@@ -7,7 +7,7 @@ use http::Method;
 use serde_json::Value;
 
 use super::call::{Call, Careful, Column, View};
-use super::send::{content, json_of};
+use super::send::content;
 
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Command {
@@ -57,10 +57,10 @@ fn document(name: &str, text: &str) -> anyhow::Result<Value> {
     }
     let mut table: toml::Table = text.parse()?;
     match table.remove("policy") {
-        None => Ok(json_of(toml::Value::Table(table))),
+        None => Ok(serde_json::to_value(table)?),
         Some(toml::Value::Table(mut policies)) if table.is_empty() && policies.len() == 1 => {
             let own = policies.remove(name).with_context(|| format!("there is no [policy.{name}] in it"))?;
-            Ok(json_of(own))
+            Ok(serde_json::to_value(own)?)
         }
         Some(_) => anyhow::bail!("there must be [policy.{name}] in it and nothing else"),
     }

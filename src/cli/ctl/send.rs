@@ -3,12 +3,14 @@
 use std::io::Write;
 
 use anyhow::{Context, bail};
-use http::{Method, StatusCode};
-use serde_json::{Map, Value, json};
+use bytes::Bytes;
+use http::header::ETAG;
+use http::{Method, Response, StatusCode};
+use serde_json::{Map, Value};
 
 use super::call::{Call, View};
 use super::table;
-use crate::cli::admin_client::{AdminClient, Answer};
+use crate::cli::admin_client::AdminClient;
 
 /// Sends a request and prints the answer. Of a list all pages are read.
 pub(super) fn send(
@@ -47,22 +49,25 @@ pub(super) fn send(
 }
 
 fn ask(client: &AdminClient, call: &Call, after: Option<&str>) -> anyhow::Result<Map<String, Value>> {
+    if call.path.split('/').skip(1).any(str::is_empty) {
+        bail!("a name is empty");
+    }
     let body = call.body.as_ref().map(Value::to_string);
     let answer = client.ask(&call.method, &call.target(after), &call.headers, body)?;
-    if answer.status == StatusCode::NO_CONTENT {
+    if answer.status() == StatusCode::NO_CONTENT {
         return Ok(Map::new());
     }
-    let read: Option<Value> = serde_json::from_slice(&answer.body).ok();
+    let read: Option<Value> = serde_json::from_slice(answer.body()).ok();
     match read {
-        Some(Value::Object(fields)) if answer.status.is_success() => Ok(fields),
-        Some(problem) if !answer.status.is_success() => bail!("{}", refusal(client, &answer, &problem)),
-        _ => bail!("the gateway on {} answers {} and no JSON", client.place(), answer.status),
+        Some(Value::Object(fields)) if answer.status().is_success() => Ok(fields),
+        Some(problem) if !answer.status().is_success() => bail!("{}", refusal(client, &answer, &problem)),
+        _ => bail!("the gateway on {} answers {} and no JSON", client.place(), answer.status()),
     }
 }
 
 /// Why the gateway refuses, and what to do about it, from a problem (RFC 9457).
-fn refusal(client: &AdminClient, answer: &Answer, problem: &Value) -> String {
-    let status = answer.status;
+fn refusal(client: &AdminClient, answer: &Response<Bytes>, problem: &Value) -> String {
+    let status = answer.status();
     let detail = problem["detail"].as_str().unwrap_or("it does not say why");
     let mut said = match problem["errors"].as_array() {
         Some(errors) if !errors.is_empty() => {
@@ -73,23 +78,10 @@ fn refusal(client: &AdminClient, answer: &Answer, problem: &Value) -> String {
     if status == StatusCode::UNAUTHORIZED || status == StatusCode::FORBIDDEN {
         said += ": put a token that may into SLUICEGATE_TOKEN, or name its file by --token-file";
     }
-    if let Some(version) = answer.headers.get("etag").filter(|_| status == StatusCode::PRECONDITION_FAILED) {
+    if let Some(version) = answer.headers().get(ETAG).filter(|_| status == StatusCode::PRECONDITION_FAILED) {
         said += &format!("; its version is {}", version.to_str().unwrap_or("?").trim_matches('"'));
     }
     format!("the gateway on {} refuses ({}): {said}", client.place(), status.as_u16())
-}
-
-/// A value of TOML as JSON: dates become texts.
-pub(super) fn json_of(value: toml::Value) -> Value {
-    match value {
-        toml::Value::String(text) => text.into(),
-        toml::Value::Integer(number) => number.into(),
-        toml::Value::Float(number) => json!(number),
-        toml::Value::Boolean(truth) => truth.into(),
-        toml::Value::Datetime(time) => time.to_string().into(),
-        toml::Value::Array(values) => values.into_iter().map(json_of).collect(),
-        toml::Value::Table(table) => table.into_iter().map(|(name, value)| (name, json_of(value))).collect(),
-    }
 }
 
 /// The whole of a file, or of standard input if it is `-`.

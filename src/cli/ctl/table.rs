@@ -18,6 +18,9 @@ pub(super) fn list(columns: &[Column], page: &Map<String, Value>) -> String {
     if page.contains_key("next") {
         text += "there are more: --limit\n";
     }
+    if page.get("others").and_then(Value::as_array).is_some_and(|others| !others.is_empty()) {
+        text += "some decisions were counted under nobody's name: --json shows in which minutes\n";
+    }
     text
 }
 

@@ -23,6 +23,10 @@ pub(super) struct Usage {
     /// The tenant that the consumer acts for
     #[arg(long)]
     tenant: Option<String>,
+    /// What was decided minute by minute, in the last so many minutes: a day if no number is written
+    #[arg(long, value_name = "MINUTES", num_args = 0..=1, default_missing_value = "1440",
+        value_parser = clap::value_parser!(u64).range(1..=1440))]
+    minutes: Option<u64>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -86,7 +90,12 @@ impl Kind {
 
 impl Usage {
     pub(super) fn call(&self) -> Call {
-        Call::get(&["v1", "usage", self.kind.word(), &self.name], View::Inner("windows", COLUMNS))
+        let view = match self.minutes {
+            None => View::Inner("windows", COLUMNS),
+            Some(_) => View::Inner("minutes", MINUTE_COLUMNS),
+        };
+        Call::get(&["v1", "usage", self.kind.word(), &self.name], view)
+            .with("minutes", self.minutes)
             .with("policy", self.policy.as_ref())
             .with("tenant", self.tenant.as_ref())
     }
@@ -124,6 +133,13 @@ impl Check {
     }
 }
 
+const MINUTE_COLUMNS: &[Column] = &[
+    ("POLICY", "policy"),
+    ("MINUTE", "at"),
+    ("ADMITTED", "admitted"),
+    ("DENIED", "denied"),
+    ("UNITS", "units"),
+];
 const COLUMNS: &[Column] = &[
     ("POLICY", "policy"),
     ("WINDOW", "window"),

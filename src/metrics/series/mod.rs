@@ -8,9 +8,9 @@ pub(in crate::metrics) mod route;
 pub(in crate::metrics) mod upstream;
 
 pub use listener::{Deadline, Listener, Refused};
-pub use policy::{Decision, Policy, Tier};
+pub use policy::{Comparison, Cost, Decision, Policy, Tier};
 pub use route::{Refusal, Request, Route};
-pub use upstream::{Exchange, Mirrored, Upstream};
+pub use upstream::{Exchange, IpVersion, Mirrored, Upstream};
 
 #[cfg(test)]
 mod tests {
@@ -23,6 +23,12 @@ mod tests {
         }
         for (index, decision) in Decision::ALL.into_iter().enumerate() {
             assert_eq!(decision as usize, index);
+        }
+        for (index, cost) in Cost::ALL.into_iter().enumerate() {
+            assert_eq!(cost as usize, index);
+        }
+        for (index, comparison) in Comparison::ALL.into_iter().enumerate() {
+            assert_eq!(comparison as usize, index);
         }
         for (index, deadline) in Deadline::ALL.into_iter().enumerate() {
             assert_eq!(deadline as usize, index);

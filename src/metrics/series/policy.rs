@@ -2,13 +2,33 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::metrics::cells::{Cells, Worker};
 use crate::metrics::text::Families;
 
 /// Decisions of one policy.
 #[derive(Debug)]
-pub struct Policy(Cells<{ Decision::ALL.len() + Tier::ALL.len() }>);
+pub struct Policy {
+    cells: Cells<{ COMPARISONS_FIRST + Comparison::ALL.len() }>,
+    /// Whether it is compared with another, or ever was: its comparisons are shown.
+    is_compared: AtomicBool,
+}
+
+/// What became of a cost that is known only when its request has been answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cost {
+    /// The answer said it, or it was measured.
+    Known,
+    /// The answer was whole and did not say it: the estimate stays.
+    Absent,
+    /// The answer broke off, its client left, or none came: the estimate stays.
+    Cut,
+    /// The answer was in a coding that is not read: the estimate stays.
+    Encoded,
+    /// The upstream answered with an error that said none, or was never asked: nothing is charged.
+    Waived,
+}
 
 /// Who decided a request for a policy, the nearest first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -74,27 +94,98 @@ impl Decision {
     }
 }
 
+impl Cost {
+    pub(in crate::metrics) const ALL: [Cost; 5] =
+        [Cost::Known, Cost::Absent, Cost::Cut, Cost::Encoded, Cost::Waived];
+
+    pub(in crate::metrics) fn label(self) -> &'static str {
+        match self {
+            Cost::Known => "known",
+            Cost::Absent => "absent",
+            Cost::Cut => "cut",
+            Cost::Encoded => "encoded",
+            Cost::Waived => "waived",
+        }
+    }
+}
+
+/// How a candidate compares with the policy that it is to replace, of one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Comparison {
+    /// Both would admit it, or both would deny it.
+    Agreed,
+    /// The policy in force would deny it, the candidate would not.
+    OnlyOldDenies,
+    /// The candidate would deny it, the policy in force would not.
+    OnlyNewDenies,
+}
+
+impl Comparison {
+    pub(in crate::metrics) const ALL: [Comparison; 3] =
+        [Comparison::Agreed, Comparison::OnlyOldDenies, Comparison::OnlyNewDenies];
+
+    /// Of whether each of them would deny it.
+    pub fn of(old_denies: bool, new_denies: bool) -> Comparison {
+        match (old_denies, new_denies) {
+            (true, false) => Comparison::OnlyOldDenies,
+            (false, true) => Comparison::OnlyNewDenies,
+            (true, true) | (false, false) => Comparison::Agreed,
+        }
+    }
+
+    pub(in crate::metrics) fn label(self) -> &'static str {
+        match self {
+            Comparison::Agreed => "agreed",
+            Comparison::OnlyOldDenies => "only-old-denies",
+            Comparison::OnlyNewDenies => "only-new-denies",
+        }
+    }
+}
+
 impl Policy {
     pub(in crate::metrics) fn new(workers: usize) -> Policy {
-        Policy(Cells::new(workers))
+        Policy { cells: Cells::new(workers), is_compared: AtomicBool::new(false) }
     }
 
     /// The policy decided.
     pub fn decided(&self, worker: &Worker, decision: Decision) {
-        self.0.count(worker, decision as usize);
+        self.cells.count(worker, decision as usize);
     }
 
     /// It was decided there.
     pub fn decided_by(&self, worker: &Worker, tier: Tier) {
-        self.0.count(worker, Decision::ALL.len() + tier as usize);
+        self.cells.count(worker, Decision::ALL.len() + tier as usize);
+    }
+
+    /// From now on it is compared with the policy that it is to replace.
+    pub fn expect_comparisons(&self) {
+        self.is_compared.store(true, Ordering::Relaxed);
+    }
+
+    /// It was compared with the policy that it is to replace.
+    pub fn compared(&self, worker: &Worker, comparison: Comparison) {
+        self.cells.count(worker, COMPARISONS_FIRST + comparison as usize);
+    }
+
+    pub(in crate::metrics) fn comparisons(&self, comparison: Comparison) -> u64 {
+        self.cells.total(COMPARISONS_FIRST + comparison as usize)
+    }
+
+    /// A request whose cost was to be known later is over.
+    pub fn reconciled(&self, worker: &Worker, cost: Cost) {
+        self.cells.count(worker, COSTS_FIRST + cost as usize);
+    }
+
+    pub(in crate::metrics) fn costs(&self, cost: Cost) -> u64 {
+        self.cells.total(COSTS_FIRST + cost as usize)
     }
 
     pub(in crate::metrics) fn decisions(&self, decision: Decision) -> u64 {
-        self.0.total(decision as usize)
+        self.cells.total(decision as usize)
     }
 
     pub(in crate::metrics) fn decisions_by(&self, tier: Tier) -> u64 {
-        self.0.total(Decision::ALL.len() + tier as usize)
+        self.cells.total(Decision::ALL.len() + tier as usize)
     }
 }
 
@@ -113,6 +204,17 @@ pub(in crate::metrics) fn families(
             })
         }),
     )?;
+    let compared = policies.iter().filter(|(_, policy)| policy.is_compared.load(Ordering::Relaxed));
+    families.counters(
+        "comparisons",
+        "Whether each candidate and the policy that it is to replace would decide alike",
+        None,
+        compared.flat_map(|(name, policy)| {
+            Comparison::ALL.map(|outcome| {
+                ([("policy", &**name), ("outcome", outcome.label())], policy.comparisons(outcome))
+            })
+        }),
+    )?;
     families.counters(
         "decisions_by",
         "Where each policy's decisions were made",
@@ -120,5 +222,19 @@ pub(in crate::metrics) fn families(
         policies.iter().flat_map(|(name, policy)| {
             Tier::ALL.map(|tier| ([("policy", &**name), ("tier", tier.label())], policy.decisions_by(tier)))
         }),
+    )?;
+    // Few policies have costs that are known later; the others have no series of them.
+    let has_costs = |policy: &Policy| Cost::ALL.iter().any(|cost| policy.costs(*cost) > 0);
+    families.counters(
+        "costs",
+        "What became of costs that are known only when a request has been answered",
+        None,
+        policies.iter().filter(|(_, policy)| has_costs(policy)).flat_map(|(name, policy)| {
+            Cost::ALL.map(|cost| ([("policy", &**name), ("outcome", cost.label())], policy.costs(cost)))
+        }),
     )
 }
+
+/// Behind the slots of decisions.
+const COSTS_FIRST: usize = Decision::ALL.len() + Tier::ALL.len();
+const COMPARISONS_FIRST: usize = COSTS_FIRST + Cost::ALL.len();

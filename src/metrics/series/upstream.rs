@@ -1,6 +1,7 @@
 //! Exchanges with one upstream, and its connections as they are made.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use crate::metrics::cells::{Cells, Worker};
@@ -38,6 +39,33 @@ pub enum Exchange {
     ClientGone,
     /// Another try of the same request was answered first.
     Cancelled,
+}
+
+/// A version of IP, as the addresses of a name may have both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IpVersion {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+impl IpVersion {
+    /// Both.
+    pub const ALL: [IpVersion; 2] = [IpVersion::V4, IpVersion::V6];
+
+    /// That of an address.
+    pub fn of(address: SocketAddr) -> IpVersion {
+        if address.is_ipv4() { IpVersion::V4 } else { IpVersion::V6 }
+    }
+
+    /// As metrics, logs and the admin listener have it.
+    pub fn word(self) -> &'static str {
+        match self {
+            IpVersion::V4 => "ipv4",
+            IpVersion::V6 => "ipv6",
+        }
+    }
 }
 
 /// What became of a copy that was to go to a mirror.
@@ -129,6 +157,12 @@ impl Upstream {
     /// A connection could not be made.
     pub fn connect_failed(&self, worker: &Worker) {
         self.0.count(worker, slot::CONNECT_FAILURES);
+    }
+
+    /// A request went to a server of the same name and the other version of IP, because a connection over this one was
+    /// not there soon enough.
+    pub fn went_around(&self, worker: &Worker, version: IpVersion) {
+        self.0.count(worker, slot::AROUND_FIRST + version as usize);
     }
 
     /// A request was sent a second time.
@@ -259,6 +293,17 @@ fn connections(used: &[&(Box<str>, Arc<Upstream>)], families: &mut Families<'_>)
         "Connections to an upstream that could not be made",
         None,
         used.iter().map(|(name, upstream)| ([("upstream", &**name)], upstream.connect_failures())),
+    )?;
+    families.counters(
+        "upstream_family_fallbacks",
+        "Requests that went over the other version of IP, because a connection over this one hung or failed",
+        None,
+        used.iter().flat_map(|(name, upstream)| {
+            IpVersion::ALL.map(|version| {
+                let count = upstream.0.total(slot::AROUND_FIRST + version as usize);
+                ([("upstream", &**name), ("family", version.word())], count)
+            })
+        }),
     )
 }
 
@@ -273,5 +318,6 @@ mod slot {
     pub(super) const HEDGES_WON: usize = RETRIES_REFUSED + 1;
     pub(super) const HEDGES_LOST: usize = HEDGES_WON + 1;
     pub(super) const MIRRORED_FIRST: usize = HEDGES_LOST + 1;
-    pub(super) const SLOTS: usize = MIRRORED_FIRST + super::Mirrored::ALL.len();
+    pub(super) const AROUND_FIRST: usize = MIRRORED_FIRST + super::Mirrored::ALL.len();
+    pub(super) const SLOTS: usize = AROUND_FIRST + super::IpVersion::ALL.len();
 }

@@ -22,7 +22,7 @@ async fn a_change_needs_the_role_of_its_endpoint() {
         assert_eq!(said.status(), status, "{token}: {request}");
     }
     let refused = api.ask_as("operate", "POST /v1/api-keys", "", Some(json!({}))).await;
-    assert_eq!(refused.detail(), "this needs the role `admin`, and this token has `operate`");
+    assert_eq!(refused.detail(), "this needs the role `admin`, and these credentials have `operate`");
 }
 
 #[tokio::test]

@@ -189,7 +189,15 @@ async fn answers_are_as_it_says() {
     let grant = json!({ "policy": "p", "reason": "x", "units": 3 });
     matches("ResetPosted", &api.ask("POST /v1/usage/tenant/a/grant", Some(grant.clone())).await.json());
     matches("DryRun", &api.ask("POST /v1/usage/tenant/a/grant?dry-run=true", Some(grant)).await.json());
-    matches("Page_PolicyUsage", &api.ask("GET /v1/usage/consumer/a", None).await.json());
+    matches("UsagePage", &api.ask("GET /v1/usage/consumer/a", None).await.json());
+    let by_minute = api.ask("GET /v1/usage/consumer/a?minutes=3", None).await.json();
+    matches("UsagePage", &by_minute);
+    let minute = json!([{ "at": "1970-01-01T00:00:00.000000Z", "admitted": 2, "denied": 1, "units": 3 }]);
+    assert_eq!((&by_minute["items"][0]["minutes"], &by_minute["others"]), (&minute, &minute), "{by_minute}");
+    for (minutes, status) in [("0", 400), ("1441", 400), ("1440", 200)] {
+        let asked = api.ask(&format!("GET /v1/usage/tenant/a?minutes={minutes}"), None).await;
+        assert_eq!(asked.status(), status, "{minutes}");
+    }
     let check = json!({ "policy": "p", "key": "a" });
     matches("CheckAnswer", &api.ask("POST /v1/limits:check", Some(check.clone())).await.json());
     matches(

@@ -1,0 +1,299 @@
+//! Usage by the minute on its way to the database, and as it is read back: what has been written by all nodes, and what this one
+//! has not written yet.
+//!
+//! A minute is written once it is over, in one transaction. While the database is gone minutes wait here, as many as
+//! [`WAITING_MAX`]; older ones are lost and counted.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::sync::Mutex;
+use tokio::time::{sleep, timeout};
+
+use super::shared::Shared;
+use crate::admin::{Minutes, MinutesAsked};
+use crate::clock;
+use crate::database::{self, Database, Time, UsageFilter, UsageHolder};
+use crate::metrics::Families;
+use crate::random::Random;
+use crate::usage::{Amount, Gathered, Minute, OTHERS, Row, Who};
+
+/// A step with the database; boxed as those of the follower are.
+type Step<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Usage by the minute.
+pub(super) struct Usage {
+    gathered: Arc<Gathered>,
+    /// Held while something is written, so that a reader finds each minute once.
+    waiting: Mutex<VecDeque<Batch>>,
+    /// How many wait, for who does not.
+    waits: AtomicUsize,
+    /// Decisions of minutes that were given up.
+    lost: AtomicU64,
+    /// Whether the last write failed: an outage is one line of the log.
+    is_failing: AtomicBool,
+}
+
+/// One minute that is to be written.
+struct Batch {
+    /// Under which it is written once.
+    id: String,
+    minute: Minute,
+    rows: Vec<Row>,
+    /// Whether it may be in the database: a commit was not answered.
+    is_in_doubt: bool,
+}
+
+impl Usage {
+    pub(super) fn new(gathered: Arc<Gathered>) -> Usage {
+        Usage {
+            gathered,
+            waiting: Mutex::default(),
+            waits: AtomicUsize::new(0),
+            lost: AtomicU64::new(0),
+            is_failing: AtomicBool::new(false),
+        }
+    }
+
+    /// Writes each minute when it is over, without end.
+    pub(super) async fn follow(self: Arc<Self>, shared: Arc<Shared>) {
+        // Nodes write one after another as far as chance has it.
+        let later = LATER + Duration::from_millis(Random::seeded().next() % SPREAD_MS);
+        loop {
+            let unix = clock::unix();
+            let next = Duration::from_secs(Minute(Minute::of(unix).0 + 1).unix_seconds());
+            sleep(next.saturating_sub(unix) + later).await;
+            if let Some(database) = shared.opened.get() {
+                self.write(database, Minute::of(clock::unix())).await;
+            } else {
+                self.queue(&mut *self.waiting.lock().await, Minute::of(clock::unix()));
+            }
+        }
+    }
+
+    /// Writes what there is, the minute that runs too, within a moment: the process ends.
+    pub(super) async fn close(&self, shared: &Shared) {
+        let Some(database) = shared.opened.get() else { return };
+        if timeout(LAST_WRITE, self.write(database, Minute(u64::MAX))).await.is_err() {
+            tracing::warn!("the last minute of usage was not written in time");
+        }
+    }
+
+    /// Writes the minutes before this one.
+    fn write<'a>(&'a self, database: &'a Database, before: Minute) -> Step<'a, ()> {
+        Box::pin(async move {
+            let mut waiting = self.waiting.lock().await;
+            self.queue(&mut waiting, before);
+            while let Some(batch) = waiting.front_mut() {
+                let at = time_of(batch.minute);
+                // Until it is known: this future may be dropped.
+                batch.is_in_doubt = true;
+                let written = database.add_usage(&batch.id, at, &batch.rows).await;
+                if let Err(error @ (database::Error::Invalid(_) | database::Error::Failed { .. })) = &written
+                {
+                    // It would fail again and hold up those behind it.
+                    tracing::error!(%error, minute = %at, "a minute of usage was not taken");
+                    self.give_up(waiting.pop_front());
+                    continue;
+                }
+                if let Err(error) = written {
+                    batch.is_in_doubt = error.is_outage();
+                    if !self.is_failing.swap(true, Ordering::Relaxed) {
+                        tracing::warn!(%error, "usage by the minute is not written for now");
+                    }
+                    break;
+                }
+                waiting.pop_front();
+                if self.is_failing.swap(false, Ordering::Relaxed) {
+                    tracing::info!("usage by the minute is written again");
+                }
+            }
+            self.waits.store(waiting.len(), Ordering::Relaxed);
+        })
+    }
+
+    /// Puts finished minutes behind those that wait, and gives the oldest up if they are too many.
+    fn queue(&self, waiting: &mut VecDeque<Batch>, before: Minute) {
+        let batch = |(minute, rows)| Batch { id: database::batch_id(), minute, rows, is_in_doubt: false };
+        waiting.extend(self.gathered.finished(before).into_iter().map(batch));
+        while waiting.len() > WAITING_MAX {
+            self.give_up(waiting.pop_front());
+        }
+        self.waits.store(waiting.len(), Ordering::Relaxed);
+    }
+
+    /// Counts a minute as lost.
+    fn give_up(&self, batch: Option<Batch>) {
+        let rows = batch.into_iter().flat_map(|batch| batch.rows);
+        let decisions = rows.map(|row| row.amount.admitted.saturating_add(row.amount.denied));
+        self.lost.fetch_add(decisions.sum(), Ordering::Relaxed);
+    }
+
+    /// The minutes that were asked for: of the database, and of this node what it has not written yet.
+    pub(super) async fn read(
+        &self,
+        database: &Database,
+        asked: &MinutesAsked,
+    ) -> Result<Minutes, database::Error> {
+        let now = Minute::of(clock::unix());
+        let first = Minute(now.0.saturating_sub(asked.minutes.saturating_sub(1)));
+        let waiting = self.waiting.lock().await;
+        let filter = |holder, policies| UsageFilter { holder, policies, since: time_of(first) };
+        let policies = (asked.policies.0.as_str(), asked.policies.1.as_str());
+        let own = filter(asked.holder(), policies);
+        let others = filter(UsageHolder::Others, ("", ""));
+        let mut minutes = Minutes::default();
+        for row in database.usage(&own).await? {
+            minutes.policies.entry(row.policy).or_default().insert(row.at, row.amount);
+        }
+        for row in database.usage(&others).await? {
+            minutes.others.insert(row.at, row.amount);
+        }
+        let mut add = |minute: Minute, who: Who<'_>, amount: Amount| {
+            if minute < first {
+                return;
+            }
+            let of = match who {
+                who if who == OTHERS => &mut minutes.others,
+                who if is_of(&own, who) => minutes.policies.entry(who.policy.to_owned()).or_default(),
+                _ => return,
+            };
+            of.entry(time_of(minute)).or_default().add(amount);
+        };
+        // One in doubt is shown once it is known where it is.
+        for batch in waiting.iter().filter(|batch| !batch.is_in_doubt) {
+            for row in &batch.rows {
+                let who = Who { policy: &row.policy, consumer: &row.consumer, tenant: &row.tenant };
+                add(batch.minute, who, row.amount);
+            }
+        }
+        self.gathered.read(add);
+        Ok(minutes)
+    }
+
+    /// Writes the families of usage by the minute.
+    ///
+    /// # Errors
+    /// If they cannot be written.
+    pub(super) fn collect(&self, families: &mut Families<'_>) -> fmt::Result {
+        let help = "Minutes of usage that wait for the control plane's database";
+        families.gauges(
+            "usage_minutes_waiting",
+            help,
+            None,
+            [([], self.waits.load(Ordering::Relaxed) as u64)],
+        )?;
+        let help = "Decisions whose minute of usage was given up, because the control plane's database was away for too long";
+        families.counters("usage_decisions_lost", help, None, [([], self.lost.load(Ordering::Relaxed))])?;
+        let help = "Decisions that usage by the minute counts under nobody's name, because there were too many names";
+        families.counters("usage_decisions_unnamed", help, None, [([], self.gathered.others())])
+    }
+}
+
+/// Whether a row is among those that are asked for.
+fn is_of(filter: &UsageFilter<'_>, who: Who<'_>) -> bool {
+    let is_holders = match filter.holder {
+        UsageHolder::Consumer(consumer, tenant) => {
+            who.consumer == consumer && tenant.is_none_or(|tenant| who.tenant == tenant)
+        }
+        UsageHolder::Tenant(tenant) => who.tenant == tenant,
+        UsageHolder::Others => false,
+    };
+    is_holders && filter.policies.0 <= who.policy && who.policy <= filter.policies.1
+}
+
+fn time_of(minute: Minute) -> Time {
+    Time(i64::try_from(minute.unix_seconds()).unwrap_or(i64::MAX).saturating_mul(1_000_000))
+}
+
+/// How long after its end a minute is written at the earliest: workers hand over five times a second.
+const LATER: Duration = Duration::from_secs(1);
+/// Within so long of each other nodes write.
+const SPREAD_MS: u64 = 4_000;
+/// Minutes that wait for the database.
+const WAITING_MAX: usize = 60;
+/// How long a stop waits for the last write.
+const LAST_WRITE: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::admin::Holder;
+    use crate::database::config::Url;
+
+    const ONE: Amount = Amount { admitted: 1, denied: 0, units: 2 };
+    const ANN: Who<'static> = Who { policy: "calls", consumer: "ann", tenant: "" };
+
+    async fn database(name: &str) -> Database {
+        let directory = std::env::temp_dir().join(format!("sluicegate-usage-{}-{name}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&directory);
+        std::fs::create_dir_all(&directory).expect("made");
+        let url = Url::Sqlite(directory.join("state.db"));
+        Database::open(&database::Config::new(url)).await.expect("opened")
+    }
+
+    fn of_ann() -> MinutesAsked {
+        MinutesAsked {
+            holder: Holder::Consumer("ann".to_owned()),
+            tenant: None,
+            policies: ("calls".to_owned(), "calls".to_owned()),
+            minutes: 10,
+        }
+    }
+
+    /// What was admitted of Ann in each minute that is shown, the last one at the end.
+    async fn shown(usage: &Usage, database: &Database) -> Vec<u64> {
+        let minutes = usage.read(database, &of_ann()).await.expect("read");
+        let of_calls = minutes.policies.get("calls").cloned().unwrap_or_default();
+        of_calls.into_values().map(|amount| amount.admitted).collect()
+    }
+
+    #[tokio::test]
+    async fn a_minute_is_shown_once_before_and_after_it_is_written() {
+        let (gathered, database) = (Arc::new(Gathered::new(10)), database("shown").await);
+        let usage = Usage::new(Arc::clone(&gathered));
+        let now = Minute::of(clock::unix());
+        for (back, times) in [(20, 1), (2, 2), (1, 3), (0, 4)] {
+            (0..times).for_each(|_| gathered.count(Minute(now.0 - back), ANN, ONE));
+        }
+        // Should a minute begin just here, it is one with nothing in it.
+        assert_eq!(shown(&usage, &database).await, [2, 3, 4]);
+        usage.write(&database, Minute(now.0)).await;
+        assert_eq!(gathered.read(|minute, _, _| minute), [now], "the running one stays");
+        assert_eq!(shown(&usage, &database).await, [2, 3, 4]);
+        usage.write(&database, Minute(u64::MAX)).await;
+        assert_eq!(shown(&usage, &database).await, [2, 3, 4]);
+        assert_eq!(gathered.read(|minute, _, _| minute), []);
+    }
+
+    #[tokio::test]
+    async fn minutes_wait_for_a_database_that_is_gone_and_too_many_are_counted_as_lost() {
+        let (gathered, database) = (Arc::new(Gathered::new(10)), database("gone").await);
+        let usage = Usage::new(Arc::clone(&gathered));
+        let now = Minute::of(clock::unix());
+        for back in (1..=(WAITING_MAX as u64 + 3)).rev() {
+            gathered.count(Minute(now.0 - back), ANN, ONE);
+            usage.queue(&mut *usage.waiting.lock().await, now);
+        }
+        assert_eq!(usage.lost.load(Ordering::Relaxed), 3);
+        assert_eq!(usage.waits.load(Ordering::Relaxed), WAITING_MAX);
+        assert_eq!(shown(&usage, &database).await.len(), 9, "what waits is shown");
+        // One that no database takes holds up none behind it.
+        let row = Row {
+            policy: "a\0b".to_owned(),
+            consumer: "ann".to_owned(),
+            tenant: String::new(),
+            amount: Amount { admitted: 4, denied: 5, units: 4 },
+        };
+        let (id, minute) = (database::batch_id(), Minute(now.0 - 70));
+        usage.waiting.lock().await.push_front(Batch { id, minute, rows: vec![row], is_in_doubt: false });
+        usage.write(&database, now).await;
+        assert_eq!(usage.lost.load(Ordering::Relaxed), 3 + 9);
+        assert_eq!(usage.waits.load(Ordering::Relaxed), 0);
+        assert_eq!(shown(&usage, &database).await, [1; 9]);
+    }
+}
