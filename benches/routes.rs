@@ -82,6 +82,7 @@ fn facts<'r, 'h>(
         trusted_peer,
         identity,
         refused: false,
+        body: None,
     }
 }
 

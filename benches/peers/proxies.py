@@ -5,10 +5,13 @@ same upstream. Nothing here measures.
 """
 
 import http.client
+import json
 import random
 import socket
+import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +25,8 @@ PROXY_CORE = 0
 LOAD_CORE = 1
 NEVER_REFUSES = 1_000_000_000
 BODY_BYTES = 128
+CONTROLLED_POLICIES = 10_000
+CONTROLLED_OVERRIDES = 100_000
 CONNECTIONS_MAX = 12_000  # the idle connections of `idle` and room beside them
 
 
@@ -54,6 +59,7 @@ def kinds(gateway_binary: Path | None) -> list[Kind]:
     return [
         Kind("gateway", lambda: programs.gateway(gateway_binary), _gateway),
         Kind("gateway-trained", programs.gateway_trained, _gateway),
+        Kind("gateway-controlled", lambda: programs.gateway(gateway_binary), _gateway_controlled),
         Kind("haproxy", programs.haproxy, _haproxy),
         Kind("nginx", programs.nginx, _nginx),
         Kind("haproxy-next", programs.haproxy_next, _haproxy),
@@ -174,6 +180,47 @@ def _gateway(kind: Kind, values: dict, access_log: Path, logs: str, routes: int)
     values["ACCESS"] = '{ to = "off" }' if logs == "off" else f'{{ to = "{access_log}" }}'
     config = _fill("gateway.toml", f"{kind.name}.toml", values)
     return [*kind.program.argv, "run", "--config", str(config)], logs != "off"
+
+
+def _gateway_controlled(
+    kind: Kind, values: dict, access_log: Path, logs: str, routes: int
+) -> tuple[list[str], bool]:
+    """The same beside a database with many policies and overrides, all of them in force."""
+    argv, is_logging = _gateway(kind, values, access_log, logs, routes)
+    database = WORK / "run/control.db"
+    for suffix in ("", "-wal", "-shm"):
+        Path(f"{database}{suffix}").unlink(missing_ok=True)
+    with Path(argv[-1]).open("a") as config:
+        config.write(f'\n[database]\nurl = "sqlite:{database}"\n')
+    # The gateway makes the tables, and ends.
+    with Process(argv, PROXY_CORE, WORK / f"run/{kind.name}.log") as first:
+        first.wait_until(lambda: _is_answering(values["PLAIN"]))
+    _fill_database(database)
+    return argv, is_logging
+
+
+def _fill_database(database: Path) -> None:
+    now = int(time.time() * 1e6)
+    policies = [
+        (f"policy-{n}", json.dumps({"limit": f"{n + 1}/m", "by": ["consumer"]}), now)
+        for n in range(CONTROLLED_POLICIES)
+    ]
+    overrides = [
+        (f"override-{n}", f"consumer-{n}", f"policy-{n % CONTROLLED_POLICIES}", n + 1, now)
+        for n in range(CONTROLLED_OVERRIDES)
+    ]
+    with sqlite3.connect(database) as rows:
+        rows.executemany(
+            "INSERT INTO policies (id, document, version, updated_at, updated_by) VALUES (?, ?, 1, ?, 'bench')",
+            policies,
+        )
+        rows.executemany(
+            "INSERT INTO rate_limit_overrides (id, user_id, policy, override_type, value, reason, created_at, "
+            "created_by, version) VALUES (?, ?, ?, 'absolute', ?, 'bench', ?, 'bench', 1)",
+            overrides,
+        )
+        rows.execute("UPDATE control_version SET version = 1")
+    rows.close()
 
 
 def _nginx(kind: Kind, values: dict, access_log: Path, logs: str, routes: int) -> tuple[list[str], bool]:

@@ -1,5 +1,8 @@
 //! The optional parts of an access log line, and the values that it never shows.
 
+use std::fs;
+use std::process::Command;
+
 use serde_json::{Value, json};
 
 use crate::support::{Directory, Gateway, eventually, text};
@@ -112,4 +115,37 @@ fn the_tier_is_shown_and_a_credential_in_the_page_before_is_not() {
         let said = format!("`{}` may hold a credential, which no log shows", name.to_lowercase());
         eventually(&said, || gateway.stderr().iter().any(|line| line.contains(&said)).then_some(()));
     }
+}
+
+#[test]
+fn a_full_disk_costs_lines_and_no_request_and_is_said_when_it_begins_and_ends() {
+    let directory = Directory::new();
+    let disk = directory.join("disk");
+    fs::create_dir(&disk).expect("made");
+    // A disk of its own, with nothing left on it but an empty log.
+    let script = "mount -t tmpfs -o size=64k tmpfs \"$1\" && : > \"$1/access.log\" && cat /dev/zero > \"$1/fill\" 2>&-; \
+                  shift; exec \"$@\"";
+    let mut command = Command::new("unshare");
+    command.args(["-Urm", "sh", "-c", script, "sh"]).arg(&disk).arg(env!("CARGO_BIN_EXE_sluicegate"));
+    let log = disk.join("access.log").display().to_string();
+    let config =
+        format!("[log]\naccess = {{ to = {log:?} }}\n[[route]]\npath = \"/{{*rest}}\"\nrespond = {{}}\n");
+    let gateway = Gateway::start_by(command, directory, &config);
+    let said = |part: &str| gateway.stderr().iter().filter(|line| line.contains(part)).count();
+    let lost = || gateway.metric("sluicegate_access_log_lines_total", &["result=\"dropped\""]);
+    for round in 1..=2 {
+        assert_eq!(gateway.get("/lost").status, 200);
+        eventually("lines are lost", || (lost() == f64::from(round)).then_some(()));
+    }
+    assert_eq!((said("No space left on device"), said("can be written again")), (1, 0));
+    // Of its mounts nobody else sees anything.
+    let inside = format!("/proc/{}/root{}", gateway.pid(), disk.display());
+    fs::remove_file(format!("{inside}/fill")).expect("it is there");
+    assert_eq!(gateway.get("/kept").status, 200);
+    let written = eventually("the line is written", || {
+        let written = fs::read_to_string(format!("{inside}/access.log")).ok()?;
+        written.contains("/kept").then_some(written)
+    });
+    assert!(written.lines().all(|line| serde_json::from_str::<Value>(line).is_ok()), "{written}");
+    eventually("the log says so", || (said("can be written again lines_lost=2") == 1).then_some(()));
 }

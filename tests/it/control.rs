@@ -59,18 +59,12 @@ impl Node {
 
     /// The limit that a consumer's answers name.
     fn limit(&self, consumer: &str) -> u64 {
-        let answer = self.get(consumer);
-        let shown = answer.header("ratelimit-policy").expect("every answer names it").to_owned();
-        let (_, quota) = shown.split_once(";q=").expect("it names a quota");
-        quota.split(';').next().and_then(|quota| quota.parse().ok()).expect("a number")
+        self.get(consumer).limit()
     }
 
     /// A request of an operator to the admin listener.
     fn ask(&self, token: &str, method: &str, path: &str, body: &Value) -> Response {
-        let body = if body.is_null() { String::new() } else { body.to_string() };
-        let fields = [format!("Authorization: Bearer {token}"), "Content-Type: application/json".to_owned()];
-        let fields: Vec<&str> = fields.iter().map(String::as_str).collect();
-        Client::connect(self.0.listener("admin")).request(method, path, &fields, &body)
+        self.0.ask(token, method, path, &[], body)
     }
 
     fn override_one(&self, body: &Value) -> Value {
@@ -128,6 +122,13 @@ fn a_tenants_override_is_for_consumers_without_their_own() {
         "user-id": "bob", "override-type": "absolute", "value": 1, "reason": "bob misbehaves",
     }));
     assert_eq!((node.limit("ann"), node.limit("bob"), node.get("bob").status), (6, 1, 429));
+    let explained = node
+        .ask("read-1", "GET", "/v1/explain?url=/&from=127.0.0.1&header=X-Api-Key:bob", &Value::Null)
+        .json();
+    let shown = &explained["limits"][0];
+    assert_eq!((&shown["limit"], &shown["tenant-limit"]), (&json!(1), &json!(6)), "{shown}");
+    let text = explained["text"].as_str().expect("a text");
+    assert!(text.contains("beneath it the tenant's override: 6"), "{text}");
 }
 
 #[test]

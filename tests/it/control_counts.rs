@@ -75,17 +75,11 @@ impl Node {
 
     /// The limit of `calls` that a consumer's answers name.
     fn limit(&self, consumer: &str) -> u64 {
-        let answer = self.get(consumer);
-        let shown = answer.header("ratelimit-policy").expect("every answer names it").to_owned();
-        let (_, quota) = shown.split_once(";q=").expect("it names a quota");
-        quota.split(';').next().and_then(|quota| quota.parse().ok()).expect("a number")
+        self.get(consumer).limit()
     }
 
     fn ask(&self, token: &str, method: &str, path: &str, body: &Value) -> Response {
-        let body = if body.is_null() { String::new() } else { body.to_string() };
-        let fields = [format!("Authorization: Bearer {token}"), "Content-Type: application/json".to_owned()];
-        let fields: Vec<&str> = fields.iter().map(String::as_str).collect();
-        Client::connect(self.0.listener("admin")).request(method, path, &fields, &body)
+        self.0.ask(token, method, path, &[], body)
     }
 
     /// The answer to a check by who may spend.
@@ -746,5 +740,99 @@ fn checks_at_two_nodes_of_a_fleet_spend_of_one_count() {
             let whole = json!({ "policy": "fleet", "key": "bob", "cost": 100, "dry": true });
             (nodes[1].check(&whole)["allowed"] == true).then_some(())
         });
+    }
+}
+
+#[test]
+fn a_check_under_an_idempotency_key_spends_once_and_is_answered_alike() {
+    let node = Node::start("[database]\nurl = \"sqlite:state.db\"\n");
+    let ask = |token: &str, path: &str, key: &str, body: &Value| {
+        let mut client = Client::connect(node.0.listener("admin"));
+        let fields = [
+            &format!("Authorization: Bearer {token}")[..],
+            "Content-Type: application/json",
+            &format!("Idempotency-Key: {key}"),
+        ];
+        client.request("POST", path, &fields, &body.to_string())
+    };
+    let check = |key: &str, body: &Value| ask("operate-1", "/v1/limits:check", key, body);
+    let first = check("k1", &calls_of("ann", 2));
+    assert_eq!((first.status, &first.json()["remaining"]), (200, &json!(3)), "{first:?}");
+    // Once more, and at the same time.
+    let again: Vec<Value> = std::thread::scope(|scope| {
+        let asking: Vec<_> =
+            (0..4).map(|_| scope.spawn(|| check("k1", &calls_of("ann", 2)).json())).collect();
+        asking.into_iter().map(|it| it.join().expect("it is answered")).collect()
+    });
+    assert!(again.iter().all(|answer| *answer == first.json()), "{again:?}");
+    let racing: Vec<Value> = std::thread::scope(|scope| {
+        let asking: Vec<_> =
+            (0..4).map(|_| scope.spawn(|| check("k2", &calls_of("ann", 1)).json())).collect();
+        asking.into_iter().map(|it| it.join().expect("it is answered")).collect()
+    });
+    assert!(racing.iter().all(|answer| answer["remaining"] == 2), "{racing:?}");
+    assert_eq!(window(&node, "consumer/ann", "calls")["used"], 3);
+    // Another request under the key is refused, and the key is its sender's own.
+    assert_eq!(check("k1", &calls_of("ann", 1)).status, 422);
+    assert_eq!(ask("admin-1", "/v1/limits:check", "k1", &calls_of("ann", 1)).json()["remaining"], 1);
+    let one = json!({ "policyId": "calls", "key": "ann" });
+    let allowed = [(); 2].map(|()| ask("operate-1", "/v1/is-allowed", "k3", &one).json());
+    assert_eq!((&allowed[0]["allowed"], &allowed[0]), (&json!(true), &allowed[1]));
+    assert_eq!(window(&node, "consumer/ann", "calls")["remaining"], 0);
+    let unknown = json!({ "policyId": "cals", "key": "ann" });
+    assert_eq!([(); 2].map(|()| ask("operate-1", "/v1/is-allowed", "k4", &unknown).status), [422, 422]);
+    let without = Node::start("");
+    let fields = ["Authorization: Bearer operate-1", "Content-Type: application/json", "Idempotency-Key: k"];
+    let refused = Client::connect(without.0.listener("admin")).request(
+        "POST",
+        "/v1/limits:check",
+        &fields,
+        &calls_of("ann", 1).to_string(),
+    );
+    assert_eq!(refused.status, 501, "{refused:?}");
+}
+
+#[test]
+fn the_page_of_a_key_knows_the_override_of_a_tenant() {
+    let node = Node::start("[database]\nurl = \"sqlite:state.db\"\n");
+    let make = |holder: &str, name: &str, value: u64| {
+        let body = json!({
+            holder: name, "override-type": "absolute", "value": value, "policy": "calls", "reason": name,
+        });
+        assert_eq!(node.ask("operate-1", "POST", "/v1/overrides", &body).status, 201);
+    };
+    let page = |query: &str| {
+        let shown = node.ask("read-1", "GET", &format!("/v1/keys/calls/ann{query}"), &Value::Null);
+        assert_eq!(shown.status, 200, "{shown:?}");
+        shown.json()["windows"][0].clone()
+    };
+    make("tenant-id", "acme", 50);
+    assert_eq!(page("")["limit"], 5);
+    let of_acme = page("?tenant=acme");
+    assert_eq!(
+        (&of_acme["limit"], &of_acme["override"]["reason"]),
+        (&json!(50), &json!("acme")),
+        "{of_acme}"
+    );
+    make("user-id", "ann", 70);
+    let both = page("?tenant=acme");
+    assert_eq!((&both["limit"], &both["tenant-limit"]), (&json!(70), &json!(50)), "{both}");
+    assert_eq!(node.ask("read-1", "GET", "/v1/keys/calls/ann?tenat=x", &Value::Null).status, 400);
+}
+
+#[test]
+fn what_would_be_done_has_the_tag_of_the_row_as_it_is() {
+    let node = Node::start("[database]\nurl = \"sqlite:state.db\"\n");
+    let put = |path: &str, body: &Value| node.ask("operate-1", "PUT", path, body);
+    let limit = json!({ "limit": 7, "reason": "a test" });
+    let tier = json!({ "tier": "pro" });
+    for (path, body) in [("/v1/limits/ann/calls", &limit), ("/v1/consumers/ann/tier", &tier)] {
+        let dry = format!("{path}?dry-run=true");
+        assert_eq!(put(&dry, body).header("etag"), None, "there is no row yet");
+        let made = put(path, body);
+        let tag = made.header("etag").expect("a row has one").to_owned();
+        assert_eq!(put(&dry, body).header("etag"), Some(&*tag), "{path}");
+        let deletion = node.ask("operate-1", "DELETE", &dry, &Value::Null);
+        assert_eq!(deletion.header("etag"), Some(&*tag), "{path}");
     }
 }

@@ -41,10 +41,7 @@ impl Node {
     }
 
     fn ask(&self, method: &str, path: &str, fields: &[&str], body: &Value) -> Response {
-        let body = if body.is_null() { String::new() } else { body.to_string() };
-        let always = ["Authorization: Bearer admin-1", "Content-Type: application/json"];
-        let fields = [&always, fields].concat();
-        Client::connect(self.0.listener("admin")).request(method, path, &fields, &body)
+        self.0.ask("admin-1", method, path, fields, body)
     }
 
     fn put(&self, name: &str, limit: &str) -> Response {
@@ -77,6 +74,37 @@ fn an_edit_of_a_file_waits_for_its_reload_whatever_the_api_changes() {
     node.0.write("gateway.toml", whole);
     node.0.signal("HUP");
     eventually("the edit is in force", || (node.limit() == "\"others\";q=7;w=3600").then_some(()));
+}
+
+/// Or the next start would be the first to fail of it.
+#[test]
+fn a_mistake_in_a_policy_that_a_row_stands_for_refuses_the_reload() {
+    let node = Node::start();
+    assert_eq!(node.put("others", "9/h").status, 200);
+    for wrong in ["limit = \"100/fortnight\"\nby = [\"ip\"]", "limit = \"100/h\"\nbuy = [\"ip\"]"] {
+        let whole = fs::read_to_string(node.file()).expect("it is there");
+        let refused = || node.0.stderr().iter().filter(|line| line.contains("not reloaded")).count();
+        let before = refused();
+        node.edit(|text| text.replace("limit = \"100/h\"\nby = [\"ip\"]", wrong));
+        node.0.signal("HUP");
+        eventually("the reload is refused", || (refused() > before).then_some(()));
+        assert_eq!(node.limit(), "\"others\";q=9;w=3600");
+        assert_eq!(node.put("more", "5/m").status, 200, "the files in force are whole");
+        node.0.write("gateway.toml", whole);
+    }
+}
+
+#[test]
+fn a_file_of_sqlite_is_whole_once_the_gateway_has_stopped() {
+    let mut node = Node::start();
+    assert_eq!(node.put("others", "9/h").status, 200);
+    node.0.signal("TERM");
+    assert!(node.0.wait().success());
+    let directory = Directory::new();
+    fs::copy(node.0.file("state.db"), directory.join("state.db")).expect("copied");
+    assert!(!node.0.file("state.db-wal").exists());
+    let again = Node(Gateway::start_in(directory, CONFIG));
+    assert_eq!(again.limit(), "\"others\";q=9;w=3600");
 }
 
 #[test]

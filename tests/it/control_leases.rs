@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::control_spread::{Node, named};
+use crate::control_spread::Node;
 use crate::support::postgres::Postgres;
 use crate::support::redis::Redis;
 use crate::support::{Client, Stop, eventually, heavy};
@@ -67,7 +67,7 @@ fn a_limit_that_is_lowered_under_traffic_holds_at_once() {
                     // Five hundred a second at most: the machine has other work, too.
                     thread::sleep(Duration::from_millis(2));
                     if answer.status == 200 {
-                        admitted.lock().expect("nobody panics").push((Instant::now(), named(&answer)));
+                        admitted.lock().expect("nobody panics").push((Instant::now(), answer.limit()));
                     }
                 }
             });

@@ -53,14 +53,12 @@ impl Node {
     }
 
     /// The limit that Ann's answers name.
-    fn limit(&self) -> u64 {
-        named(&self.0.client().request("GET", "/", &["X-Api-Key: ann"], ""))
+    pub fn limit(&self) -> u64 {
+        self.0.client().request("GET", "/", &["X-Api-Key: ann"], "").limit()
     }
 
     pub fn ask(&self, method: &str, path: &str, body: &Value) -> Response {
-        let body = if body.is_null() { String::new() } else { body.to_string() };
-        let fields = ["Authorization: Bearer operate-1", "Content-Type: application/json"];
-        Client::connect(self.0.listener("admin")).request(method, path, &fields, &body)
+        self.0.ask("operate-1", method, path, &[], body)
     }
 
     /// Gives Ann another limit.
@@ -74,7 +72,7 @@ impl Node {
     }
 
     /// How long until Ann's limit is this.
-    fn takes(&self, limit: u64, patience: Duration) -> Duration {
+    pub fn takes(&self, limit: u64, patience: Duration) -> Duration {
         let begin = Instant::now();
         while self.limit() != limit {
             assert!(begin.elapsed() < patience, "not {limit} within {patience:?}: {:?}", self.0.stderr());
@@ -84,7 +82,7 @@ impl Node {
     }
 
     /// A sample of the control plane's metrics, by its name and labels as the page has them.
-    fn metric(&self, series: &str) -> f64 {
+    pub fn metric(&self, series: &str) -> f64 {
         let page = self.ask("GET", "/metrics", &Value::Null);
         assert_eq!(page.status, 200, "{page:?}");
         let page = page.text();
@@ -111,14 +109,7 @@ impl Node {
     }
 }
 
-/// The limit that an answer names.
-pub fn named(answer: &Response) -> u64 {
-    let shown = answer.header("ratelimit-policy").expect("every answer names it");
-    let (_, quota) = shown.split_once(";q=").expect("it names a quota");
-    quota.split(';').next().and_then(|quota| quota.parse().ok()).expect("a number")
-}
-
-fn of_ann(limit: u64) -> Value {
+pub fn of_ann(limit: u64) -> Value {
     json!({ "user-id": "ann", "override-type": "absolute", "value": limit, "reason": "a fleet" })
 }
 

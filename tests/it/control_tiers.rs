@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::auth::keys::hashed;
 use crate::support::gateway::binary;
 use crate::support::postgres::Postgres;
-use crate::support::{Client, Directory, Gateway, Response, eventually, text};
+use crate::support::{Directory, Gateway, Response, eventually, text};
 
 /// A consumer of each tier, and one without.
 const CONFIG: &str = r#"
@@ -78,10 +78,7 @@ impl Node {
     }
 
     fn ask(&self, token: &str, method: &str, path: &str, body: &Value) -> Response {
-        let body = if body.is_null() { String::new() } else { body.to_string() };
-        let fields = [format!("Authorization: Bearer {token}"), "Content-Type: application/json".to_owned()];
-        let fields: Vec<&str> = fields.iter().map(String::as_str).collect();
-        Client::connect(self.0.listener("admin")).request(method, path, &fields, &body)
+        self.0.ask(token, method, path, &[], body)
     }
 
     #[track_caller]

@@ -49,7 +49,7 @@ fn a_gateway_starts_while_dns_is_down_and_comes_good_with_it() {
         let dns = Dns::start();
         dns.set("u.test", reply);
         let other = "[[route]]\npath = \"/other\"\nrespond = {}\n";
-        let gateway = Gateway::start(&(config(&dns, upstream.addr().port(), "") + other));
+        let gateway = Gateway::start(&(config(&dns, upstream.addr().port(), "eject = {}") + other));
         let answer = gateway.get("/a");
         assert_eq!((answer.status, answer.header("retry-after").is_some()), (503, true), "{answer:?}");
         assert_eq!(answer.json()["reason"], "upstream-unresolved", "{answer:?}");
@@ -60,8 +60,19 @@ fn a_gateway_starts_while_dns_is_down_and_comes_good_with_it() {
             shown()["failure"].as_str().map(|failure| (failure.to_owned(), shown()))
         });
         assert_eq!((&why.1["name"], &why.1["servers"]), (&"u.test".into(), &0.into()), "{why:?}");
+        // The server is not called healthy that nobody can reach.
+        let server = || gateway.admin("/v1/upstreams").json()[0]["servers"][0].clone();
+        let (server_then, first) = (server(), shown()["failing-seconds"].as_f64());
+        assert_eq!((&server_then["state"], &server_then["failure"]), (&"unresolved".into(), &why.0.into()));
+        let unresolved = || gateway.metric("sluicegate_upstream_servers", &["state=\"unresolved\""]);
+        assert_eq!((unresolved(), first.is_some()), (1.0, true));
+        eventually("it goes on", || (shown()["failing-seconds"].as_f64() > first).then_some(()));
+        let told = gateway.admin("/v1/explain?url=/a").json();
+        assert!(told["text"].as_str().is_some_and(|it| it.contains("does not resolve since ")), "{told}");
         dns.addresses("u.test", &[[127, 0, 0, 1]]);
         eventually("the name resolves", || (gateway.get("/a").status == 200).then_some(()));
+        assert_eq!((server()["state"].as_str(), unresolved()), (Some("healthy"), 0.0));
+        assert!(server().get("failure").is_none() && shown().get("failing-seconds").is_none());
         eventually("the log says so", || (said(&gateway, "resolves again") == 1).then_some(()));
         assert_eq!(said(&gateway, "does not resolve"), 1);
     }
@@ -212,11 +223,19 @@ fn both_families_are_servers_unless_one_leads_nowhere() {
     let mut client = gateway.client();
     assert!((0..10).all(|_| client.get("/").text() == "4"));
     assert_eq!(gateway.metric("sluicegate_upstream_connect_failures_total", &["upstream=\"u\""]), 0.0);
+    let left_out = || gateway.admin("/v1/upstreams").json()[0]["names"][0]["left-out"].clone();
+    let counted = |family: &str| {
+        gateway.metric("sluicegate_upstream_names_without_family", &[&format!("family=\"{family}\"")])
+    };
+    assert_eq!((left_out(), counted("ipv6"), counted("ipv4")), ("ipv6".into(), 1.0, 0.0));
+    assert_eq!(said(&gateway, "cannot be reached, and are left out"), 1);
     // It leads somewhere now.
     let began = Instant::now();
     let v6 = server((std::net::Ipv6Addr::LOCALHOST, port), "6");
     eventually("the other family is used", || (client.get("/").text() == "6").then_some(()));
     let six = (0..10).filter(|_| client.get("/").text() == "6").count();
     assert_eq!(six, 5, "after {:?}", began.elapsed());
+    assert_eq!((left_out(), counted("ipv6")), (serde_json::Value::Null, 0.0));
+    assert_eq!(said(&gateway, "are not left out any more"), 1);
     drop(v6);
 }

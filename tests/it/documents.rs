@@ -188,6 +188,7 @@ fn the_schema_refuses_what_the_reader_refuses() {
         "[upstream.a]\n".to_owned(),
         "[upstream.a]\nservers = \"http://a\"\nbalance = \"hash\"\n".to_owned(),
         "[policy.a]\nlimit = \"1/s\"\n".to_owned(),
+        "[policy.a]\nby = []\nlimit = \"1/s\"\nrollout = \"1%\"\n".to_owned(),
         "[policy.a]\nby = []\nlimit = \"1/s\"\novershoot = 1\n".to_owned(),
         "[auth.a]\nkind = \"oauth\"\n".to_owned(),
         "[auth.a]\nkind = \"mtls\"\n".to_owned(),

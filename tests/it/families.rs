@@ -1,6 +1,7 @@
 //! Names with addresses of both families, of which one leads nowhere any more: no request waits long for it.
 
-use std::net::{Ipv6Addr, SocketAddr, TcpStream};
+use std::net::{Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use socket2::{Domain, Socket, Type};
@@ -37,6 +38,24 @@ impl Listener {
             self.held.push(stream);
         }
     }
+
+    /// From now on they come to be, and requests are answered.
+    fn serve(self) {
+        let listener = TcpListener::from(self.socket);
+        thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                thread::spawn(|| answer(stream));
+            }
+        });
+    }
+}
+
+/// Answers every request over HTTP/1.1.
+fn answer(stream: TcpStream) {
+    let mut peer = Client::over(stream);
+    while receive(&mut peer).is_some() {
+        peer.try_send("HTTP/1.1 204 X\r\n\r\n");
+    }
 }
 
 /// A gateway before a name with both families. `keys` are the upstream's.
@@ -69,12 +88,7 @@ fn slow(gateway: &Gateway, requests: usize, status: u16) -> usize {
 
 #[test]
 fn a_family_that_does_not_answer_any_more_costs_a_quarter_of_a_second_now_and_then() {
-    let h1 = Upstream::raw(|stream| {
-        let mut peer = Client::over(stream);
-        while receive(&mut peer).is_some() {
-            peer.try_send("HTTP/1.1 204 X\r\n\r\n");
-        }
-    });
+    let h1 = Upstream::raw(answer);
     let h2 = Upstream::raw(|stream| {
         let mut peer = Connection::serve(stream);
         while let Some(frame) = peer.frame() {
@@ -95,7 +109,53 @@ fn a_family_that_does_not_answer_any_more_costs_a_quarter_of_a_second_now_and_th
         assert_eq!(gateway.metric("sluicegate_upstream_retries_total", &[]), 0.0);
         assert_eq!(gateway.metric("sluicegate_upstream_ejections_total", &[]), 0.0);
         assert_eq!(gateway.metric("sluicegate_upstream_connections", &["state=\"open\""]), 1.0);
+        // But operators see it.
+        let around = |family: &str| {
+            gateway.metric("sluicegate_upstream_family_fallbacks_total", &[&format!("family=\"{family}\"")])
+        };
+        assert!((1.0..=4.0).contains(&around("ipv6")) && around("ipv4") == 0.0, "{keys}: {}", around("ipv6"));
+        assert_eq!((said(&gateway, "server hang,"), said(&gateway, "do not hang any more")), (1, 0));
+        assert!(hangs(&gateway));
+        let shown = gateway.admin("/v1/explain?url=/").json();
+        assert!(shown["text"].as_str().is_some_and(|it| it.contains(" of u hang")), "{shown}");
     }
+}
+
+/// Whether operators are shown that connections to the server at the IPv6 address hang.
+fn hangs(gateway: &Gateway) -> bool {
+    let shown = gateway.admin("/v1/upstreams").json();
+    let servers = shown[0]["servers"].as_array().expect("a list").clone();
+    let is_hanging = |is_v6: bool| {
+        let is_v6 = |server: &serde_json::Value| server["addresses"][0].to_string().contains('[') == is_v6;
+        servers.iter().find(|server| is_v6(server)).is_some_and(|server| server["hangs"] == true)
+    };
+    assert!(!is_hanging(false), "{shown}");
+    is_hanging(true)
+}
+
+fn said(gateway: &Gateway, part: &str) -> usize {
+    gateway.stderr().iter().filter(|line| line.contains(part)).count()
+}
+
+#[test]
+fn that_a_family_hangs_is_said_when_it_begins_and_when_it_ends() {
+    let v4 = Upstream::raw(answer);
+    let port = v4.addr().port();
+    let (dns, mut v6) = (Dns::start(), Listener::start(port));
+    let gateway = gateway(&dns, port, "");
+    v6.hang();
+    let mut client = gateway.client();
+    eventually("it hangs", || {
+        assert_eq!(client.get("/").status, 204);
+        hangs(&gateway).then_some(())
+    });
+    v6.serve();
+    eventually("it is over", || {
+        assert_eq!(client.get("/").status, 204);
+        (!hangs(&gateway)).then_some(())
+    });
+    eventually("the log says so", || (said(&gateway, "do not hang any more") == 1).then_some(()));
+    assert_eq!(said(&gateway, "server hang,"), 1);
 }
 
 #[test]
@@ -125,12 +185,7 @@ fn many_requests_at_once_wait_for_a_dead_family_together() {
 
 #[test]
 fn a_family_that_refuses_costs_no_retry() {
-    let v4 = Upstream::raw(|stream| {
-        let mut peer = Client::over(stream);
-        while receive(&mut peer).is_some() {
-            peer.try_send("HTTP/1.1 204 X\r\n\r\n");
-        }
-    });
+    let v4 = Upstream::raw(answer);
     let port = v4.addr().port();
     let (dns, v6) = (Dns::start(), Listener::start(port));
     let gateway = gateway(&dns, port, "retry = { times = 0 }");

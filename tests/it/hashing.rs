@@ -52,6 +52,21 @@ fn a_client_keeps_its_server_and_one_that_leaves_moves_only_its_own() {
 }
 
 #[test]
+fn a_client_keeps_its_server_by_its_address_and_by_a_parameter_too() {
+    let servers = [Named::start("a"), Named::start("b")];
+    for by in ["ip", "query:user"] {
+        let gateway = Gateway::start(&config(&servers).replace("header:x-user", by));
+        let ask = |user: u8| {
+            let mut client = Client::connect_from([127, 0, 7, user], gateway.plain());
+            client.get(&format!("/?user={user}")).text()
+        };
+        let first: Vec<String> = (1..=40).map(ask).collect();
+        assert!(["a", "b"].iter().all(|name| first.iter().filter(|it| it == name).count() >= 8), "{first:?}");
+        assert_eq!((1..=40).map(ask).collect::<Vec<_>>(), first, "{by}");
+    }
+}
+
+#[test]
 fn requests_without_the_dimension_are_balanced_as_ever() {
     let servers = [Named::start("a"), Named::start("b")];
     let gateway = Gateway::start(&config(&servers));

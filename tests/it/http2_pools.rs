@@ -4,9 +4,9 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use crate::support::h2::{Connection, DATA, END_HEADERS, END_STREAM, HEADERS, fields};
+use crate::support::h2::{Connection, DATA, END_HEADERS, END_STREAM, HEADERS, SETTINGS, fields};
 use crate::support::{Gateway, Nginx, Upstream, eventually};
 
 fn before(upstream: SocketAddr, workers: usize, more: &str) -> Gateway {
@@ -168,4 +168,100 @@ fn a_worker_that_holds_all_connections_at_work_lets_one_end_for_another() {
         is_over.store(true, Ordering::SeqCst);
         assert_eq!(statuses, [200; 8]);
     });
+}
+
+/// SETTINGS_MAX_CONCURRENT_STREAMS of so many.
+fn streams(count: u8) -> [u8; 6] {
+    [0, 3, 0, 0, 0, count]
+}
+
+#[test]
+fn a_server_that_takes_no_streams_is_left_for_another() {
+    let one = Arc::new(AtomicUsize::new(0));
+    let full = Arc::clone(&one);
+    let open = Upstream::raw(|stream| {
+        let mut peer = Connection::serve(stream);
+        while let Some(frame) = peer.frame() {
+            if matches!(frame.kind, HEADERS | DATA) && frame.flags & END_STREAM != 0 {
+                answer(&mut peer, frame.stream);
+            }
+        }
+    });
+    let none = Upstream::raw(move |stream| {
+        let mut peer = Connection::serve_with(stream, &streams(0));
+        while let Some(frame) = peer.frame() {
+            one.fetch_add(usize::from(frame.kind == HEADERS), Ordering::SeqCst);
+        }
+    });
+    for eject in ["", "eject = { after = 1 }\n"] {
+        let gateway = Gateway::start(&format!(
+            "workers = 1\n[upstream.u]\nservers = [\"http://{}\", \"http://{}\"]\nhttp = \"h2\"\n\
+             balance = \"round-robin\"\nretry = {{ times = 0 }}\n{eject}[[route]]\npath = \"/{{*rest}}\"\nto = \"u\"",
+            none.addr(),
+            open.addr()
+        ));
+        let began = Instant::now();
+        let posts = |n: usize| gateway.client().request("POST", &format!("/{n}"), &[], "body").status;
+        assert!((0..20).all(|n| gateway.get(&format!("/{n}")).status == 200 && posts(n) == 200));
+        assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+        assert_eq!(full.load(Ordering::SeqCst), 0, "it was asked");
+        let shown = gateway.admin("/v1/upstreams").json()[0]["servers"][0].clone();
+        assert!(shown["connect-failure"].as_str().is_some_and(|why| why.contains("STREAMS is 0")), "{shown}");
+        let state = if eject.is_empty() { "healthy" } else { "ejected" };
+        assert_eq!(shown["state"], state, "{shown}");
+    }
+}
+
+#[test]
+fn a_server_that_takes_no_streams_for_good_costs_a_second_and_says_why() {
+    let none = Upstream::raw(|stream| {
+        let mut peer = Connection::serve_with(stream, &streams(0));
+        while peer.frame().is_some() {}
+    });
+    let gateway = before(none.addr(), 1, "");
+    let began = Instant::now();
+    let mut clients: Vec<_> = (0..20).map(|_| gateway.client()).collect();
+    for client in &mut clients {
+        client.send("GET /a HTTP/1.1\r\nHost: a\r\n\r\n");
+    }
+    for client in &mut clients {
+        let answer = client.response();
+        assert_eq!((answer.status, answer.header("retry-after")), (503, Some("1")), "{answer:?}");
+        assert_eq!(answer.json()["reason"], "upstream-pool-full");
+    }
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    let line = gateway.logged("/a");
+    assert_eq!(line["cause"], "no-streams", "{line}");
+    assert!(none.connections() <= 4, "{} connections", none.connections());
+    let shown = gateway.admin("/v1/explain?url=/a").json();
+    assert!(shown["text"].as_str().is_some_and(|it| it.contains("STREAMS is 0")), "{shown}");
+}
+
+#[test]
+fn a_server_that_takes_no_streams_for_a_while_is_waited_for() {
+    // From the first, and after a request.
+    for first in [0, 1] {
+        let upstream = Upstream::raw(move |stream| {
+            let mut peer = Connection::serve_with(stream, &streams(first));
+            if first > 0 {
+                let Some(stream) = asked(&mut peer) else { return };
+                peer.send(SETTINGS, 0, 0, &streams(0));
+                answer(&mut peer, stream);
+            }
+            thread::sleep(Duration::from_millis(400));
+            peer.send(SETTINGS, 0, 0, &streams(7));
+            while let Some(stream) = asked(&mut peer) {
+                answer(&mut peer, stream);
+            }
+        });
+        let gateway = before(upstream.addr(), 1, "");
+        for path in ["/a", "/b", "/c"] {
+            assert_eq!(gateway.get(path).status, 200, "{first} {path}");
+        }
+        assert_eq!(upstream.connections(), 1);
+        let line = gateway.logged(if first == 0 { "/a" } else { "/b" });
+        assert!(line["wait_us"].as_u64().is_some_and(|waited| waited > 100_000), "{line}");
+        let shown = gateway.admin("/v1/upstreams").json()[0]["servers"][0].clone();
+        assert!(shown.get("connect-failure").is_none(), "{shown}");
+    }
 }

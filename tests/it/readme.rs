@@ -58,17 +58,19 @@ fn every_metric_that_is_served_stands_in_the_table_with_its_labels() {
     let redis = Redis::start(&[]);
     let directory = Directory::new();
     certify(&directory, "good", &["a.example"]);
-    // Some are served once there is something to count: a second try that won, a copy that failed.
+    // Some are served once there is something to count: a second try that won, a copy that failed, a cost known later.
     let silent = Upstream::raw(|mut stream| drop(std::io::copy(&mut stream, &mut std::io::sink())));
     let quick = Upstream::ok();
     let config = format!(
         "[listener.plain]\nbind = \"127.0.0.1:0\"\n[listener.tls]\nbind = \"127.0.0.1:0\"\n\
          certs = [{{ cert = \"good.pem\", key = \"good.key\" }}]\n[database]\nurl = \"sqlite:state.db\"\n[redis]\nurl = \"redis://{}\"\n\
          [upstream.u]\nservers = \"http://localhost:1\"\neject = {{ after = 5, most = \"100%\" }}\n\
+         [policy.p]\nby = []\nlimit = \"9/s\"\n[policy.q]\nreplaces = \"p\"\nlimit = \"8/s\"\n\
          [upstream.two]\nservers = [\"http://{}\", \"http://{}\"]\nbalance = \"round-robin\"\n\
          retry = {{ hedge-after = \"5ms\" }}\n\
          [[route]]\npath = \"/hedged\"\nto = \"two\"\n\
-         [[route]]\nname = \"all\"\npath = \"/{{*rest}}\"\nto = \"u\"\nmirror = \"http://127.0.0.1:1\"\nlimit = \"9/s by ip\"\n",
+         [[route]]\nname = \"all\"\npath = \"/{{*rest}}\"\nto = \"u\"\nmirror = \"http://127.0.0.1:1\"\nlimit = [\"9/s by ip\", \"busy\"]\n\
+         [policy.busy]\nby = []\nlimit = \"1_000_000/m\"\ncost = {{ response-time = \"1s\" }}\n",
         redis.addr(),
         silent.addr(),
         quick.addr()

@@ -248,7 +248,7 @@ fn a_reload_keeps_what_is_known_of_servers_that_stay() {
 }
 
 #[test]
-fn a_request_is_sent_again_after_a_status_or_a_silence_if_the_route_says_so() {
+fn a_request_is_sent_again_after_a_status_or_a_silence_if_the_upstream_says_so() {
     let silent = Upstream::raw(|mut stream| {
         let _ = stream.read_to_end(&mut Vec::new());
     });
@@ -270,6 +270,46 @@ fn a_request_is_sent_again_after_a_status_or_a_silence_if_the_route_says_so() {
             .map(|mut client| client.request("POST", "/", &[], "x").status)
             .collect();
         assert!(statuses.is_empty() || statuses.contains(&503), "{statuses:?}");
+    }
+}
+
+#[test]
+fn what_a_route_says_of_retries_goes_before_what_its_upstream_says() {
+    let silent = Upstream::raw(|mut stream| {
+        let _ = stream.read_to_end(&mut Vec::new());
+    });
+    let (bad, good) = (Server::start("bad"), Server::start("good"));
+    bad.status.store(503, Ordering::SeqCst);
+    let routes = |others: [SocketAddr; 2], upstream: &str, route: &str| {
+        let text = config(&others, &format!("balance = \"round-robin\"\n{upstream}"));
+        Gateway::start(&format!("{text}\n[[route]]\npath = \"/own/{{*rest}}\"\nto = \"u\"\n{route}"))
+    };
+    let good_of = |gateway: &Gateway, path: &str| {
+        let mut client = gateway.client();
+        (0..8).filter(|_| client.get(path).status == 200).count()
+    };
+    let servers = [bad.upstream.addr(), good.upstream.addr()];
+    let again = "retry = { on = [\"503\"], budget = \"100%\" }";
+    let never = routes(servers, again, "retry = { times = 0 }");
+    assert_eq!((good_of(&never, "/"), good_of(&never, "/own/")), (8, 4));
+    let only = routes(servers, "retry = { budget = \"100%\" }", "retry = { on = [\"5xx\"] }");
+    assert_eq!((good_of(&only, "/"), good_of(&only, "/own/")), (4, 8));
+    // The budget stays the upstream's.
+    let none = routes(servers, "retry = { budget = \"0%\" }", "retry = { on = [\"5xx\"] }");
+    assert_eq!(good_of(&none, "/own/"), 4);
+
+    let servers = [silent.addr(), good.upstream.addr()];
+    for own in [
+        "retry = { on = [\"timeout\"] }\ntimeouts = { try = \"100ms\" }",
+        "retry = { hedge-after = \"100ms\" }",
+    ] {
+        let upstream = "retry = { times = 0, budget = \"100%\" }\ntimeouts = { response = \"600ms\" }";
+        let gateway = routes(servers, upstream, own);
+        let began = Instant::now();
+        assert_eq!(good_of(&gateway, "/own/"), 8, "{own}");
+        assert!(began.elapsed() < Duration::from_millis(1_800), "{own}: {:?}", began.elapsed());
+        let mut client = gateway.client();
+        assert!((0..2).any(|_| client.get("/").status == 504), "{own}");
     }
 }
 

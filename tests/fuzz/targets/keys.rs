@@ -101,6 +101,7 @@ fn encode(keys: &Keys, caller: &Caller) -> Option<Vec<u8>> {
         trusted_peer: false,
         identity: &identity,
         refused: false,
+        body: None,
     };
     let table = table();
     let found = table.find(&facts).ok()?;
@@ -139,6 +140,7 @@ fn meant(dimension: &Dimension, caller: &Caller) -> (Vec<u8>, bool) {
         Dimension::Ip => octets(caller),
         Dimension::Route => ROUTE.as_bytes().to_vec(),
         Dimension::Host => caller.host.clone().into_bytes(),
+        Dimension::Body(_) => unreachable!("no policy of this target reads bodies"),
         Dimension::Method => if caller.post { "POST" } else { "GET" }.as_bytes().to_vec(),
         Dimension::Header(_) => {
             // Lines that differ are no value, and the request is refused.

@@ -85,6 +85,7 @@ fuzz_target!(|input: Input| {
             trusted_peer: false,
             identity: &identity,
             refused: false,
+            body: None,
         };
         let found = table.find(&facts);
         let wins = best(&routes, &method, host, &path);

@@ -28,6 +28,13 @@ pub struct Response {
 }
 
 impl Response {
+    /// The limit of the first window that it names.
+    pub fn limit(&self) -> u64 {
+        let shown = self.header("ratelimit-policy").expect("it names its windows");
+        let (_, quota) = shown.split_once(";q=").expect("it names a quota");
+        quota.split(';').next().and_then(|quota| quota.parse().ok()).expect("a number")
+    }
+
     /// The only value of a field; panics where there are several.
     pub fn header(&self, name: &str) -> Option<&str> {
         let values = self.all(name);

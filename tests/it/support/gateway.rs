@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -98,6 +99,23 @@ impl Gateway {
     /// One GET at the admin listener.
     pub fn admin(&self, target: &str) -> Response {
         get(self.listener("admin"), target)
+    }
+
+    /// A request to the admin API, as the bearer of a token; a body is JSON, and `Null` is none. On a busy machine a gateway
+    /// may be ready before its database has answered: it is asked again for a moment then, since nothing was done.
+    pub fn ask(&self, token: &str, method: &str, path: &str, fields: &[&str], body: &Value) -> Response {
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        let bearer = format!("Authorization: Bearer {token}");
+        let fields = [&[&*bearer, "Content-Type: application/json"], fields].concat();
+        let began = Instant::now();
+        loop {
+            let answer = Client::connect(self.listener("admin")).request(method, path, &fields, &body);
+            let is_early = answer.status == 503 && answer.text().contains("has not answered since the start");
+            if !is_early || began.elapsed() > Duration::from_secs(5) {
+                return answer;
+            }
+            thread::sleep(Duration::from_millis(25));
+        }
     }
 
     /// The sum of all samples of a metric whose labels hold every one of `labels` (`route="a"`).

@@ -94,9 +94,14 @@ impl<S: Read + Write> Connection<S> {
 
     /// The other side of a connection: takes the client's preface and sends settings.
     pub fn serve(stream: S) -> Connection<S> {
+        Connection::serve_with(stream, &[])
+    }
+
+    /// With these settings.
+    pub fn serve_with(stream: S, settings: &[u8]) -> Connection<S> {
         let mut connection = Connection { stream, timed_out: false };
         connection.stream.read_exact(&mut [0; 24]).expect("a client begins with its preface");
-        connection.send(SETTINGS, 0, 0, &[]);
+        connection.send(SETTINGS, 0, 0, settings);
         connection
     }
 

@@ -48,16 +48,7 @@ impl Postgres {
 
     /// Starts one of its own. It stops at the latest when the thread that starts it ends.
     pub fn start() -> Postgres {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        remove_leftovers();
-        let name = format!("{PREFIX}{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        // Not in the target directory: the path of a socket has 107 bytes at most, and another user has to get there.
-        let directory = std::env::temp_dir().join(name);
-        fs::create_dir(&directory).expect("the directory of temporary files is writable");
-        let user = User::unprivileged();
-        if let Some(user) = &user {
-            chown(&directory, Some(user.uid), Some(user.gid)).expect("root gives files away");
-        }
+        let (directory, user) = place();
         let data = directory.join("data");
         let mut init = command(user.as_ref(), "initdb");
         init.args([
@@ -73,13 +64,48 @@ impl Postgres {
         let output = init.arg(&data).output().expect("PostgreSQL is installed (tests/all does it)");
         assert!(output.status.success(), "{}", text(&output.stderr));
         // Over the socket everybody is trusted, over TCP a password is asked for.
-        let rules = "local all all trust\nhost all all 127.0.0.1/32 scram-sha-256\n";
+        let rules =
+            "local all all trust\nlocal replication all trust\nhost all all 127.0.0.1/32 scram-sha-256\n";
         fs::write(data.join("pg_hba.conf"), rules).expect("it is ours");
         let port = free_port();
         let child = launch(user.as_ref(), &directory, port);
         let postgres = Postgres { child, directory, user, port };
         postgres.answers();
         postgres
+    }
+
+    /// A standby of this one, which follows it. It stops as this one does.
+    pub fn standby(&self) -> Postgres {
+        let (directory, user) = place();
+        let mut copy = command(user.as_ref(), "pg_basebackup");
+        copy.arg("--host").arg(&self.directory).args(["--port", &self.port.to_string()]);
+        copy.args(["--username", "postgres", "--write-recovery-conf", "--checkpoint", "fast", "--no-sync"]);
+        let output = copy.arg("--pgdata").arg(directory.join("data")).output().expect("it is installed");
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let port = free_port();
+        let child = launch(user.as_ref(), &directory, port);
+        let standby = Postgres { child, directory, user, port };
+        standby.answers();
+        standby
+    }
+
+    /// Waits until a standby has everything that this one has.
+    pub fn is_followed(&self, standby: &Postgres) {
+        let here = self.sql("postgres", "SELECT pg_current_wal_lsn()");
+        let has = format!("SELECT pg_last_wal_replay_lsn() >= '{here}'::pg_lsn");
+        eventually("the standby has everything", || (standby.sql("postgres", &has) == "t").then_some(()));
+    }
+
+    /// Makes a standby the primary.
+    pub fn promote(&self) {
+        assert_eq!(self.sql("postgres", "SELECT pg_promote()"), "t");
+    }
+
+    /// The URL of a database on any of these servers, over their sockets.
+    pub fn url_of_all(servers: &[&Postgres], database: &str) -> String {
+        let sockets: Vec<String> = servers.iter().map(|it| it.directory.display().to_string()).collect();
+        let ports: Vec<String> = servers.iter().map(|it| it.port.to_string()).collect();
+        format!("postgres:///{database}?host={}&port={}&user=postgres", sockets.join(","), ports.join(","))
     }
 
     /// Makes a database; its name.
@@ -204,6 +230,21 @@ impl User {
         });
         Some(user.expect("there is a user besides root"))
     }
+}
+
+/// A directory for a server, and whom it runs as.
+fn place() -> (PathBuf, Option<User>) {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    remove_leftovers();
+    let name = format!("{PREFIX}{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+    // Not in the target directory: the path of a socket has 107 bytes at most, and another user has to get there.
+    let directory = std::env::temp_dir().join(name);
+    fs::create_dir(&directory).expect("the directory of temporary files is writable");
+    let user = User::unprivileged();
+    if let Some(user) = &user {
+        chown(&directory, Some(user.uid), Some(user.gid)).expect("root gives files away");
+    }
+    (directory, user)
 }
 
 /// The server on its socket and on its port of 127.0.0.1. A test needs nothing to outlive the machine.
