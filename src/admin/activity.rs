@@ -70,6 +70,11 @@ impl Activity {
             }
     }
 
+    /// Whether a head is on its way: the first of the connection, of which no byte needs to be here yet, or a later one.
+    pub(super) fn awaits_head(&self) -> bool {
+        self.present().phase == Phase::Head
+    }
+
     /// When the present phase began; `None` while a page is being shown, so that it is not closed as a quiet connection.
     pub(super) fn quiet_since(&self) -> Option<Instant> {
         let present = self.present();

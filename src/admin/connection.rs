@@ -21,7 +21,8 @@ use super::activity::{Activity, Answer};
 use super::limits::{HEAD_BYTES_MAX, HEADERS_MAX, Limits};
 use super::watched::Watched;
 
-/// Answers requests until the client or a deadline ends the connection. After `stopped`, the present answer is the last.
+/// Answers requests until the client or a deadline ends the connection. After `stopped`, the present answer is the last; a
+/// head that is on its way is answered still, because its client cannot know.
 pub(super) async fn converse(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     router: Router,
@@ -50,14 +51,18 @@ pub(super) async fn converse(
     let mut connection = pin!(connection);
     let mut timer = pin!(time::sleep_until(activity.deadline(&limits)));
     let mut stop = pin!(async { drop(stopped.changed().await) });
-    let mut is_stopped = false;
+    let (mut is_stopped, mut is_last) = (false, false);
     let ended = poll_fn(|cx| {
-        if !is_stopped && stop.as_mut().poll(cx).is_ready() {
-            is_stopped = true;
-            connection.as_mut().graceful_shutdown();
-        }
         if let Poll::Ready(ended) = connection.as_mut().poll(cx) {
             return Poll::Ready(Some(ended));
+        }
+        is_stopped = is_stopped || stop.as_mut().poll(cx).is_ready();
+        if is_stopped && !is_last && !activity.awaits_head() {
+            is_last = true;
+            connection.as_mut().graceful_shutdown();
+            if let Poll::Ready(ended) = connection.as_mut().poll(cx) {
+                return Poll::Ready(Some(ended));
+            }
         }
         // Only polling the connection can move the deadline, so it is enough to read it after that.
         let deadline = activity.deadline(&limits);

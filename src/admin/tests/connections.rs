@@ -248,6 +248,23 @@ async fn a_drain_ends_connections_with_their_next_answer() {
     within(&mut admin.task).await.expect("long before the grace is over");
 }
 
+/// At an upgrade the listener ends while clients connect to the socket that the successor has, too.
+#[tokio::test]
+async fn a_connection_that_was_accepted_before_the_end_is_answered_once() {
+    let mut admin = Admin::start(None, Limits { grace: LONG, ..Limits::default() });
+    let mut accepted = admin.connect().await;
+    // An answer on another shows that this one was accepted before.
+    admin.ask("GET /healthz", "").await;
+    admin.stop.take().expect("running").send(()).expect("listening");
+    while TcpStream::connect(admin.address).await.is_ok() {
+        tokio::task::yield_now().await;
+    }
+    let answer = accepted.ask("GET /healthz", "").await;
+    assert!(answer.has_header("connection: close") && answer.body() == "ok\n");
+    assert!(accepted.closes().await);
+    within(&mut admin.task).await.expect("long before the grace is over");
+}
+
 /// A connection without sockets, so that a test can drive its time.
 fn over_duplex(state: State, limits: Limits, bytes_max: usize) -> Client<DuplexStream> {
     let (ours, theirs) = duplex(bytes_max);
