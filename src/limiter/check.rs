@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use super::event::{Count, Event};
 use super::{ClientAddress, Decision, Foretold, Limiter, Recall, Waiting};
 use crate::clock;
-use crate::limit::{Algorithm, Charge, PenaltyCheck, PolicyId, Worlds};
+use crate::limit::{Algorithm, Charge, Outcome, PenaltyCheck, PolicyId, Worlds};
 use crate::metrics::{self, Comparison, Tier};
 use crate::policy::{Chosen, MissingDimension, Subject};
 
@@ -269,9 +269,11 @@ impl Check<'_> {
 }
 
 impl Check<'_> {
-    /// Compares the two policies of each trial: whether each would have refused the subject, whatever others say.
+    /// Compares the two policies of each trial, and the two algorithms of each policy that changes: whether each would have
+    /// refused the subject, whatever others say.
     #[cold]
     fn compare(&mut self) {
+        self.compare_algorithms();
         for (index, charge) in self.charges.iter().enumerate() {
             let Some(trial) = charge.trial else { continue };
             let is_of = |other: &&Charge| other.trial.is_some_and(|other| other.is_of(trial));
@@ -288,6 +290,25 @@ impl Check<'_> {
             };
             let comparison = Comparison::of(denies(false), denies(true));
             self.event.compare(candidate, comparison);
+        }
+    }
+
+    fn compare_algorithms(&mut self) {
+        let mut windows = self.charges.iter().zip(&self.decision.outcomes).peekable();
+        while let Some((first, outcome)) = windows.next() {
+            let policy = self.policies.policy_of(first);
+            let (mut before, mut now) = (false, false);
+            let mut note = |charge: &Charge, outcome: &Outcome| {
+                before |= !outcome.is_admitted() && !policy.is_incoming(charge);
+                now |= !outcome.is_admitted() && !policy.is_outgoing(charge);
+            };
+            note(first, outcome);
+            while let Some((charge, outcome)) = windows.next_if(|(next, _)| next.policy == first.policy) {
+                note(charge, outcome);
+            }
+            if policy.is_changing() && policy.replaces().is_none() {
+                self.event.compare(first.policy, Comparison::of(before, now));
+            }
         }
     }
 }

@@ -29,7 +29,8 @@ impl Event {
         &self.counts
     }
 
-    /// How each candidate compares with the policy that it is to replace.
+    /// How each candidate compares with the policy that it is to replace, and the algorithm of each policy that changes with
+    /// that of before.
     pub fn comparisons(&self) -> &[(PolicyId, Comparison)] {
         &self.comparisons
     }

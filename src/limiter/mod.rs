@@ -339,6 +339,8 @@ impl Decision {
 #[cfg(test)]
 mod fleet_tests;
 #[cfg(test)]
+mod outgoing_tests;
+#[cfg(test)]
 mod trial_tests;
 #[cfg(test)]
 mod tests {

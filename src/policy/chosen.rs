@@ -19,7 +19,7 @@ pub struct Chosen<'t> {
     pub(super) remembers: bool,
     /// Whether one of them penalises clients.
     pub(super) penalises: bool,
-    /// Whether one of them has a candidate.
+    /// Whether one of them has a candidate, or counts by two algorithms.
     pub(super) tries: bool,
 }
 
@@ -29,7 +29,7 @@ impl<'t> Chosen<'t> {
         self.indices.is_empty()
     }
 
-    /// Whether one of them has a candidate, which is asked beside it.
+    /// Whether one of them has a candidate, or counts by two algorithms, which are compared.
     #[inline]
     pub fn tries(&self) -> bool {
         self.tries

@@ -6,6 +6,7 @@
 mod candidates;
 mod errors;
 mod options;
+mod outgoing;
 mod policies;
 mod routes;
 mod ties;
@@ -56,31 +57,46 @@ impl Table {
         let mut choices = 0;
         for route in compiled_routes.iter_mut().flatten() {
             route.number_choices(&mut choices);
-            let own = || route.policies.iter().map(|&policy| &policies[policy.index()]);
-            let all = || candidates::with_candidates(&route.policies, &policies);
-            route.holds = all().any(Policy::holds);
-            route.remembers = all().any(|policy| policy.idempotency.is_some());
-            route.penalises = all().any(|policy| policy.penalty.is_some());
-            route.tries = own().any(|policy| policy.tried.is_some());
-            // The windows of a policy by tier depend on the identity, and those of one that has a candidate on the key, so
-            // the field cannot be built beforehand.
-            let depends = route.tries || own().any(|policy| policy.tiers.is_some());
-            let count = own().map(|policy| policy.windows.len()).sum();
-            route.windows = if depends { usize::MAX } else { count };
-            let shown = own().filter(|policy| !policy.shadow).flat_map(|policy| &policy.windows);
-            route.limits_shown = join_items(shown.map(|window| &*window.item));
-            route.answer_paths = joined(all().flat_map(Policy::answer_paths));
-            route.body_paths = joined(all().flat_map(Policy::body_paths));
-            let needs_nobody = |policy: &&PolicyId| {
-                policies[policy.index()].by.iter().all(definition::Dimension::is_of_strangers)
-            };
-            route.strangers = route.policies.iter().filter(needs_nobody).copied().collect();
+            route.follow(&policies);
         }
         let routes: Box<[Route]> = compiled_routes.into_iter().flatten().collect();
         for leaf in tree.leaves() {
             leaf.sort_by_key(|id| precedence(&routes[id.index()]));
         }
         Ok(Table { routes, policies, hosts, tree, choices, by_name: OnceLock::new() })
+    }
+}
+
+impl Route {
+    /// Takes from its policies what a request has to know of them together.
+    fn follow(&mut self, policies: &[Policy]) {
+        let own = || self.policies.iter().map(|&policy| &policies[policy.index()]);
+        let all = || candidates::with_candidates(&self.policies, &policies);
+        self.holds = all().any(Policy::holds);
+        self.remembers = all().any(|policy| policy.idempotency.is_some());
+        self.penalises = all().any(|policy| policy.penalty.is_some());
+        self.tries = all().any(|policy| policy.tried.is_some() || policy.is_changing());
+        // The windows of a policy by tier depend on the identity, and those of one that has a candidate on the key, so
+        // the field cannot be built beforehand.
+        let depends = self.tries || own().any(|policy| policy.tiers.is_some());
+        let count = own().map(|policy| policy.own).sum();
+        self.windows = if depends { usize::MAX } else { count };
+        let shown = own().filter(|policy| !policy.shadow).flat_map(|policy| &policy.windows[..policy.own]);
+        self.limits_shown = join_items(shown.map(|window| &*window.item));
+        self.answer_paths = joined(all().flat_map(Policy::answer_paths));
+        self.body_paths = joined(all().flat_map(Policy::body_paths));
+        let needs_nobody = |policy: &&PolicyId| {
+            policies[policy.index()].by.iter().all(definition::Dimension::is_of_strangers)
+        };
+        self.strangers = self.policies.iter().filter(needs_nobody).copied().collect();
+    }
+}
+
+impl Table {
+    /// The same for all routes, after policies have changed.
+    pub(super) fn follow_policies(&mut self) {
+        let Table { routes, policies, .. } = self;
+        routes.iter_mut().for_each(|route| route.follow(policies));
     }
 }
 

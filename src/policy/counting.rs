@@ -10,7 +10,8 @@ use smallvec::SmallVec;
 
 use super::candidate::Replaces;
 use super::definition::{Actual, Dimension, Missing, Origin};
-use super::key::{self, Absent, Keys, Value};
+use super::key::{self, Absent, AlgorithmBits, Keys, Value};
+use super::outgoing::Outgoing;
 use super::rules::Rules;
 use super::subject::Subject;
 use crate::json::Path;
@@ -27,7 +28,7 @@ pub struct Policy {
     pub name: Box<str>,
     /// The dimensions of its key.
     pub by: Box<[Dimension]>,
-    /// Its windows; [`Charge::window`] counts them.
+    /// Its windows; [`Charge::window`] counts them. Those that still count by an algorithm of before come last.
     pub windows: Box<[Window]>,
     /// What happens if a dimension is absent.
     pub missing: Missing,
@@ -42,6 +43,8 @@ pub struct Policy {
     pub(super) when_down: WhenDown,
     pub(super) rules: Rules,
     pub(super) keys: Keys,
+    /// How many windows are its own, and not of before.
+    pub(super) own: usize,
     pub(super) idempotency: Option<Memory>,
     pub(super) tiers: Option<Tiers>,
     pub(super) origin: Origin,
@@ -52,7 +55,7 @@ pub struct Policy {
 }
 
 /// One window of a policy.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Window {
     /// How much.
     pub quota: Quota,
@@ -63,6 +66,10 @@ pub struct Window {
     pub plan: Option<PlanId>,
     /// Its item of `RateLimit-Policy`: `"search-1h";q=1000;w=3600`.
     pub item: Box<str>,
+    /// The window that counts beside it by the algorithm of before.
+    pub(super) before: Option<u16>,
+    /// If it is such a window itself.
+    pub(super) outgoing: Option<Box<Outgoing>>,
 }
 
 /// The windows of each tier.
@@ -159,6 +166,14 @@ impl Policy {
         self.shadow || trial.is_some_and(|trial| trial.side == Side::Compared)
     }
 
+    /// Its own windows for a tier.
+    pub(super) fn windows_of(&self, tier: Option<&str>) -> Range<usize> {
+        match &self.tiers {
+            None => 0..self.own,
+            Some(tiers) => tiers.of(tier),
+        }
+    }
+
     /// The charge that remembers a request by its idempotency key; `None` if the request has none.
     pub(super) fn memory(&self, subject: &impl Subject, trial: Option<Trial>) -> Option<Charge> {
         let memory = self.idempotency.as_ref()?;
@@ -187,7 +202,9 @@ impl Policy {
     /// The penalty to check for a request whose first charge of this policy is `charge`; `None` if the policy has none.
     pub(super) fn penalty_check(&self, charge: &Charge) -> Option<PenaltyCheck> {
         let rule = self.penalty?;
-        let key = Key::new(charge.key.bits() ^ PENALTY_KEY_BITS);
+        // A change of the algorithm frees nobody from a penalty.
+        let key = AlgorithmBits::default().instead_of(self.bits_of(charge.window.into()), charge.key);
+        let key = Key::new(key.bits() ^ PENALTY_KEY_BITS);
         let Charge { shadow, trial, .. } = *charge;
         Some(PenaltyCheck { key, rule, policy: self.id, shadow, trial, wait_ns: 0 })
     }
@@ -204,10 +221,7 @@ impl Policy {
         out: &mut SmallVec<[Charge; 4]>,
     ) -> Result<(), MissingDimension<'t>> {
         let shadow = self.is_shadow(trial);
-        let range = match &self.tiers {
-            None => 0..self.windows.len(),
-            Some(tiers) => tiers.of(subject.tier()),
-        };
+        let range = self.windows_of(subject.tier());
         if range.is_empty() {
             return Ok(());
         }
@@ -224,20 +238,25 @@ impl Policy {
         };
         // The windows of all tiers have the same keys, so a client whose tier changes keeps what it has used.
         let first = range.start;
+        let charge = |key, window: &Window, number: usize| Charge {
+            key,
+            quota: window.quota,
+            cost,
+            policy: self.id,
+            // A policy has far fewer windows than that.
+            window: u16::try_from(number).unwrap_or(u16::MAX),
+            shadow,
+            count_denied: self.count_denied,
+            is_overridden: false,
+            trial,
+            plan: window.plan,
+        };
         for (number, window) in self.windows[range].iter().enumerate() {
-            out.push(Charge {
-                key: self.keys.key(number, &values),
-                quota: window.quota,
-                cost,
-                policy: self.id,
-                // A policy has far fewer windows than that.
-                window: u16::try_from(first + number).unwrap_or(u16::MAX),
-                shadow,
-                count_denied: self.count_denied,
-                is_overridden: false,
-                trial,
-                plan: window.plan,
-            });
+            let key = self.keys.key(number, &values);
+            out.push(charge(key, window, first + number));
+            for (number, before) in self.before(window) {
+                out.push(charge(self.key_of(number, key), before, number));
+            }
         }
         Ok(())
     }
@@ -249,7 +268,7 @@ impl Policy {
     pub fn look_at(&self, values: &[String]) -> Option<Vec<Charge>> {
         let encoded = self.keys.encode_written(values)?;
         let charge = |(number, window): (usize, &Window)| Charge {
-            key: self.keys.key(self.place(number), &encoded),
+            key: self.key_of(number, self.keys.key(self.place(number), &encoded)),
             quota: window.quota,
             cost: 0,
             policy: self.id,
@@ -265,10 +284,17 @@ impl Policy {
 
     /// How a fleet shares one of its windows under this quota, which an override may have changed.
     pub fn sharing(&self, window: usize, quota: &Quota) -> Sharing {
-        match self.part_of(window) {
-            Some(part) => Sharing::new(quota, part.overshoot, part.when_down),
-            None => self.sharing_of_memory(quota),
+        let (overshoot, when_down) = self.shared_as(window);
+        Sharing::new(quota, overshoot, when_down)
+    }
+
+    /// How much more than one of its windows a fleet may admit, as a fraction of it, and what it does without Redis.
+    pub(super) fn shared_as(&self, window: usize) -> (f64, WhenDown) {
+        if let Some(outgoing) = self.windows.get(window).and_then(|window| window.outgoing.as_ref()) {
+            return (outgoing.overshoot, outgoing.when_down);
         }
+        let part = self.part_of(window);
+        part.map_or((self.overshoot, self.when_down), |part| (part.overshoot, part.when_down))
     }
 
     /// How a fleet shares what is no window of a tier.
@@ -301,6 +327,7 @@ impl Policy {
     }
 
     fn part_of(&self, window: usize) -> Option<&Part> {
+        let window = self.own_of(window);
         self.tiers.as_ref()?.parts.iter().find(|part| part.range.contains(&window))
     }
 
@@ -310,8 +337,8 @@ impl Policy {
     }
 
     /// The position of a window within its tier, which selects its key.
-    fn place(&self, window: usize) -> usize {
-        window - self.begin_of(window)
+    pub(super) fn place(&self, window: usize) -> usize {
+        self.own_of(window) - self.begin_of(window)
     }
 
     /// The values of the key of a request, one for each of [`Policy::by`]; empty if a dimension is absent. It allocates: for

@@ -1,6 +1,6 @@
 //! Keys of limits: hashes the values of a policy's dimensions to 128 bits.
 //!
-//! A key is SipHash-1-3-128, under the process's salt, of an encoding in which every part carries its length
+//! A key is made of SipHash-1-3-128, under the process's salt, of an encoding in which every part carries its length
 //! and its kind, so no two different inputs have one encoding:
 //!
 //! ```text
@@ -9,6 +9,9 @@
 //! value  = (length·2 + substituted):u64 bytes              substituted: the client's address in its place
 //! text   = length:u32 bytes                                integers little-endian
 //! ```
+//!
+//! and of the algorithms that count under it ([`AlgorithmBits`]), so that a policy whose algorithm changes can count by both
+//! for a while.
 //!
 //! The route is in a key only if `by` names it, because a policy that several routes share is one limit. Values are not
 //! kept, logged or compared. A client that wants a collision would have to guess 128 bits under a secret salt.
@@ -22,7 +25,7 @@ use super::definition::{Dimension, Missing};
 use super::host;
 use super::request::counted_address;
 use super::subject::{Encoded, Subject};
-use crate::limit::Key;
+use crate::limit::{Algorithm, Key};
 
 /// Makes the keys of one policy.
 #[derive(Clone, Debug)]
@@ -32,8 +35,34 @@ pub struct Keys {
     ipv6_prefix: u8,
     /// The hasher of each window's key after its fixed prefix, indexed by window.
     states: Box<[SipHasher13]>,
+    /// What the algorithms of each window add to its key.
+    bits: Box<[AlgorithmBits]>,
     /// The same for idempotency keys, with a window number that no policy has.
     memory: SipHasher13,
+}
+
+/// The part of a key that tells which algorithms count under it: those that a window of this place has in any tier, since
+/// the windows of all tiers have the same keys. Without a doubt about the algorithm (a token bucket) it is nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct AlgorithmBits(u128);
+
+impl AlgorithmBits {
+    /// Those of windows with these algorithms; their order does not matter.
+    pub(super) fn of(algorithms: impl Iterator<Item = Algorithm>) -> AlgorithmBits {
+        let set = algorithms.fold(0_u64, |set, algorithm| set | 1 << algorithm.number());
+        if set == 0 || set == 1 << Algorithm::TokenBucket.number() {
+            return AlgorithmBits::default();
+        }
+        // Any hash would do that differs in many bits: the key chooses a slot and a shard.
+        let mut state = SipHasher13::new_with_key(&[0; 16]);
+        state.write(&set.to_le_bytes());
+        AlgorithmBits(state.finish128().as_u128())
+    }
+
+    /// The key of a place under other algorithms.
+    pub(super) fn instead_of(self, before: AlgorithmBits, key: Key) -> Key {
+        Key::new(key.bits() ^ before.0 ^ self.0)
+    }
 }
 
 /// Why a subject has no key.
@@ -64,13 +93,30 @@ impl Keys {
             state
         };
         let states = (0..windows).map(state).collect();
-        Keys { by: by.into(), missing, ipv6_prefix, states, memory: state(u16::MAX) }
+        let bits = (0..windows).map(|_| AlgorithmBits::default()).collect();
+        Keys { by: by.into(), missing, ipv6_prefix, states, bits, memory: state(u16::MAX) }
+    }
+
+    /// The same keys, of windows that count by these algorithms; one for each window.
+    pub(super) fn counted_by(self, bits: impl Iterator<Item = AlgorithmBits>) -> Keys {
+        Keys { bits: bits.collect(), ..self }
+    }
+
+    /// Whether both count by the same algorithms as far as both have windows.
+    pub(super) fn counts_like(&self, other: &Keys) -> bool {
+        self.bits.iter().zip(&other.bits).all(|(one, other)| one == other)
+    }
+
+    /// What the algorithms of a window add to its key; `None` if there is no such window.
+    pub(super) fn bits(&self, window: usize) -> Option<AlgorithmBits> {
+        self.bits.get(window).copied()
     }
 
     /// The same keys under another salt; `policy` is the name they were made with.
     pub fn salted(&self, salt: &[u8; 16], policy: &str) -> Keys {
         let windows = u16::try_from(self.states.len()).expect("it was a u16 when they were made");
-        Keys::new(salt, policy, windows, &self.by, self.missing, self.ipv6_prefix)
+        let keys = Keys::new(salt, policy, windows, &self.by, self.missing, self.ipv6_prefix);
+        keys.counted_by(self.bits.iter().copied())
     }
 
     /// Encodes the values of a subject. Allocates only if they are longer than 128 bytes together.
@@ -130,7 +176,7 @@ impl Keys {
     pub fn key(&self, window: usize, values: &[u8]) -> Key {
         let mut state = self.states[window];
         state.write(values);
-        Key::new(state.finish128().as_u128())
+        Key::new(state.finish128().as_u128() ^ self.bits[window].0)
     }
 
     /// The key under which an idempotency key is remembered. The client's values come first and carry their length, so no

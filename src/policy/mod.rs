@@ -22,6 +22,7 @@ pub mod literals;
 pub mod location;
 pub mod method;
 pub mod named_subject;
+mod outgoing;
 pub mod path;
 pub mod pattern;
 pub mod percent;

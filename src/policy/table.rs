@@ -157,7 +157,7 @@ impl Table {
             indices: slice::from_ref(&policy.id),
             remembers: policy.idempotency.is_some(),
             penalises: policy.penalty.is_some(),
-            tries: false,
+            tries: policy.is_changing(),
         }
     }
 

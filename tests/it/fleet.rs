@@ -561,7 +561,9 @@ fn a_policy_whose_count_begins_anew_is_named() {
     node.reload(&config("limit = \"200/d\"\novershoot = 0"));
     node.reload(&config("limit = \"200/d\"\novershoot = \"5%\""));
     said(1);
+    // Another algorithm counts beside the one of before, so that nothing begins anew.
     node.reload(&config("limit = \"200/d\"\nalgorithm = \"fixed-window\""));
+    node.reload(&config("limit = \"200/d\"\nalgorithm = \"fixed-window\"\novershoot = 0"));
     said(2);
 }
 

@@ -18,6 +18,7 @@ mod backstop;
 mod bodies;
 mod body_costs;
 mod candidates;
+mod changed_algorithms;
 mod circles;
 mod cli;
 mod compression;

@@ -250,7 +250,12 @@ impl Gateway {
                         reload::follow(publisher, control, metrics).await;
                     }
                 }
-                Due::Files => publisher.read_changed_files().await,
+                Due::Files => {
+                    publisher.read_changed_files().await;
+                    if let Err(error) = publisher.end_changes().await {
+                        tracing::error!(%error, "algorithms of before count on");
+                    }
+                }
             }
         };
         let mut work = std::pin::pin!(work);
@@ -271,7 +276,7 @@ enum Due {
     Reload,
     /// The same with the policies of the database as they are now.
     Policies,
-    /// Certificates, keys and users whose files have changed.
+    /// Certificates, keys and users whose files have changed; and what was to count on for a while only.
     Files,
 }
 

@@ -14,8 +14,8 @@ pub struct Changes {
     pub parts: [(&'static str, Parts); 6],
     /// Settings and sections without a name that have changed.
     pub settings: Vec<&'static str>,
-    /// Policies whose algorithm or sharing changed (`Plan::mark`), so that their keys in Redis have new names and counting
-    /// starts from zero.
+    /// Policies that are shared in another way (`Plan::mark`) under the same algorithm, so that their keys in Redis have new
+    /// names and counting starts from zero.
     pub begin_anew: Vec<String>,
 }
 
@@ -77,7 +77,8 @@ fn begin_anew(before: &[Policy], after: &[Policy]) -> Vec<String> {
     let before: HashMap<&str, &Policy> = before.iter().map(|policy| (policy.name.as_str(), policy)).collect();
     let is_new = |policy: &&Policy| {
         let old = before.get(policy.name.as_str()).map(|old| marks(old)).unwrap_or_default();
-        marks(policy).iter().any(|(window, mark)| old.get(window).is_some_and(|old| old != mark))
+        let is_other = |old: &u8, new: &u8| old != new && old.eq_ignore_ascii_case(new);
+        marks(policy).iter().any(|(window, mark)| old.get(window).is_some_and(|old| is_other(old, mark)))
     };
     after.iter().filter(is_new).map(|policy| policy.name.clone()).collect()
 }

@@ -266,8 +266,16 @@ impl Publisher {
     ) -> anyhow::Result<Made> {
         let (limiter, metrics) = (Arc::clone(&self.process.limiter), Arc::clone(&self.process.metrics));
         let (before, salt, generation) = (Arc::clone(&self.config), self.process.salt, self.published);
+        let in_force = self.current.load_full();
         let making = tokio::task::spawn_blocking(move || {
-            let table = table.salted(&salt);
+            let mut table = table.salted(&salt);
+            let changing = table.count_on(&in_force.table, clock::now_ns());
+            if changing > 0 {
+                tracing::info!(
+                    policies = changing,
+                    "algorithms change: the old ones count on for one period, the stricter decides"
+                );
+            }
             Made {
                 changes: Changes::between(&before, &config),
                 text: config.effective(),
@@ -287,7 +295,7 @@ impl Publisher {
         self.fixed.warn_of_changes(&self.config);
         if self.process.limiter.fleet().is_some() {
             for policy in &changes.begin_anew {
-                tracing::warn!(%policy, "its algorithm or sharing changed, so its counts in Redis start from zero");
+                tracing::warn!(%policy, "its sharing changed, so its counts in Redis start from zero");
             }
         }
     }
@@ -297,6 +305,29 @@ impl Publisher {
         let snapshot = self.current.load_full();
         let (config, metrics) = (&self.config, &self.process.metrics);
         self.watch.read_changed(config, &self.kept, &snapshot, &mut self.listeners, metrics).await;
+    }
+
+    /// Ends the windows of changed policies that have counted for one period by the algorithm of before.
+    ///
+    /// # Errors
+    /// If the table could not be made.
+    pub(super) async fn end_changes(&self) -> anyhow::Result<()> {
+        let (in_force, now_ns) = (self.current.load_full(), clock::now_ns());
+        if !in_force.table.has_over(now_ns) {
+            return Ok(());
+        }
+        let (limiter, metrics) = (Arc::clone(&self.process.limiter), Arc::clone(&self.process.metrics));
+        let (config, kept) = (Arc::clone(&self.config), self.kept.clone());
+        let making = tokio::task::spawn_blocking(move || {
+            let table = in_force.table.without_over(now_ns);
+            // Pages whose files were read again since are those of the snapshot in force.
+            Snapshot {
+                error_pages: in_force.error_pages.clone(),
+                ..snapshot::snapshot(&config, table, &kept, in_force.generation, &limiter, &metrics)
+            }
+        });
+        self.current.store(Arc::new(making.await?));
+        Ok(())
     }
 }
 

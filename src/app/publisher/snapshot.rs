@@ -30,7 +30,7 @@ pub(super) fn snapshot(
         .declare(table.policies().iter().flat_map(|policy| policy.windows.iter().map(|window| window.quota)));
     let policy_series = |policy: &Policy| {
         let series = metrics.policy(&policy.name);
-        if policy.replaces().is_some() {
+        if policy.replaces().is_some() || policy.is_changing() {
             series.expect_comparisons();
         }
         series

@@ -109,14 +109,14 @@ impl Cost {
     }
 }
 
-/// How a candidate compares with the policy that it is to replace, of one request.
+/// How a candidate compares with the policy that it is to replace, or an algorithm with that of before, of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Comparison {
     /// Both would admit it, or both would deny it.
     Agreed,
-    /// The policy in force would deny it, the candidate would not.
+    /// The policy in force (or the algorithm of before) would deny it, the candidate (or the algorithm of now) would not.
     OnlyOldDenies,
-    /// The candidate would deny it, the policy in force would not.
+    /// The other way round.
     OnlyNewDenies,
 }
 

@@ -1,0 +1,48 @@
+//! Tables that let the algorithms of the one before count on, and that end that.
+
+use std::collections::HashSet;
+
+use crate::policy::Table;
+
+impl Table {
+    /// Lets policies that the table in force before counts by another algorithm go on for one period of their windows, by
+    /// `now_ns` of the limiter's clock. Returns how many count by two algorithms.
+    pub fn count_on(&mut self, before: &Table, now_ns: u64) -> usize {
+        let mut labels: Option<HashSet<Box<str>>> = None;
+        let mut changing = 0;
+        for index in 0..self.policies.len() {
+            let policy = &self.policies[index];
+            let Some(old) = before.policy(&policy.name) else { continue };
+            if old.by != policy.by || !old.is_changing() && old.keys.counts_like(&policy.keys) {
+                continue;
+            }
+            let all = labels.get_or_insert_with(|| {
+                let windows = self.policies.iter().flat_map(|policy| &policy.windows);
+                windows.map(|window| window.label.clone()).collect()
+            });
+            let policy = &mut self.policies[index];
+            policy.count_on(old, now_ns, &mut |label| all.insert(label.into()));
+            changing += usize::from(policy.is_changing());
+        }
+        if changing > 0 {
+            self.follow_policies();
+        }
+        changing
+    }
+
+    /// Whether a window of before is to go on no longer.
+    pub fn has_over(&self, now_ns: u64) -> bool {
+        self.policies.iter().any(|policy| policy.has_over(now_ns))
+    }
+
+    /// The same table without the windows of before that are over.
+    pub fn without_over(&self, now_ns: u64) -> Table {
+        let mut table = self.clone();
+        for policy in table.policies.iter_mut().filter(|policy| policy.is_changing()) {
+            policy.let_go();
+        }
+        table.count_on(self, now_ns);
+        table.follow_policies();
+        table
+    }
+}

@@ -1,0 +1,155 @@
+//! Policies whose algorithm changes: what counted before goes on beside the new window until its period is over, and the
+//! stricter of the two decides. Each has keys of its own ([`AlgorithmBits`]), so that neither touches what the other knows,
+//! and what was spent before the change stays spent without being translated.
+//!
+//! All windows of one policy are charged together or not at all. So the new window spends only what both admit.
+
+use super::counting::{Policy, Window, item};
+use super::key::AlgorithmBits;
+use crate::limit::{Algorithm, Charge, Key, Quota, WhenDown};
+
+/// What makes a window one that goes on counting.
+#[derive(Clone, Debug)]
+pub(super) struct Outgoing {
+    /// The window that it counts beside.
+    of: u16,
+    bits: AlgorithmBits,
+    pub(super) overshoot: f64,
+    pub(super) when_down: WhenDown,
+    /// When its period is over, on the clock of the limiter.
+    until_ns: u64,
+}
+
+impl Policy {
+    /// The windows that count beside one of its own, with their numbers.
+    #[inline]
+    pub(super) fn before<'t>(&'t self, window: &'t Window) -> impl Iterator<Item = (usize, &'t Window)> {
+        let mut next = window.before;
+        std::iter::from_fn(move || {
+            let number = usize::from(next?);
+            let window = &self.windows[number];
+            next = window.before;
+            Some((number, window))
+        })
+    }
+
+    /// Whether it counts by two algorithms.
+    pub fn is_changing(&self) -> bool {
+        self.windows.len() > self.own
+    }
+
+    /// Whether a charge is of the algorithm of before.
+    pub fn is_outgoing(&self, charge: &Charge) -> bool {
+        usize::from(charge.window) >= self.own
+    }
+
+    /// Whether a charge is of a window whose algorithm has just changed.
+    pub fn is_incoming(&self, charge: &Charge) -> bool {
+        !self.is_outgoing(charge) && self.windows[usize::from(charge.window)].before.is_some()
+    }
+
+    /// The window of its own that one of its windows counts beside, or is.
+    pub(super) fn own_of(&self, window: usize) -> usize {
+        let outgoing = self.windows.get(window).and_then(|window| window.outgoing.as_ref());
+        outgoing.map_or(window, |outgoing| outgoing.of.into())
+    }
+
+    /// What the algorithms of a window add to its key.
+    pub(super) fn bits_of(&self, window: usize) -> AlgorithmBits {
+        match self.windows.get(window).and_then(|window| window.outgoing.as_ref()) {
+            Some(outgoing) => outgoing.bits,
+            None => self.keys.bits(self.place(window)).unwrap_or_default(),
+        }
+    }
+
+    /// The key of a window, of that of its place.
+    #[inline]
+    pub(super) fn key_of(&self, window: usize, of_place: Key) -> Key {
+        if window < self.own {
+            return of_place;
+        }
+        let own = self.keys.bits(self.place(window)).unwrap_or_default();
+        self.bits_of(window).instead_of(own, of_place)
+    }
+
+    /// What counts in a place of a tier, or would have counted there: the window of that place and those beside it, as they
+    /// go on if the place gets another algorithm now.
+    fn counting_at(&self, tier: Option<&str>, place: usize, now_ns: u64) -> Vec<(Quota, Outgoing)> {
+        let Some(own) = self.windows_of(tier).nth(place) else { return Vec::new() };
+        let window = &self.windows[own];
+        let (overshoot, when_down) = self.shared_as(own);
+        let until_ns = now_ns.saturating_add(window.quota.period_ns().get());
+        let now = Outgoing { of: 0, bits: self.bits_of(own), overshoot, when_down, until_ns };
+        let earlier = self.before(window).filter_map(|(_, window)| {
+            let outgoing = window.outgoing.as_deref()?;
+            Some((window.quota, outgoing.clone()))
+        });
+        std::iter::once((window.quota, now)).chain(earlier).collect()
+    }
+
+    /// Lets windows of the policy of this name that was in force before go on where the algorithm is another.
+    pub(super) fn count_on(&mut self, before: &Policy, now_ns: u64, is_free: &mut impl FnMut(&str) -> bool) {
+        let mut windows = Vec::from(std::mem::take(&mut self.windows));
+        self.windows = windows.clone().into();
+        for own in 0..self.own {
+            let mut known = vec![self.bits_of(own)];
+            let mut last = own;
+            let of = u16::try_from(own).unwrap_or(u16::MAX);
+            for (quota, outgoing) in before.counting_at(self.tier_of(own), self.place(own), now_ns) {
+                // What is in flight has no period, and is given back to where it was taken.
+                let is_over = outgoing.until_ns <= now_ns || quota.algorithm() == Algorithm::Concurrency;
+                let Ok(number) = u16::try_from(windows.len()) else { break };
+                if is_over || known.contains(&outgoing.bits) {
+                    continue;
+                }
+                known.push(outgoing.bits);
+                windows[last].before = Some(number);
+                last = number.into();
+                let quota = quota_of(&quota, &windows[own].quota);
+                let label = label_of(&windows[own].label, is_free);
+                windows.push(Window {
+                    quota,
+                    plan: None,
+                    item: item(&label, &quota).into(),
+                    label,
+                    before: None,
+                    outgoing: Some(Box::new(Outgoing { of, ..outgoing })),
+                });
+            }
+        }
+        self.windows = windows.into();
+    }
+
+    /// Its own windows alone.
+    pub(super) fn let_go(&mut self) {
+        let own = self.windows.iter().take(self.own).cloned();
+        self.windows = own.map(|window| Window { before: None, ..window }).collect();
+    }
+
+    /// Whether one of its windows is to go on no longer.
+    pub(super) fn has_over(&self, now_ns: u64) -> bool {
+        let mut outgoing = self.windows.iter().filter_map(|window| window.outgoing.as_ref());
+        outgoing.any(|outgoing| outgoing.until_ns <= now_ns)
+    }
+}
+
+/// What the algorithm of before allows: the limit of now, so that a limit that changes too takes hold at once, unless it is
+/// one of another period.
+fn quota_of(before: &Quota, now: &Quota) -> Quota {
+    // Once more, because some algorithms do not take every limit.
+    let same = now.counted_by(before.algorithm()).multiplied(1.0);
+    let is_of_one_kind = now.algorithm() != Algorithm::Concurrency
+        && now.period_ns() == before.period_ns()
+        && same.limit() == now.limit();
+    if is_of_one_kind { same } else { *before }
+}
+
+/// `search-before`, or with a number if another window is called that.
+fn label_of(label: &str, is_free: &mut impl FnMut(&str) -> bool) -> Box<str> {
+    let plain = format!("{label}-before");
+    if is_free(&plain) {
+        return plain.into();
+    }
+    let numbered = (2..).map(|number| format!("{plain}-{number}"));
+    numbered.into_iter().find(|label| is_free(label)).unwrap_or(plain).into()
+}
