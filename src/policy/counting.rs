@@ -203,7 +203,7 @@ impl Policy {
     pub(super) fn penalty_check(&self, charge: &Charge) -> Option<PenaltyCheck> {
         let rule = self.penalty?;
         // A change of the algorithm frees nobody from a penalty.
-        let key = AlgorithmBits::default().instead_of(self.bits_of(charge.window.into()), charge.key);
+        let key = AlgorithmBits::of(charge.quota.algorithm()).applied(charge.key);
         let key = Key::new(key.bits() ^ PENALTY_KEY_BITS);
         let Charge { shadow, trial, .. } = *charge;
         Some(PenaltyCheck { key, rule, policy: self.id, shadow, trial, wait_ns: 0 })
@@ -236,7 +236,7 @@ impl Policy {
             }
             Err(_) => return Ok(()),
         };
-        // The windows of all tiers have the same keys, so a client whose tier changes keeps what it has used.
+        // Windows of one algorithm have the same keys in all tiers, so a client whose tier changes keeps what it has used.
         let first = range.start;
         let charge = |key, window: &Window, number: usize| Charge {
             key,
@@ -253,9 +253,10 @@ impl Policy {
         };
         for (number, window) in self.windows[range].iter().enumerate() {
             let key = self.keys.key(number, &values);
-            out.push(charge(key, window, first + number));
+            let key_of = |window: &Window| AlgorithmBits::of(window.quota.algorithm()).applied(key);
+            out.push(charge(key_of(window), window, first + number));
             for (number, before) in self.before(window) {
-                out.push(charge(self.key_of(number, key), before, number));
+                out.push(charge(key_of(before), before, number));
             }
         }
         Ok(())
@@ -268,7 +269,8 @@ impl Policy {
     pub fn look_at(&self, values: &[String]) -> Option<Vec<Charge>> {
         let encoded = self.keys.encode_written(values)?;
         let charge = |(number, window): (usize, &Window)| Charge {
-            key: self.key_of(number, self.keys.key(self.place(number), &encoded)),
+            key: AlgorithmBits::of(window.quota.algorithm())
+                .applied(self.keys.key(self.place(number), &encoded)),
             quota: window.quota,
             cost: 0,
             policy: self.id,

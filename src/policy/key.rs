@@ -10,7 +10,7 @@
 //! text   = length:u32 bytes                                integers little-endian
 //! ```
 //!
-//! and of the algorithms that count under it ([`AlgorithmBits`]), so that a policy whose algorithm changes can count by both
+//! and of the algorithm that counts under it ([`AlgorithmBits`]), so that a policy whose algorithm changes can count by both
 //! for a while.
 //!
 //! The route is in a key only if `by` names it, because a policy that several routes share is one limit. Values are not
@@ -35,35 +35,31 @@ pub struct Keys {
     ipv6_prefix: u8,
     /// The hasher of each window's key after its fixed prefix, indexed by window.
     states: Box<[SipHasher13]>,
-    /// What the algorithms of each window add to its key.
-    bits: Box<[AlgorithmBits]>,
     /// The same for idempotency keys, with a window number that no policy has.
     memory: SipHasher13,
 }
 
-/// The part of a key that tells which algorithms count under it: those that a window of this place has in any tier, since
-/// the windows of all tiers have the same keys. Without a doubt about the algorithm (a token bucket) it is nothing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// The part of a key that tells which algorithm counts under it. Of a token bucket it is nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct AlgorithmBits(u128);
 
 impl AlgorithmBits {
-    /// Those of windows with these algorithms; their order does not matter.
-    pub(super) fn of(algorithms: impl Iterator<Item = Algorithm>) -> AlgorithmBits {
-        let set = algorithms.fold(0_u64, |set, algorithm| set | 1 << algorithm.number());
-        if set == 0 || set == 1 << Algorithm::TokenBucket.number() {
-            return AlgorithmBits::default();
+    pub(super) fn of(algorithm: Algorithm) -> AlgorithmBits {
+        if algorithm == Algorithm::TokenBucket {
+            return AlgorithmBits(0);
         }
-        // Any hash would do that differs in many bits: the key chooses a slot and a shard.
-        let mut state = SipHasher13::new_with_key(&[0; 16]);
-        state.write(&set.to_le_bytes());
-        AlgorithmBits(state.finish128().as_u128())
+        // Numbers with bits all over, because a key chooses a slot and a shard: 2^128 by the golden ratio, multiplied.
+        AlgorithmBits(GOLDEN.wrapping_mul(u128::from(algorithm.number())))
     }
 
-    /// The key of a place under other algorithms.
-    pub(super) fn instead_of(self, before: AlgorithmBits, key: Key) -> Key {
-        Key::new(key.bits() ^ before.0 ^ self.0)
+    /// The key for this algorithm, of the one without; and the other way round.
+    #[inline]
+    pub(super) fn applied(self, key: Key) -> Key {
+        Key::new(key.bits() ^ self.0)
     }
 }
+
+const GOLDEN: u128 = 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835;
 
 /// Why a subject has no key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,30 +89,13 @@ impl Keys {
             state
         };
         let states = (0..windows).map(state).collect();
-        let bits = (0..windows).map(|_| AlgorithmBits::default()).collect();
-        Keys { by: by.into(), missing, ipv6_prefix, states, bits, memory: state(u16::MAX) }
-    }
-
-    /// The same keys, of windows that count by these algorithms; one for each window.
-    pub(super) fn counted_by(self, bits: impl Iterator<Item = AlgorithmBits>) -> Keys {
-        Keys { bits: bits.collect(), ..self }
-    }
-
-    /// Whether both count by the same algorithms as far as both have windows.
-    pub(super) fn counts_like(&self, other: &Keys) -> bool {
-        self.bits.iter().zip(&other.bits).all(|(one, other)| one == other)
-    }
-
-    /// What the algorithms of a window add to its key; `None` if there is no such window.
-    pub(super) fn bits(&self, window: usize) -> Option<AlgorithmBits> {
-        self.bits.get(window).copied()
+        Keys { by: by.into(), missing, ipv6_prefix, states, memory: state(u16::MAX) }
     }
 
     /// The same keys under another salt; `policy` is the name they were made with.
     pub fn salted(&self, salt: &[u8; 16], policy: &str) -> Keys {
         let windows = u16::try_from(self.states.len()).expect("it was a u16 when they were made");
-        let keys = Keys::new(salt, policy, windows, &self.by, self.missing, self.ipv6_prefix);
-        keys.counted_by(self.bits.iter().copied())
+        Keys::new(salt, policy, windows, &self.by, self.missing, self.ipv6_prefix)
     }
 
     /// Encodes the values of a subject. Allocates only if they are longer than 128 bytes together.
@@ -172,11 +151,11 @@ impl Keys {
         (values.len() == self.by.len()).then_some(out)
     }
 
-    /// The key of a window for encoded values.
+    /// The key of a window's place for encoded values, to which its algorithm is applied.
     pub fn key(&self, window: usize, values: &[u8]) -> Key {
         let mut state = self.states[window];
         state.write(values);
-        Key::new(state.finish128().as_u128() ^ self.bits[window].0)
+        Key::new(state.finish128().as_u128())
     }
 
     /// The key under which an idempotency key is remembered. The client's values come first and carry their length, so no

@@ -1,22 +1,20 @@
-//! Policies whose algorithm changes: what counted before goes on beside the new window until its period is over, and the
-//! stricter of the two decides. Each has keys of its own ([`AlgorithmBits`]), so that neither touches what the other knows,
-//! and what was spent before the change stays spent without being translated.
+//! Policies whose algorithm changes: what counted before goes on beside the new window until nothing counts any more of what
+//! it knew, and the stricter of the two decides. Each has keys of its own (`AlgorithmBits`), so that neither touches what the
+//! other knows, and what was spent before the change stays spent without being translated.
 //!
 //! All windows of one policy are charged together or not at all. So the new window spends only what both admit.
 
 use super::counting::{Policy, Window, item};
-use super::key::AlgorithmBits;
-use crate::limit::{Algorithm, Charge, Key, Quota, WhenDown};
+use crate::limit::{Algorithm, Charge, Quota, WhenDown};
 
 /// What makes a window one that goes on counting.
 #[derive(Clone, Debug)]
 pub(super) struct Outgoing {
     /// The window that it counts beside.
     of: u16,
-    bits: AlgorithmBits,
     pub(super) overshoot: f64,
     pub(super) when_down: WhenDown,
-    /// When its period is over, on the clock of the limiter.
+    /// When nothing counts any more of what it knew at the change, on the clock of the limiter.
     until_ns: u64,
 }
 
@@ -48,28 +46,19 @@ impl Policy {
         !self.is_outgoing(charge) && self.windows[usize::from(charge.window)].before.is_some()
     }
 
+    /// Whether the windows of both have the same algorithms, in the same places of the same tiers.
+    pub(super) fn counts_like(&self, other: &Policy) -> bool {
+        self.own == other.own
+            && (0..self.own).all(|window| {
+                self.tier_of(window) == other.tier_of(window)
+                    && self.windows[window].quota.algorithm() == other.windows[window].quota.algorithm()
+            })
+    }
+
     /// The window of its own that one of its windows counts beside, or is.
     pub(super) fn own_of(&self, window: usize) -> usize {
         let outgoing = self.windows.get(window).and_then(|window| window.outgoing.as_ref());
         outgoing.map_or(window, |outgoing| outgoing.of.into())
-    }
-
-    /// What the algorithms of a window add to its key.
-    pub(super) fn bits_of(&self, window: usize) -> AlgorithmBits {
-        match self.windows.get(window).and_then(|window| window.outgoing.as_ref()) {
-            Some(outgoing) => outgoing.bits,
-            None => self.keys.bits(self.place(window)).unwrap_or_default(),
-        }
-    }
-
-    /// The key of a window, of that of its place.
-    #[inline]
-    pub(super) fn key_of(&self, window: usize, of_place: Key) -> Key {
-        if window < self.own {
-            return of_place;
-        }
-        let own = self.keys.bits(self.place(window)).unwrap_or_default();
-        self.bits_of(window).instead_of(own, of_place)
     }
 
     /// What counts in a place of a tier, or would have counted there: the window of that place and those beside it, as they
@@ -78,8 +67,8 @@ impl Policy {
         let Some(own) = self.windows_of(tier).nth(place) else { return Vec::new() };
         let window = &self.windows[own];
         let (overshoot, when_down) = self.shared_as(own);
-        let until_ns = now_ns.saturating_add(window.quota.period_ns().get());
-        let now = Outgoing { of: 0, bits: self.bits_of(own), overshoot, when_down, until_ns };
+        let until_ns = now_ns.saturating_add(counts_for_ns(window));
+        let now = Outgoing { of: 0, overshoot, when_down, until_ns };
         let earlier = self.before(window).filter_map(|(_, window)| {
             let outgoing = window.outgoing.as_deref()?;
             Some((window.quota, outgoing.clone()))
@@ -92,17 +81,17 @@ impl Policy {
         let mut windows = Vec::from(std::mem::take(&mut self.windows));
         self.windows = windows.clone().into();
         for own in 0..self.own {
-            let mut known = vec![self.bits_of(own)];
+            let mut known = vec![windows[own].quota.algorithm()];
             let mut last = own;
             let of = u16::try_from(own).unwrap_or(u16::MAX);
             for (quota, outgoing) in before.counting_at(self.tier_of(own), self.place(own), now_ns) {
                 // What is in flight has no period, and is given back to where it was taken.
                 let is_over = outgoing.until_ns <= now_ns || quota.algorithm() == Algorithm::Concurrency;
                 let Ok(number) = u16::try_from(windows.len()) else { break };
-                if is_over || known.contains(&outgoing.bits) {
+                if is_over || known.contains(&quota.algorithm()) {
                     continue;
                 }
-                known.push(outgoing.bits);
+                known.push(quota.algorithm());
                 windows[last].before = Some(number);
                 last = number.into();
                 let quota = quota_of(&quota, &windows[own].quota);
@@ -133,15 +122,30 @@ impl Policy {
     }
 }
 
+/// How long it matters what a window has counted: one period, or until a bucket or a queue is whole again; in a fleet a little
+/// longer, because a change does not come to all nodes at once.
+fn counts_for_ns(window: &Window) -> u64 {
+    let quota = &window.quota;
+    let whole_ns =
+        u128::from(quota.capacity()) * u128::from(quota.period_ns().get()) / u128::from(quota.limit().get());
+    let whole_ns = u64::try_from(whole_ns).unwrap_or(u64::MAX);
+    let apart_ns = if window.plan.is_some() { CHANGE_NS } else { 0 };
+    quota.period_ns().get().max(whole_ns).saturating_add(apart_ns)
+}
+
+/// Within this a change is in force at all nodes of a fleet, nanoseconds.
+const CHANGE_NS: u64 = 5_000_000_000;
+
 /// What the algorithm of before allows: the limit of now, so that a limit that changes too takes hold at once, unless it is
-/// one of another period.
+/// one of another period. A burst or a queue stays as it was, as a share of the limit.
 fn quota_of(before: &Quota, now: &Quota) -> Quota {
-    // Once more, because some algorithms do not take every limit.
-    let same = now.counted_by(before.algorithm()).multiplied(1.0);
-    let is_of_one_kind = now.algorithm() != Algorithm::Concurrency
-        && now.period_ns() == before.period_ns()
-        && same.limit() == now.limit();
-    if is_of_one_kind { same } else { *before }
+    let is_of_one_kind = now.algorithm() != Algorithm::Concurrency && now.period_ns() == before.period_ns();
+    if !is_of_one_kind || now.limit() == before.limit() {
+        return *before;
+    }
+    let scaled = before.multiplied(now.limit().get() as f64 / before.limit().get() as f64);
+    // Some algorithms do not take every limit.
+    if scaled.limit() == now.limit() { scaled } else { *before }
 }
 
 /// `search-before`, or with a number if another window is called that.

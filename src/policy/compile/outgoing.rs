@@ -5,15 +5,15 @@ use std::collections::HashSet;
 use crate::policy::Table;
 
 impl Table {
-    /// Lets policies that the table in force before counts by another algorithm go on for one period of their windows, by
-    /// `now_ns` of the limiter's clock. Returns how many count by two algorithms.
+    /// Lets policies that the table in force before counts by another algorithm go on for a while, by `now_ns` of the
+    /// limiter's clock. Returns how many count by two algorithms.
     pub fn count_on(&mut self, before: &Table, now_ns: u64) -> usize {
         let mut labels: Option<HashSet<Box<str>>> = None;
         let mut changing = 0;
         for index in 0..self.policies.len() {
             let policy = &self.policies[index];
             let Some(old) = before.policy(&policy.name) else { continue };
-            if old.by != policy.by || !old.is_changing() && old.keys.counts_like(&policy.keys) {
+            if old.by != policy.by || !old.is_changing() && old.counts_like(policy) {
                 continue;
             }
             let all = labels.get_or_insert_with(|| {

@@ -9,7 +9,7 @@ use crate::limit::{Algorithm, PolicyId, Quota};
 use crate::policy::counting::{self, Memory, Part, Policy, Tiers, Window};
 use crate::policy::definition;
 use crate::policy::error::{PolicyField, Problem};
-use crate::policy::key::{AlgorithmBits, Keys};
+use crate::policy::key::Keys;
 use crate::policy::method::Methods;
 use crate::policy::pattern::Pattern;
 use crate::policy::rules::{Cost, CostRule, Matches, Rules};
@@ -82,8 +82,7 @@ fn policy_of(
             cost: cost_of(policy, index, errors),
             idempotency: policy.idempotency.as_ref().map(|idempotency| idempotency.header.clone()),
         },
-        keys: Keys::new(&options.salt, &policy.name, count, &policy.by, policy.missing, options.ipv6_prefix)
-            .counted_by((0..most).map(|place| algorithms_at(policy, place))),
+        keys: Keys::new(&options.salt, &policy.name, count, &policy.by, policy.missing, options.ipv6_prefix),
         own: policy.windows.len(),
         idempotency: policy.idempotency.as_ref().map(memory_of),
         tiers: tiers.map(|tiers| tiers_of(policy, tiers)),
@@ -111,18 +110,6 @@ fn tiers_of(policy: &definition::Policy, tiers: &definition::Tiers) -> Tiers {
     // A default that is not listed has no windows; a configuration names none such.
     let default = default.map_or(0..0, |part| part.range.clone());
     Tiers { parts, default }
-}
-
-/// The algorithms of the windows of one place, in all tiers.
-fn algorithms_at(policy: &definition::Policy, place: usize) -> AlgorithmBits {
-    let algorithm = |window: usize| policy.windows.get(window).map(Quota::algorithm);
-    let Some(tiers) = &policy.tiers else { return AlgorithmBits::of(algorithm(place).into_iter()) };
-    let mut end = 0;
-    let at = tiers.parts.iter().filter_map(|part| {
-        end += part.windows;
-        (place < part.windows).then(|| algorithm(end - part.windows + place)).flatten()
-    });
-    AlgorithmBits::of(at)
 }
 
 fn memory_of(idempotency: &definition::Idempotency) -> Memory {
