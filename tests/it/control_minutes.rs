@@ -102,6 +102,11 @@ fn requests_and_checks_are_counted_by_the_minute_and_are_there_after_a_restart()
     assert_eq!(check.json()["allowed"], true, "{check:?}");
     // One that spends nothing is not counted.
     ask(&gateway, "POST", "/v1/limits:check", r#"{"policy":"calls","key":"bob","dry":true}"#);
+    // Nor one that was taken back because of another.
+    let together = r#"{"checks":[{"policy":"calls","key":"cleo","cost":1},{"policy":"calls","key":"cleo","cost":40}],
+        "all_or_nothing":true}"#;
+    assert_eq!(ask(&gateway, "POST", "/v1/limits:check", together).json()["allowed"], false);
+    shows(&gateway, "consumer/cleo", &json!({ "calls": [1, 1, 0] }));
     let of_ann = json!({ "calls": [2, 1, 4] });
     let of_bob = json!({ "calls": [2, 0, 5] });
     // Ann's third request was admitted by the tenant's policy and charged by none.

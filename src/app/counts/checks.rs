@@ -51,11 +51,12 @@ pub(super) async fn decide(counts: &Counts, asked: Vec<Asked>, is_together: bool
     }
     let steps = wait(counts, table, steps).await;
     let mut verdicts: Vec<Verdict> = steps.iter().map(|step| verdict(table, step)).collect();
+    let is_taken_back = is_together && !verdicts.iter().all(Verdict::is_allowed);
     {
         let worker = counts.metrics.outside();
         for step in &steps {
             let Step::Decided(ready, check) = step else { continue };
-            count_usage(counts, table, ready, check);
+            count_usage(counts, table, ready, check, is_taken_back);
             for count in check.event.counts() {
                 let series = &snapshot.series.policies[count.policy.index()];
                 series.decided(&worker, count.decision);
@@ -66,7 +67,7 @@ pub(super) async fn decide(counts: &Counts, asked: Vec<Asked>, is_together: bool
             }
         }
     }
-    if is_together && !verdicts.iter().all(Verdict::is_allowed) {
+    if is_taken_back {
         for step in &steps {
             give_back(&counts.limiter, step);
         }
@@ -75,12 +76,15 @@ pub(super) async fn decide(counts: &Counts, asked: Vec<Asked>, is_together: bool
     verdicts
 }
 
-/// Counts a decision by the minute, as that of a request.
-fn count_usage(counts: &Counts, table: &Table, ready: &Ready<'_>, check: &Check<'_>) {
+/// Counts a decision by the minute, as that of a request; of what is taken back no units.
+fn count_usage(counts: &Counts, table: &Table, ready: &Ready<'_>, check: &Check<'_>, is_taken_back: bool) {
     let Some(gathered) = &counts.usage else { return };
     let unix = Duration::from_micros(u64::try_from(ready.wall.0).unwrap_or(0));
     let subject = &ready.subject;
-    for (who, amount) in check.usage(table, subject.consumer(), subject.tenant()) {
+    for (who, mut amount) in check.usage(table, subject.consumer(), subject.tenant()) {
+        if is_taken_back {
+            amount.units = 0;
+        }
         gathered.count(usage::Minute::of(unix), who, amount);
     }
 }
