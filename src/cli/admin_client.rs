@@ -35,21 +35,36 @@ pub(super) struct AdminClient {
 pub(super) enum Place {
     /// Host and port.
     Tcp(String),
-    /// Host and port, over TLS; how the listener is verified, and what it is shown.
-    Tls(String, Trust),
+    /// Over TLS.
+    Tls(Secure),
     /// A Unix socket.
     Unix(PathBuf),
+}
+
+/// A listener with TLS.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Secure {
+    /// Host and port.
+    pub authority: String,
+    /// How it is verified, and what it is shown.
+    pub trust: Trust,
+    /// Files of certificates of which it has to show one, the way it is known without an authority.
+    pub own: Vec<PathBuf>,
 }
 
 impl Place {
     /// The listener of a configuration on this machine.
     pub(super) fn of(admin: &admin::Config) -> Place {
         match &admin.bind {
-            // The address is this machine's own: what is sent there meets no other.
-            Bind::Tcp(addr) if admin.tls.is_some() => {
-                Place::Tls(addr.to_string(), Trust { verify: false, ..Trust::default() })
-            }
-            Bind::Tcp(addr) => Place::Tcp(addr.to_string()),
+            Bind::Tcp(addr) => match &admin.tls {
+                // Another user's program may listen there while the gateway is down; it does not have these keys.
+                Some(tls) => Place::Tls(Secure {
+                    authority: addr.to_string(),
+                    trust: Trust { verify: false, ..Trust::default() },
+                    own: tls.certs.iter().map(|pair| pair.cert.clone()).collect(),
+                }),
+                None => Place::Tcp(addr.to_string()),
+            },
             Bind::Unix(path) => Place::Unix(path.clone()),
         }
     }
@@ -58,7 +73,7 @@ impl Place {
 impl fmt::Display for Place {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Place::Tcp(addr) | Place::Tls(addr, _) => formatter.write_str(addr),
+            Place::Tcp(addr) | Place::Tls(Secure { authority: addr, .. }) => formatter.write_str(addr),
             Place::Unix(path) => write!(formatter, "unix:{}", path.display()),
         }
     }
@@ -110,22 +125,30 @@ impl AdminClient {
     async fn exchange(&self, request: Request<Full<Bytes>>) -> anyhow::Result<Response<Bytes>> {
         match &self.place {
             Place::Tcp(addr) => Ok(over(TcpStream::connect(addr).await?, request, ANSWER_BYTES_MAX).await?),
-            Place::Tls(addr, trust) => {
-                Ok(over(secured(addr, trust).await?, request, ANSWER_BYTES_MAX).await?)
-            }
+            Place::Tls(place) => Ok(over(secured(place).await?, request, ANSWER_BYTES_MAX).await?),
             Place::Unix(path) => Ok(over(UnixStream::connect(path).await?, request, ANSWER_BYTES_MAX).await?),
         }
     }
 }
 
-/// A connection over TLS.
-async fn secured(addr: &str, trust: &Trust) -> anyhow::Result<TlsStream<TcpStream>> {
-    let config = tls::client_config(false, trust)?;
-    let host = addr.rsplit_once(':').map_or(addr, |(host, _)| host);
+/// A connection over TLS to the listener, and to nobody else.
+async fn secured(place: &Secure) -> anyhow::Result<TlsStream<TcpStream>> {
+    let config = tls::client_config(false, &place.trust)?;
+    let host = place.authority.rsplit_once(':').map_or(&*place.authority, |(host, _)| host);
     let host = host.trim_start_matches('[').trim_end_matches(']');
     let name = ServerName::try_from(host.to_owned()).context("the host is no name and no address")?;
-    let stream = TcpStream::connect(addr).await?;
-    Ok(TlsConnector::from(Arc::new(config)).connect(name, stream).await?)
+    let stream = TcpStream::connect(&place.authority).await?;
+    let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await?;
+    if !place.trust.verify {
+        let shown = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+        let own: Vec<_> = place.own.iter().filter_map(|file| tls::leaf(file).ok()).collect();
+        if !shown.is_some_and(|shown| own.contains(shown)) {
+            bail!(
+                "who listens there shows another certificate than those of gateway.toml: --ca says whom to trust"
+            );
+        }
+    }
+    Ok(stream)
 }
 
 /// A text as it stands in a path or in a query.

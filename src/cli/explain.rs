@@ -3,12 +3,12 @@
 //! It asks the running gateway over its admin listener, because only that knows what is left of local limits. If no
 //! gateway answers, it explains from the file, and from Redis if the file names one, and says so.
 
-use std::fmt;
 use std::net::IpAddr;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
+use std::{fmt, io};
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 
@@ -120,7 +120,7 @@ fn ask(admin: &admin::Config, arguments: &Arguments) -> Result<Answer, Unasked> 
     let token = admin.own_token().map(str::to_owned);
     let client = AdminClient::new(Place::of(admin), token, PATIENCE);
     let answer = client.ask(&Method::GET, &target(arguments), &HeaderMap::new(), None);
-    let answer = answer.map_err(|_| Unasked::Nobody)?;
+    let answer = answer.map_err(|error| Unasked::of(&error))?;
     if answer.status() != StatusCode::OK {
         return Err(Unasked::Refused(answer.status().as_u16()));
     }
@@ -164,16 +164,30 @@ impl Answer {
 /// Why no running gateway has explained the request.
 enum Unasked {
     Nobody,
+    /// Somebody listens there and was not asked: the listener wants a certificate, or is not that of the file.
+    Unheard(String),
     /// Because of `--offline`.
     Offline,
     /// With this status: it may have another token.
     Refused(u16),
 }
 
+impl Unasked {
+    fn of(error: &anyhow::Error) -> Unasked {
+        let cause = error.root_cause();
+        let kind = cause.downcast_ref::<io::Error>().map(io::Error::kind);
+        match kind {
+            Some(io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound) => Unasked::Nobody,
+            _ => Unasked::Unheard(cause.to_string()),
+        }
+    }
+}
+
 impl fmt::Display for Unasked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Unasked::Nobody => f.write_str("no gateway answers on the admin address"),
+            Unasked::Unheard(why) => write!(f, "the admin address gives no answer ({why})"),
             Unasked::Offline => f.write_str("nobody was asked"),
             Unasked::Refused(status) => write!(f, "the gateway on the admin address answers {status}"),
         }

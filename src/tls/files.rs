@@ -36,6 +36,14 @@ pub(super) fn certified_key(cert: &Path, key: &Path) -> Result<CertifiedKey, Err
     })
 }
 
+/// The first certificate of a file: that which is shown, before its chain.
+///
+/// # Errors
+/// If there is none that can be read.
+pub fn leaf(path: &Path) -> Result<CertificateDer<'static>, Error> {
+    Ok(certificates(path, Part::Certificate)?.swap_remove(0))
+}
+
 /// Certificates, one at least.
 fn certificates(path: &Path, part: Part) -> Result<Vec<CertificateDer<'static>>, Error> {
     let text = read(path, part)?;

@@ -25,6 +25,7 @@ use rustls::sign::CertifiedKey;
 use by_sni::BySni;
 pub use client::{client_config, connect};
 pub use error::{Error, Part};
+pub use files::leaf;
 pub use protocol::{Protocol, Suite, Version};
 
 /// One certificate and its key, as files.

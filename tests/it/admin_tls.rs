@@ -164,6 +164,19 @@ fn ctl_shows_a_certificate_and_verifies_the_listener() {
     command.env_remove("SLUICEGATE_TOKEN").arg("--config").arg(&file).args(["ctl", "audit"]);
     let output = command.args(["--cert", &cert, "--key", &key]).output().expect("it can be started");
     assert!(text(&output.stdout).contains("alice"), "{}", text(&output.stderr));
+    // Whoever else listens there, with another certificate of whatever authority, is told no token.
+    let (cert, key) = authority.server(&["localhost", "127.0.0.1"]);
+    gateway.write("renewed.pem", cert);
+    gateway.write("renewed.key", key);
+    let text_of_file = fs::read_to_string(&file).expect("it is there");
+    let file = gateway.write("impostor.toml", text_of_file.replace("server.", "renewed."));
+    let mut command = binary();
+    let command = command.env("SLUICEGATE_TOKEN", "read-1").arg("--config").arg(&file);
+    let output = command.args(["ctl", "audit"]).output().expect("it can be started");
+    assert!(!output.status.success() && text(&output.stderr).contains("another certificate"), "{output:?}");
+    let output =
+        binary().arg("--config").arg(&file).args(["explain", "GET", "/"]).output().expect("it starts");
+    assert!(text(&output.stdout).contains("gives no answer (who listens there shows"), "{output:?}");
 }
 
 #[test]

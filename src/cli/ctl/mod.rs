@@ -21,7 +21,7 @@ use std::{env, fs};
 
 use anyhow::{Context, bail};
 
-use super::admin_client::{AdminClient, Place};
+use super::admin_client::{AdminClient, Place, Secure};
 use crate::config;
 use crate::trust::{Shown, Trust};
 use call::Call;
@@ -41,7 +41,8 @@ pub struct Arguments {
     /// Its private key
     #[arg(long = "key", global = true, value_name = "FILE", requires = "cert")]
     private_key: Option<PathBuf>,
-    /// The authorities that the listener's certificate is verified by; without it the system's
+    /// The authorities that the listener's certificate is verified by; without it the system's, and of the listener of
+    /// gateway.toml the certificates that it names
     #[arg(long, global = true, value_name = "FILE")]
     ca: Option<PathBuf>,
     /// Print the answer as JSON
@@ -92,7 +93,7 @@ fn place(text: &str) -> Result<Place, &'static str> {
     let authority = authority.strip_suffix('/').unwrap_or(authority);
     let (host, port) = authority.rsplit_once(':').ok_or("write its port, as in http://127.0.0.1:9900")?;
     match !host.is_empty() && !host.contains('/') && port.parse::<u16>().is_ok() {
-        true if is_tls => Ok(Place::Tls(authority.to_owned(), Trust::default())),
+        true if is_tls => Ok(Place::Tls(Secure { authority: authority.to_owned(), ..Secure::default() })),
         true => Ok(Place::Tcp(authority.to_owned())),
         false => Err("write it as http://HOST:PORT, https://HOST:PORT or unix:/PATH"),
     }
@@ -113,10 +114,10 @@ impl Arguments {
     fn shown_to(&self, place: Place) -> anyhow::Result<Place> {
         let shown = self.cert.clone().zip(self.private_key.clone()).map(|(cert, key)| Shown { cert, key });
         match place {
-            Place::Tls(addr, trust) => {
+            Place::Tls(Secure { authority, trust, own }) => {
                 let verify = trust.verify || self.ca.is_some();
                 let trust = Trust { ca: self.ca.clone(), shown, verify, ..trust };
-                Ok(Place::Tls(addr, trust))
+                Ok(Place::Tls(Secure { authority, trust, own }))
             }
             _ if shown.is_some() || self.ca.is_some() => {
                 bail!("--cert, --key and --ca are for a listener with TLS: write --url https://HOST:PORT")
@@ -182,7 +183,9 @@ mod tests {
         assert_eq!(place("http://127.0.0.1:9900"), tcp("127.0.0.1:9900"));
         assert_eq!(place("http://[::1]:9900/"), tcp("[::1]:9900"));
         assert_eq!(place("http://gw.internal:80"), tcp("gw.internal:80"));
-        assert_eq!(place("https://gw:1"), Ok(Place::Tls("gw:1".to_owned(), Trust::default())));
+        let secure = Secure { authority: "gw:1".to_owned(), ..Secure::default() };
+        assert!(secure.trust.verify);
+        assert_eq!(place("https://gw:1"), Ok(Place::Tls(secure)));
         assert_eq!(place("unix:/run/a.sock"), Ok(Place::Unix("/run/a.sock".into())));
         for wrong in ["", "unix:", "127.0.0.1:9900", "http://a", "http://:1", "http://a:x", "http://a/b:1"] {
             assert!(place(wrong).is_err(), "{wrong}");
