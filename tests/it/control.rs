@@ -1,8 +1,11 @@
 //! The control plane over real gateways: a limit that is changed while traffic runs, by whom, and how it ends.
 
+use std::process::Command;
+
 use serde_json::{Value, json};
 
 use crate::auth::keys::hashed;
+use crate::support::gateway::binary;
 use crate::support::postgres::Postgres;
 use crate::support::{Client, Directory, Gateway, Response, eventually};
 
@@ -43,13 +46,27 @@ impl Node {
 
     /// One with a database of its own choice; a file's path starts from the directory.
     fn start_in(directory: Directory, url: &str) -> Node {
+        Node::start_by(binary(), directory, url)
+    }
+
+    /// One whose clock is so far off.
+    fn with_clock(offset: &str, url: &str) -> Node {
+        // Not by the program `faketime`, which would stand between: ending it would leave the gateway running.
+        let mut command = binary();
+        command.env("LD_PRELOAD", "/usr/$LIB/faketime/libfaketime.so.1").env("FAKETIME", offset);
+        // Only the time of day: timers count on.
+        command.env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+        Node::start_by(command, Directory::new(), url)
+    }
+
+    fn start_by(command: Command, directory: Directory, url: &str) -> Node {
         let keys = ["ann", "bob"]
             .map(|name| hashed(name, &["--consumer", name, "--tenant", "acme"]) + "\n")
             .concat();
         directory.write("keys.toml", keys);
         let copy = directory.join("control.json").display().to_string();
         let database = format!("url = {url:?}\ncopy = {copy:?}");
-        Node(Gateway::start_in(directory, &CONFIG.replace("url = \"sqlite:state.db\"", &database)))
+        Node(Gateway::start_by(command, directory, &CONFIG.replace("url = \"sqlite:state.db\"", &database)))
     }
 
     /// One request of a consumer.
@@ -109,6 +126,44 @@ fn an_override_ends_by_itself() {
     }));
     assert_eq!(node.limit("ann"), 10);
     eventually("it has ended", || (node.limit("ann") == 2).then_some(()));
+}
+
+#[test]
+fn clocks_that_differ_by_five_seconds_do_no_harm() {
+    let server = Postgres::shared();
+    let url = server.url(&server.database());
+    let nodes = ["-5s", "+0s", "+5s"].map(|offset| Node::with_clock(offset, &url));
+    let [behind, right, ahead] = &nodes;
+    let one = |value: u64, duration: &str| {
+        json!({
+            "user-id": "ann", "override-type": "absolute", "value": value, "duration": duration, "reason": "a migration",
+        })
+    };
+    let everywhere = |what: &str, limit: u64| {
+        for node in &nodes {
+            eventually(what, || (node.limit("ann") == limit).then_some(()));
+        }
+    };
+    // What one writes whose clock is ahead begins at once for the others, too.
+    ahead.override_one(&one(50, "10m"));
+    everywhere("the first is in force", 50);
+    // Later is what was written later, not what has the later time.
+    behind.override_one(&one(40, "10m"));
+    everywhere("the second is in force", 40);
+    // A reset is one, whoever's clock says when it was.
+    for (node, other) in [(behind, ahead), (ahead, behind)] {
+        while other.get("bob").status == 200 {}
+        let reset = json!({ "policy": "calls", "reason": "a mistake" });
+        assert_eq!(node.ask("operate-1", "POST", "/v1/usage/consumer/bob/reset", &reset).status, 200);
+        eventually("it is in force", || (other.get("bob").status == 200).then_some(()));
+    }
+    // Each lets an override end by its own clock, and whose clock is wrong is wrong by as much and no more.
+    right.override_one(&one(30, "8s"));
+    everywhere("the third is in force", 30);
+    eventually("it ends five seconds early", || (ahead.limit("ann") == 40).then_some(()));
+    assert_eq!((behind.limit("ann"), right.limit("ann")), (30, 30));
+    eventually("it ends", || (right.limit("ann") == 40).then_some(()));
+    assert_eq!(behind.limit("ann"), 30);
 }
 
 #[test]
