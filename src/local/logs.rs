@@ -67,18 +67,11 @@ impl Logs {
         self.bytes.load(Relaxed)
     }
 
-    /// Takes the cost if it fits. `past` is what a key without a log has spent under another algorithm, before a
-    /// reload.
-    pub(super) fn take(
-        &self,
-        charge: &Charge,
-        past: Option<Log>,
-        quotas: &Quotas,
-        now_ns: u64,
-    ) -> (Taken, Swept) {
+    /// Takes the cost if it fits.
+    pub(super) fn take(&self, charge: &Charge, quotas: &Quotas, now_ns: u64) -> (Taken, Swept) {
         let mut shard = self.shard(charge.key);
         let mut swept = Swept(0);
-        let mut new = past.unwrap_or_default();
+        let mut new = Log::default();
         let growth_bytes = {
             let log = shard.logs.get_mut(&charge.key).map_or(&mut new, |kept| {
                 kept.adopt(charge, quotas, now_ns);
@@ -113,7 +106,7 @@ impl Logs {
     }
 
     /// What `take` would return; spends nothing.
-    pub(super) fn peek(&self, charge: &Charge, past: Option<Log>, quotas: &Quotas, now_ns: u64) -> Outcome {
+    pub(super) fn peek(&self, charge: &Charge, quotas: &Quotas, now_ns: u64) -> Outcome {
         let mut shard = self.shard(charge.key);
         if let Some(kept) = shard.logs.get_mut(&charge.key) {
             kept.adopt(charge, quotas, now_ns);
@@ -121,7 +114,7 @@ impl Logs {
         }
         drop(shard);
         if self.has_room(0) {
-            return said(&past.unwrap_or_default(), charge, now_ns);
+            return said(&Log::default(), charge, now_ns);
         }
         let mut overflow = self.overflow();
         said(overflow.entry(charge.quota.fingerprint()).or_default(), charge, now_ns)
@@ -135,17 +128,6 @@ impl Logs {
     /// Spends the cost even if it does not fit.
     pub(super) fn debit(&self, charge: &Charge, place: Place, now_ns: u64) {
         self.with(charge, place, |log| log.debit(&charge.quota, charge.cost, now_ns));
-    }
-
-    /// Removes and returns the log of a key that now counts by another algorithm.
-    pub(super) fn remove(&self, key: Key) -> Option<(u32, Log)> {
-        if self.len() == 0 {
-            return None;
-        }
-        let kept = self.shard(key).logs.remove(&key)?;
-        self.account(kept.log.bytes() + ENTRY_BYTES, 0);
-        self.kept.fetch_sub(1, Relaxed);
-        Some((kept.fingerprint, kept.log))
     }
 
     /// Every key's log and the quota it was written under, a shard at a time.

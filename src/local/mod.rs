@@ -25,7 +25,7 @@ pub use handover::{FORMAT, HandoverError};
 pub use leases::{Leases, Words};
 
 use crate::limit::penalty::Record;
-use crate::limit::{Algorithm, Charge, Log, Outcome, Quota, State};
+use crate::limit::{Algorithm, Charge, Outcome, Quota, State};
 use logs::Logs;
 use quotas::Quotas;
 use slots::{Entry, Locked, Slots};
@@ -193,7 +193,7 @@ impl Table {
     /// What `take` would return. Nothing is spent and no slot is claimed.
     pub fn peek(&self, charge: &Charge, now_ns: u64) -> Outcome {
         if charge.quota.algorithm() == Algorithm::SlidingLog {
-            return self.logs.peek(charge, self.past_in_slot(charge, now_ns), &self.quotas, now_ns);
+            return self.logs.peek(charge, &self.quotas, now_ns);
         }
         let fingerprint = charge.quota.fingerprint();
         let state = if let Some(slot) = self.slots.find(charge.key) {
@@ -220,8 +220,7 @@ impl Table {
 
     #[cold]
     fn take_in_log(&self, charge: &Charge, now_ns: u64) -> Taken {
-        let past = self.past_in_slot(charge, now_ns);
-        let (taken, swept) = self.logs.take(charge, past, &self.quotas, now_ns);
+        let (taken, swept) = self.logs.take(charge, &self.quotas, now_ns);
         self.evictions.fetch_add(swept.0, Ordering::Relaxed);
         if taken.place == Place::Overflow {
             self.overflows.fetch_add(1, Ordering::Relaxed);
@@ -229,39 +228,17 @@ impl Table {
         taken
     }
 
-    /// What a key has spent in its slot, as a log, if a reload has changed its policy to a sliding log.
-    fn past_in_slot(&self, charge: &Charge, now_ns: u64) -> Option<Log> {
-        let slot = self.slots.find(charge.key)?;
-        let used = match self.quotas.known().get(slot.fingerprint()) {
-            Some(old) if old.algorithm() == Algorithm::Concurrency => return None,
-            Some(old) => State(slot.state()).used(&old, now_ns),
-            None => (1, 1),
-        };
-        Some(Log::with_used(&charge.quota, used, now_ns))
-    }
-
-    /// What a key has spent in its log, as a state, if a reload has changed its policy to another algorithm.
-    fn past_in_log(&self, charge: &Charge, now_ns: u64) -> Option<State> {
-        let (fingerprint, log) = self.logs.remove(charge.key)?;
-        let used = self.quotas.known().get(fingerprint).map_or((1, 1), |old| log.used(&old, now_ns));
-        Some(State::with_used(&charge.quota, used, now_ns))
-    }
-
     /// The key's slot, or one claimed for it; `None` if there is no room.
     #[cold]
     fn claim(&self, charge: &Charge, fingerprint: u32, now_ns: u64) -> Option<Locked<'_, 4, 2>> {
         let is_whole = self.is_whole(Some(charge.quota), now_ns);
-        let past = self.past_in_log(charge, now_ns);
-        let (mut slot, counter) = match self.slots.find_or_claim(charge.key, fingerprint, is_whole) {
+        let (slot, counter) = match self.slots.find_or_claim(charge.key, fingerprint, is_whole) {
             Entry::Found(slot) => return Some(slot),
             Entry::Unused(slot) => (slot, &self.used),
             Entry::Replaced(slot) => (slot, &self.evictions),
             Entry::Full => return None,
         };
         counter.fetch_add(1, Ordering::Relaxed);
-        if let Some(past) = past {
-            slot.set_state(past.0, fingerprint);
-        }
         Some(slot)
     }
 

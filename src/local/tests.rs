@@ -247,23 +247,6 @@ fn permits_survive_a_reload_and_come_back_once() {
 }
 
 #[test]
-fn a_key_takes_its_past_from_a_slot_to_a_log_and_back() {
-    let table = Table::with_memory(1 << 20);
-    let (bucket, log) = (quota(Algorithm::TokenBucket, 10), quota(Algorithm::SlidingLog, 20));
-    table.declare([bucket, log]);
-    for _ in 0..5 {
-        table.take(&charge(1, bucket), NOW);
-    }
-    assert_eq!(table.take(&charge(1, log), NOW).outcome.remaining, 9);
-    assert_eq!((table.stats().logs, table.stats().used), (1, 1));
-    for _ in 0..9 {
-        table.take(&charge(2, log), NOW);
-    }
-    assert_eq!(table.take(&charge(2, bucket), NOW).outcome.remaining, 4);
-    assert_eq!(table.stats().logs, 1);
-}
-
-#[test]
 fn full_of_logs_no_key_gets_more_than_its_limit() {
     let table = Table::with_memory(1 << 16);
     let quota = quota(Algorithm::SlidingLog, 50);
