@@ -143,6 +143,8 @@ pub struct Grant {
     pub units: u64,
     /// The id of the reset that it will be.
     pub id: String,
+    /// Whether it is only to be said what would come of it.
+    pub is_dry: bool,
 }
 
 /// What came of preparing a grant.

@@ -489,6 +489,8 @@ fn a_grant_gives_units_back_once_and_never_more_than_all() {
     let plans = json!({ "units": 2, "policy": "plans", "reason": "x" });
     let of_plans = || node.ask("operate-1", "POST", "/v1/usage/consumer/ann/grant", &plans).status;
     assert_eq!(of_plans(), 422, "nobody knows the tier");
+    let dry = "/v1/usage/consumer/ann/grant?dry-run=true";
+    assert_eq!(node.ask("operate-1", "POST", dry, &plans).status, 422, "what it would do is nothing");
     assert_eq!(node.ask("operate-1", "PUT", "/v1/consumers/ann/tier", &json!({ "tier": "pro" })).status, 200);
     assert_eq!(node.check(&json!({ "policy": "plans", "key": "ann", "cost": 20 }))["remaining"], 10);
     assert_eq!((of_plans(), window(&node, "consumer/ann", "plans")["remaining"].clone()), (200, json!(12)));

@@ -60,7 +60,7 @@ pub(in crate::admin) async fn add(change: Change, body: Body) -> Answer {
         ("user_id" = Option<Name>, Query, description = "those of this consumer"),
         ("tenant_id" = Option<Name>, Query, description = "those of this tenant"),
         ("policy" = Option<Name>, Query, description = "those for this policy alone"),
-        ("expired" = Option<bool>, Query, description = "also those that have ended, which are kept for a day")),
+        ("expired" = Option<bool>, Query, description = "also those whose time is over, which are kept for a day")),
     responses((status = 200, description = "A page.", body = Page<described::SnakeOverride>)))]
 pub(in crate::admin) async fn list(Of(state): Of<Arc<State>>, uri: Uri) -> Answer {
     Ok(answer::json(&overrides::rows(&state, &uri, &NAMES).await?.map(|row| shown(&row))))

@@ -145,20 +145,21 @@ pub(in crate::admin) async fn grant(
     let (units, policy) = (units.unwrap_or_default(), policy.unwrap_or_default());
     check_policy(&state, &holder, &policy)?;
     let new = new_reset(holder.clone(), Some(policy.clone()), Some(units), reason.unwrap_or_default());
-    if change.is_dry_run {
-        return Ok(answer::dry_run(Value::Null, would_be(&new)));
-    }
+    let is_dry = change.is_dry_run;
     for _ in 0..ATTEMPTS_MAX {
         // Each attempt has an id of its own: what another one has prepared is nobody's.
         let new = NewReset { id: NewReset::id(), ..new.clone() };
         let (holder, policy, tenant) = (holder.clone(), policy.clone(), tenant.clone());
-        let grant = Grant { holder, policy, tenant, units, id: new.id.clone() };
+        let grant = Grant { holder, policy, tenant, units, id: new.id.clone(), is_dry };
         let after = match (state.counts.grant)(grant).await {
             Granted::Carried { after, .. } => after,
             Granted::NoPolicy => return Err(Refusal::Unusable(vec![Flaw::in_body("policy", NOT_ALONE)])),
             Granted::NoTier => return Err(Refusal::Unusable(vec![Flaw::in_body("policy", NO_TIER)])),
             Granted::NoRedis => return Err(Refusal::NoRedis),
         };
+        if is_dry {
+            return Ok(answer::dry_run(Value::Null, would_be(&new)));
+        }
         match change.database.add_reset(&change.by, new, Some(after)).await {
             Ok(made) => {
                 change.in_force(made.version).await;

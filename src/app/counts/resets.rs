@@ -34,6 +34,9 @@ pub(super) async fn grant(counts: &Counts, asked: Grant) -> Granted {
     if accounts.iter().any(is_unseen) {
         return Granted::NoRedis;
     }
+    if asked.is_dry {
+        return Granted::Carried { after, windows: Vec::new() };
+    }
     let reset = Reset::new(&asked.id, Some(&asked.policy), after);
     let of = (&holder, asked.policy.as_str());
     match limiter.carry_in_redis(&accounts, of, tenant, &reset, asked.units).await {

@@ -20,7 +20,7 @@ pub(super) enum Command {
         /// Those for this policy alone
         #[arg(long)]
         policy: Option<String>,
-        /// Also those that have ended, which are kept for a day
+        /// Also those whose time is over, which are kept for a day
         #[arg(long)]
         expired: bool,
         /// The most rows to show; without it all
