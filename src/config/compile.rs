@@ -4,7 +4,7 @@
 //! The table's keys are not salted here: the process that serves requests has its own salt ([`Table::salted`]).
 
 use crate::policy::definition::Policy;
-use crate::policy::error::{Change, Direction, Error, Place, PolicyField, Problem, RouteField};
+use crate::policy::error::{Change, Direction, DomainField, Error, Place, PolicyField, Problem, RouteField};
 use crate::policy::{Options, Table};
 
 use super::report::{Finding, Places, Subject, error_in, quoted};
@@ -38,6 +38,7 @@ fn subject(place: Place) -> Subject {
     match place {
         Place::Route { index, .. } => Subject::Route(index),
         Place::Policy { index, .. } => Subject::Policy(index),
+        Place::Domain { index, .. } => Subject::Domain(index),
     }
 }
 
@@ -47,7 +48,7 @@ fn table(config: &Config) -> Result<Table, Vec<Error>> {
     let ipv6_prefix = config.client_ip.ipv6_prefix;
     let options = Options { salt: [0; 16], ipv6_prefix, upstreams: &upstreams, auth: &auth };
     let hashed: Vec<_> = config.upstreams.iter().map(|upstream| upstream.balance.dimension()).collect();
-    let table = Table::compile(&config.routes, &config.policies, &options)?;
+    let table = Table::with_domains(&config.routes, &config.policies, &config.domains, &options)?;
     Ok(table.hashed(&hashed, ipv6_prefix))
 }
 
@@ -73,11 +74,17 @@ fn dependence(problem: &Problem) -> Dependence {
         | Problem::CostTwice { .. }
         | Problem::ReplacesItself
         | Problem::RolloutOfShadow
+        | Problem::UnorderedEntries { .. }
+        | Problem::Given(_)
         | Problem::TooMany { .. } => Dependence::None,
         // Indices count only what could be read, and templates name parameters of the path.
         Problem::Host(_)
         | Problem::Template(_)
         | Problem::DimensionTwice
+        | Problem::NoEntries
+        | Problem::RuleTwice { .. }
+        | Problem::UnknownRule { .. }
+        | Problem::UnknownEntry { .. }
         | Problem::ParamNotInPath { .. } => Dependence::Definition,
         Problem::DuplicateName { .. }
         | Problem::Tie { .. }
@@ -91,6 +98,11 @@ fn dependence(problem: &Problem) -> Dependence {
         | Problem::UpstreamTwice { .. }
         | Problem::MirrorIsUpstream { .. }
         | Problem::UnknownAuth { .. }
+        | Problem::EntryOnRoute { .. }
+        | Problem::EntryNotInRule { .. }
+        | Problem::DimensionNotGiven { .. }
+        | Problem::GivenInVain { .. }
+        | Problem::EndlessDescriptor { .. }
         | Problem::ParamNowhere { .. } => Dependence::Others,
     }
 }
@@ -100,13 +112,20 @@ fn finding(config: &Config, place: Place, problem: &Problem, places: &Places) ->
     let field = match place {
         Place::Route { field, .. } => route_key(field),
         Place::Policy { field, .. } => policy_key(field),
+        Place::Domain { field, .. } => domain_key(config, subject, field),
     };
     let other = match (subject, problem) {
         (Subject::Route(_), Problem::Tie { other, .. } | Problem::DuplicateName { other, .. }) => {
             Some(Subject::Route(*other))
         }
-        (_, Problem::DuplicateName { other, .. }) => Some(Subject::Policy(*other)),
+        (Subject::Policy(_), Problem::DuplicateName { other, .. }) => Some(Subject::Policy(*other)),
+        (Subject::Domain(_), Problem::DuplicateName { other, .. }) => Some(Subject::Domain(*other)),
+        (Subject::Domain(_), Problem::RuleTwice { .. }) => Some(subject),
         _ => None,
+    };
+    let other_field = match problem {
+        Problem::RuleTwice { other } => format!("descriptors[{other}].entries"),
+        _ => field.clone(),
     };
     let hint = match (subject, problem) {
         (Subject::Policy(index), Problem::CostAboveCapacity { capacity, .. }) => {
@@ -115,7 +134,7 @@ fn finding(config: &Config, place: Place, problem: &Problem, places: &Places) ->
         _ => String::new(),
     };
     let finding = error_in(config, places, subject, &field, &problem.to_string(), &hint);
-    match other.and_then(|other| places.find(other, &field)) {
+    match other.and_then(|other| places.find(other, &other_field)) {
         Some(place) => finding.beside(place, "the other"),
         None => finding,
     }
@@ -172,5 +191,21 @@ fn policy_key(field: PolicyField) -> String {
         PolicyField::CostDefault => "cost.default".to_owned(),
         PolicyField::CostRule(_) => "cost".to_owned(),
         PolicyField::CostMax => "cost.max".to_owned(),
+    }
+}
+
+/// The key of a domain's field, as gateway.toml spells it.
+fn domain_key(config: &Config, domain: Subject, field: DomainField) -> String {
+    match field {
+        DomainField::Name => "name".to_owned(),
+        DomainField::Entries(rule) => format!("descriptors[{rule}].entries"),
+        DomainField::InsteadOf(rule) => format!("descriptors[{rule}].instead-of"),
+        DomainField::Limit { rule, index } => format!("descriptors[{rule}].limit[{index}]"),
+        DomainField::Given { rule, index } => {
+            let Subject::Domain(domain) = domain else { return format!("descriptors[{rule}].dimensions") };
+            let rule_of = config.domains.get(domain).and_then(|domain| domain.rules.get(rule));
+            let given = rule_of.and_then(|rule| rule.given.get(index)).map(|(given, _)| given.to_string());
+            format!("descriptors[{rule}].dimensions.{}", given.unwrap_or_default())
+        }
     }
 }

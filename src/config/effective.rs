@@ -7,7 +7,7 @@ use crate::policy::definition::Action;
 use super::printer::Page;
 use super::settings::Config;
 use super::{
-    admin, auth, database, errors, listener, log, mask, policy, redis, route, running, tiers, upstream,
+    admin, auth, database, errors, listener, log, mask, policy, redis, rls, route, running, tiers, upstream,
 };
 
 impl Config {
@@ -81,6 +81,7 @@ impl Config {
         config.tiers.iter().for_each(|tier| tiers::show_tier(&mut page, tier));
         config.policies.iter().for_each(|policy| policy::show(&mut page, policy));
         config.routes.iter().for_each(|route| route::show(&mut page, route));
+        config.domains.iter().for_each(|domain| rls::show(&mut page, domain));
         admin::show(&mut page, config.admin.as_ref());
         config.redis.iter().for_each(|redis| redis::show(&mut page, redis));
         config.database.iter().for_each(|database| database::show(&mut page, database));

@@ -30,6 +30,7 @@ pub(super) fn show_dimension(dimension: &Dimension) -> String {
         Dimension::Param(name) => format!("param:{name}"),
         Dimension::Claim(name) => format!("claim:{name}"),
         Dimension::Body(path) => format!("body:{path}"),
+        Dimension::Entry(key) => format!("entry:{key}"),
     }
 }
 

@@ -30,6 +30,7 @@ mod method;
 mod mirror;
 mod penalty;
 mod policy;
+mod policy_names;
 pub(crate) mod printer;
 mod protocol;
 mod reader;
@@ -37,6 +38,7 @@ mod redirect;
 mod redis;
 mod report;
 mod retry;
+mod rls;
 mod route;
 mod running;
 mod schema;
@@ -168,6 +170,7 @@ fn define(ctx: &Context<'_>, documents: Vec<Table<'_>>) -> (Config, Places) {
         tiers: tiers::read_all(&documents, &rows),
         policies: Vec::new(),
         routes: Vec::new(),
+        domains: Vec::new(),
         admin: None,
         redis: None,
         database: None,
@@ -189,6 +192,7 @@ fn define(ctx: &Context<'_>, documents: Vec<Table<'_>>) -> (Config, Places) {
     (config.policies, places.policies) = policy::read_all(&documents, &config.tiers, &rows);
     // Last, because routes name upstreams and policies, and add those that they write in place.
     route::read_all(&documents, &auth_names, &mut config, &mut places);
+    rls::read_all(&documents, &mut config, &mut places);
     warnings::warn(ctx, &config, &places);
     for (file, document) in documents.into_iter().enumerate() {
         match document.value("include") {

@@ -259,6 +259,10 @@ impl<'c> Value<'c> {
         self.value.as_table().is_some_and(|table| table.is_empty())
     }
 
+    pub(super) fn is_empty_array(&self) -> bool {
+        self.value.as_array().is_some_and(|array| array.is_empty())
+    }
+
     pub(super) fn is_array(&self) -> bool {
         self.value.is_array()
     }

@@ -72,6 +72,8 @@ pub enum Subject {
     Policy(usize),
     /// `routes[_]`.
     Route(usize),
+    /// `domains[_]`.
+    Domain(usize),
     /// The admin listener.
     Admin,
     /// The Redis that the nodes of a fleet share.
@@ -107,6 +109,7 @@ pub(super) struct Places {
     pub(super) upstreams: Vec<Fields>,
     pub(super) policies: Vec<Fields>,
     pub(super) routes: Vec<Fields>,
+    pub(super) domains: Vec<Fields>,
     pub(super) admin: Fields,
     pub(super) redis: Fields,
     pub(super) database: Fields,
@@ -324,6 +327,7 @@ impl Places {
             Subject::Upstream(index) => self.upstreams.get(index),
             Subject::Policy(index) => self.policies.get(index),
             Subject::Route(index) => self.routes.get(index),
+            Subject::Domain(index) => self.domains.get(index),
             Subject::Admin => Some(&self.admin),
             Subject::Redis => Some(&self.redis),
             Subject::Database => Some(&self.database),
@@ -376,6 +380,7 @@ fn named(config: &Config, subject: Subject) -> String {
         Subject::Upstream(index) => name("upstream", config.upstreams.get(index).map(|it| &it.name)),
         Subject::Policy(index) => name("policy", config.policies.get(index).map(|it| &it.name)),
         Subject::Route(index) => name("route", config.routes.get(index).map(|it| &it.name)),
+        Subject::Domain(index) => name("rls", config.domains.get(index).map(|it| &it.name)),
         Subject::Admin => "[admin]".to_owned(),
         Subject::Redis => "[redis]".to_owned(),
         Subject::Database => "[database]".to_owned(),

@@ -14,15 +14,14 @@ use crate::policy::host::Host;
 use crate::policy::retry::Retry;
 
 use super::listener::{self, BODY_BYTES_MAX, TIMEOUT_MIN};
+use super::policy_names::PolicyNames;
 use super::printer::{Page, array, key, size, table as show_table, text as show_text, time};
 use super::reader::{Table, Value};
 use super::report::{Fields, Place, Places, quoted};
 use super::sections;
 use super::settings::Config;
 use super::text::Text;
-use super::{
-    access, compress, headers, limit_text, method, mirror, policy, redirect, retry, upstream, windows,
-};
+use super::{access, compress, headers, limit_text, method, mirror, redirect, retry, upstream, windows};
 use crate::words;
 
 /// Reads every route into `config`, and with them the upstreams that they write as URLs and the policies that they write as
@@ -34,7 +33,7 @@ pub(super) fn read_all(
     places: &mut Places,
 ) {
     let upstreams = config.upstreams.iter().map(|upstream| upstream.name.clone()).collect();
-    let policies = config.policies.iter().map(|policy| policy.name.clone()).zip(0..).collect();
+    let policies = PolicyNames::of(config);
     let compress = compress::read_default(documents);
     let mut reader = Reader { auth_names, compress, config, places, upstreams, policies };
     let mut named: HashMap<String, Place> = HashMap::new();
@@ -69,8 +68,7 @@ struct Reader<'r> {
     places: &'r mut Places,
     /// Names of the upstreams so far.
     upstreams: HashSet<String>,
-    /// Names of the policies so far, and their indices.
-    policies: HashMap<String, usize>,
+    policies: PolicyNames,
 }
 
 impl Reader<'_> {
@@ -102,7 +100,8 @@ impl Reader<'_> {
             None => unknown,
         };
         if let Some(value) = table.value("limit") {
-            route.limits = self.limits(&value, &route.name);
+            let named = |number| shorthand_name(&route.name, number);
+            route.limits = self.policies.read(&value, (self.config, self.places), named);
         }
         if let Some(action) = self.action(&table) {
             route.action = action;
@@ -286,54 +285,6 @@ impl Reader<'_> {
         }
         auth
     }
-
-    /// The policies of a route. A shorthand becomes a policy of its own, named after the route, so equal shorthands on two
-    /// routes are two limits. Routes share a limit by naming the same `[policy.<name>]`.
-    fn limits(&mut self, value: &Value<'_>, route: &str) -> Vec<String> {
-        let mut limits: Vec<String> = Vec::new();
-        let mut shorthands = 0;
-        for text in value.texts() {
-            let name = if self.policies.contains_key(&text.text) {
-                text.text.clone()
-            } else if text.text.trim_start().starts_with(|first: char| first.is_ascii_digit()) {
-                shorthands += 1;
-                match self.shorthand(&text, shorthand_name(route, shorthands)) {
-                    Some(name) => name,
-                    None => continue,
-                }
-            } else {
-                let names: Vec<&str> =
-                    self.config.policies.iter().map(|policy| policy.name.as_str()).collect();
-                let hint = words::did_you_mean(&text.text, &names).unwrap_or_else(|| {
-                    "write a limit as in `100/m by ip`, or the name of a `[policy.<name>]`".to_owned()
-                });
-                text.wrong(format!("there is no policy {}", text.called()), hint);
-                continue;
-            };
-            if limits.contains(&name) {
-                text.wrong(format!("the policy {} is named twice", quoted(&name)), "name it once");
-            } else {
-                limits.push(name);
-            }
-        }
-        limits
-    }
-
-    fn shorthand(&mut self, text: &Text<'_>, name: String) -> Option<String> {
-        if let Some(first) = self.policies.get(&name) {
-            let message = format!("this shorthand is the policy {}, which is given already", quoted(&name));
-            match self.places.policies[*first].whole {
-                Some(place) => text.wrong_beside(message, "name the policy here", place, "here"),
-                None => text.wrong(message, "name the policy here"),
-            }
-            return None;
-        }
-        let policy = policy::of_shorthand(name.clone(), text)?;
-        self.policies.insert(name.clone(), self.config.policies.len());
-        self.config.policies.push(policy);
-        self.places.policies.push(Fields { whole: Some(text.place), ..Fields::default() });
-        Some(name)
-    }
 }
 
 /// When a request is sent a second time, whatever the upstream says.
@@ -363,7 +314,7 @@ fn timeouts(value: &Value<'_>, action: &Action) -> Timeouts {
     timeouts
 }
 
-/// `route:orders`, then `route:orders#2`.
+/// The policy of a shorthand is named after its route: `route:orders`, then `route:orders#2`.
 fn shorthand_name(route: &str, number: usize) -> String {
     let suffix = if number > 1 { format!("#{number}") } else { String::new() };
     // Cut to the length of a name. Slicing is safe, because a route's name is ASCII.

@@ -95,6 +95,8 @@ struct Gateway {
     policy: Named<Policy>,
     compress: Option<RouteCompress>,
     route: Option<Vec<Route>>,
+    /// Descriptors that other proxies ask about
+    rls: Named<Domain>,
     admin: Option<OrFalse<Admin>>,
     redis: Option<Redis>,
     database: Option<Database>,
@@ -639,7 +641,8 @@ enum Rollout {
 #[schemars(extend("anyOf" = [{ "required": ["by"] }, { "required": ["replaces"] }]))]
 #[schemars(extend("dependentRequired" = { "rollout": ["replaces"] }))]
 struct Policy {
-    /// consumer, tenant, ip, route, method, host, header:x, query:x, param:x, claim:x, body:x; [] counts all together.
+    /// consumer, tenant, ip, route, method, host, header:x, query:x, param:x, claim:x, body:x, and entry:x of
+    /// descriptors; [] counts all together.
     /// Required, but of a candidate
     by: Option<Texts>,
     /// "20/s burst 40", "1_000/h", "8 in flight", or "tier"; or a table of these by tier
@@ -660,6 +663,39 @@ struct Policy {
     when_redis_down: Option<WhenRedisDown>,
     idempotency_key: Option<Idempotency>,
     penalty: Option<Penalty>,
+}
+
+/// The descriptors of one domain, and which policies decide about them.
+#[derive(JsonSchema)]
+#[schemars(deny_unknown_fields)]
+struct Domain {
+    /// Whether a descriptor's own limit counts
+    overrides: Option<bool>,
+    descriptors: Vec<Rule>,
+}
+
+/// Some descriptors, and what is done about them: `limit`, `unlimited` or `deny`.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "kebab-case", deny_unknown_fields)]
+struct Rule {
+    entries: Entries,
+    /// Names of policies, or limits as in "100/m by ip"
+    limit: Option<Texts>,
+    unlimited: Option<bool>,
+    deny: Option<bool>,
+    /// What policies count by that is no entry, by the entries that say it: { consumer = "{user_id}" }
+    dimensions: Option<BTreeMap<String, String>>,
+    name: Option<String>,
+    /// Names of rules that do not count where a request meets them, too
+    instead_of: Option<Texts>,
+}
+
+/// Values by keys: exact, with a `*` at the end, or "*" for any.
+#[derive(JsonSchema)]
+#[schemars(untagged)]
+enum Entries {
+    AnyOrder(BTreeMap<String, String>),
+    InOrder(Vec<BTreeMap<String, String>>),
 }
 
 #[derive(JsonSchema)]

@@ -36,6 +36,8 @@ pub struct Config {
     pub policies: Vec<crate::policy::definition::Policy>,
     /// Routes.
     pub routes: Vec<crate::policy::definition::Route>,
+    /// Domains of descriptors that other proxies ask about.
+    pub domains: Vec<crate::policy::domain::definition::Domain>,
     /// The admin listener; `None`: off.
     pub admin: Option<crate::admin::Config>,
     /// The Redis that the nodes of a fleet share; `None`: each limits on its own.
@@ -53,7 +55,8 @@ pub struct Config {
 }
 
 impl Config {
-    /// The settings of the process without what it serves: no listener, route, policy, upstream or authentication method.
+    /// The settings of the process without what it serves: no listener, route, domain, policy, upstream or
+    /// authentication method.
     pub fn without_parts(&self) -> Config {
         Config {
             listeners: Vec::new(),
@@ -62,6 +65,7 @@ impl Config {
             tiers: Vec::new(),
             policies: Vec::new(),
             routes: Vec::new(),
+            domains: Vec::new(),
             ..self.clone()
         }
     }

@@ -8,6 +8,7 @@ mod costs;
 mod database;
 mod mirror;
 mod protocol;
+mod rls;
 mod sticky;
 mod unix;
 

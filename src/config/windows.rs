@@ -76,14 +76,13 @@ pub(super) fn dimension(text: &Text<'_>) -> Option<Dimension> {
 /// As [`dimension`], where only the head of a request is known.
 pub(super) fn dimension_of_head(text: &Text<'_>) -> Option<Dimension> {
     let dimension = dimension(text)?;
-    if matches!(dimension, Dimension::Body(_)) {
-        text.wrong(
-            "only policies count by a field of the body",
-            "write a header's name, as in `header:x-user`",
-        );
-        return None;
-    }
-    Some(dimension)
+    let message = match dimension {
+        Dimension::Body(_) => "only policies count by a field of the body",
+        Dimension::Entry(_) => "only policies of descriptors count by their entries",
+        _ => return Some(dimension),
+    };
+    text.wrong(message, "write a header's name, as in `header:x-user`");
+    None
 }
 
 /// The windows of a text or of an array of them.

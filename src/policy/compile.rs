@@ -4,6 +4,7 @@
 //! error stops it: all errors of all definitions are returned at once.
 
 mod candidates;
+mod domains;
 mod errors;
 mod options;
 mod outgoing;
@@ -16,6 +17,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::counting::Policy;
 use super::definition::{self, Dimension};
+use super::domain;
 use super::error::{Error, PolicyField, Problem, RouteField};
 use super::host::Hosts;
 use super::list_field::join_items;
@@ -39,6 +41,19 @@ impl Table {
         policies: &[definition::Policy],
         options: &Options<'_>,
     ) -> Result<Table, Vec<Error>> {
+        Table::with_domains(routes, policies, &[], options)
+    }
+
+    /// Compiles routes, policies and domains of descriptors.
+    ///
+    /// # Errors
+    /// Everything that is wrong, with its place; never empty.
+    pub fn with_domains(
+        routes: &[definition::Route],
+        policies: &[definition::Policy],
+        domains: &[domain::definition::Domain],
+        options: &Options<'_>,
+    ) -> Result<Table, Vec<Error>> {
         let mut errors = Errors::default();
         check_counts(routes.len(), policies.len(), &mut errors);
         if !errors.found.is_empty() {
@@ -48,12 +63,16 @@ impl Table {
         candidates::join(policies, routes, &mut compiled_policies, &mut errors);
         let mut compiled_routes = routes::compile(routes, policies, options, &mut errors);
         check_params(routes, policies, &compiled_routes, &mut errors);
+        domains::check_routes(routes, policies, &mut errors);
+        let mut domains = domains::compile(domains, policies, &mut errors);
         let (hosts, mut tree) = plant(&compiled_routes);
         ties::check(&mut tree, &compiled_routes, &mut errors);
         if !errors.found.is_empty() {
             return Err(errors.found);
         }
         let policies: Box<[Policy]> = compiled_policies.into_iter().flatten().collect();
+        domains::link(&mut domains, &policies);
+        let domains = domains.into_iter().map(|domain| (domain.name.clone(), domain)).collect();
         let mut choices = 0;
         for route in compiled_routes.iter_mut().flatten() {
             route.number_choices(&mut choices);
@@ -63,7 +82,7 @@ impl Table {
         for leaf in tree.leaves() {
             leaf.sort_by_key(|id| precedence(&routes[id.index()]));
         }
-        Ok(Table { routes, policies, hosts, tree, choices, by_name: OnceLock::new() })
+        Ok(Table { routes, policies, domains, hosts, tree, choices, by_name: OnceLock::new() })
     }
 }
 

@@ -416,6 +416,8 @@ pub enum Dimension {
     Claim(String),
     /// A field of a JSON request's body, read from its first 64 KiB.
     Body(Path),
+    /// The value of an entry of a descriptor, which only rules of domains have.
+    Entry(String),
 }
 
 impl Dimension {
@@ -492,6 +494,7 @@ impl std::fmt::Display for Dimension {
             Dimension::Param(name) => write!(formatter, "param:{name}"),
             Dimension::Claim(name) => write!(formatter, "claim:{name}"),
             Dimension::Body(path) => write!(formatter, "body:{path}"),
+            Dimension::Entry(key) => write!(formatter, "entry:{key}"),
         }
     }
 }

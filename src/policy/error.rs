@@ -1,6 +1,6 @@
 //! Errors in definitions, with index and field, so that `config` can point at the line. It knows no files.
 
-use super::{host, pattern, template};
+use super::{domain, host, pattern, template};
 
 /// An error in a definition.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -28,6 +28,13 @@ pub enum Place {
         index: usize,
         /// Its field.
         field: PolicyField,
+    },
+    /// A domain of descriptors.
+    Domain {
+        /// Its index among the domain definitions.
+        index: usize,
+        /// Its field.
+        field: DomainField,
     },
 }
 
@@ -114,6 +121,31 @@ pub enum PolicyField {
     Rollout,
 }
 
+/// A field of a domain definition; numbers are indices into lists, the first of them that of the rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DomainField {
+    /// `name`.
+    Name,
+    /// `rules`: the entries.
+    Entries(usize),
+    /// `rules`: the rules that do not count beside it.
+    InsteadOf(usize),
+    /// `rules`: a policy.
+    Limit {
+        /// The rule.
+        rule: usize,
+        /// Index in the list.
+        index: usize,
+    },
+    /// `rules`: what the entries say beside themselves.
+    Given {
+        /// The rule.
+        rule: usize,
+        /// Index in the list.
+        index: usize,
+    },
+}
+
 /// What is wrong.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
@@ -194,7 +226,7 @@ pub enum Problem {
     /// A candidate that never refuses, and is to decide.
     #[error("a candidate in shadow decides about nobody; leave `rollout` or `shadow` out")]
     RolloutOfShadow,
-    /// A candidate among the limits of a route.
+    /// A candidate among the limits of a route, or of a rule of a domain.
     #[error(
         "`{name}` is a candidate of `{replaces}`; name `{replaces}`, and the candidate is asked beside it"
     )]
@@ -204,8 +236,8 @@ pub enum Problem {
         /// The policy that it replaces.
         replaces: String,
     },
-    /// A policy named twice by one route.
-    #[error("the route names the policy `{name}` twice; it would be charged twice")]
+    /// A policy named twice by one route, or by one rule of a domain.
+    #[error("the policy `{name}` is named twice; it would be charged twice")]
     PolicyTwice {
         /// Its name.
         name: String,
@@ -271,6 +303,86 @@ pub enum Problem {
     CostTwice {
         /// Index of that rule.
         other: usize,
+    },
+    /// A policy by entries of descriptors on a route.
+    #[error(
+        "`{name}` counts by `{dimension}`, and only descriptors have entries: on a route count by `consumer`, `ip` or a header, and let the rule of `[rls]` say it by `dimensions`"
+    )]
+    EntryOnRoute {
+        /// The policy.
+        name: String,
+        /// What it counts by.
+        dimension: String,
+    },
+    /// A rule that matches nothing.
+    #[error("a rule needs `entries`; write `entries = {{ remote_address = \"*\" }}`")]
+    NoEntries,
+    /// Entries in any order, and too many for that.
+    #[error(
+        "more than {max} entries are written in their order: `entries = [{{ a = \"*\" }}, {{ b = \"*\" }}]`"
+    )]
+    UnorderedEntries {
+        /// How many may come in any order.
+        max: usize,
+    },
+    /// Two rules for the same descriptors.
+    #[error("another rule is for the same descriptors")]
+    RuleTwice {
+        /// Index of that rule.
+        other: usize,
+    },
+    /// A rule that does not exist.
+    #[error("no rule of this domain has the name `{name}`{hint}")]
+    UnknownRule {
+        /// As written.
+        name: String,
+        /// What may be meant.
+        hint: String,
+    },
+    /// A template is invalid.
+    #[error(transparent)]
+    Given(#[from] domain::given::Error),
+    /// An entry that the descriptors of a rule do not have.
+    #[error("the rule has no entry `{key}`{hint}")]
+    UnknownEntry {
+        /// As written.
+        key: String,
+        /// What may be meant.
+        hint: String,
+    },
+    /// A policy by an entry that the descriptors of a rule do not have.
+    #[error("`{policy}` counts by `entry:{key}`, and the rule has no entry `{key}`{hint}")]
+    EntryNotInRule {
+        /// The policy.
+        policy: String,
+        /// The key.
+        key: String,
+        /// What may be meant.
+        hint: String,
+    },
+    /// A policy by a dimension that no entry says.
+    #[error(
+        "`{policy}` counts by `{dimension}`, which no entry of the rule says; write which one does, as in `dimensions = {{ consumer = \"{{user_id}}\" }}`"
+    )]
+    DimensionNotGiven {
+        /// The policy.
+        policy: String,
+        /// What it counts by.
+        dimension: String,
+    },
+    /// A dimension that no policy of the rule counts by.
+    #[error("no policy of the rule counts by `{dimension}`")]
+    GivenInVain {
+        /// The dimension.
+        dimension: String,
+    },
+    /// A policy that must know when a request is over, or lets it wait.
+    #[error(
+        "`{name}` counts what is in flight, or lets requests wait: an answer to a descriptor is yes or no, and nobody says when its request is over"
+    )]
+    EndlessDescriptor {
+        /// The policy.
+        name: String,
     },
     /// More than fit.
     #[error("there are more than {max} {what}")]

@@ -221,6 +221,7 @@ fn prefix(policy: &str, window: u16, by: &[Dimension]) -> Vec<u8> {
             Dimension::Param(name) => (7, name.as_str()),
             Dimension::Claim(name) => (8, name.as_str()),
             Dimension::Host => (9, ""),
+            Dimension::Entry(key) => (11, key.as_str()),
             Dimension::Body(path) => {
                 out.push(10);
                 push_text(&path.to_string(), &mut out);

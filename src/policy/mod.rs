@@ -13,6 +13,7 @@ pub mod cors;
 pub mod counting;
 pub mod definition;
 pub mod destination;
+pub mod domain;
 pub mod error;
 pub mod host;
 pub mod http_subject;

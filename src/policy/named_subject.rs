@@ -92,7 +92,8 @@ impl NamedSubject {
             tier: tier.map(Box::from),
             ..Identity::default()
         });
-        let address = address.unwrap_or_else(|| stand_in(&values));
+        let named = values.iter().map(|(by, value)| (by.to_string(), value.as_str()));
+        let address = address.unwrap_or_else(|| stand_in(named));
         Ok(NamedSubject { values, identity, address, cost })
     }
 
@@ -172,10 +173,10 @@ fn by(policy: &Policy) -> String {
 
 /// An address for who has named none. It counts if Redis is down and the policy admits everybody within a limit by
 /// address: subjects without an address must not share that one. The first half differs, since a policy may cut the other.
-fn stand_in(values: &[(Dimension, String)]) -> IpAddr {
+pub(super) fn stand_in<'v, N: AsRef<str>>(values: impl Iterator<Item = (N, &'v str)>) -> IpAddr {
     let mut state = SipHasher13::new();
-    for (by, value) in values {
-        state.write(by.to_string().as_bytes());
+    for (name, value) in values {
+        state.write(name.as_ref().as_bytes());
         state.write(&value.len().to_le_bytes());
         state.write(value.as_bytes());
     }

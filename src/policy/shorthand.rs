@@ -5,7 +5,7 @@
 //! units     = digits, with `_` where it reads better
 //! period    = [ digits ] ( s | m | h | d, or sec, second, seconds, min … )
 //! dimension = consumer | tenant | ip | route | method | header:x | query:x | param:x | claim:x |
-//!             body:x, parted by commas or spaces
+//!             body:x | entry:x, parted by commas or spaces
 //! ```
 //!
 //! It only parses: the default of `by` and the algorithm are up to the section that uses it.
@@ -111,7 +111,7 @@ impl Problem {
             }
             Problem::NoDimension | Problem::UnknownDimension { .. } | Problem::DimensionName { .. } => {
                 "write consumer, tenant, ip, route, method, host, header:<name>, query:<name>, param:<name>, \
-                 claim:<name> or body:<field>"
+                 claim:<name>, body:<field>, or entry:<key> of descriptors"
             }
             Problem::DimensionTwice { .. } => "name it once",
         }
@@ -121,6 +121,7 @@ impl Problem {
 /// Names of the dimensions, for "did you mean"; those with a colon want a name behind it.
 pub const DIMENSIONS: &[&str] = &[
     "consumer", "tenant", "ip", "route", "method", "host", "header:", "query:", "param:", "claim:", "body:",
+    "entry:",
 ];
 
 /// Reads a limit.
@@ -163,7 +164,7 @@ pub fn dimension(text: &str) -> Result<Dimension, Problem> {
             "route" => Ok(Dimension::Route),
             "method" => Ok(Dimension::Method),
             "host" => Ok(Dimension::Host),
-            "header" | "query" | "param" | "claim" | "body" => {
+            "header" | "query" | "param" | "claim" | "body" | "entry" => {
                 Err(Problem::DimensionName { found: found(), kind: kind_of(text) })
             }
             _ => Err(Problem::UnknownDimension { found: found() }),
@@ -177,6 +178,7 @@ pub fn dimension(text: &str) -> Result<Dimension, Problem> {
         Some(("query", name)) => name_of("query", name).map(Dimension::Query),
         Some(("param", name)) => name_of("param", name).map(Dimension::Param),
         Some(("claim", name)) => name_of("claim", name).map(Dimension::Claim),
+        Some(("entry", key)) => name_of("entry", key).map(Dimension::Entry),
         Some(("body", path)) => {
             let wrong = |_| Problem::DimensionName { found: found(), kind: "body" };
             Path::parse(path).map(Dimension::Body).map_err(wrong)
@@ -191,6 +193,7 @@ fn kind_of(text: &str) -> &'static str {
         "query" => "query",
         "claim" => "claim",
         "body" => "body",
+        "entry" => "entry",
         _ => "param",
     }
 }

@@ -5,7 +5,7 @@
 //! method (listed, HEAD by GET, any), then by how many headers it asks for. The order in which routes were
 //! written decides nothing; where it would have to, the table does not compile.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 use std::slice;
 use std::sync::{Arc, OnceLock};
@@ -16,6 +16,7 @@ use super::chosen::Chosen;
 use super::counting::Policy;
 use super::definition::Dimension;
 use super::destination::Affinity;
+use super::domain::{Domain, Rule};
 use super::host::{Host, Hosts};
 use super::list_field::join_items;
 use super::method::Fit;
@@ -29,6 +30,7 @@ use crate::limit::{Charge, PlanId, PolicyId, Quota, Sharing};
 pub struct Table {
     pub(super) routes: Box<[Route]>,
     pub(super) policies: Box<[Policy]>,
+    pub(super) domains: BTreeMap<Box<str>, Domain>,
     pub(super) hosts: Hosts,
     /// Each leaf is sorted by [`precedence`].
     pub(super) tree: Tree,
@@ -148,6 +150,27 @@ impl Table {
             ids.sort_unstable_by(|one, other| name_of(*one).cmp(name_of(*other)));
             ids
         })
+    }
+
+    /// The domain of a name.
+    pub fn domain(&self, name: &str) -> Option<&Domain> {
+        self.domains.get(name)
+    }
+
+    /// The domains in the order of their names.
+    pub fn domains(&self) -> impl Iterator<Item = &Domain> {
+        self.domains.values()
+    }
+
+    /// The policies of a domain's rule. A descriptor has no idempotency key, so none of them remembers it.
+    pub fn chosen_by<'t>(&'t self, rule: &'t Rule) -> Chosen<'t> {
+        Chosen {
+            policies: &self.policies,
+            indices: &rule.policies,
+            remembers: false,
+            penalises: rule.penalises,
+            tries: rule.tries,
+        }
     }
 
     /// One policy of the table without its candidate, for a subject that no route has chosen policies for.

@@ -196,7 +196,7 @@ fn value_shown(by: &Dimension, value: &Value) -> String {
     }
     let is_secret = match by {
         Dimension::Header(name) => name == http::header::COOKIE || config::is_secret_name(name.as_str()),
-        Dimension::Query(name) | Dimension::Param(name) | Dimension::Claim(name) => {
+        Dimension::Query(name) | Dimension::Param(name) | Dimension::Claim(name) | Dimension::Entry(name) => {
             config::is_secret_name(name)
         }
         _ => false,

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::policy::error::{Error, Place, PolicyField, Problem, RouteField};
+use crate::policy::error::{DomainField, Error, Place, PolicyField, Problem, RouteField};
 
 /// Mistakes so far.
 #[derive(Default)]
@@ -17,6 +17,10 @@ impl Errors {
 
     pub fn policy(&mut self, index: usize, field: PolicyField, problem: impl Into<Problem>) {
         self.found.push(Error { place: Place::Policy { index, field }, problem: problem.into() });
+    }
+
+    pub fn domain(&mut self, index: usize, field: DomainField, problem: impl Into<Problem>) {
+        self.found.push(Error { place: Place::Domain { index, field }, problem: problem.into() });
     }
 }
 

@@ -1,0 +1,289 @@
+//! Domains of descriptors: what their rules match, which policies they name, and whether a descriptor says all that these
+//! policies count by.
+
+use std::collections::{HashMap, HashSet};
+
+use super::candidates;
+use super::errors::{Errors, check_names};
+use crate::limit::{Algorithm, PolicyId, Quota, Trial};
+use crate::policy::counting::Policy;
+use crate::policy::definition::{self, Dimension};
+use crate::policy::domain::definition::{
+    Domain as Written, EntryMatch, Given, Rule as WrittenRule, Verdict as WrittenVerdict,
+};
+use crate::policy::domain::given::Template;
+use crate::policy::domain::tree::Tree;
+use crate::policy::domain::{ADDRESSES, Domain, Rule, Verdict};
+use crate::policy::error::{DomainField, Problem, RouteField};
+use crate::words::did_you_mean;
+
+/// Compiles domains; the policies by the place of their definitions.
+pub(super) fn compile(
+    domains: &[Written],
+    policies: &[definition::Policy],
+    errors: &mut Errors,
+) -> Vec<Domain> {
+    check_names(domains.iter().map(|domain| &*domain.name), |index, problem| {
+        errors.domain(index, DomainField::Name, problem);
+    });
+    if domains.is_empty() {
+        return Vec::new();
+    }
+    let names = Names::new(policies);
+    domains.iter().enumerate().map(|(index, domain)| domain_of(domain, index, &names, errors)).collect()
+}
+
+/// Reports routes with a policy that counts by entries of descriptors: requests have none.
+pub(super) fn check_routes(
+    routes: &[definition::Route],
+    policies: &[definition::Policy],
+    errors: &mut Errors,
+) {
+    let entry_of = |policy: &definition::Policy| {
+        policy.by.iter().find(|by| matches!(by, Dimension::Entry(_))).map(ToString::to_string)
+    };
+    let of_entries: HashMap<&str, String> =
+        policies.iter().filter_map(|policy| Some((policy.name.as_str(), entry_of(policy)?))).collect();
+    if of_entries.is_empty() {
+        return;
+    }
+    for (index, route) in routes.iter().enumerate() {
+        for (number, name) in route.limits.iter().enumerate() {
+            let Some(dimension) = of_entries.get(name.as_str()) else { continue };
+            let problem = Problem::EntryOnRoute { name: name.clone(), dimension: dimension.clone() };
+            errors.route(index, RouteField::Limit(number), problem);
+        }
+    }
+}
+
+/// Tells each rule what its policies ask for.
+pub(super) fn link(domains: &mut [Domain], policies: &[Policy]) {
+    for rule in domains.iter_mut().flat_map(|domain| &mut domain.rules) {
+        let all = || candidates::with_candidates(&rule.policies, policies);
+        rule.penalises = all().any(|policy| policy.penalty.is_some());
+        rule.tries = all().any(|policy| policy.replaces.is_some());
+    }
+}
+
+/// What rules refer to.
+struct Names<'d> {
+    policies: &'d [definition::Policy],
+    by_name: HashMap<&'d str, usize>,
+    /// Policies that have a candidate.
+    tried: HashSet<&'d str>,
+}
+
+impl<'d> Names<'d> {
+    fn new(policies: &'d [definition::Policy]) -> Names<'d> {
+        let replaced = policies.iter().filter_map(|policy| policy.replaces.as_ref());
+        Names {
+            policies,
+            by_name: policies.iter().map(|policy| policy.name.as_str()).zip(0..).collect(),
+            tried: replaced.map(|replaces| replaces.policy.as_str()).collect(),
+        }
+    }
+}
+
+fn domain_of(domain: &Written, index: usize, names: &Names<'_>, errors: &mut Errors) -> Domain {
+    let mut tree = Tree::new();
+    let named: Vec<&str> = domain.rules.iter().filter_map(|rule| rule.name.as_deref()).collect();
+    let mut rules = Vec::with_capacity(domain.rules.len());
+    for (number, rule) in domain.rules.iter().enumerate() {
+        let mut wrong =
+            |field: fn(usize) -> DomainField, problem| errors.domain(index, field(number), problem);
+        if let Err(problem) = plant(&mut tree, rule, number) {
+            wrong(DomainField::Entries, problem);
+        }
+        for name in rule.instead_of.iter().filter(|name| !named.contains(&name.as_str())) {
+            let hint = did_you_mean(name, &named).map(|hint| format!("; {hint}")).unwrap_or_default();
+            wrong(DomainField::InsteadOf, Problem::UnknownRule { name: name.clone(), hint });
+        }
+        rules.push(rule_of(rule, (index, number), names, errors));
+    }
+    tree.finish();
+    Domain {
+        name: domain.name.as_str().into(),
+        overrides: domain.overrides,
+        replaces: rules.iter().any(|rule| !rule.instead_of.is_empty()),
+        rules: rules.into(),
+        tree,
+    }
+}
+
+/// Puts a rule into the tree: once, or in every order of its entries.
+fn plant(tree: &mut Tree, rule: &WrittenRule, number: usize) -> Result<(), Problem> {
+    if rule.entries.is_empty() {
+        return Err(Problem::NoEntries);
+    }
+    if rule.entries.len() > ENTRIES_MAX {
+        return Err(Problem::TooMany { what: "entries in one rule", max: ENTRIES_MAX });
+    }
+    if rule.is_ordered || rule.entries.len() == 1 {
+        return tree.insert(&rule.entries, number).map_err(|other| Problem::RuleTwice { other });
+    }
+    if rule.entries.len() > UNORDERED_MAX {
+        return Err(Problem::UnorderedEntries { max: UNORDERED_MAX });
+    }
+    let mut entries: Vec<&EntryMatch> = rule.entries.iter().collect();
+    permuted(&mut entries, 0, &mut |entries| tree.insert(entries.iter().copied(), number))
+        .map_err(|other| Problem::RuleTwice { other })
+}
+
+/// Calls with every order of what stands from `from` on.
+fn permuted<T, E>(
+    items: &mut [T],
+    from: usize,
+    call: &mut impl FnMut(&[T]) -> Result<(), E>,
+) -> Result<(), E> {
+    if from == items.len() {
+        return call(items);
+    }
+    for at in from..items.len() {
+        items.swap(from, at);
+        let called = permuted(items, from + 1, call);
+        items.swap(from, at);
+        called?;
+    }
+    Ok(())
+}
+
+fn rule_of(
+    rule: &WrittenRule,
+    (domain, number): (usize, usize),
+    names: &Names<'_>,
+    errors: &mut Errors,
+) -> Rule {
+    let given = given_of(rule, (domain, number), errors);
+    let (verdict, limits): (_, &[String]) = match &rule.verdict {
+        WrittenVerdict::Limited(limits) => (Verdict::Limited, limits),
+        WrittenVerdict::Unlimited => (Verdict::Unlimited, &[]),
+        WrittenVerdict::Denied => (Verdict::Denied, &[]),
+    };
+    let mut policies: Vec<PolicyId> = Vec::new();
+    let mut tried = 0;
+    for (index, name) in limits.iter().enumerate() {
+        let field = DomainField::Limit { rule: number, index };
+        let mut wrong = |problem| errors.domain(domain, field, problem);
+        let Some(&policy) = names.by_name.get(name.as_str()) else {
+            wrong(Problem::UnknownPolicy { name: name.clone() });
+            continue;
+        };
+        let id = PolicyId::new(u32::try_from(policy).expect("at most POLICIES_MAX policies, checked first"));
+        if policies.contains(&id) {
+            wrong(Problem::PolicyTwice { name: name.clone() });
+            continue;
+        }
+        policies.push(id);
+        tried += usize::from(names.tried.contains(name.as_str()));
+        if tried == Trial::MAX + 1 {
+            wrong(Problem::TooMany { what: "policies of one rule that have a candidate", max: Trial::MAX });
+        }
+        check_policy(rule, &names.policies[policy], &mut wrong);
+    }
+    let used = |given: &Given| match given {
+        // Who it is decides which override applies, and an address what holds while Redis is down.
+        Given::Tier | Given::Dimension(Dimension::Consumer | Dimension::Tenant | Dimension::Ip) => true,
+        Given::Dimension(dimension) => {
+            policies.iter().any(|policy| names.policies[policy.index()].by.contains(dimension))
+        }
+    };
+    // With a policy that is not there, it cannot be said.
+    let is_known = policies.len() == limits.len();
+    for (index, (given, _)) in
+        rule.given.iter().enumerate().filter(|(_, (given, _))| is_known && !used(given))
+    {
+        let problem = Problem::GivenInVain { dimension: given.to_string() };
+        errors.domain(domain, DomainField::Given { rule: number, index }, problem);
+    }
+    let tier = given.iter().find(|(given, _)| *given == Given::Tier).map(|(_, template)| template.clone());
+    let dimensions = given.into_iter().filter_map(|(given, template)| match given {
+        Given::Dimension(dimension) => Some((dimension, template)),
+        Given::Tier => None,
+    });
+    Rule {
+        index: number,
+        name: rule.name.as_deref().map(Box::from),
+        instead_of: rule.instead_of.iter().map(|name| name.as_str().into()).collect(),
+        verdict,
+        policies: policies.into(),
+        given: dimensions.collect(),
+        tier,
+        penalises: false,
+        tries: false,
+    }
+}
+
+/// The templates of a rule. One that is wrong, or names an entry that the rule does not have, is reported.
+fn given_of(
+    rule: &WrittenRule,
+    (domain, number): (usize, usize),
+    errors: &mut Errors,
+) -> Vec<(Given, Template)> {
+    let keys = keys_of(rule);
+    let mut all = Vec::with_capacity(rule.given.len());
+    for (index, (given, text)) in rule.given.iter().enumerate() {
+        let field = DomainField::Given { rule: number, index };
+        let template = match Template::parse(text) {
+            Ok(template) => template,
+            Err(error) => {
+                errors.domain(domain, field, error);
+                // No second error about what it would have given.
+                Template::default()
+            }
+        };
+        for key in template.keys().filter(|key| !keys.contains(key)) {
+            errors.domain(domain, field, unknown_entry(key, &keys));
+        }
+        all.push((given.clone(), template));
+    }
+    all
+}
+
+/// Reports what a policy asks for that a descriptor of the rule does not say.
+fn check_policy(rule: &WrittenRule, policy: &definition::Policy, wrong: &mut impl FnMut(Problem)) {
+    let name = || policy.name.clone();
+    if let Some(replaces) = &policy.replaces {
+        return wrong(Problem::RouteNamesCandidate { name: name(), replaces: replaces.policy.clone() });
+    }
+    let waits =
+        |window: &Quota| matches!(window.algorithm(), Algorithm::Concurrency | Algorithm::LeakyBucket);
+    if policy.windows.iter().any(waits) {
+        wrong(Problem::EndlessDescriptor { name: name() });
+    }
+    let keys = keys_of(rule);
+    for dimension in &policy.by {
+        let is_given = rule.given.iter().any(|(given, _)| *given == Given::Dimension(dimension.clone()));
+        let is_said = match dimension {
+            Dimension::Entry(key) => keys.contains(&key.as_str()),
+            Dimension::Ip => keys.iter().any(|key| ADDRESSES.contains(key)),
+            _ => false,
+        };
+        if is_given || is_said {
+            continue;
+        }
+        let problem = match dimension {
+            Dimension::Entry(key) => {
+                Problem::EntryNotInRule { policy: name(), key: key.clone(), hint: hint(key, &keys) }
+            }
+            _ => Problem::DimensionNotGiven { policy: name(), dimension: dimension.to_string() },
+        };
+        wrong(problem);
+    }
+}
+
+fn keys_of(rule: &WrittenRule) -> Vec<&str> {
+    rule.entries.iter().map(|entry| entry.key.as_str()).collect()
+}
+
+fn unknown_entry(key: &str, keys: &[&str]) -> Problem {
+    Problem::UnknownEntry { key: key.to_owned(), hint: hint(key, keys) }
+}
+
+fn hint(key: &str, keys: &[&str]) -> String {
+    did_you_mean(key, keys).map(|hint| format!("; {hint}")).unwrap_or_default()
+}
+
+/// Entries that a rule may have.
+const ENTRIES_MAX: usize = 32;
+/// Entries that may come in any order: each order is a branch of its own, 24 of four.
+const UNORDERED_MAX: usize = 4;

@@ -1,0 +1,103 @@
+//! `[rls.<name>]` as a configuration defines it, before it is compiled: policies are still names, values still templates.
+
+use crate::policy::definition::Dimension;
+
+/// The descriptors that other proxies ask about under one name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Domain {
+    /// Unique name, as requests have it.
+    pub name: String,
+    /// Whether a descriptor's own limit counts instead of those of its policies.
+    pub overrides: bool,
+    /// Its rules; their order decides nothing.
+    pub rules: Vec<Rule>,
+}
+
+/// What is done about some descriptors.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// What other rules call it.
+    pub name: Option<String>,
+    /// Names of rules that do not count where a request matches them beside this one.
+    pub instead_of: Vec<String>,
+    /// What the entries of a descriptor must be, one for each.
+    pub entries: Vec<EntryMatch>,
+    /// Whether the entries must come in this order.
+    pub is_ordered: bool,
+    /// What the entries say beside themselves, as text with names of entries in braces.
+    pub given: Vec<(Given, String)>,
+    /// What is done.
+    pub verdict: Verdict,
+}
+
+/// What an entry must be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EntryMatch {
+    /// Its key.
+    pub key: String,
+    /// Its value.
+    pub value: ValueMatch,
+}
+
+/// What the value of an entry must be.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ValueMatch {
+    /// This text.
+    Exact(String),
+    /// A text that begins with this one.
+    Prefix(String),
+    /// Any.
+    Any,
+}
+
+impl ValueMatch {
+    /// Reads it as it is written: `*` is any text, `static/*` any that begins so.
+    pub fn parse(text: &str) -> ValueMatch {
+        match text.strip_suffix('*') {
+            Some("") => ValueMatch::Any,
+            Some(prefix) => ValueMatch::Prefix(prefix.to_owned()),
+            None => ValueMatch::Exact(text.to_owned()),
+        }
+    }
+}
+
+impl std::fmt::Display for ValueMatch {
+    /// As it is written.
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            ValueMatch::Exact(text) => formatter.write_str(text),
+            ValueMatch::Prefix(prefix) => write!(formatter, "{prefix}*"),
+            ValueMatch::Any => formatter.write_str("*"),
+        }
+    }
+}
+
+/// What a descriptor can be told to say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Given {
+    /// The value of a dimension.
+    Dimension(Dimension),
+    /// The tier whose windows apply.
+    Tier,
+}
+
+impl std::fmt::Display for Given {
+    /// As the configuration writes it.
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Given::Dimension(dimension) => dimension.fmt(formatter),
+            Given::Tier => formatter.write_str("tier"),
+        }
+    }
+}
+
+/// What a rule does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// These policies decide, at least one.
+    Limited(Vec<String>),
+    /// All pass.
+    Unlimited,
+    /// None passes.
+    Denied,
+}
