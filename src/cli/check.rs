@@ -65,9 +65,13 @@ pub fn check(
     if effective {
         out.write_all(config.effective().as_bytes())?;
     } else {
+        let domains = match config.domains.len() {
+            0 => String::new(),
+            count => format!(", {}", counted(count, "domain", "domains")),
+        };
         writeln!(
             out,
-            "configuration is valid: {}, {}, {}, {}",
+            "configuration is valid: {}, {}, {}, {}{domains}",
             counted(config.listeners.len(), "listener", "listeners"),
             counted(config.upstreams.len(), "upstream", "upstreams"),
             counted(config.policies.len(), "policy", "policies"),

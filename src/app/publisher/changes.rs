@@ -11,7 +11,7 @@ use crate::policy::definition::Policy;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
     /// Named parts by kind, in the order of `gateway.toml`.
-    pub parts: [(&'static str, Parts); 6],
+    pub parts: [(&'static str, Parts); 7],
     /// Settings and sections without a name that have changed.
     pub settings: Vec<&'static str>,
     /// Policies that are shared in another way (`Plan::mark`) under the same algorithm, so that their keys in Redis have new
@@ -53,6 +53,7 @@ impl Changes {
                 ("tier", parts(&before.tiers, &after.tiers, |tier| &tier.name)),
                 ("policy", parts(&before.policies, &after.policies, |policy| &policy.name)),
                 ("route", parts(&before.routes, &after.routes, |route| &route.name)),
+                ("rls", parts(&before.domains, &after.domains, |domain| &domain.name)),
             ],
             settings: settings.iter().filter(|(_, is_changed)| *is_changed).map(|(name, _)| *name).collect(),
             begin_anew: begin_anew(&before.policies, &after.policies),
