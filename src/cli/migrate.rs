@@ -27,6 +27,8 @@ enum Gateway {
     Haproxy,
     Envoy,
     Kong,
+    /// Envoy's rate limit service
+    Ratelimit,
 }
 
 /// Prints the configuration on `out` and returns the exit code: 0, 1 if nothing can be read, or [`EXIT_LEFT_OUT`].
@@ -39,6 +41,7 @@ pub fn run(arguments: &Arguments, out: &mut dyn Write, errors: &mut dyn Write) -
         Gateway::Haproxy => From::Haproxy,
         Gateway::Envoy => From::Envoy,
         Gateway::Kong => From::Kong,
+        Gateway::Ratelimit => From::Ratelimit,
     };
     let migrated = match migrate::migrate(from, &arguments.file, arguments.keys.as_deref()) {
         Ok(migrated) => migrated,

@@ -48,6 +48,7 @@ enum Command {
     /// Turn an API key or a password, read from standard input, into an entry of its file
     HashKey(hash_key::Arguments),
     /// Print the configuration that does what another gateway's does, and list what it leaves out
+    #[command(visible_alias = "import")]
     Migrate(migrate::Arguments),
     /// Print the JSON schema of the configuration, for editors
     Schema,

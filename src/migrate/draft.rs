@@ -18,6 +18,7 @@ pub(super) struct Draft {
     pub(super) upstreams: Vec<Section>,
     pub(super) policies: Vec<Section>,
     pub(super) routes: Vec<Route>,
+    pub(super) domains: Vec<Domain>,
     /// The URL of the Redis that limits were shared through.
     pub(super) redis: Option<String>,
     pub(super) notes: Notes,
@@ -55,6 +56,35 @@ pub(super) struct Route {
     pub(super) headers: Vec<(String, Option<String>)>,
     pub(super) limits: Vec<String>,
     pub(super) keys: Vec<(&'static str, String)>,
+}
+
+/// A domain of descriptors.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Domain {
+    pub(super) name: String,
+    pub(super) rules: Vec<Rule>,
+}
+
+/// What is done about some descriptors of a domain.
+#[derive(Clone, Debug)]
+pub(super) struct Rule {
+    pub(super) place: Place,
+    /// What it is listed as.
+    pub(super) what: String,
+    /// Keys and values, in their order.
+    pub(super) entries: Vec<(String, String)>,
+    pub(super) name: Option<String>,
+    pub(super) instead_of: Vec<String>,
+    pub(super) verdict: Verdict,
+}
+
+/// What a rule does.
+#[derive(Clone, Debug)]
+pub(super) enum Verdict {
+    /// This policy decides.
+    Limited(String),
+    Unlimited,
+    Denied,
 }
 
 impl Section {
@@ -198,7 +228,7 @@ pub(super) fn unique(wanted: &str, kind: &str, taken: &[&str]) -> String {
 }
 
 /// The nearest text that can be a name: see `config::sections::is_name`.
-fn legal(wanted: &str, kind: &str) -> String {
+pub(super) fn legal(wanted: &str, kind: &str) -> String {
     let is_kept = |sign: char| (' '..='~').contains(&sign) && !matches!(sign, '"' | '\\' | '\'');
     let kept = wanted.trim().chars().map(|sign| if is_kept(sign) { sign } else { '-' });
     let kept: String = kept.take(NAME_MAX).collect();

@@ -16,6 +16,7 @@ mod nginx;
 mod notes;
 mod order;
 mod print;
+mod ratelimit;
 mod regex;
 mod settle;
 mod template;
@@ -40,6 +41,8 @@ pub enum From {
     Envoy,
     /// Kong, its declarative configuration.
     Kong,
+    /// Envoy's own rate limit service: the descriptors of one domain.
+    Ratelimit,
 }
 
 /// What came out.
@@ -66,6 +69,7 @@ pub fn migrate(from: From, path: &Path, keys: Option<&Path>) -> Result<Migrated,
         From::Haproxy => haproxy::read(path, &mut draft)?,
         From::Envoy => envoy::read(path, &file::read(path)?, &mut draft)?,
         From::Kong => kong::read(path, &file::read(path)?, keys, &mut draft)?,
+        From::Ratelimit => ratelimit::read(path, &file::read(path)?, &mut draft)?,
     }
     Ok(finished(draft, from, path))
 }
@@ -81,6 +85,7 @@ pub fn migrate_text(from: From, name: &str, text: &str) -> Result<Migrated, Erro
         From::Haproxy => haproxy::read_text(path, text, &mut draft)?,
         From::Envoy => envoy::read(path, text, &mut draft)?,
         From::Kong => kong::read(path, text, Some(Path::new("keys.toml")), &mut draft)?,
+        From::Ratelimit => ratelimit::read(path, text, &mut draft)?,
     }
     Ok(finished(draft, from, path))
 }
@@ -101,6 +106,7 @@ impl From {
             From::Haproxy => "haproxy",
             From::Envoy => "envoy",
             From::Kong => "kong",
+            From::Ratelimit => "ratelimit",
         }
     }
 
@@ -111,6 +117,7 @@ impl From {
             From::Haproxy => haproxy::EVERYWHERE,
             From::Envoy => envoy::EVERYWHERE,
             From::Kong => kong::EVERYWHERE,
+            From::Ratelimit => ratelimit::EVERYWHERE,
         }
     }
 }

@@ -3,9 +3,9 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use crate::config::printer::{self, Page, key, table};
+use crate::config::printer::{self, Page, array, key, table};
 
-use super::draft::{Draft, Route, Section, texts};
+use super::draft::{Domain, Draft, Route, Rule, Section, Verdict, texts};
 use super::notes::{Note, Notes, one_line};
 
 /// The whole file.
@@ -25,6 +25,7 @@ pub(super) fn text(draft: &Draft, from: &str, everywhere: &[&str], path: &Path) 
     draft.upstreams.iter().for_each(|upstream| section(&mut page, "upstream", upstream));
     draft.policies.iter().for_each(|policy| section(&mut page, "policy", policy));
     draft.routes.iter().for_each(|it| route(&mut page, it));
+    draft.domains.iter().for_each(|it| domain(&mut page, it));
     if let Some(url) = &draft.redis {
         page.heading("[redis]");
         page.key("url", text_of(url));
@@ -117,4 +118,30 @@ fn route(page: &mut Page, route: &Route) {
         page.key("limit", texts(&route.limits));
     }
     route.keys.iter().for_each(|(key, value)| page.key(key, value));
+}
+
+/// A rule stands on one line, so that an error about it is traced to it.
+fn domain(page: &mut Page, domain: &Domain) {
+    page.heading(&format!("[rls.{}]", key(&domain.name)));
+    let rules: String = domain.rules.iter().map(|it| format!("  {},\n", rule(it))).collect();
+    page.key("descriptors", format!("[\n{rules}]"));
+}
+
+fn rule(rule: &Rule) -> String {
+    let entry = |(name, value): &(String, String)| table([(key(name), text_of(value))]);
+    let entries = match rule.entries.as_slice() {
+        [only] => entry(only),
+        entries => array(entries.iter().map(entry)),
+    };
+    let mut keys = vec![("entries", entries)];
+    keys.extend(rule.name.iter().map(|name| ("name", text_of(name))));
+    if !rule.instead_of.is_empty() {
+        keys.push(("instead-of", texts(&rule.instead_of)));
+    }
+    keys.push(match &rule.verdict {
+        Verdict::Limited(policy) => ("limit", text_of(policy)),
+        Verdict::Unlimited => ("unlimited", "true".to_owned()),
+        Verdict::Denied => ("deny", "true".to_owned()),
+    });
+    table(keys)
 }

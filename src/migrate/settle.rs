@@ -5,7 +5,7 @@
 
 use crate::config::{self, printer};
 
-use super::draft::{Draft, Section};
+use super::draft::{Draft, Section, Verdict};
 use super::notes::Place;
 
 /// A part of a printed configuration.
@@ -16,6 +16,8 @@ enum Part {
     Upstream(String),
     Policy(String),
     Route(usize),
+    /// A rule of a domain, by its place in it.
+    Rule(String, usize),
 }
 
 /// The text of the draft, with no part in it that is wrong; errors that belong to no part stay.
@@ -58,6 +60,8 @@ fn part(text: &str, line: usize) -> Option<Part> {
         "auth" => Some(Part::Auth(name)),
         "upstream" => Some(Part::Upstream(name)),
         "policy" => Some(Part::Policy(name)),
+        // Below the heading stands `descriptors = [`, then a line for each rule.
+        "rls" => Some(Part::Rule(name, line.checked_sub(heading + 3)?)),
         _ => None,
     }
 }
@@ -77,6 +81,11 @@ fn remedy(draft: &mut Draft, part: Part, message: &str) {
             for route in &mut draft.routes {
                 route.limits.retain(|limit| printer::key(limit) != name);
             }
+            for domain in &mut draft.domains {
+                let names =
+                    |verdict: &Verdict| matches!(verdict, Verdict::Limited(it) if printer::key(it) == name);
+                domain.rules.retain(|rule| !names(&rule.verdict));
+            }
             draft.notes.left_out(&Place::default(), &format!("limit {name}"), why("it is left out"));
         }
         Part::Auth(name) => {
@@ -86,6 +95,15 @@ fn remedy(draft: &mut Draft, part: Part, message: &str) {
         Part::Upstream(name) => {
             take_out(&mut draft.upstreams, &name);
             close_those(draft, &["to"], &name, &why("routes to it are closed (501)"));
+        }
+        Part::Rule(domain, index) => {
+            let Some(domain) = draft.domains.iter_mut().find(|it| printer::key(&it.name) == domain) else {
+                return;
+            };
+            if index < domain.rules.len() {
+                let rule = domain.rules.remove(index);
+                draft.notes.left_out(&rule.place, &rule.what, why("its requests are not limited"));
+            }
         }
         Part::Route(index) => {
             let Some(route) = draft.routes.get_mut(index) else { return };

@@ -30,6 +30,7 @@ const KINDS: &[(&str, &str)] = &[
     ("haproxy", "becomes the configuration below it"),
     ("yaml envoy", "becomes the configuration below it"),
     ("yaml kong", "becomes the configuration below it"),
+    ("yaml ratelimit", "becomes the configuration below it"),
     ("yaml traefik", "does what the configuration below it does"),
 ];
 
@@ -86,6 +87,7 @@ fn place_of_commands(name: &str, document: &str) -> Directory {
             "haproxy" => "haproxy.cfg",
             "yaml envoy" => "envoy.yaml",
             "yaml kong" => "kong.yml",
+            "yaml ratelimit" => "ratelimit.yaml",
             _ => continue,
         };
         directory.write(file, block.text);
@@ -322,13 +324,11 @@ fn every_command_of_a_table_is_one() {
     let output = binary().arg("--help").output().expect("the binary under test can be started");
     let help = text(&output.stdout);
     let commands = help.split("Commands:").nth(1).expect("it lists commands");
-    let known: Vec<&str> = commands
-        .lines()
-        .skip(1)
-        .take_while(|line| line.starts_with("  "))
-        .filter_map(|line| line.split_whitespace().next())
-        .collect();
-    assert!(known.contains(&"migrate"), "{known:?}");
+    let lines = || commands.lines().skip(1).take_while(|line| line.starts_with("  "));
+    let mut known: Vec<&str> = lines().filter_map(|line| line.split_whitespace().next()).collect();
+    let aliases = lines().filter_map(|line| line.split_once("[aliases: ")?.1.strip_suffix(']'));
+    known.extend(aliases.flat_map(|aliases| aliases.split(", ")));
+    assert!(known.contains(&"migrate") && known.contains(&"import"), "{known:?}");
     for (name, document) in documents() {
         for piece in document.split("`sluicegate ").skip(1) {
             let word = piece.split([' ', '`', '\n']).next().unwrap_or_default();

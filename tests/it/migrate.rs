@@ -578,6 +578,7 @@ fn what_the_documentation_shows_of_each_is_what_is_printed() {
         ("haproxy", "haproxy\n", "haproxy.cfg"),
         ("envoy", "yaml envoy\n", "envoy.yaml"),
         ("kong", "yaml kong\n", "kong.yml"),
+        ("ratelimit", "yaml ratelimit\n", "ratelimit.yaml"),
     ] {
         let documented = documented(kind);
         assert!(!documented.is_empty(), "docs/migration.md shows nothing of {from}");
@@ -587,6 +588,19 @@ fn what_the_documentation_shows_of_each_is_what_is_printed() {
             assert_eq!(printed, shown, "docs/migration.md shows another gateway.toml");
         }
     }
+}
+
+#[test]
+fn descriptors_are_imported_by_either_name_of_the_command() {
+    let limit = "rate_limit: { unit: hour, requests_per_unit: 4 }";
+    let source = format!(
+        "domain: shop\ndescriptors:\n- {{ key: user, {limit} }}\n- {{ key: user, colour: blue, {limit} }}\n"
+    );
+    let migrated = Migrated::of("ratelimit", &[("limits.yaml", &source)]);
+    assert!(migrated.said_of("limits.yaml:4").contains("it stands there twice"));
+    migrated.has("[policy.shop-user]\nby = [\"entry:user\"]\nlimit = \"4/h\"\nalgorithm = \"fixed-window\"\novershoot = 0");
+    let imported = migrate(&migrated.directory, &["import", "ratelimit", "limits.yaml"]);
+    assert_eq!((imported.status.code(), text(&imported.stdout)), (Some(3), migrated.text));
 }
 
 #[test]

@@ -13,6 +13,7 @@ fuzz_target!(|text: &str| {
         Some(("h", text)) => (From::Haproxy, text),
         Some(("e", text)) => (From::Envoy, text),
         Some(("k", text)) => (From::Kong, text),
+        Some(("r", text)) => (From::Ratelimit, text),
         _ => return,
     };
     let Ok(migrated) = migrate_text(from, "its.conf", text) else { return };

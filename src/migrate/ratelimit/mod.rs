@@ -1,0 +1,91 @@
+//! A file of Envoy's ratelimit service: one domain, and the tree of its descriptors.
+//!
+//! Its rules are found there as here, so each path of the tree is a rule. What that service never reaches is left out, so
+//! that it is not reached here either.
+
+mod descriptors;
+mod limits;
+#[cfg(test)]
+mod tests;
+mod unread;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use super::draft::{Domain, Draft, legal};
+use super::file::Error;
+use super::notes::Place;
+use super::yaml::Node;
+use super::yaml_file;
+
+/// What differs in every configuration.
+pub(super) const EVERYWHERE: &[&str] = &[
+    "A request that is refused spends nothing of any of its descriptors' limits; there each one counts it.",
+    "An entry is told by its key and its value, not by both written together: `a_b` with `c` is not `a` with `b_c`.",
+    "A week begins on Thursday and a month has 30 days, as there unless months of the calendar are switched on.",
+    "Redis decides every request (`overshoot = 0`), as there: leave it out, and nodes decide up to 5 % more on their own.",
+    "While Redis is away each node enforces its part of a limit; `when-redis-down = \"allow\"` lets all pass, as there.",
+];
+
+/// Everything that the parts of the reader share.
+struct Reading<'d> {
+    draft: &'d mut Draft,
+    file: String,
+    domain: Domain,
+    /// Names of policies so far.
+    names: BTreeSet<String>,
+}
+
+/// Reads a text into the draft.
+pub(super) fn read(path: &Path, text: &str, draft: &mut Draft) -> Result<(), Error> {
+    let file = path.display().to_string();
+    let root = yaml_file::tree(path, text)?;
+    let Some(domain) = root.word("domain").filter(|domain| !domain.is_empty()) else {
+        let message = "there is no `domain`: is it a file of Envoy's ratelimit service?".to_owned();
+        return Err(Error::Syntax { file, line: root.line, message });
+    };
+    let own = Domain { name: legal(domain, "domain"), rules: Vec::new() };
+    let mut reading = Reading { draft, file, domain: own, names: BTreeSet::new() };
+    if reading.domain.name != domain {
+        let why = format!("no domain can have this name here: let Envoy ask for `{}`", reading.domain.name);
+        let place = Place {
+            file: reading.file.clone(),
+            line: root.get("domain").map_or(root.line, |node| node.line),
+        };
+        reading.draft.notes.left_out(&place, &format!("domain: {domain}"), why);
+    }
+    reading.level(&root, &[]);
+    reading.settle_names();
+    unread::UNREAD.list(&root, &reading.file, &mut reading.draft.notes);
+    let Reading { draft, domain, .. } = reading;
+    draft.domains.push(domain);
+    Ok(())
+}
+
+impl Reading<'_> {
+    fn place(&self, node: &Node) -> Place {
+        Place { file: self.file.clone(), line: node.line }
+    }
+
+    /// Lists a value as left out, and everything in it as read.
+    fn left_out(&mut self, node: &Node, what: &str, why: &str) {
+        node.dismiss();
+        let place = self.place(node);
+        self.draft.notes.left_out(&place, what, why);
+    }
+
+    fn differs(&mut self, node: &Node, what: &str, why: &str) {
+        let place = self.place(node);
+        self.draft.notes.differs(&place, what, why);
+    }
+
+    /// Takes names out of `instead-of` that no rule has: they have no effect there, and are errors here.
+    fn settle_names(&mut self) {
+        let names: BTreeSet<String> = self.domain.rules.iter().filter_map(|rule| rule.name.clone()).collect();
+        for rule in &mut self.domain.rules {
+            for name in rule.instead_of.extract_if(.., |name| !names.contains(name)) {
+                self.draft.notes.needless(&rule.place, &format!("replaces: {name}"));
+            }
+        }
+    }
+}
