@@ -24,6 +24,7 @@ pub mod metrics;
 pub mod migrate;
 pub mod policy;
 pub mod proxy;
+pub mod quota;
 pub mod random;
 pub mod record;
 pub mod rendezvous;

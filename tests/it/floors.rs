@@ -38,6 +38,7 @@ pub const FLOORS: &[(&str, u8)] = &[
     ("identity", 0),
     ("json", 0),
     ("metrics", 0),
+    ("quota", 0),
     ("random", 0),
     ("rendezvous", 0),
     ("sharded", 0),
