@@ -126,6 +126,7 @@ async fn leased(redis: &Redis) -> f64 {
                 shadow: false,
                 count_denied: false,
                 is_overridden: false,
+                part: 0,
                 trial: None,
                 plan: Some(*plan),
             };

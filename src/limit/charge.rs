@@ -22,6 +22,8 @@ pub struct Charge {
     pub count_denied: bool,
     /// Whether an override has changed `quota`.
     pub is_overridden: bool,
+    /// Which of the subjects it is of, if several are decided together; else 0.
+    pub part: u16,
     /// Its part in a trial of two policies, if its policy is in one.
     pub trial: Option<Trial>,
     /// The window's [`Plan`](super::Plan) if the fleet shares it; `None`: this node counts on its own.
@@ -42,6 +44,7 @@ impl Charge {
             shadow: false,
             count_denied: false,
             is_overridden: false,
+            part: 0,
             trial: None,
             plan: None,
         }
@@ -57,6 +60,12 @@ impl Charge {
     #[inline]
     pub fn refuses(&self) -> Worlds {
         trial::refused_by(self.trial, self.shadow)
+    }
+
+    /// Whether both are of one policy for one subject.
+    #[inline]
+    pub fn is_beside(&self, other: &Charge) -> bool {
+        (self.policy, self.part) == (other.policy, other.part)
     }
 
     /// Whether it never keeps another charge from being taken.

@@ -74,6 +74,8 @@ pub struct PenaltyCheck {
     pub rule: Penalty,
     /// The policy.
     pub policy: PolicyId,
+    /// Which of the subjects it is of, as [`Charge::part`](super::Charge::part).
+    pub part: u16,
     /// Counted and reported, never refused.
     pub shadow: bool,
     /// Its policy's part in a trial.

@@ -35,10 +35,10 @@ pub struct Check<'t> {
     pub missing: Option<MissingDimension<'t>>,
     /// The penalties of the policies that have a `penalty`.
     pub penalties: SmallVec<[PenaltyCheck; 1]>,
-    policies: Chosen<'t>,
+    pub(super) policies: Chosen<'t>,
     /// Charges that remember the subject's idempotency key, spent once it is admitted.
     memories: SmallVec<[Charge; 1]>,
-    begun_ns: u64,
+    pub(super) begun_ns: u64,
 }
 
 /// What a peek finds, as far as this node knows.
@@ -71,6 +71,12 @@ impl Check<'_> {
     pub fn is_penalised(&self, policy: PolicyId) -> bool {
         self.penalties.iter().any(|penalty| penalty.policy == policy && penalty.wait_ns > 0)
     }
+
+    /// Whether the client of this charge has a penalty under its policy.
+    pub fn keeps_out(&self, charge: &Charge) -> bool {
+        let is_own = |penalty: &PenaltyCheck| (penalty.policy, penalty.part) == (charge.policy, charge.part);
+        self.penalties.iter().any(|penalty| is_own(penalty) && penalty.wait_ns > 0)
+    }
 }
 
 impl Limiter {
@@ -88,6 +94,7 @@ impl Limiter {
         if let Err(missing) = policies.charges(subject, &mut check.charges) {
             check.event.add(Count {
                 policy: missing.policy,
+                part: 0,
                 decision: metrics::Decision::MissingRejected,
                 tier: Tier::Local,
             });
@@ -128,9 +135,19 @@ impl Limiter {
                 (waiting, deadline.saturating_sub(waited))
             }
         };
+        self.finish_charges(*waiting, left, check).await;
+    }
+
+    /// Waits for the charges, so long at most, and completes the check.
+    pub(super) async fn finish_charges(
+        self: &Arc<Self>,
+        waiting: Waiting,
+        left: Duration,
+        check: &mut Check<'_>,
+    ) {
         // A timeout is no error here: `resume` decides with the answers that have arrived.
         let _ = timeout(left, waiting.resolved()).await;
-        self.resume(*waiting, clock::now_ns(), &mut check.decision);
+        self.resume(waiting, clock::now_ns(), &mut check.decision);
         self.conclude_check(check);
     }
 
@@ -187,13 +204,23 @@ impl Limiter {
         if check.charges.is_empty() {
             return None;
         }
-        let now_ns = check.begun_ns;
         // Before `route_tenant` changes the keys: penalties are recorded on this node only, under the unrouted key.
         check.penalties = check.policies.penalty_checks(&check.charges);
         self.route_tenant(&mut check.charges, subject.tenant());
+        self.charge_routed(|policies| ClientAddress::from(policies.client_of(subject)), check)
+    }
+
+    /// The same once penalties are looked up and keys have their shards.
+    #[inline]
+    pub(super) fn charge_routed(
+        self: &Arc<Self>,
+        client: impl FnOnce(Chosen<'_>) -> ClientAddress,
+        check: &mut Check<'_>,
+    ) -> Option<Waiting> {
+        let now_ns = check.begun_ns;
         let Check { charges, penalties, decision, .. } = check;
         if penalties.is_empty() || !self.keep_out(charges, penalties, now_ns, decision) {
-            let client = ClientAddress::from(check.policies.client_of(subject));
+            let client = client(check.policies);
             let Check { charges, decision, .. } = check;
             let waiting = match decision.kept_out {
                 Worlds::NONE => self.decide(charges, client, now_ns, decision),
@@ -241,7 +268,7 @@ impl Check<'_> {
             });
             if charges.iter().all(|charge| charge.policy != memory.policy) {
                 let decision = metrics::Decision::Admitted;
-                event.add(Count { policy: memory.policy, decision, tier: Tier::Local });
+                event.add(Count { policy: memory.policy, part: 0, decision, tier: Tier::Local });
             }
             false
         });
@@ -252,18 +279,18 @@ impl Check<'_> {
         let mut windows = self.charges.iter().zip(&self.decision.outcomes).peekable();
         while let Some((charge, outcome)) = windows.next() {
             let mut is_over = !outcome.is_admitted();
-            while let Some((_, outcome)) = windows.next_if(|(next, _)| next.policy == charge.policy) {
+            while let Some((_, outcome)) = windows.next_if(|(next, _)| next.is_beside(charge)) {
                 is_over |= !outcome.is_admitted();
             }
-            let is_of = |penalty: &PenaltyCheck| penalty.policy == charge.policy && penalty.wait_ns > 0;
-            let decision = match (self.penalties.iter().any(is_of), is_over, charge.shadow) {
+            let decision = match (self.keeps_out(charge), is_over, charge.shadow) {
                 (true, _, true) => metrics::Decision::ShadowPenalised,
                 (true, _, false) => metrics::Decision::Penalised,
                 (false, true, true) => metrics::Decision::ShadowDenied,
                 (false, true, false) => metrics::Decision::Denied,
                 (false, false, _) => metrics::Decision::Admitted,
             };
-            self.event.add(Count { policy: charge.policy, decision, tier: self.decision.tier });
+            let Charge { policy, part, .. } = *charge;
+            self.event.add(Count { policy, part, decision, tier: self.decision.tier });
         }
     }
 }
@@ -286,7 +313,7 @@ impl Check<'_> {
                 let own = self.charges.iter().zip(&self.decision.outcomes);
                 let mut own =
                     own.filter(|(other, _)| is_of(other) && (other.policy == candidate) == of_candidate);
-                own.any(|(charge, outcome)| !outcome.is_admitted() || self.is_penalised(charge.policy))
+                own.any(|(charge, outcome)| !outcome.is_admitted() || self.keeps_out(charge))
             };
             let comparison = Comparison::of(denies(false), denies(true));
             self.event.compare(candidate, comparison);

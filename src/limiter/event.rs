@@ -17,6 +17,8 @@ pub struct Event {
 pub struct Count {
     /// The policy.
     pub policy: PolicyId,
+    /// Which of the subjects it decided about, if there are several; else 0.
+    pub part: u16,
     /// In one word.
     pub decision: Decision,
     /// Who decided.

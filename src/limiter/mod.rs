@@ -22,6 +22,7 @@ mod event;
 mod exact;
 mod fleet;
 mod foretell;
+mod given;
 mod holdings;
 mod link;
 mod look;
@@ -40,6 +41,7 @@ mod resets;
 mod spent;
 mod striped;
 mod sweep;
+mod together;
 mod wait;
 mod waiting;
 mod watched;
@@ -54,6 +56,7 @@ use smallvec::SmallVec;
 use crate::limit::{Charge, Outcome, Quota, Worlds};
 use crate::local::{Table, Taken};
 use crate::metrics::Tier;
+use given::Given;
 
 pub use account::Account;
 pub use assignments::Assignments;
@@ -63,12 +66,14 @@ pub use check::{Check, Peeked, Pending};
 pub use event::{Count, Event};
 pub use fleet::Fleet;
 pub use foretell::{Decider, Foretold};
+pub use given::OwnLimit;
 pub use link::{Done, Link};
 pub use look::Look;
 pub use overrides::{Change, Override, Overrides};
 pub use plans::Plans;
 pub use recall::Recall;
 pub use resets::{Reset, Resets};
+pub use together::Part;
 pub use waiting::Waiting;
 
 /// Decides charges; one for the whole process, shared by all workers.
@@ -78,6 +83,7 @@ pub struct Limiter {
     overrides: Overrides,
     resets: Resets,
     assignments: Assignments,
+    given: Given,
 }
 
 /// The decision on one request.
@@ -187,6 +193,7 @@ impl Limiter {
             overrides: Overrides::default(),
             resets: Resets::default(),
             assignments: Assignments::default(),
+            given: Given::default(),
         }
     }
 
@@ -476,6 +483,7 @@ mod tests {
             key: Key::new(77),
             rule,
             policy: PolicyId::default(),
+            part: 0,
             shadow: false,
             trial: None,
             wait_ns: 0,

@@ -107,7 +107,17 @@ impl Limiter {
         (quota, plan): (Quota, Option<PlanId>),
         factor: f64,
     ) -> (Quota, Option<PlanId>) {
-        let quota = quota.multiplied(factor);
+        self.declared(policy, window, quota.multiplied(factor), plan)
+    }
+
+    /// Makes another quota of a window known, and finds the plan by which the fleet shares it.
+    pub(super) fn declared(
+        &self,
+        policy: &Policy,
+        window: usize,
+        quota: Quota,
+        plan: Option<PlanId>,
+    ) -> (Quota, Option<PlanId>) {
         self.table.declare_also(quota);
         let Some((fleet, _)) = self.fleet.as_ref().zip(plan) else { return (quota, None) };
         let plans = fleet.plans();

@@ -55,7 +55,8 @@ impl Limiter {
         let mut begins = decision.kept_out != Worlds::NONE;
         for penalty in penalties.iter_mut().filter(|penalty| penalty.wait_ns == 0) {
             let own = charges.iter().zip(&decision.outcomes).filter(|(charge, outcome)| {
-                charge.policy == penalty.policy && is_timed(charge) && !outcome.is_admitted()
+                let is_own = (charge.policy, charge.part) == (penalty.policy, penalty.part);
+                is_own && is_timed(charge) && !outcome.is_admitted()
             });
             // A cost that never fits has no wait that the client could have ignored.
             if let Some(told_ns) = own.filter_map(|(_, outcome)| outcome.retry_after_ns()).max() {
@@ -97,7 +98,8 @@ impl Decision {
 
 /// Whether a penalty refuses this charge. Concurrency has no wait that a client could ignore, so none applies to it.
 fn keeps_out(penalty: &PenaltyCheck, charge: &Charge) -> bool {
-    penalty.wait_ns > 0 && !penalty.shadow && penalty.policy == charge.policy && is_timed(charge)
+    let is_own = (penalty.policy, penalty.part) == (charge.policy, charge.part);
+    penalty.wait_ns > 0 && !penalty.shadow && is_own && is_timed(charge)
 }
 
 fn is_timed(charge: &Charge) -> bool {

@@ -1,23 +1,35 @@
 //! What a decision says of a consumer's and a tenant's usage, for the counts by the minute. It counts nothing.
 
 use super::Check;
+use crate::limit::Charge;
 use crate::metrics::Decision;
 use crate::policy::Table;
 use crate::policy::definition::Dimension;
 use crate::usage::{Amount, Who};
 
 impl Check<'_> {
-    /// What each policy that counts by consumer or tenant decided of this one. Nothing for who has neither name. Costs that
-    /// are known later change nothing of it.
+    /// As [`Check::usage_of`], of a subject that is decided alone.
     pub fn usage<'a>(
         &'a self,
         table: &'a Table,
         consumer: Option<&'a str>,
         tenant: Option<&'a str>,
     ) -> impl Iterator<Item = (Who<'a>, Amount)> + 'a {
+        self.usage_of(0, table, consumer, tenant)
+    }
+
+    /// What each policy that counts by consumer or tenant decided of this one. Nothing for who has neither name. Costs that
+    /// are known later change nothing of it.
+    pub fn usage_of<'a>(
+        &'a self,
+        part: u16,
+        table: &'a Table,
+        consumer: Option<&'a str>,
+        tenant: Option<&'a str>,
+    ) -> impl Iterator<Item = (Who<'a>, Amount)> + 'a {
         let is_charged = self.is_admitted();
         let is_known = consumer.is_some() || tenant.is_some();
-        self.event.counts().iter().filter(move |_| is_known).filter_map(move |said| {
+        self.event.counts().iter().filter(move |said| is_known && said.part == part).filter_map(move |said| {
             let policy = &table.policies()[said.policy.index()];
             let is_of_names =
                 policy.by.iter().any(|by| matches!(by, Dimension::Consumer | Dimension::Tenant));
@@ -26,7 +38,8 @@ impl Check<'_> {
             }
             let is_admitted = said.decision == Decision::Admitted;
             // The first window's: the others are charged the same.
-            let charge = self.charges.iter().find(|charge| is_charged && charge.policy == said.policy);
+            let is_own = |charge: &&Charge| is_charged && (charge.policy, charge.part) == (said.policy, part);
+            let charge = self.charges.iter().find(is_own);
             let amount = Amount {
                 admitted: u64::from(is_admitted),
                 denied: u64::from(!is_admitted),

@@ -35,6 +35,11 @@ impl<'t> Chosen<'t> {
         self.tries
     }
 
+    /// The first of them, without its candidate.
+    pub fn first(&self) -> Option<&'t Policy> {
+        Some(&self.policies[self.indices.first()?.index()])
+    }
+
     /// The policy of a charge.
     pub fn policy_of(&self, charge: &Charge) -> &'t Policy {
         &self.policies[charge.policy.index()]
@@ -61,7 +66,7 @@ impl<'t> Chosen<'t> {
                 .indices
                 .iter()
                 .try_for_each(|index| self.policies[index.index()].charge(subject, None, out)),
-            true => self.asked(subject).try_for_each(|(policy, trial)| policy.charge(subject, trial, out)),
+            true => self.asked(subject, 0).try_for_each(|(policy, trial)| policy.charge(subject, trial, out)),
         };
         if charged.is_err() {
             out.truncate(before);
@@ -69,14 +74,48 @@ impl<'t> Chosen<'t> {
         charged
     }
 
-    /// The policies with their candidates, and which of the two decides about this subject.
-    fn asked(&self, subject: &impl Subject) -> impl Iterator<Item = (&'t Policy, Option<Trial>)> {
-        let mut trials = 0;
+    /// The same for one of several subjects that are decided together, of which those before it are in so many trials.
+    ///
+    /// # Errors
+    /// If a policy refuses a subject without one of its dimensions.
+    pub fn charges_beside(
+        &self,
+        subject: &impl Subject,
+        trials: &mut usize,
+        out: &mut SmallVec<[Charge; 4]>,
+    ) -> Result<(), MissingDimension<'t>> {
+        if !self.tries {
+            return self.charges(subject, out);
+        }
+        let asked = self.asked(subject, *trials);
+        *trials += self.indices.iter().filter(|index| self.policies[index.index()].tried().is_some()).count();
+        asked.into_iter().try_for_each(|(policy, trial)| policy.charge(subject, trial, out))
+    }
+
+    /// What decides about several subjects together; each has policies of its own.
+    pub fn together(parts: impl Iterator<Item = Chosen<'t>>) -> Chosen<'t> {
+        parts.fold(Chosen::default(), |all, part| Chosen {
+            policies: part.policies,
+            indices: &[],
+            remembers: false,
+            penalises: all.penalises || part.penalises,
+            tries: all.tries || part.tries,
+        })
+    }
+
+    /// The policies with their candidates, and which of the two decides about this subject. Beyond [`Trial::MAX`] trials of
+    /// one decision, which `trials` counts, only the policy that decides is asked.
+    fn asked(
+        &self,
+        subject: &impl Subject,
+        mut trials: usize,
+    ) -> impl Iterator<Item = (&'t Policy, Option<Trial>)> {
         let sides = self.indices.iter().map(move |index| {
             let policy = &self.policies[index.index()];
             let Some(candidate) = policy.tried() else { return [Some((policy, None)), None] };
             trials += 1;
-            policy.sides(&self.policies[candidate.index()], trials - 1, subject).map(Some)
+            let [decides, compared] = policy.sides(&self.policies[candidate.index()], trials - 1, subject);
+            if trials > Trial::MAX { [Some(decides), None] } else { [Some(decides), Some(compared)] }
         });
         sides.flatten().flatten()
     }
@@ -87,7 +126,7 @@ impl<'t> Chosen<'t> {
         if !self.remembers {
             return SmallVec::new();
         }
-        self.asked(subject).filter_map(|(policy, trial)| policy.memory(subject, trial)).collect()
+        self.asked(subject, 0).filter_map(|(policy, trial)| policy.memory(subject, trial)).collect()
     }
 
     /// Whose penalties the policies of these charges keep; the charges as [`Chosen::charges`] appended them.
@@ -97,7 +136,7 @@ impl<'t> Chosen<'t> {
         }
         // A policy's charges are adjacent, and the first window's comes first.
         let firsts = charges.iter().enumerate().filter(|(index, charge)| {
-            index.checked_sub(1).is_none_or(|before| charges[before].policy != charge.policy)
+            index.checked_sub(1).is_none_or(|before| !charges[before].is_beside(charge))
         });
         firsts.filter_map(|(_, charge)| self.policy_of(charge).penalty_check(charge)).collect()
     }

@@ -188,6 +188,7 @@ impl Policy {
             shadow: self.is_shadow(trial),
             count_denied: false,
             is_overridden: false,
+            part: 0,
             trial,
             plan: memory.plan,
         })
@@ -205,8 +206,8 @@ impl Policy {
         // A change of the algorithm frees nobody from a penalty.
         let key = AlgorithmBits::of(charge.quota.algorithm()).applied(charge.key);
         let key = Key::new(key.bits() ^ PENALTY_KEY_BITS);
-        let Charge { shadow, trial, .. } = *charge;
-        Some(PenaltyCheck { key, rule, policy: self.id, shadow, trial, wait_ns: 0 })
+        let Charge { part, shadow, trial, .. } = *charge;
+        Some(PenaltyCheck { key, rule, policy: self.id, part, shadow, trial, wait_ns: 0 })
     }
 
     /// Appends a charge for each window. Appends nothing if the policy does not apply: it has no window, its `matches` does not
@@ -248,6 +249,7 @@ impl Policy {
             shadow,
             count_denied: self.count_denied,
             is_overridden: false,
+            part: 0,
             trial,
             plan: window.plan,
         };
@@ -278,6 +280,7 @@ impl Policy {
             shadow: self.shadow,
             count_denied: self.count_denied,
             is_overridden: false,
+            part: 0,
             trial: None,
             plan: window.plan,
         };

@@ -259,8 +259,18 @@ impl Table {
         if charges.len() == route.windows && !charges.iter().any(|charge| charge.is_overridden) {
             return route.limits_shown.clone();
         }
-        let shown = charges.iter().filter(|charge| !charge.shadow);
-        join_items(shown.map(|charge| self.policies[charge.policy.index()].item_of(charge)))
+        self.rate_limit_policies(charges)
+    }
+
+    /// The same for charges that no route has made. A window that several of them charge is shown once.
+    pub fn rate_limit_policies(&self, charges: &[Charge]) -> Option<HeaderValue> {
+        let is_first = |index: usize, charge: &Charge| {
+            let is_same = |other: &Charge| (other.policy, other.window) == (charge.policy, charge.window);
+            charge.part == 0 || !charges[..index].iter().any(is_same)
+        };
+        let shown = charges.iter().enumerate();
+        let shown = shown.filter(|(index, charge)| !charge.shadow && is_first(*index, charge));
+        join_items(shown.map(|(_, charge)| self.policies[charge.policy.index()].item_of(charge)))
     }
 
     /// The most specific of the routes of one path; the first that matches, as a leaf is sorted, but for

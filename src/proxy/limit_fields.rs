@@ -28,21 +28,31 @@ impl Fields {
         decision: &Decision,
         is_leased: impl FnOnce(&Charge) -> bool,
     ) -> Fields {
+        let policies = || table.rate_limit_policy(found.route, charges);
+        Fields::of(style, unix_seconds, table, policies, charges, decision, is_leased)
+    }
+
+    /// The same where no route has chosen the policies; `policies` gives the value of `RateLimit-Policy`.
+    pub fn of(
+        style: LimitHeaders,
+        unix_seconds: u64,
+        table: &Table,
+        policies: impl FnOnce() -> Option<HeaderValue>,
+        charges: &[Charge],
+        decision: &Decision,
+        is_leased: impl FnOnce(&Charge) -> bool,
+    ) -> Fields {
         let Some((charge, outcome)) =
             decision.binding.map(|index| (&charges[index], &decision.outcomes[index]))
         else {
             return Fields::default();
         };
-        let reset_seconds = shared_reset(charge, outcome, decision.tier, unix_seconds, is_leased)
-            .unwrap_or(outcome.reset_ns.div_ceil(SECOND_NS));
+        let reset_seconds =
+            reset_ns(charge, outcome, decision.tier, unix_seconds, is_leased).div_ceil(SECOND_NS);
         let ietf = matches!(style, LimitHeaders::Ietf | LimitHeaders::Both);
         let legacy = matches!(style, LimitHeaders::Legacy | LimitHeaders::Both);
         let window = &table.policies()[charge.policy.index()].windows[usize::from(charge.window)];
-        let ietf = ietf
-            .then(|| {
-                Some((table.rate_limit_policy(found.route, charges)?, item(window, outcome, reset_seconds)?))
-            })
-            .flatten();
+        let ietf = ietf.then(|| Some((policies()?, item(window, outcome, reset_seconds)?))).flatten();
         // A bucket may hold more than one period's units; a limit below what remains would look wrong to clients.
         let limit = charge.quota.limit().get().max(charge.quota.capacity());
         let legacy = legacy.then(|| [limit, outcome.remaining, unix_seconds + reset_seconds]);
@@ -87,6 +97,18 @@ fn item(window: &Window, outcome: &Outcome, reset_seconds: u64) -> Option<Header
     HeaderValue::from_maybe_shared(bytes::Bytes::from(text)).ok()
 }
 
+/// Nanoseconds until a window is whole again; of one that the fleet shares whole seconds, if this node knows only those.
+pub fn reset_ns(
+    charge: &Charge,
+    outcome: &Outcome,
+    tier: Tier,
+    unix_seconds: u64,
+    is_leased: impl FnOnce(&Charge) -> bool,
+) -> u64 {
+    let shared = shared_reset(charge, outcome, tier, unix_seconds, is_leased);
+    shared.map_or(outcome.reset_ns, |seconds| seconds.saturating_mul(SECOND_NS))
+}
+
 /// Seconds until a window that the fleet shares is whole again, if this node knows only what is left of it. Shared windows
 /// begin at multiples of their period on Redis's wall clock; this node's clock is close enough for a field in seconds.
 /// `None` in fallback, where a node has windows of its own.
@@ -112,6 +134,13 @@ fn shared_reset(
     }
 }
 
+/// Whole seconds, up to 10 % late so that refused clients do not all come back at once, and never early: a client that
+/// heeds it must not be refused again.
+pub fn jittered(wait_ns: u64, random: u64) -> u64 {
+    let late = (u128::from(wait_ns) * u128::from(random % 1_000) / 10_000) as u64;
+    wait_ns.saturating_add(late).div_ceil(SECOND_NS).max(1)
+}
+
 const SECOND_NS: u64 = 1_000_000_000;
 const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
@@ -125,6 +154,16 @@ mod tests {
 
     use super::*;
     use crate::limit::{Answer, Key, PlanId, Quota};
+
+    #[test]
+    fn a_retry_is_never_early_and_at_most_a_tenth_late() {
+        for random in 0..1_000 {
+            assert!((10..=11).contains(&jittered(10 * SECOND_NS, random)));
+            assert_eq!(jittered(1, random), 1);
+            assert!((1..=2).contains(&jittered(SECOND_NS, random)));
+        }
+        assert!(jittered(u64::MAX, 999) > 0);
+    }
 
     #[test]
     fn a_shared_sliding_window_is_whole_when_the_next_one_ends() {

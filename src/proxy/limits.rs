@@ -4,7 +4,7 @@
 //! `limit_fields.rs` writes the fields, `service/problem.rs` chooses the status.
 
 use super::context::RequestContext;
-use super::limit_fields::Fields;
+use super::limit_fields::{Fields, jittered};
 use super::reservation::Reservation;
 use crate::limit::{Algorithm, Charge};
 use crate::limiter::{Check, Event, Pending};
@@ -153,26 +153,4 @@ fn limited(table: &Table, check: &Check<'_>, random: u64) -> Limited {
     Limited { violated, retry_after_seconds }
 }
 
-/// Whole seconds, up to 10 % late so that refused clients do not all come back at once, and never early: a client that
-/// heeds it must not be refused again.
-fn jittered(wait_ns: u64, random: u64) -> u64 {
-    let late = (u128::from(wait_ns) * u128::from(random % 1_000) / 10_000) as u64;
-    wait_ns.saturating_add(late).div_ceil(SECOND_NS).max(1)
-}
-
 const SECOND_NS: u64 = 1_000_000_000;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_retry_is_never_early_and_at_most_a_tenth_late() {
-        for random in 0..1_000 {
-            assert!((10..=11).contains(&jittered(10 * SECOND_NS, random)));
-            assert_eq!(jittered(1, random), 1);
-            assert!((1..=2).contains(&jittered(SECOND_NS, random)));
-        }
-        assert!(jittered(u64::MAX, 999) > 0);
-    }
-}
