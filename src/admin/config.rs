@@ -1,15 +1,14 @@
 //! The configuration of the admin listener, and the rules for clients that follow from it.
 
 use std::fmt;
-use std::net::SocketAddr;
-use std::path::PathBuf;
 
 use aws_lc_rs::digest::SHA256_OUTPUT_LEN;
 
 use super::access::{Access, Role, Token};
 use super::host::canonical as canonical_host;
 use crate::auth::mtls::Name;
-use crate::tls::{ClientAuth, Pair};
+use crate::listening::Bind;
+use crate::tls;
 
 /// `[admin]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,18 +23,9 @@ pub struct Config {
     /// [`canonical_host`](super::canonical_host).
     pub hosts: Vec<String>,
     /// TLS; `None`: it speaks in the clear.
-    pub tls: Option<Tls>,
+    pub tls: Option<tls::Files>,
     /// The certificates of others.
     pub certificates: Vec<NamedCertificate>,
-}
-
-/// The TLS side of the listener.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tls {
-    /// Its certificates.
-    pub certs: Vec<Pair>,
-    /// How clients' certificates are verified; `None`: none is asked for.
-    pub client_auth: Option<ClientAuth>,
 }
 
 /// One of `certificates`: a client that shows a certificate with this name in it.
@@ -137,15 +127,6 @@ impl NamedToken {
             }
         }
     }
-}
-
-/// An address of the admin listener.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Bind {
-    /// TCP.
-    Tcp(SocketAddr),
-    /// A Unix socket.
-    Unix(PathBuf),
 }
 
 /// The name of the bearer of `token`; none of `tokens` has it.

@@ -17,7 +17,6 @@ mod explain;
 mod gate;
 mod host;
 mod limits;
-mod listener;
 mod pages;
 mod readiness;
 mod refusal;
@@ -32,7 +31,7 @@ mod watched;
 
 pub use access::{Access, Role, Token};
 pub use api::bodies;
-pub use config::{Bind, Config, NamedCertificate, NamedToken, OWN_TOKEN_NAME, Secret, Tls};
+pub use config::{Config, NamedCertificate, NamedToken, OWN_TOKEN_NAME, Secret};
 pub use control::{
     Applied, ByMinute, Check, Control, Minutes, MinutesAsked, MinutesReader, Proposal, Writes,
 };
@@ -42,7 +41,6 @@ pub use counts::{
 };
 pub use explain::ExplainRequest;
 pub use host::canonical as canonical_host;
-pub use listener::{Error, Listener, Shared};
 pub use readiness::{Phase, Readiness};
 pub use secured::Settings;
 pub use serve::serve;

@@ -17,10 +17,10 @@ use tokio::time;
 use super::activity::Activity;
 use super::connection::converse;
 use super::limits::Limits;
-use super::listener::{Listener, Stream};
 use super::routes;
 use super::secured::{Secured, Settings};
 use super::state::State;
+use crate::listening::{Listener, Stream};
 use crate::{clock, descriptors};
 
 /// Serves until `shutdown` resolves, then waits a moment for answers in flight. Every task it spawned has ended when it

@@ -53,6 +53,10 @@ pub(super) fn check(config: &Config) -> Vec<Wrong> {
     if let Some(tls) = config.admin.as_ref().and_then(|admin| admin.tls.as_ref()) {
         wrong.extend(wrong_with_tls(Subject::Admin, &tls.certs, tls.client_auth.as_ref()));
     }
+    if let Some(tls) = config.grpc.as_ref().and_then(|grpc| grpc.tls.as_ref()) {
+        let found = wrong_with_tls(Subject::Admin, &tls.certs, tls.client_auth.as_ref());
+        wrong.extend(found.into_iter().map(|it| Wrong { field: format!("grpc.{}", it.field), ..it }));
+    }
     for (index, method) in config.auth.iter().enumerate() {
         if let Some(remote) = issuer_over_tls(method)
             && let Err(error) = tls::client_config(false, &remote.trust)

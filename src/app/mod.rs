@@ -3,13 +3,12 @@
 //!
 //! The control runtime runs here, beside the workers. It never serves a request, and no request waits for it.
 
-mod admin_listener;
 mod admin_state;
-mod admin_tls;
 mod certificates;
 mod control;
 mod counts;
 pub mod descriptors;
+mod envoy;
 pub mod explain;
 mod files;
 mod first_try;
@@ -18,6 +17,8 @@ mod inherited;
 mod keys;
 mod lines;
 mod listeners;
+mod listening;
+mod listening_tls;
 mod neighbour;
 mod notes;
 mod orders;

@@ -35,6 +35,14 @@ impl Name {
         ("subject:o", Name::SubjectO),
         ("subject:ou", Name::SubjectOu),
     ];
+
+    /// A place and the name there, written as in `san:uri=spiffe://mesh/edge`.
+    pub fn written(text: &str) -> Option<(Name, &str)> {
+        Name::ALL.iter().find_map(|(word, place)| {
+            let rest = text.strip_prefix(word)?.strip_prefix('=')?;
+            (!rest.is_empty()).then_some((*place, rest))
+        })
+    }
 }
 
 impl fmt::Display for Name {

@@ -16,8 +16,9 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use crate::admin::{self, Bind};
+use crate::admin;
 use crate::fetch::over;
+use crate::listening::Bind;
 use crate::policy::percent;
 use crate::tls;
 use crate::trust::Trust;

@@ -14,10 +14,10 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 
 use super::admin_client::{AdminClient, Place, encoded};
 use super::check::EXIT_CONFIG;
-use crate::admin::Bind;
 use crate::app::explain::Asked;
 use crate::app::explain_from_outside;
 use crate::config::Config;
+use crate::listening::Bind;
 use crate::unix_socket::NO_ADDRESS;
 use crate::{admin, auth, config};
 

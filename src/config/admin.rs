@@ -2,12 +2,15 @@
 
 use toml::value::Datetime;
 
-use crate::admin::{self, Bind, Config, NamedCertificate, NamedToken, OWN_TOKEN_NAME, Role, Secret, Token};
+use crate::admin::{self, Config, NamedCertificate, NamedToken, OWN_TOKEN_NAME, Role, Secret, Token};
 use crate::auth::mtls::Name;
 use crate::auth::{entries, keys};
-use crate::tls::Demand;
+use crate::envoy;
+use crate::listening::Bind;
+use crate::tls::{self, Demand};
 
 use super::acme;
+use super::grpc;
 use super::listener;
 use super::mask::MASK;
 use super::printer::{Page, array, table as show_table, text, word};
@@ -18,21 +21,30 @@ use super::socket;
 use super::text::Text;
 use crate::words::NAME_BYTES_MAX;
 
+/// What `[admin]` says.
+#[derive(Default)]
+pub(super) struct Read {
+    pub(super) config: Option<Config>,
+    pub(super) grpc: Option<envoy::Config>,
+    pub(super) places: Fields,
+}
+
 /// Reads `[admin]`, or `admin = false`, which turns it off.
-pub(super) fn read(documents: &[Table<'_>]) -> (Option<Config>, Fields) {
+pub(super) fn read(documents: &[Table<'_>]) -> Read {
     let mut config = default_admin();
-    let Some(value) = sections::single(documents, "admin") else { return (Some(config), Fields::default()) };
+    let alone = |config| Read { config: Some(config), ..Read::default() };
+    let Some(value) = sections::single(documents, "admin") else { return alone(config) };
     if value.as_boolean() == Some(false) {
-        return (None, Fields::default());
+        return Read::default();
     }
     if value.as_boolean() == Some(true) {
         value.wrong(
             "`admin` is on unless it is turned off",
             "leave it out, or write `admin = false` or a table",
         );
-        return (Some(config), Fields::default());
+        return alone(config);
     }
-    let Some(table) = value.table("[admin]") else { return (Some(config), Fields::default()) };
+    let Some(table) = value.table("[admin]") else { return alone(config) };
     let bind = table.value("bind").and_then(|value| value.text());
     if let Some(bind) = bind.as_ref().and_then(bind_address) {
         config.bind = bind;
@@ -41,7 +53,7 @@ pub(super) fn read(documents: &[Table<'_>]) -> (Option<Config>, Fields) {
     if let Some(value) = table.value("tokens") {
         config.tokens = tokens(&value, config.token.as_ref());
     }
-    config.tls = tls(&table, &config.bind);
+    config.tls = files(&table, &config.bind);
     if let Some(value) = table.value("certificates") {
         config.certificates = certificates(&value, &config);
     }
@@ -55,13 +67,21 @@ pub(super) fn read(documents: &[Table<'_>]) -> (Option<Config>, Fields) {
         let message = "the admin listener is open to other machines and asks for no token and no certificate";
         bind.warn(message, "add `token = \"${file:/path}\"`, or bind 127.0.0.1");
     }
+    let written = table.value("grpc");
+    let grpc = written.as_ref().and_then(grpc::read);
+    if let Some((value, grpc)) = written.as_ref().zip(grpc.as_ref())
+        && listener::meet_alone(&grpc.bind, &config.bind)
+    {
+        let message = format!("{} is the address of the admin listener", grpc.bind);
+        value.wrong(message, "choose another port: gRPC has a listener of its own");
+    }
     let places = table.places();
-    table.finish(&["grpc"]);
-    (Some(config), places)
+    table.finish(&[]);
+    Read { config: Some(config), grpc, places }
 }
 
 /// Writes `[admin]`.
-pub(super) fn show(page: &mut Page, config: Option<&Config>) {
+pub(super) fn show(page: &mut Page, config: Option<&Config>, grpc: Option<&envoy::Config>) {
     let Some(admin) = config else {
         // At the top, because a bare key after a table header would belong to that table.
         return page.at_the_top("admin", false);
@@ -89,6 +109,7 @@ pub(super) fn show(page: &mut Page, config: Option<&Config>) {
     if !admin.hosts.is_empty() {
         page.key("hosts", array(admin.hosts.iter().map(|host| text(host))));
     }
+    grpc.iter().for_each(|grpc| grpc::show(page, grpc));
 }
 
 /// The texts of all tokens, to be masked.
@@ -165,7 +186,7 @@ fn named_token<'c>(value: &Value<'c>) -> Option<(NamedToken, Text<'c>)> {
 }
 
 /// `certs`, `client-ca`, `client-cert` and `client-crl`.
-fn tls(table: &Table<'_>, bind: &Bind) -> Option<admin::Tls> {
+fn files(table: &Table<'_>, bind: &Bind) -> Option<tls::Files> {
     let certs = table.value("certs");
     let client_auth = listener::client_auth(table, certs.is_some(), Demand::Ask);
     let certs = certs?;
@@ -177,7 +198,7 @@ fn tls(table: &Table<'_>, bind: &Bind) -> Option<admin::Tls> {
         certs.wrong("`certs` is empty", "write `[{ cert = \"a.pem\", key = \"a.key\" }]`, or leave it out");
     }
     let pairs = pairs.iter().filter_map(|pair| listener::pair(pair.table("a pair of `certs`")?)).collect();
-    Some(admin::Tls { certs: pairs, client_auth })
+    Some(tls::Files { certs: pairs, client_auth })
 }
 
 /// The certificates of clients. One that is wrong is reported and left out.
@@ -217,10 +238,7 @@ fn named_certificate<'c>(value: &Value<'c>) -> Option<(NamedCertificate, Text<'c
         value.wrong("a certificate needs `shows`, the name in it", SHOWS);
     }
     let shows = shows.and_then(|value| value.text()).and_then(|text| {
-        let found = Name::ALL.iter().find_map(|(word, place)| {
-            let rest = text.text.strip_prefix(word)?.strip_prefix('=')?;
-            (!rest.is_empty()).then(|| (*place, rest.to_owned()))
-        });
+        let found = Name::written(&text.text).map(|(place, name)| (place, name.to_owned()));
         if found.is_none() {
             text.wrong("`shows` is not a name in a certificate", SHOWS);
         }
@@ -315,7 +333,7 @@ fn admin_host(text: &Text<'_>) -> Option<String> {
 }
 
 /// `host:port`, or `unix:` and a path.
-fn bind_address(text: &Text<'_>) -> Option<Bind> {
+pub(super) fn bind_address(text: &Text<'_>) -> Option<Bind> {
     if socket::is_meant(&text.text) {
         return socket::path(text, "unix:/run/sluicegate/admin.sock").map(Bind::Unix);
     }

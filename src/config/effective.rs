@@ -82,7 +82,7 @@ impl Config {
         config.policies.iter().for_each(|policy| policy::show(&mut page, policy));
         config.routes.iter().for_each(|route| route::show(&mut page, route));
         config.domains.iter().for_each(|domain| rls::show(&mut page, domain));
-        admin::show(&mut page, config.admin.as_ref());
+        admin::show(&mut page, config.admin.as_ref(), config.grpc.as_ref());
         config.redis.iter().for_each(|redis| redis::show(&mut page, redis));
         config.database.iter().for_each(|database| database::show(&mut page, database));
         errors::show(&mut page, &config.error_pages);

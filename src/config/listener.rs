@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
-use crate::admin;
+use crate::listening;
 use crate::policy::access::Addresses;
 use crate::proxy::config::{ClientIp, ForwardedHeader};
 use crate::service::config::{Bind, Listener, Sizes, Timeouts, Underscores};
@@ -54,28 +54,38 @@ pub(super) fn read_all(documents: &[Table<'_>]) -> (Vec<Listener>, Vec<Fields>) 
     (listeners, places)
 }
 
-/// Reports listeners on the port of the admin listener, which shares its port with no other listener.
+/// Reports listeners on the port of the admin listener or of gRPC's, which share their ports with no other listener.
 pub(super) fn check_admin(ctx: &Context<'_>, config: &Config, places: &Places) {
-    let Some(admin) = &config.admin else { return };
-    for (listener, fields) in config.listeners.iter().zip(&places.listeners) {
-        let bind = &listener.bind;
-        let meets = match (bind, &admin.bind) {
-            (Bind::Tcp(bind), admin::Bind::Tcp(admin)) => {
-                let is_on_any = bind.ip().is_unspecified() || admin.ip().is_unspecified();
-                bind.port() == admin.port() && bind.port() != 0 && (bind.ip() == admin.ip() || is_on_any)
+    let admin = config.admin.iter().map(|admin| (&admin.bind, "bind", "the admin listener"));
+    let alone = admin.chain(config.grpc.iter().map(|grpc| (&grpc.bind, "grpc", "the gRPC listener")));
+    for (taken, field, by) in alone {
+        for (listener, fields) in config.listeners.iter().zip(&places.listeners) {
+            let bind = &listener.bind;
+            let is_met = match bind {
+                Bind::Tcp(bind) => meet_alone(&listening::Bind::Tcp(*bind), taken),
+                Bind::Unix(bind) => matches!(taken, listening::Bind::Unix(taken) if bind == taken),
+            };
+            // One of the two may be a default that is written nowhere.
+            let place = fields.place("bind").or_else(|| places.admin.place(field));
+            if let Some(place) = place.filter(|_| is_met) {
+                ctx.wrong(
+                    place,
+                    format!("{bind} is taken by {by}"),
+                    format!("choose another address or port; `[admin]` has a `{field}` of its own"),
+                );
             }
-            (Bind::Unix(bind), admin::Bind::Unix(admin)) => bind == admin,
-            _ => false,
-        };
-        // One of the two may be a default that is written nowhere.
-        let place = fields.place("bind").or_else(|| places.admin.place("bind"));
-        if let Some(place) = place.filter(|_| meets) {
-            ctx.wrong(
-                place,
-                format!("{bind} is taken by the admin listener"),
-                "choose another address or port; `[admin]` has a `bind` of its own",
-            );
         }
+    }
+}
+
+/// Whether two listeners that share their addresses with nobody would meet.
+pub(super) fn meet_alone(one: &listening::Bind, other: &listening::Bind) -> bool {
+    match (one, other) {
+        (listening::Bind::Tcp(one), listening::Bind::Tcp(other)) => {
+            let is_on_any = one.ip().is_unspecified() || other.ip().is_unspecified();
+            one.port() == other.port() && one.port() != 0 && (one.ip() == other.ip() || is_on_any)
+        }
+        _ => one == other,
     }
 }
 
@@ -435,11 +445,17 @@ pub(super) fn show_addresses(addresses: &Addresses) -> Vec<(&'static str, String
 
 /// Writes what [`client_auth`] reads.
 pub(super) fn show_client_auth(page: &mut Page, auth: &tls::ClientAuth) {
-    page.key("client-ca", text(&auth.ca.to_string_lossy()));
-    page.key("client-cert", text(word(&DEMANDS, &auth.demand)));
-    if let Some(crl) = &auth.crl {
-        page.key("client-crl", text(&crl.to_string_lossy()));
-    }
+    client_auth_entries(auth).for_each(|(key, value)| page.key(key, value));
+}
+
+/// How clients' certificates are verified, as keys and values.
+pub(super) fn client_auth_entries(auth: &tls::ClientAuth) -> impl Iterator<Item = (&'static str, String)> {
+    let crl = auth.crl.as_ref().map(|crl| ("client-crl", text(&crl.to_string_lossy())));
+    let always = [
+        ("client-ca", text(&auth.ca.to_string_lossy())),
+        ("client-cert", text(word(&DEMANDS, &auth.demand))),
+    ];
+    always.into_iter().chain(crl)
 }
 
 fn as_usize(number: u64) -> usize {

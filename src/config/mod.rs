@@ -19,6 +19,7 @@ mod effective;
 mod errors;
 mod expand;
 mod files;
+mod grpc;
 mod headers;
 mod health;
 mod keys;
@@ -172,6 +173,7 @@ fn define(ctx: &Context<'_>, documents: Vec<Table<'_>>) -> (Config, Places) {
         routes: Vec::new(),
         domains: Vec::new(),
         admin: None,
+        grpc: None,
         redis: None,
         database: None,
         error_pages: Vec::new(),
@@ -184,7 +186,8 @@ fn define(ctx: &Context<'_>, documents: Vec<Table<'_>>) -> (Config, Places) {
     (config.redis, places.redis) = redis::read(&documents);
     (config.database, places.database) = database::read(&documents);
     database::check(ctx, &config, &places);
-    (config.admin, places.admin) = admin::read(&documents);
+    let admin = admin::read(&documents);
+    (config.admin, config.grpc, places.admin) = (admin.config, admin.grpc, admin.places);
     (config.error_pages, places.errors) = errors::read(&documents);
     listener::check_admin(ctx, &config, &places);
     acme::check(ctx, &config, &places);

@@ -952,6 +952,30 @@ struct Admin {
     client_crl: Option<String>,
     /// Certificates of clients, and what they allow
     certificates: Option<Vec<AdminCertificate>>,
+    /// Where proxies ask by gRPC
+    grpc: Option<GrpcBind>,
+}
+
+/// An address, or a table with TLS.
+#[derive(JsonSchema)]
+#[schemars(untagged)]
+enum GrpcBind {
+    Address(String),
+    Table(GrpcListener),
+}
+
+/// Where proxies ask by gRPC.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "kebab-case", deny_unknown_fields)]
+struct GrpcListener {
+    bind: String,
+    /// TLS: pairs of files
+    certs: Option<Vec<Pair>>,
+    client_ca: Option<String>,
+    client_cert: Option<Demand>,
+    client_crl: Option<String>,
+    /// Names in certificates of those who may ask: "san:uri=spiffe://mesh/ns/edge"
+    clients: Option<Texts>,
 }
 
 /// A client certificate of the admin listener: a name in it, and what it allows.

@@ -40,6 +40,8 @@ pub struct Config {
     pub domains: Vec<crate::policy::domain::definition::Domain>,
     /// The admin listener; `None`: off.
     pub admin: Option<crate::admin::Config>,
+    /// The gRPC listener; `None`: there is none.
+    pub grpc: Option<crate::envoy::Config>,
     /// The Redis that the nodes of a fleet share; `None`: each limits on its own.
     pub redis: Option<crate::global::Config>,
     /// Where policies, tiers and overrides that change while traffic runs are kept; `None`: nothing changes but by files.

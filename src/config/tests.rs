@@ -304,7 +304,7 @@ limit = "100/m burst 20 by ip"
     assert!(
         config
             .admin
-            .is_some_and(|admin| admin.bind == crate::admin::Bind::Tcp(([127, 0, 0, 1], 9900).into()))
+            .is_some_and(|admin| admin.bind == crate::listening::Bind::Tcp(([127, 0, 0, 1], 9900).into()))
     );
     assert_eq!(config.upstreams[0].name, "http://127.0.0.1:3000");
     let policy = &config.policies[0];
@@ -1520,7 +1520,6 @@ fn the_process_is_checked() {
             "2:61",
             "leave one out",
         ),
-        ("[admin]\ngrpc = \"a\"", "`grpc` is reserved: this version does not support it", "2:1", ""),
         ("[limits]\nmemory = \"1KiB\"", "`memory` is out of range", "2:10", "from `\"64KiB\"` to `\"1TiB\"`"),
         (
             "[limits]\nheaders = \"all\"",

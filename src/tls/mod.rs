@@ -62,6 +62,15 @@ impl Pair {
     }
 }
 
+/// The files behind the TLS side of a listener.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Files {
+    /// Its certificates.
+    pub certs: Vec<Pair>,
+    /// How clients' certificates are verified; `None`: none is asked for.
+    pub client_auth: Option<ClientAuth>,
+}
+
 /// How a listener verifies clients' certificates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientAuth {

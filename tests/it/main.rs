@@ -42,6 +42,8 @@ mod dns_trouble;
 mod documented;
 mod documents;
 mod drain;
+mod envoy_proxies;
+mod envoy_rls;
 mod error_pages;
 mod exact_bursts;
 mod explains;

@@ -24,6 +24,7 @@ const FOREIGN: &[&str] = &[
     "is_",
     "unwrap",
     "worker-N",
+    "grpc-N",
 ];
 
 #[test]

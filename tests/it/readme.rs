@@ -63,7 +63,8 @@ fn every_metric_that_is_served_stands_in_the_table_with_its_labels() {
     let quick = Upstream::ok();
     let config = format!(
         "[listener.plain]\nbind = \"127.0.0.1:0\"\n[listener.tls]\nbind = \"127.0.0.1:0\"\n\
-         certs = [{{ cert = \"good.pem\", key = \"good.key\" }}]\n[database]\nurl = \"sqlite:state.db\"\n[redis]\nurl = \"redis://{}\"\n\
+         certs = [{{ cert = \"good.pem\", key = \"good.key\" }}]\n\
+         [admin]\nbind = \"127.0.0.1:0\"\ngrpc = \"127.0.0.1:0\"\n[database]\nurl = \"sqlite:state.db\"\n[redis]\nurl = \"redis://{}\"\n\
          [upstream.u]\nservers = \"http://localhost:1\"\neject = {{ after = 5, most = \"100%\" }}\n\
          [policy.p]\nby = []\nlimit = \"9/s\"\n[policy.q]\nreplaces = \"p\"\nlimit = \"8/s\"\n\
          [upstream.two]\nservers = [\"http://{}\", \"http://{}\"]\nbalance = \"round-robin\"\n\

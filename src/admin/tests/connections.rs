@@ -94,7 +94,7 @@ async fn shutdown_ends_open_connections() {
 #[tokio::test]
 async fn a_unix_socket_is_served() {
     let path = std::env::temp_dir().join(format!("sluicegate-admin-serve-{}.sock", std::process::id()));
-    let listener = Listener::bind(&Bind::Unix(path.clone())).expect("bound");
+    let listener = Listener::bind("admin listener", &Bind::Unix(path.clone())).expect("bound");
     let (stop, stopped) = oneshot::channel::<()>();
     let task = tokio::spawn(serve(listener, None, Arc::new(state(Readiness::default())), async {
         drop(stopped.await)

@@ -20,8 +20,9 @@ use super::counts::{self, Asked, Granted, PolicyUsage, WindowUsage};
 use super::limits::Limits;
 use super::routes::{self, Endpoint};
 use super::serve::serve_within;
-use super::{Access, Bind, Counts, Listener, Phase, Readiness, State, Text, Verdict};
+use super::{Access, Counts, Phase, Readiness, State, Text, Verdict};
 use crate::database::Time;
+use crate::listening::{Bind, Listener};
 use crate::metrics::Metrics;
 
 /// A listener of its own on a free port.
@@ -43,7 +44,8 @@ impl Admin {
     }
 
     fn of_state(endpoints: Vec<Endpoint>, limits: Limits, prepare: impl FnOnce(&mut State)) -> Admin {
-        let listener = Listener::bind(&Bind::Tcp(([127, 0, 0, 1], 0).into())).expect("bound");
+        let listener =
+            Listener::bind("admin listener", &Bind::Tcp(([127, 0, 0, 1], 0).into())).expect("bound");
         let address = listener.tcp_address().expect("TCP");
         let readiness = Readiness::default();
         let mut state = state(readiness.clone());

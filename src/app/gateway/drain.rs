@@ -30,6 +30,7 @@ impl Gateway {
             tokio::time::sleep(shutdown.ready_delay).await;
         }
         self.publisher.let_sockets_go(end == End::Upgraded);
+        let grpc = self.grpc_serving.take().map(|grpc| tokio::spawn(grpc.drain()));
         let deadlines = deadlines(&shutdown, end);
         for orders in &self.shared.orders {
             let _ = orders.send(Order::Drain(deadlines)).await;
@@ -39,6 +40,9 @@ impl Gateway {
             tokio::task::spawn_blocking(move || workers.into_iter().all(|worker| worker.join().is_ok()));
         if !joined.await.unwrap_or(false) {
             tracing::error!("a worker ended in a panic");
+        }
+        if let Some(grpc) = grpc {
+            let _ = grpc.await;
         }
         if let Some(control) = &self.control {
             control.write_usage().await;

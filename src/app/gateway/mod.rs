@@ -18,13 +18,15 @@ use tokio::time::MissedTickBehavior;
 
 use super::control::{Control, Policies};
 use super::counts::{Clocks, Counts};
+use super::envoy::Rls;
 use super::lines::say;
+use super::listening::{self, Role};
 use super::publisher::prepare::Prepared;
 use super::publisher::{Process, Publisher};
 use super::signals::{Asked, Signals};
 use super::upgrade::{Predecessor, Program, Report};
 use super::upkeep::Upkeep;
-use super::{Inheritance, admin_listener, admin_state, first_try, reload, service_manager, shared_tier};
+use super::{Inheritance, admin_state, first_try, reload, service_manager, shared_tier};
 use crate::admin::{self, Phase, Readiness};
 use crate::cause::Cause;
 use crate::config::Config;
@@ -35,7 +37,7 @@ use crate::server::run;
 use crate::server::worker::{Order, Shared};
 use crate::service::overload::Overload;
 use crate::service::reason::Reason;
-use crate::{acme, record, upstream, usage};
+use crate::{acme, envoy, record, upstream, usage};
 
 /// Everything that lives as long as the process.
 pub(super) struct Gateway {
@@ -48,7 +50,11 @@ pub(super) struct Gateway {
     readiness: Readiness,
     admin: Option<(admin::Config, Arc<admin::State>)>,
     /// The admin listener, once it answers.
-    admin_serving: Option<admin_listener::Serving>,
+    admin_serving: Option<listening::Serving>,
+    /// What the gRPC listener answers with, until it does.
+    grpc: Option<Rls>,
+    /// The gRPC listener, once it answers.
+    grpc_serving: Option<listening::Serving>,
     /// What a successor is told.
     program: Program,
     salt: [u8; 16],
@@ -78,7 +84,10 @@ impl Gateway {
         let program = Program::of_this_process().context("the path of this program")?;
         let (table_bytes, salt) = memory_of(config, predecessor);
         let count = config.workers.unwrap_or_else(cores);
-        let (metrics, cells) = Metrics::new(count);
+        // gRPC has as many threads as there are workers, or none.
+        let grpc_threads = if config.grpc.is_some() { count } else { 0 };
+        let (metrics, mut cells) = Metrics::new(count + grpc_threads);
+        let grpc_cells = cells.split_off(count);
         let log = Arc::new(record::Log::open(&config.access_log.to, &metrics.access_log)?);
         let (limiter, shared_tier) = shared_tier::limiter(config, table_bytes)?;
         let (senders, receivers): (Vec<_>, Vec<_>) = (0..count).map(|_| mpsc::channel(ORDERS)).unzip();
@@ -116,6 +125,12 @@ impl Gateway {
             usage,
             clocks: takes_time.then(Clocks::now),
         };
+        let grpc = config.grpc.clone().map(|config| Rls {
+            config,
+            counts: counts.clone(),
+            readiness: readiness.clone(),
+            cells: grpc_cells,
+        });
         let control = Control::start(config, &counts, shared_tier.as_ref(), prepared.issued());
         let control_shown = control.as_ref().map(|control| control.for_operators());
         let state = admin_state::state(&counts, &readiness, &publisher, control_shown, admin.as_ref());
@@ -130,6 +145,8 @@ impl Gateway {
             readiness,
             admin: admin.map(|admin| (admin, state)),
             admin_serving: None,
+            grpc,
+            grpc_serving: None,
             program,
             salt,
             table_bytes,
@@ -167,9 +184,18 @@ impl Gateway {
         // The admin listener is bound first because it never shares its address (no SO_REUSEPORT): of two processes
         // started at once with one configuration, the second fails here. It is served only after the first publication.
         let admin = match &self.admin {
-            Some((config, state)) => Some((admin_listener::open(config, &mut sockets)?, Arc::clone(state))),
+            Some((config, state)) => {
+                let opened = listening::open(Role::Admin, &config.bind, config.tls.as_ref(), &mut sockets)?;
+                Some((opened, Arc::clone(state)))
+            }
             None => None,
         };
+        let grpc = self.grpc.take().map(|rls| {
+            let envoy::Config { bind, tls, .. } = &rls.config;
+            let opened = listening::open(Role::Grpc, bind, tls.as_ref(), &mut sockets)?;
+            anyhow::Ok((opened, rls))
+        });
+        let grpc = grpc.transpose()?;
         if let (Some(_), Some(shared_tier)) = (&predecessor, &self.shared_tier) {
             shared_tier.ready().await;
         }
@@ -185,7 +211,8 @@ impl Gateway {
         if let Some((control, rows)) = rows {
             rows.published(control);
         }
-        self.admin_serving = admin.map(|(opened, state)| opened.serve(state)).transpose()?;
+        self.admin_serving = admin.map(|(opened, state)| serve_admin(opened, state)).transpose()?;
+        self.grpc_serving = grpc.map(|(opened, rls)| opened.serve(|parts| rls.begin(parts))).transpose()?;
         if predecessor.is_none() {
             self.publisher.meet_peers().await;
             if let Some(shared_tier) = &self.shared_tier {
@@ -196,7 +223,7 @@ impl Gateway {
         if let Some(predecessor) = predecessor {
             predecessor.serving()?;
             self.publisher.own_socket_files();
-            self.admin_serving.iter().for_each(admin_listener::Serving::own_file);
+            self.admin_serving.iter().chain(&self.grpc_serving).for_each(listening::Serving::own_file);
             self.metrics.upgrade_succeeded();
         }
         service_manager::ready();
@@ -267,6 +294,16 @@ impl Gateway {
             }
         }
     }
+}
+
+/// Begins to answer operators.
+fn serve_admin(opened: listening::Opened, state: Arc<admin::State>) -> anyhow::Result<listening::Serving> {
+    opened.serve(|listening::Parts { listener, settings, stopped }| {
+        let stopped = async {
+            let _: Result<(), _> = stopped.await;
+        };
+        Ok(tokio::spawn(admin::serve(listener, settings, state, stopped)))
+    })
 }
 
 /// What is to be published.

@@ -45,8 +45,8 @@ impl Gateway {
     /// What a successor is given.
     fn handover(&self) -> std::io::Result<Handover> {
         let mut sockets = self.publisher.share_sockets()?;
-        if let Some(admin) = &self.admin_serving {
-            sockets.extend(admin.share()?);
+        for serving in self.admin_serving.iter().chain(&self.grpc_serving) {
+            sockets.extend(serving.share()?);
         }
         let limiter = Arc::clone(self.publisher.limiter());
         let (names, servers) = (self.publisher.names(), self.publisher.servers());
@@ -61,8 +61,8 @@ impl Gateway {
         let done = format!("process {pid} serves, process {} drains", std::process::id());
         say(format_args!("upgraded: {done}"));
         report.end(true, &done);
-        if let Some(admin) = &mut self.admin_serving {
-            admin.step_aside();
+        for serving in self.admin_serving.iter_mut().chain(&mut self.grpc_serving) {
+            serving.step_aside();
         }
         End::Upgraded
     }

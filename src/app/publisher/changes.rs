@@ -38,7 +38,7 @@ impl Changes {
             ("overload", before.overload != after.overload),
             ("limits.memory", before.limits_memory != after.limits_memory),
             ("limits.headers", before.limit_headers != after.limit_headers),
-            ("admin", before.admin != after.admin),
+            ("admin", before.admin != after.admin || before.grpc != after.grpc),
             ("redis", before.redis != after.redis),
             ("database", before.database != after.database),
             ("shutdown", before.shutdown != after.shutdown),

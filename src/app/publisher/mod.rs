@@ -33,7 +33,7 @@ use crate::server::worker::Order;
 use crate::service::overload::Overload;
 use crate::upstream::dns::{self, Dns};
 use crate::upstream::live::{Remembered, RememberedServer};
-use crate::{acme, admin, clock, database, global, record};
+use crate::{acme, admin, clock, database, envoy, global, record};
 
 pub use changes::Changes;
 use prepare::{Kept, Prepared, prepare_after};
@@ -350,6 +350,7 @@ struct Fixed {
     redis: Option<global::Config>,
     database: Option<database::Config>,
     admin: Option<admin::Config>,
+    grpc: Option<envoy::Config>,
     dns: dns::Config,
     log_level: String,
 }
@@ -362,6 +363,7 @@ impl Fixed {
             redis: config.redis.clone(),
             database: config.database.clone(),
             admin: config.admin.clone(),
+            grpc: config.grpc.clone(),
             dns: config.dns.clone(),
             log_level: config.log_level.clone(),
         }
@@ -374,7 +376,7 @@ impl Fixed {
             ("limits.memory", self.limits_memory != config.limits_memory),
             ("redis", self.redis != config.redis),
             ("database", self.database != config.database),
-            ("admin", self.admin != config.admin),
+            ("admin", self.admin != config.admin || self.grpc != config.grpc),
             ("dns", self.dns != config.dns),
             ("log.level", self.log_level != config.log_level),
         ];

@@ -10,9 +10,9 @@ use rustix::process::Signal;
 
 use super::messages::VARIABLE;
 use super::report::{Answer, ask};
-use crate::admin;
 use crate::app::neighbour::{self, Neighbour, Place};
 use crate::config::Config;
+use crate::listening;
 use crate::service::config::Bind;
 
 /// Why a process is not asked to upgrade itself.
@@ -94,16 +94,17 @@ fn ask_in_turn(gateways: &[Neighbour]) -> anyhow::Result<String> {
 
 /// Where a gateway of this configuration listens.
 fn places(config: &Config) -> Vec<Place> {
-    let admin = config.admin.iter().map(|admin| match &admin.bind {
-        admin::Bind::Tcp(addr) => Place::Tcp(*addr),
-        admin::Bind::Unix(path) => Place::Unix(path.clone()),
+    let admin = config.admin.iter().map(|admin| &admin.bind);
+    let alone = admin.chain(config.grpc.iter().map(|grpc| &grpc.bind)).map(|bind| match bind {
+        listening::Bind::Tcp(addr) => Place::Tcp(*addr),
+        listening::Bind::Unix(path) => Place::Unix(path.clone()),
     });
     let listeners = config.listeners.iter().map(|listener| match &listener.bind {
         Bind::Tcp(addr) => Place::Tcp(*addr),
         Bind::Unix(path) => Place::Unix(path.clone()),
     });
     let is_known = |place: &Place| !matches!(place, Place::Tcp(addr) if addr.port() == 0);
-    admin.chain(listeners).filter(is_known).collect()
+    alone.chain(listeners).filter(is_known).collect()
 }
 
 /// Whether a process is a gateway that waits for the signal. Its program is known by what it holds, not by its name:

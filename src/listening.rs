@@ -1,20 +1,39 @@
-//! Binds the admin listener's socket: TCP, or a Unix socket that only its owner may use.
+//! One listening socket that a single task accepts on: TCP, or a Unix socket that only its owner may use. It is bound or taken
+//! over from a predecessor, and handed on to a successor. Sockets that workers share are `app`'s.
 
-use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixListener as StdUnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::{fmt, io};
 
 use socket2::{Domain, Socket, Type};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
-use super::config::Bind;
 use crate::unix_socket::{self, Rights};
 
-/// An open admin listener.
+/// Where it listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Bind {
+    /// TCP.
+    Tcp(SocketAddr),
+    /// A Unix socket.
+    Unix(PathBuf),
+}
+
+impl fmt::Display for Bind {
+    /// As the configuration writes it.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Bind::Tcp(address) => write!(formatter, "{address}"),
+            Bind::Unix(path) => write!(formatter, "unix:{}", path.display()),
+        }
+    }
+}
+
+/// An open listener.
 #[derive(Debug)]
 pub struct Listener {
     open: Open,
@@ -51,14 +70,16 @@ impl Shared {
 }
 
 /// A connection as it was accepted.
-pub(super) enum Stream {
+pub enum Stream {
+    /// Over TCP.
     Tcp(TcpStream),
+    /// Over a Unix socket.
     Unix(UnixStream),
 }
 
 impl Stream {
     /// The client's address, if it has one.
-    pub(super) fn ip(&self) -> Option<IpAddr> {
+    pub fn ip(&self) -> Option<IpAddr> {
         match self {
             Stream::Tcp(stream) => stream.peer_addr().ok().map(|address| address.ip().to_canonical()),
             Stream::Unix(_) => None,
@@ -66,20 +87,24 @@ impl Stream {
     }
 }
 
-/// Why the admin listener cannot be bound.
+/// Why a listener cannot be bound.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The address cannot be listened on.
-    #[error("admin listener {address}: {source}")]
+    #[error("{what} {address}: {source}")]
     Bind {
+        /// Which listener, for operators.
+        what: &'static str,
         /// Which address.
         address: String,
         /// Why not.
         source: io::Error,
     },
     /// The Unix socket cannot be listened on.
-    #[error("admin listener {}: {source}", path.display())]
+    #[error("{what} {}: {source}", path.display())]
     Unix {
+        /// Which listener, for operators.
+        what: &'static str,
         /// Which one.
         path: PathBuf,
         /// Why not.
@@ -88,13 +113,18 @@ pub enum Error {
 }
 
 impl Listener {
-    /// Opens the listener. Call it inside a runtime.
+    /// Opens it. Call it inside a runtime.
     ///
     /// A Unix socket gets mode 0600. A socket file that nobody listens on is replaced; any other file is an error.
-    pub fn bind(bind: &Bind) -> Result<Listener, Error> {
+    ///
+    /// # Errors
+    /// If it cannot be opened; they begin with `what`, which listener it is.
+    pub fn bind(what: &'static str, bind: &Bind) -> Result<Listener, Error> {
         match bind {
-            Bind::Tcp(address) => bind_tcp(*address).map_err(|source| at(address.to_string(), source)),
-            Bind::Unix(path) => bind_unix(path).map_err(|source| Error::Unix { path: path.clone(), source }),
+            Bind::Tcp(address) => bind_tcp(*address).map_err(|source| at(what, address.to_string(), source)),
+            Bind::Unix(path) => {
+                bind_unix(path).map_err(|source| Error::Unix { what, path: path.clone(), source })
+            }
         }
     }
 
@@ -103,7 +133,12 @@ impl Listener {
     ///
     /// # Errors
     /// If it is no such socket.
-    pub fn adopt(socket: Socket, bind: &Bind, owns_file: bool) -> Result<Listener, Error> {
+    pub fn adopt(
+        what: &'static str,
+        socket: Socket,
+        bind: &Bind,
+        owns_file: bool,
+    ) -> Result<Listener, Error> {
         let adopted = match bind {
             Bind::Tcp(_) => TcpListener::from_std(std::net::TcpListener::from(OwnedFd::from(socket)))
                 .map(|listener| Listener { open: Open::Tcp(listener), file: None }),
@@ -115,8 +150,8 @@ impl Listener {
             }
         };
         adopted.map_err(|source| match bind {
-            Bind::Tcp(address) => at(address.to_string(), source),
-            Bind::Unix(path) => at(path.display().to_string(), source),
+            Bind::Tcp(address) => at(what, address.to_string(), source),
+            Bind::Unix(path) => at(what, path.display().to_string(), source),
         })
     }
 
@@ -141,7 +176,11 @@ impl Listener {
         }
     }
 
-    pub(super) async fn accept(&self) -> io::Result<Stream> {
+    /// The next connection.
+    ///
+    /// # Errors
+    /// If the process has no descriptor for it, say.
+    pub async fn accept(&self) -> io::Result<Stream> {
         match &self.open {
             Open::Tcp(listener) => Ok(Stream::Tcp(listener.accept().await?.0)),
             Open::Unix(listener) => Ok(Stream::Unix(listener.accept().await?.0)),
@@ -149,8 +188,8 @@ impl Listener {
     }
 }
 
-fn at(address: String, source: io::Error) -> Error {
-    Error::Bind { address, source }
+fn at(what: &'static str, address: String, source: io::Error) -> Error {
+    Error::Bind { what, address, source }
 }
 
 fn bind_tcp(address: SocketAddr) -> io::Result<Listener> {
@@ -184,7 +223,7 @@ mod tests {
     #[tokio::test]
     async fn a_unix_socket_is_its_owners_alone_and_goes_with_its_listener() {
         let path = scratch("owner");
-        let listener = Listener::bind(&Bind::Unix(path.clone())).expect("bound");
+        let listener = Listener::bind("it", &Bind::Unix(path.clone())).expect("bound");
         assert_eq!(fs::metadata(&path).expect("a socket file").permissions().mode() & 0o777, 0o600);
         drop(listener);
         assert!(!path.exists());
@@ -193,16 +232,16 @@ mod tests {
     #[tokio::test]
     async fn a_stale_socket_is_replaced() {
         let path = scratch("stale");
-        drop(StdUnixListener::bind(&path).expect("bound"));
+        drop(StdUnixListener::bind("it", &path).expect("bound"));
         assert!(path.exists(), "the standard library leaves the file behind");
-        Listener::bind(&Bind::Unix(path.clone())).expect("bound again");
+        Listener::bind("it", &Bind::Unix(path.clone())).expect("bound again");
     }
 
     #[tokio::test]
     async fn a_live_socket_is_left_alone() {
         let path = scratch("live");
-        let _live = Listener::bind(&Bind::Unix(path.clone())).expect("bound");
-        let error = Listener::bind(&Bind::Unix(path.clone())).expect_err("taken");
+        let _live = Listener::bind("it", &Bind::Unix(path.clone())).expect("bound");
+        let error = Listener::bind("it", &Bind::Unix(path.clone())).expect_err("taken");
         assert!(matches!(error, Error::Unix { source: unix_socket::Error::InUse, .. }), "{error}");
         assert!(path.exists());
     }
@@ -211,7 +250,7 @@ mod tests {
     async fn a_file_is_left_alone() {
         let path = scratch("file");
         fs::write(&path, "precious").expect("written");
-        let error = Listener::bind(&Bind::Unix(path.clone())).expect_err("not a socket");
+        let error = Listener::bind("it", &Bind::Unix(path.clone())).expect_err("not a socket");
         assert!(matches!(error, Error::Unix { source: unix_socket::Error::NotASocket, .. }), "{error}");
         assert_eq!(fs::read_to_string(&path).expect("still there"), "precious");
         fs::remove_file(&path).expect("removed");
@@ -220,17 +259,17 @@ mod tests {
     #[tokio::test]
     async fn a_successors_socket_outlives_its_predecessor() {
         let path = scratch("successor");
-        let old = Listener::bind(&Bind::Unix(path.clone())).expect("bound");
+        let old = Listener::bind("it", &Bind::Unix(path.clone())).expect("bound");
         // Kept under another name so that its inode is not given to the successor.
         let aside = path.with_extension("old");
         fs::rename(&path, &aside).expect("moved aside");
-        let _new = Listener::bind(&Bind::Unix(path.clone())).expect("bound");
+        let _new = Listener::bind("it", &Bind::Unix(path.clone())).expect("bound");
         drop(old);
         assert!(path.exists());
         fs::remove_file(&aside).expect("removed");
     }
 
     fn scratch(test: &str) -> PathBuf {
-        std::env::temp_dir().join(format!("sluicegate-admin-{test}-{}.sock", std::process::id()))
+        std::env::temp_dir().join(format!("sluicegate-listening-{test}-{}.sock", std::process::id()))
     }
 }

@@ -1,0 +1,258 @@
+//! Decides checks of the rate limit service: by `Limiter::check_together`, on the counts that requests to the proxy have.
+
+use std::cell::{Cell, RefCell};
+use std::num::NonZeroU64;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use arc_swap::cache::Cache;
+use smallvec::SmallVec;
+use tonic::Status;
+
+use super::statuses::{self, Answer, Found};
+use crate::app::counts::Counts;
+use crate::envoy::{RateLimitDescriptor, RateLimitOverride, RateLimitRequest, RateLimitResponse, RateLimits};
+use crate::envoy::{Stats, Unit};
+use crate::limiter::{Check, Limiter, OwnLimit, Part};
+use crate::metrics::Worker;
+use crate::policy::domain::{DescriptorSubject, Domain, Entry, Matched};
+use crate::policy::{Subject, Table};
+use crate::proxy::snapshot::Snapshot;
+use crate::random::Random;
+use crate::{clock, usage};
+
+/// Decides the checks of one thread.
+pub(super) struct Decider {
+    current: RefCell<Cache<Arc<ArcSwap<Snapshot>>, Arc<Snapshot>>>,
+    limiter: Arc<Limiter>,
+    metrics: Worker,
+    usage: Option<usage::Tally>,
+    stats: Stats,
+    random: Random,
+    /// Wall-clock time minus monotonic time; renewed by the upkeep, so that checks need not read the wall clock.
+    unix_offset_ns: Cell<i64>,
+}
+
+impl Decider {
+    /// Call it on its thread.
+    pub(super) fn new(counts: &Counts, metrics: Worker, stats: Stats) -> Decider {
+        Decider {
+            current: RefCell::new(Cache::new(Arc::clone(&counts.current))),
+            limiter: Arc::clone(&counts.limiter),
+            metrics,
+            usage: counts.usage.clone().map(usage::Tally::new),
+            stats,
+            random: Random::seeded(),
+            unix_offset_ns: Cell::new(unix_offset_ns()),
+        }
+    }
+}
+
+impl RateLimits for Decider {
+    async fn decide(&self, request: RateLimitRequest) -> Result<RateLimitResponse, Status> {
+        if request.domain.is_empty() || request.descriptors.is_empty() {
+            return Err(Status::invalid_argument("a check names a domain and at least one descriptor"));
+        }
+        let snapshot = Arc::clone(self.current.borrow_mut().load());
+        let Some(domain) = snapshot.table.domain(&request.domain) else {
+            self.stats.unknown_domain(request.descriptors.len() as u64);
+            return Ok(self.told(statuses::passed(request.descriptors.len())));
+        };
+        let (entries, ranges) = entries(&request.descriptors);
+        let matched = domain.find_all(ranges.iter().map(|range| &entries[range.clone()]));
+        let asked = self.asked(&snapshot.table, domain, &request, (&entries, &ranges), &matched);
+        let now_ns = clock::now_ns();
+        let answer = Answer {
+            snapshot: &snapshot,
+            limiter: &self.limiter,
+            unix_seconds: self.unix(now_ns).as_secs(),
+            random: self.random.next(),
+        };
+        if asked.is_denied {
+            return Ok(self.told(self.look(&answer, &asked, now_ns)));
+        }
+        let mut check = Check::default();
+        let pending = self.limiter.check_together(&asked.parts, asked.client, now_ns, &mut check);
+        if let Some(pending) = pending {
+            self.limiter.finish_together(pending, &mut check).await;
+        }
+        self.count(&snapshot, &asked.parts, &check, now_ns);
+        if check.is_admitted() {
+            self.give_back(&asked, &check, now_ns);
+        }
+        Ok(self.told(answer.of(&asked.found, &check)))
+    }
+
+    fn upkeep(&self) {
+        // A thread that nobody asks must not keep an old configuration.
+        self.current.borrow_mut().load();
+        self.unix_offset_ns.set(unix_offset_ns());
+        self.usage.iter().for_each(usage::Tally::hand_over);
+    }
+}
+
+/// What is asked about.
+struct Asking<'t> {
+    parts: SmallVec<[Part<'t, DescriptorSubject<'t>>; 2]>,
+    /// What was found for each descriptor.
+    found: SmallVec<[Found; 4]>,
+    /// The part whose address counts as the client's.
+    client: usize,
+    /// Whether a descriptor never passes.
+    is_denied: bool,
+}
+
+impl Decider {
+    fn asked<'t>(
+        &self,
+        table: &'t Table,
+        domain: &Domain,
+        request: &RateLimitRequest,
+        (entries, ranges): (&'t [Entry<'t>], &[Range<usize>]),
+        matched: &[Matched<'t>],
+    ) -> Asking<'t> {
+        let mut asking =
+            Asking { parts: SmallVec::new(), found: SmallVec::new(), client: usize::MAX, is_denied: false };
+        let mut unknown = 0;
+        for ((descriptor, range), matched) in request.descriptors.iter().zip(ranges).zip(matched) {
+            let own = domain.allows_overrides().then_some(descriptor.limit).flatten();
+            let found = match matched {
+                Matched::Limited(_) if own.is_some_and(|own| own.requests_per_unit == 0) => Found::Denied,
+                Matched::Limited(rule) => {
+                    let entries = &entries[range.clone()];
+                    let subject = DescriptorSubject::new(rule, entries, cost(descriptor, request));
+                    let subject =
+                        subject.with_identity(|identity| self.limiter.assignments().apply(identity));
+                    if asking.client == usize::MAX
+                        && entries.iter().any(|entry| ADDRESSES.contains(&entry.key))
+                    {
+                        asking.client = asking.parts.len();
+                    }
+                    let policies = table.chosen_by(rule);
+                    asking.parts.push(Part { policies, subject, limit: own.and_then(own_limit) });
+                    Found::Limited { is_looked_at: descriptor.hits_addend == Some(0) }
+                }
+                Matched::Denied => Found::Denied,
+                Matched::Unlimited | Matched::Replaced => Found::Passed,
+                Matched::Unknown => {
+                    unknown += 1;
+                    Found::Passed
+                }
+            };
+            asking.is_denied |= found == Found::Denied;
+            asking.found.push(found);
+        }
+        if unknown > 0 {
+            self.stats.unknown_descriptors(unknown);
+        }
+        asking.client = if asking.client == usize::MAX { 0 } else { asking.client };
+        asking
+    }
+
+    /// What is told of a request that never passes: nothing is charged, and each descriptor is looked at by itself.
+    fn look(&self, answer: &Answer<'_>, asked: &Asking<'_>, now_ns: u64) -> RateLimitResponse {
+        let looked = asked.parts.iter().map(|part| {
+            let mut check = Check::default();
+            match self.limiter.peek(part.policies, &part.subject, now_ns, &mut check) {
+                Ok(_) => answer.status(0, &check, false),
+                Err(_) => statuses::over_limit(),
+            }
+        });
+        statuses::denied(&asked.found, looked)
+    }
+
+    /// Counts each policy's decision, and by the minute for whom it was made.
+    fn count(
+        &self,
+        snapshot: &Snapshot,
+        parts: &[Part<'_, DescriptorSubject<'_>>],
+        check: &Check<'_>,
+        now_ns: u64,
+    ) {
+        for said in check.event.counts() {
+            let series = &snapshot.series.policies[said.policy.index()];
+            series.decided(&self.metrics, said.decision);
+            series.decided_by(&self.metrics, said.tier);
+        }
+        for (candidate, comparison) in check.event.comparisons() {
+            snapshot.series.policies[candidate.index()].compared(&self.metrics, *comparison);
+        }
+        let is_left = |(number, part): &(u16, &Part<'_, _>)| {
+            let mut own = check.charges.iter().filter(|charge| charge.part == *number).peekable();
+            part.limit.is_some() && own.peek().is_some() && !own.any(|charge| charge.is_overridden)
+        };
+        (0_u16..).zip(parts).filter(is_left).for_each(|_| self.stats.override_left());
+        let Some(tally) = &self.usage else { return };
+        let minute = usage::Minute::of(self.unix(now_ns));
+        for (number, part) in (0_u16..).zip(parts) {
+            let (consumer, tenant) = (part.subject.consumer(), part.subject.tenant());
+            for (who, amount) in check.usage_of(number, &snapshot.table, consumer, tenant) {
+                tally.count(minute, who, amount);
+            }
+        }
+    }
+
+    /// Gives back what was taken of descriptors that are only looked at.
+    fn give_back(&self, asked: &Asking<'_>, check: &Check<'_>, now_ns: u64) {
+        let looks = |found: &Found| matches!(found, Found::Limited { is_looked_at: true });
+        if !asked.found.iter().any(looks) {
+            return;
+        }
+        let is_limited = |found: &&Found| matches!(found, Found::Limited { .. });
+        let limited: SmallVec<[&Found; 4]> = asked.found.iter().filter(is_limited).collect();
+        for (index, charge) in check.charges.iter().enumerate() {
+            let is_looked_at = limited.get(usize::from(charge.part)).is_some_and(|found| looks(found));
+            if is_looked_at && check.decision.has_taken(index, charge) {
+                self.limiter.refund(charge, check.decision.refund(index), now_ns);
+            }
+        }
+    }
+
+    fn told(&self, answer: RateLimitResponse) -> RateLimitResponse {
+        self.stats.answered(answer.overall_code());
+        answer
+    }
+
+    fn unix(&self, now_ns: u64) -> Duration {
+        let unix_ns = now_ns as i64 + self.unix_offset_ns.get();
+        Duration::from_nanos(unix_ns.max(0) as u64)
+    }
+}
+
+/// The entries of all descriptors one after the other, and which of them are whose.
+fn entries(descriptors: &[RateLimitDescriptor]) -> (SmallVec<[Entry<'_>; 8]>, SmallVec<[Range<usize>; 4]>) {
+    let mut entries = SmallVec::new();
+    let ranges = descriptors.iter().map(|descriptor| {
+        let first = entries.len();
+        entries.extend(descriptor.entries.iter().map(|entry| Entry { key: &entry.key, value: &entry.value }));
+        first..entries.len()
+    });
+    let ranges = ranges.collect();
+    (entries, ranges)
+}
+
+/// What a descriptor says that it costs, or its request; `None`: what its policies say. One that costs nothing is charged a
+/// unit, which is given back.
+fn cost(descriptor: &RateLimitDescriptor, request: &RateLimitRequest) -> Option<NonZeroU64> {
+    match descriptor.hits_addend {
+        Some(hits) => Some(NonZeroU64::new(hits).unwrap_or(NonZeroU64::MIN)),
+        None => NonZeroU64::new(request.hits_addend.into()),
+    }
+}
+
+/// A descriptor's own limit; `None` if its unit has no length.
+fn own_limit(own: RateLimitOverride) -> Option<OwnLimit> {
+    let limit = NonZeroU64::new(own.requests_per_unit.into())?;
+    let seconds = Unit::try_from(own.unit).map_or(0, Unit::seconds);
+    Some(OwnLimit { limit, period_ns: NonZeroU64::new(seconds.saturating_mul(SECOND_NS))? })
+}
+
+fn unix_offset_ns() -> i64 {
+    clock::unix().as_nanos() as i64 - clock::now_ns() as i64
+}
+
+/// The entries that say the client's address.
+const ADDRESSES: [&str; 2] = ["remote_address", "masked_remote_address"];
+const SECOND_NS: u64 = 1_000_000_000;

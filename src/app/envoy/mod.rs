@@ -1,0 +1,48 @@
+//! Joins the gRPC listener to the snapshot, the limiter and the metrics: what its threads answer with.
+
+mod decide;
+mod statuses;
+
+use tokio::task::JoinHandle;
+use tonic_health::server::HealthReporter;
+
+use super::counts::Counts;
+use super::listening::Parts;
+use crate::admin::{Phase, Readiness};
+use crate::envoy::{self, Asked, Config, Stats, Threads};
+use crate::metrics::Worker;
+use decide::Decider;
+
+/// What the listener needs once it is open.
+pub(super) struct Rls {
+    pub(super) config: Config,
+    pub(super) counts: Counts,
+    pub(super) readiness: Readiness,
+    /// The cells of the metrics of each thread.
+    pub(super) cells: Vec<Worker>,
+}
+
+impl Rls {
+    /// Starts the threads and begins to answer.
+    ///
+    /// # Errors
+    /// If a thread cannot be started.
+    pub(super) fn begin(self, parts: Parts) -> anyhow::Result<JoinHandle<()>> {
+        let Rls { config, counts, readiness, cells } = self;
+        let (stats, health) = (Stats::default(), HealthReporter::new());
+        let shown = stats.clone();
+        counts.metrics.register(move |families| shown.collect(families));
+        let starts = cells.into_iter().map(|cells| {
+            let (counts, stats) = (counts.clone(), stats.clone());
+            move || Decider::new(&counts, cells, stats)
+        });
+        let threads = Threads::start(starts, &stats, &health)?;
+        let is_ready = Box::new(move || readiness.phase() == Phase::Ready);
+        let clients = config.clients.into();
+        let asked = Asked { threads, settings: parts.settings, clients, stats, health, is_ready };
+        let stopped = async {
+            let _: Result<(), _> = parts.stopped.await;
+        };
+        Ok(tokio::spawn(envoy::serve(parts.listener, asked, stopped)))
+    }
+}

@@ -1,0 +1,165 @@
+//! What a check is answered with: a status for each descriptor, and the rate-limit fields that an answer of the proxy has.
+
+use http::HeaderMap;
+use prost_types::Duration;
+
+use crate::envoy::{Code, DescriptorStatus, HeaderValue, Limit, RateLimitResponse, Unit};
+use crate::limit::{Charge, Outcome, Worlds};
+use crate::limiter::{Check, Limiter};
+use crate::proxy::limit_fields::{self, Fields};
+use crate::proxy::snapshot::Snapshot;
+
+/// What was found for a descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    /// It passes, and nothing is counted.
+    Passed,
+    /// It never passes.
+    Denied,
+    /// Policies decide.
+    Limited {
+        /// It is charged a unit, which it gets back.
+        is_looked_at: bool,
+    },
+}
+
+/// What answers are made with.
+pub(super) struct Answer<'s> {
+    pub(super) snapshot: &'s Snapshot,
+    pub(super) limiter: &'s Limiter,
+    pub(super) unix_seconds: u64,
+    pub(super) random: u64,
+}
+
+/// The answer to so many descriptors that all pass.
+pub(super) fn passed(descriptors: usize) -> RateLimitResponse {
+    RateLimitResponse {
+        overall_code: Code::Ok.into(),
+        statuses: vec![ok(); descriptors],
+        response_headers_to_add: Vec::new(),
+    }
+}
+
+/// The answer to descriptors one of which never passes; `limited` has the statuses of those that policies decide.
+pub(super) fn denied(
+    found: &[Found],
+    mut limited: impl Iterator<Item = DescriptorStatus>,
+) -> RateLimitResponse {
+    let status = |found: &Found| match found {
+        Found::Passed => ok(),
+        Found::Denied => over_limit(),
+        Found::Limited { .. } => limited.next().unwrap_or_else(ok),
+    };
+    RateLimitResponse {
+        overall_code: Code::OverLimit.into(),
+        statuses: found.iter().map(status).collect(),
+        response_headers_to_add: Vec::new(),
+    }
+}
+
+/// Over a limit that has no number.
+pub(super) fn over_limit() -> DescriptorStatus {
+    DescriptorStatus { code: Code::OverLimit.into(), ..DescriptorStatus::default() }
+}
+
+fn ok() -> DescriptorStatus {
+    DescriptorStatus { code: Code::Ok.into(), ..DescriptorStatus::default() }
+}
+
+impl Answer<'_> {
+    /// The answer to a check that is decided.
+    pub(super) fn of(&self, found: &[Found], check: &Check<'_>) -> RateLimitResponse {
+        let overall = if check.is_admitted() { Code::Ok } else { Code::OverLimit };
+        let mut part = 0_u16;
+        let status = |found: &Found| match found {
+            Found::Passed => ok(),
+            Found::Denied => over_limit(),
+            Found::Limited { is_looked_at } => {
+                let status = self.status(part, check, *is_looked_at && check.is_admitted());
+                part += 1;
+                status
+            }
+        };
+        RateLimitResponse {
+            overall_code: overall.into(),
+            statuses: found.iter().map(status).collect(),
+            response_headers_to_add: self.fields(check),
+        }
+    }
+
+    /// The status of one of the subjects. `returns`: the unit that it was charged goes back.
+    pub(super) fn status(&self, part: u16, check: &Check<'_>, returns: bool) -> DescriptorStatus {
+        if check.missing.is_some() && check.event.counts().iter().any(|count| count.part == part) {
+            return over_limit();
+        }
+        let windows = check.charges.iter().zip(&check.decision.outcomes);
+        // What a candidate would do is no business of the client's.
+        let windows = windows.filter(|(charge, _)| charge.part == part && charge.world() == Worlds::OWN);
+        let windows: smallvec::SmallVec<[(&Charge, &Outcome); 4]> = windows.collect();
+        let enforced = || windows.iter().filter(|(charge, _)| !charge.shadow);
+        let refusing = enforced().filter(|(_, outcome)| !outcome.is_admitted());
+        // `None` is never, the longest wait of all.
+        let refusing = refusing.max_by_key(|(_, outcome)| outcome.retry_after_ns().unwrap_or(u64::MAX));
+        let least = enforced().min_by_key(|(_, outcome)| (outcome.remaining, u64::MAX - outcome.reset_ns));
+        let shadow = windows.iter().min_by_key(|(_, outcome)| outcome.remaining);
+        let Some((charge, outcome)) = refusing.or(least).or(shadow) else { return ok() };
+        let code = if refusing.is_some() { Code::OverLimit } else { Code::Ok };
+        let remaining = outcome.remaining.saturating_add(u64::from(returns));
+        let is_leased = |charge: &Charge| self.limiter.is_leased(charge);
+        let reset_ns =
+            limit_fields::reset_ns(charge, outcome, check.decision.tier, self.unix_seconds, is_leased);
+        DescriptorStatus {
+            code: code.into(),
+            current_limit: Some(self.limit(charge)),
+            limit_remaining: remaining.try_into().unwrap_or(u32::MAX),
+            duration_until_reset: Some(duration(reset_ns)),
+        }
+    }
+
+    fn limit(&self, charge: &Charge) -> Limit {
+        let policy = &self.snapshot.table.policies()[charge.policy.index()];
+        let seconds = charge.quota.period_ns().get();
+        let unit = Unit::TIMED.into_iter().find(|unit| unit.seconds() * SECOND_NS == seconds);
+        Limit {
+            requests_per_unit: charge.quota.limit().get().try_into().unwrap_or(u32::MAX),
+            unit: unit.unwrap_or(Unit::Unknown).into(),
+            name: policy.windows[usize::from(charge.window)].label.to_string(),
+        }
+    }
+
+    /// The fields that the proxy's answer would have, and `Retry-After`.
+    fn fields(&self, check: &Check<'_>) -> Vec<HeaderValue> {
+        let Check { charges, decision, .. } = check;
+        if charges.is_empty() {
+            return Vec::new();
+        }
+        let table = &self.snapshot.table;
+        let is_leased = |charge: &Charge| self.limiter.is_leased(charge);
+        let policies = || table.rate_limit_policies(charges);
+        let style = self.snapshot.limit_headers;
+        let fields = Fields::of(style, self.unix_seconds, table, policies, charges, decision, is_leased);
+        let mut headers = HeaderMap::new();
+        fields.insert(&mut headers, true);
+        let text = |value: &http::HeaderValue| Some(value.to_str().ok()?.to_owned());
+        let shown = headers.iter().filter_map(|(name, value)| Some((name.as_str(), text(value)?)));
+        let mut shown: Vec<HeaderValue> =
+            shown.map(|(key, value)| HeaderValue { key: key.to_owned(), value }).collect();
+        if !decision.is_admitted()
+            && let Some(wait_ns) = decision.retry_after_ns()
+        {
+            let value = limit_fields::jittered(wait_ns, self.random).to_string();
+            shown.push(HeaderValue { key: "retry-after".to_owned(), value });
+        }
+        shown
+    }
+}
+
+fn duration(ns: u64) -> Duration {
+    Duration {
+        seconds: (ns / SECOND_NS).try_into().unwrap_or(i64::MAX),
+        // Below a second, so it fits.
+        nanos: (ns % SECOND_NS) as i32,
+    }
+}
+
+const SECOND_NS: u64 = 1_000_000_000;

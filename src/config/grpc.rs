@@ -1,0 +1,104 @@
+//! Reads and writes `grpc` of `[admin]`, the listener that proxies ask.
+
+use crate::auth::mtls::Name;
+use crate::envoy::{Client, Config};
+use crate::listening::Bind;
+use crate::tls::{self, Demand};
+
+use super::acme;
+use super::admin;
+use super::listener;
+use super::printer::{Page, array, table as show_table, text};
+use super::reader::{Table, Value};
+use super::text::Text;
+
+/// Reads an address, or a table with one.
+pub(super) fn read(value: &Value<'_>) -> Option<Config> {
+    if !value.is_table() {
+        let written = value.text()?;
+        let config = Config { bind: admin::bind_address(&written)?, tls: None, clients: Vec::new() };
+        check(&config, &written);
+        return Some(config);
+    }
+    let table = value.table("`grpc`")?;
+    let written = table.value("bind").and_then(|value| value.text());
+    if !table.has("bind") {
+        value.wrong("`grpc` needs `bind`", "write `bind = \"127.0.0.1:9901\"`");
+    }
+    let bind = written.as_ref().and_then(admin::bind_address);
+    let tls = files(&table, bind.as_ref());
+    let clients = table.value("clients").map(|value| clients(&value, tls.as_ref())).unwrap_or_default();
+    table.finish(&[]);
+    let config = Config { bind: bind?, tls, clients };
+    written.iter().for_each(|written| check(&config, written));
+    Some(config)
+}
+
+/// Writes it, as a value of `[admin]`.
+pub(super) fn show(page: &mut Page, config: &Config) {
+    let bind = text(&config.bind.to_string());
+    let Some(tls) = &config.tls else { return page.key("grpc", bind) };
+    let mut entries = vec![("bind", bind)];
+    entries.push(("certs", array(tls.certs.iter().map(|pair| acme::show(pair, &[])))));
+    if let Some(auth) = &tls.client_auth {
+        entries.extend(listener::client_auth_entries(auth));
+    }
+    if !config.clients.is_empty() {
+        let names =
+            config.clients.iter().map(|Client { place, text: name }| text(&format!("{place}={name}")));
+        entries.push(("clients", array(names)));
+    }
+    page.key("grpc", show_table(entries));
+}
+
+/// Whoever can connect may spend of every limit that `[rls.*]` names: only this machine, or who shows a certificate.
+fn check(config: &Config, written: &Text<'_>) {
+    let is_open = matches!(&config.bind, Bind::Tcp(address) if !address.ip().is_loopback());
+    let asks = config.tls.as_ref().and_then(|tls| tls.client_auth.as_ref());
+    if is_open && asks.is_none_or(|auth| auth.demand != Demand::Require) {
+        let message = "the gRPC listener is open to other machines and asks for no certificate";
+        written.wrong(message, "add `certs` and `client-ca`, or bind 127.0.0.1");
+    }
+}
+
+/// `certs`, `client-ca`, `client-cert` and `client-crl`.
+fn files(table: &Table<'_>, bind: Option<&Bind>) -> Option<tls::Files> {
+    let certs = table.value("certs");
+    let client_auth = listener::client_auth(table, certs.is_some(), Demand::Require);
+    let certs = certs?;
+    if let Some(Bind::Unix(_)) = bind {
+        certs.wrong_key("a Unix socket needs no TLS", "leave `certs` out: only its owner can connect");
+    }
+    let pairs = certs.array().unwrap_or_default();
+    if pairs.is_empty() && certs.is_array() {
+        certs.wrong("`certs` is empty", "write `[{ cert = \"a.pem\", key = \"a.key\" }]`, or leave it out");
+    }
+    let pairs = pairs.iter().filter_map(|pair| listener::pair(pair.table("a pair of `certs`")?)).collect();
+    Some(tls::Files { certs: pairs, client_auth })
+}
+
+/// The names in certificates of those who may ask. One that is wrong is reported and left out.
+fn clients(value: &Value<'_>, tls: Option<&tls::Files>) -> Vec<Client> {
+    let asks = tls.and_then(|tls| tls.client_auth.as_ref());
+    if asks.is_none_or(|auth| auth.demand != Demand::Require) {
+        let hint = "name the file of the authorities that issue their certificates";
+        value.wrong_key("`clients` needs `client-ca`", hint);
+    }
+    let names = value.texts();
+    if names.len() > CLIENTS_MAX {
+        value.wrong(format!("there are more than {CLIENTS_MAX} clients"), "leave some out");
+    }
+    let client = |text: &Text<'_>| match Name::written(&text.text) {
+        Some((place, name)) => Some(Client { place, text: name.to_owned() }),
+        None => {
+            text.wrong(format!("{} is not a name in a certificate", text.shown()), SHOWS);
+            None
+        }
+    };
+    names.iter().take(CLIENTS_MAX).filter_map(client).collect()
+}
+
+/// Clients of one listener. A connection is compared with each.
+const CLIENTS_MAX: usize = 256;
+const SHOWS: &str =
+    "write a place and the name there, as in `\"san:uri=spiffe://mesh/ns/edge\"` or `\"subject:cn=envoy\"`";

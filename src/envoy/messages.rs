@@ -1,0 +1,169 @@
+//! The messages of Envoy's rate limit service, as far as they are used: fields and their numbers from
+//! `envoy/service/ratelimit/v3/rls.proto`, `envoy/extensions/common/ratelimit/v3/ratelimit.proto`,
+//! `envoy/type/v3/ratelimit_unit.proto` and `envoy/config/core/v3/base.proto`. Fields that are not here are skipped when they
+//! are read.
+//!
+//! Written by hand: the whole of Envoy's types takes minutes to build, and these are eight.
+
+use prost_types::Duration;
+
+/// `envoy.service.ratelimit.v3.RateLimitRequest`.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct RateLimitRequest {
+    /// Under which rules the descriptors are looked for.
+    #[prost(string, tag = "1")]
+    pub domain: String,
+    /// What is asked about, all or nothing.
+    #[prost(message, repeated, tag = "2")]
+    pub descriptors: Vec<RateLimitDescriptor>,
+    /// Units that each descriptor costs; 0: not said.
+    #[prost(uint32, tag = "3")]
+    pub hits_addend: u32,
+}
+
+/// `envoy.extensions.common.ratelimit.v3.RateLimitDescriptor`.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct RateLimitDescriptor {
+    /// Its keys and values, in order.
+    #[prost(message, repeated, tag = "1")]
+    pub entries: Vec<Entry>,
+    /// A limit in the place of the one that is configured.
+    #[prost(message, optional, tag = "2")]
+    pub limit: Option<RateLimitOverride>,
+    /// Units that it costs (`google.protobuf.UInt64Value`); goes before the request's. 0: it is only looked at.
+    #[prost(message, optional, tag = "3")]
+    pub hits_addend: Option<u64>,
+}
+
+/// `envoy.extensions.common.ratelimit.v3.RateLimitDescriptor.Entry`.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Entry {
+    /// Its key.
+    #[prost(string, tag = "1")]
+    pub key: String,
+    /// Its value.
+    #[prost(string, tag = "2")]
+    pub value: String,
+}
+
+/// `envoy.extensions.common.ratelimit.v3.RateLimitDescriptor.RateLimitOverride`.
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+pub struct RateLimitOverride {
+    /// How many requests.
+    #[prost(uint32, tag = "1")]
+    pub requests_per_unit: u32,
+    /// In what time.
+    #[prost(enumeration = "Unit", tag = "2")]
+    pub unit: i32,
+}
+
+/// `envoy.service.ratelimit.v3.RateLimitResponse`.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct RateLimitResponse {
+    /// Whether the request may pass.
+    #[prost(enumeration = "Code", tag = "1")]
+    pub overall_code: i32,
+    /// What became of each descriptor, in their order.
+    #[prost(message, repeated, tag = "2")]
+    pub statuses: Vec<DescriptorStatus>,
+    /// Fields for the answer to the client.
+    #[prost(message, repeated, tag = "3")]
+    pub response_headers_to_add: Vec<HeaderValue>,
+}
+
+/// `envoy.service.ratelimit.v3.RateLimitResponse.DescriptorStatus`.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct DescriptorStatus {
+    /// Whether this descriptor is over its limit.
+    #[prost(enumeration = "Code", tag = "1")]
+    pub code: i32,
+    /// The limit that describes it best: the one that refuses, else the one with the least left.
+    #[prost(message, optional, tag = "2")]
+    pub current_limit: Option<Limit>,
+    /// What is left of that, units.
+    #[prost(uint32, tag = "3")]
+    pub limit_remaining: u32,
+    /// When that is whole again.
+    #[prost(message, optional, tag = "4")]
+    pub duration_until_reset: Option<Duration>,
+}
+
+/// `envoy.service.ratelimit.v3.RateLimitResponse.RateLimit`.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Limit {
+    /// How many requests.
+    #[prost(uint32, tag = "1")]
+    pub requests_per_unit: u32,
+    /// In what time.
+    #[prost(enumeration = "Unit", tag = "2")]
+    pub unit: i32,
+    /// What operators call it.
+    #[prost(string, tag = "3")]
+    pub name: String,
+}
+
+/// `envoy.config.core.v3.HeaderValue`.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct HeaderValue {
+    /// The field's name.
+    #[prost(string, tag = "1")]
+    pub key: String,
+    /// Its value.
+    #[prost(string, tag = "2")]
+    pub value: String,
+}
+
+/// `envoy.service.ratelimit.v3.RateLimitResponse.Code`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
+#[repr(i32)]
+pub enum Code {
+    /// Nothing is said.
+    Unknown = 0,
+    /// Within the limit.
+    Ok = 1,
+    /// Over it.
+    OverLimit = 2,
+}
+
+/// `envoy.type.v3.RateLimitUnit`, and `envoy.service.ratelimit.v3.RateLimitResponse.RateLimit.Unit`, which has the same
+/// numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
+#[repr(i32)]
+pub enum Unit {
+    /// None of the others.
+    Unknown = 0,
+    /// A second.
+    Second = 1,
+    /// A minute.
+    Minute = 2,
+    /// An hour.
+    Hour = 3,
+    /// A day.
+    Day = 4,
+    /// Thirty days.
+    Month = 5,
+    /// 365 days.
+    Year = 6,
+    /// Seven days.
+    Week = 7,
+}
+
+impl Unit {
+    /// All that have a length, the shortest first.
+    pub const TIMED: [Unit; 7] =
+        [Unit::Second, Unit::Minute, Unit::Hour, Unit::Day, Unit::Week, Unit::Month, Unit::Year];
+
+    /// Its length in seconds; 0 if it has none.
+    pub fn seconds(self) -> u64 {
+        match self {
+            Unit::Unknown => 0,
+            Unit::Second => 1,
+            Unit::Minute => 60,
+            Unit::Hour => 3_600,
+            Unit::Day => 86_400,
+            Unit::Week => 7 * 86_400,
+            Unit::Month => 30 * 86_400,
+            Unit::Year => 365 * 86_400,
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! What is counted of the rate limit service.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::messages::Code;
+use crate::metrics::{Counter, Families};
+
+/// Counts of one process; clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct Stats {
+    ok: Counter,
+    over_limit: Counter,
+    invalid: Counter,
+    /// Descriptors of requests whose domain no configuration names.
+    unknown_domain: Counter,
+    /// Descriptors that no rule of their domain is for.
+    unknown_descriptor: Counter,
+    /// Descriptors' own limits that were not heeded, because too many different ones have come.
+    overrides_left: Counter,
+    /// Connections that were closed at once: too many, or of nobody who may ask.
+    connections_refused: Counter,
+    connections: Arc<AtomicUsize>,
+}
+
+/// A connection while it counts.
+#[derive(Debug)]
+pub(super) struct Connected(Arc<AtomicUsize>);
+
+impl Stats {
+    /// Counts an answer.
+    pub fn answered(&self, code: Code) {
+        match code {
+            Code::OverLimit => self.over_limit.add(1),
+            Code::Ok | Code::Unknown => self.ok.add(1),
+        }
+    }
+
+    /// Counts descriptors of a domain that no configuration names.
+    pub fn unknown_domain(&self, descriptors: u64) {
+        self.unknown_domain.add(descriptors);
+    }
+
+    /// Counts descriptors that no rule is for.
+    pub fn unknown_descriptors(&self, descriptors: u64) {
+        self.unknown_descriptor.add(descriptors);
+    }
+
+    /// Counts a limit of a descriptor's own that is not heeded.
+    pub fn override_left(&self) {
+        self.overrides_left.add(1);
+    }
+
+    pub(super) fn invalid(&self) {
+        self.invalid.add(1);
+    }
+
+    pub(super) fn refused_connection(&self) {
+        self.connections_refused.add(1);
+    }
+
+    /// Counts a connection until the value is dropped; `None` if there are that many already.
+    pub(super) fn connect(&self, most: usize) -> Option<Connected> {
+        let connected = Connected(Arc::clone(&self.connections));
+        let before = self.connections.fetch_add(1, Ordering::Relaxed);
+        (before < most).then_some(connected)
+    }
+
+    /// Writes the metrics.
+    ///
+    /// # Errors
+    /// If they cannot be written.
+    pub fn collect(&self, families: &mut Families<'_>) -> fmt::Result {
+        let answers = [("ok", &self.ok), ("over_limit", &self.over_limit), ("invalid", &self.invalid)];
+        let answers = answers.map(|(code, count)| ([("code", code)], count.value()));
+        families.counters(
+            "rls_requests",
+            "Checks of the rate limit service by their answer",
+            None,
+            answers,
+        )?;
+        let unknown = [("domain", &self.unknown_domain), ("descriptor", &self.unknown_descriptor)];
+        let unknown = unknown.map(|(what, count)| ([("what", what)], count.value()));
+        let help = "Descriptors that passed because nothing is configured for them, or for their domain";
+        families.counters("rls_unknown_descriptors", help, None, unknown)?;
+        let help = "Limits of descriptors' own that were not heeded: too many different ones";
+        families.counters("rls_overrides_ignored", help, None, [([], self.overrides_left.value())])?;
+        let help =
+            "Connections of gRPC that were closed at once: too many, or without a certificate that may ask";
+        families.counters(
+            "grpc_connections_refused",
+            help,
+            None,
+            [([], self.connections_refused.value())],
+        )?;
+        let connections = self.connections.load(Ordering::Relaxed) as u64;
+        families.gauges("grpc_connections", "Connections of gRPC that are open", None, [([], connections)])
+    }
+}
+
+impl Drop for Connected {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}

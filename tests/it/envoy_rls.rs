@@ -1,0 +1,554 @@
+//! The rate limit service: a client's calls, and a real Envoy's.
+
+use std::time::{Duration, Instant};
+
+use prost::Message;
+use sluicegate::envoy::{
+    Code, DescriptorStatus, RateLimitDescriptor, RateLimitOverride, RateLimitRequest, RateLimitResponse, Unit,
+};
+
+use crate::support::gateway::binary;
+use crate::support::python;
+use crate::support::redis::Redis;
+use crate::support::rls::{Failed, Rls, descriptor};
+use crate::support::tls::{self, Authority};
+use crate::support::upgraded::Upgraded;
+use crate::support::{Client, Directory, Gateway, eventually, text};
+
+const ADMIN: &str = "[admin]\nbind = \"127.0.0.1:0\"\ngrpc = \"127.0.0.1:0\"\n";
+
+/// A domain `edge` with a rule for `user`, `shop` and `address` each, and these limits.
+fn config(user: &str, shop: &str) -> String {
+    format!(
+        "{ADMIN}\n[rls.edge]\noverrides = true\ndescriptors = [\n\
+         {{ entries = {{ user = \"*\" }}, limit = \"per-user\" }},\n\
+         {{ entries = {{ shop = \"*\" }}, limit = \"per-shop\" }},\n\
+         {{ entries = {{ remote_address = \"*\" }}, limit = \"per-address\" }},\n\
+         {{ entries = {{ path = \"/static/*\" }}, unlimited = true }},\n]\n\
+         [rls.strict]\ndescriptors = [{{ entries = {{ user = \"*\" }}, limit = \"per-user\" }}]\n\
+         [policy.per-user]\nlimit = \"{user}\"\nby = [\"entry:user\"]\n\
+         [policy.per-shop]\nlimit = \"{shop}\"\nby = [\"entry:shop\"]\n\
+         [policy.per-address]\nlimit = \"4/h\"\nby = [\"ip\"]\n\
+         [[route]]\npath = \"/{{*rest}}\"\nlimit = \"per-address\"\nrespond = {{ status = 200, body = \"ok\" }}\n"
+    )
+}
+
+fn start(user: &str, shop: &str) -> (Gateway, Rls) {
+    let gateway = Gateway::start(&config(user, shop));
+    let rls = Rls::connect(gateway.listener("grpc"));
+    (gateway, rls)
+}
+
+fn codes(answer: &RateLimitResponse) -> Vec<Code> {
+    answer.statuses.iter().map(DescriptorStatus::code).collect()
+}
+
+fn left(answer: &RateLimitResponse) -> Vec<u32> {
+    answer.statuses.iter().map(|status| status.limit_remaining).collect()
+}
+
+fn header<'a>(answer: &'a RateLimitResponse, name: &str) -> Option<&'a str> {
+    let found = answer.response_headers_to_add.iter().find(|header| header.key == name);
+    found.map(|header| header.value.as_str())
+}
+
+fn hits(entries: &[(&str, &str)], hits: u64) -> RateLimitDescriptor {
+    RateLimitDescriptor { hits_addend: Some(hits), ..descriptor(entries) }
+}
+
+#[test]
+fn a_status_says_the_limit_what_is_left_and_when_it_is_whole() {
+    let (_gateway, mut rls) = start("3/m", "9/m");
+    let ann = [descriptor(&[("user", "ann")])];
+    for remaining in [2, 1, 0] {
+        let answer = rls.ask("edge", &ann);
+        assert_eq!((answer.overall_code(), left(&answer)), (Code::Ok, vec![remaining]));
+        let limit = answer.statuses[0].current_limit.as_ref().expect("there is one");
+        assert_eq!((limit.requests_per_unit, limit.unit(), &*limit.name), (3, Unit::Minute, "per-user"));
+        let reset = answer.statuses[0].duration_until_reset.expect("it is said");
+        // A unit comes back each twenty seconds.
+        let expected = 20 * i64::from(3 - remaining);
+        assert!((expected - 15..=expected).contains(&reset.seconds), "{reset:?} with {remaining} left");
+    }
+    let refused = rls.ask("edge", &ann);
+    assert_eq!(refused.overall_code(), Code::OverLimit);
+    assert_eq!((codes(&refused), left(&refused)), (vec![Code::OverLimit], vec![0]));
+    assert_eq!(rls.code("edge", &[("user", "bob")]), Code::Ok, "another value has its own count");
+}
+
+#[test]
+fn several_descriptors_are_charged_all_or_nothing() {
+    let (_gateway, mut rls) = start("5/h", "2/h");
+    let both = [descriptor(&[("user", "ann")]), descriptor(&[("shop", "s1")])];
+    assert_eq!(left(&rls.ask("edge", &both)), [4, 1]);
+    assert_eq!(left(&rls.ask("edge", &both)), [3, 0]);
+    for _ in 0..3 {
+        let refused = rls.ask("edge", &both);
+        assert_eq!(refused.overall_code(), Code::OverLimit);
+        assert_eq!(codes(&refused), [Code::Ok, Code::OverLimit], "each has its own code");
+        assert_eq!(left(&refused), [3, 0], "nothing was charged");
+    }
+    let other_way = [both[1].clone(), both[0].clone()];
+    assert_eq!(codes(&rls.ask("edge", &other_way)), [Code::OverLimit, Code::Ok]);
+    assert_eq!(left(&rls.ask("edge", &both[..1])), [2], "alone it passes");
+    // One descriptor twice costs two units, or nothing.
+    let twice = [both[0].clone(), both[0].clone()];
+    assert_eq!(left(&rls.ask("edge", &twice)), [1, 0]);
+    let bob = [descriptor(&[("user", "bob")]), both[0].clone()];
+    assert_eq!(
+        (left(&rls.ask("edge", &bob)), codes(&rls.ask("edge", &bob))[1]),
+        (vec![5, 0], Code::OverLimit)
+    );
+}
+
+#[test]
+fn hits_are_the_cost_and_a_descriptors_own_go_before() {
+    let (_gateway, mut rls) = start("10/h", "10/h");
+    let request =
+        |descriptors, hits_addend| RateLimitRequest { domain: "edge".to_owned(), descriptors, hits_addend };
+    let user = || descriptor(&[("user", "ann")]);
+    let mut ask = |descriptors, hits| rls.check(request(descriptors, hits)).expect("it is answered");
+    assert_eq!(left(&ask(vec![user()], 4)), [6]);
+    assert_eq!(left(&ask(vec![user()], 0)), [5], "nothing said is one");
+    let own = vec![hits(&[("user", "ann")], 2), descriptor(&[("shop", "s")])];
+    assert_eq!(left(&ask(own, 3)), [3, 7]);
+    let refused = ask(vec![user()], 4);
+    assert_eq!((refused.overall_code(), left(&refused)), (Code::OverLimit, vec![3]));
+    // Looked at, and not charged.
+    for _ in 0..3 {
+        let looked = ask(vec![hits(&[("user", "ann")], 0)], 7);
+        assert_eq!((looked.overall_code(), left(&looked)), (Code::Ok, vec![3]));
+    }
+    assert_eq!(left(&ask(vec![user()], 3)), [0]);
+    assert_eq!(ask(vec![hits(&[("user", "ann")], 0)], 0).overall_code(), Code::OverLimit);
+}
+
+#[test]
+fn a_descriptors_own_limit_counts_where_the_domain_allows() {
+    let (gateway, mut rls) = start("3/h", "9/h");
+    let own = |user: &str, requests_per_unit, unit: Unit| RateLimitDescriptor {
+        limit: Some(RateLimitOverride { requests_per_unit, unit: unit.into() }),
+        ..descriptor(&[("user", user)])
+    };
+    let answer = rls.ask("edge", &[own("ann", 50, Unit::Day)]);
+    let limit = answer.statuses[0].current_limit.clone().expect("there is one");
+    assert_eq!((limit.requests_per_unit, limit.unit(), left(&answer)), (50, Unit::Day, vec![49]));
+    assert_eq!(header(&answer, "ratelimit-policy"), Some("\"per-user\";q=50;w=86400"));
+    let answer = rls.ask("strict", &[own("bob", 50, Unit::Day)]);
+    let limit = answer.statuses[0].current_limit.clone().expect("there is one");
+    assert_eq!((limit.requests_per_unit, limit.unit(), left(&answer)), (3, Unit::Hour, vec![2]));
+    assert_eq!(
+        rls.ask("edge", &[own("eve", 0, Unit::Hour)]).overall_code(),
+        Code::OverLimit,
+        "none may pass"
+    );
+    assert_eq!(left(&rls.ask("edge", &[descriptor(&[("user", "eve")])])), [2], "and nothing was charged");
+    let nameless = RateLimitOverride { requests_per_unit: 99, unit: 77 };
+    let nameless = RateLimitDescriptor { limit: Some(nameless), ..descriptor(&[("user", "dan")]) };
+    assert_eq!(left(&rls.ask("edge", &[nameless])), [2], "a unit that nobody knows is no limit");
+    // A proxy that sends a limit of its own with each request makes a bounded number of them known.
+    for number in 0..1_050 {
+        rls.ask("edge", &[own("many", 1_000 + number, Unit::Second)]);
+    }
+    let answer = rls.ask("edge", &[own("other", 9_999, Unit::Second)]);
+    assert_eq!(left(&answer), [2], "beyond, the policy's own limit holds");
+    assert!(gateway.metric("sluicegate_rls_overrides_ignored_total", &[]) >= 1.0);
+}
+
+#[test]
+fn what_nobody_has_named_passes_and_is_counted() {
+    let (gateway, mut rls) = start("1/h", "1/h");
+    let unknown = |what: &str| {
+        gateway.metric("sluicegate_rls_unknown_descriptors_total", &[&format!("what=\"{what}\"")])
+    };
+    let answer = rls.ask("nobody", &[descriptor(&[("user", "ann")]), descriptor(&[("a", "b")])]);
+    assert_eq!((answer.overall_code(), codes(&answer)), (Code::Ok, vec![Code::Ok; 2]));
+    assert_eq!((unknown("domain"), unknown("descriptor")), (2.0, 0.0));
+    let answer =
+        rls.ask("edge", &[descriptor(&[("who", "ann")]), descriptor(&[("user", "a"), ("shop", "b")])]);
+    assert_eq!((answer.overall_code(), codes(&answer)), (Code::Ok, vec![Code::Ok; 2]));
+    assert!(answer.statuses.iter().all(|status| status.current_limit.is_none()));
+    assert_eq!((unknown("domain"), unknown("descriptor")), (2.0, 2.0));
+    for _ in 0..3 {
+        assert_eq!(rls.code("edge", &[("path", "/static/a.css")]), Code::Ok, "it is unlimited");
+    }
+    assert_eq!(unknown("descriptor"), 2.0);
+    assert_eq!(rls.code("edge", &[("user", "ann")]), Code::Ok);
+    assert_eq!(rls.code("edge", &[("user", "ann")]), Code::OverLimit);
+    let answers =
+        |code: &str| gateway.metric("sluicegate_rls_requests_total", &[&format!("code=\"{code}\"")]);
+    assert_eq!((answers("ok"), answers("over_limit"), answers("invalid")), (6.0, 1.0, 0.0));
+    let empty = RateLimitRequest { domain: "edge".to_owned(), ..RateLimitRequest::default() };
+    assert_eq!(rls.check(empty).expect_err("it asks about nothing").code, INVALID_ARGUMENT);
+    assert_eq!(answers("invalid"), 1.0);
+}
+
+#[test]
+fn limits_are_the_proxys_own() {
+    let (gateway, mut rls) = start("9/h", "9/h");
+    let address = [("remote_address", "127.0.0.1")];
+    assert_eq!(gateway.get("/").status, 200);
+    assert_eq!(left(&rls.ask("edge", &[descriptor(&address)])), [2]);
+    assert_eq!(gateway.get("/").status, 200);
+    assert_eq!(rls.code("edge", &address), Code::Ok);
+    assert_eq!(gateway.get("/").status, 429);
+    assert_eq!(rls.code("edge", &address), Code::OverLimit);
+    let decided = |decision: &str| {
+        let labels = ["policy=\"per-address\"", &*format!("outcome=\"{decision}\"")];
+        gateway.metric("sluicegate_decisions_total", &labels)
+    };
+    assert_eq!((decided("admitted"), decided("denied")), (4.0, 2.0), "both are counted alike");
+}
+
+#[test]
+fn an_answer_has_the_fields_that_the_proxy_sends() {
+    for (style, expected) in [
+        ("ietf", &["ratelimit", "ratelimit-policy"][..]),
+        ("legacy", &["x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"]),
+        ("none", &[]),
+    ] {
+        let gateway = Gateway::start(&format!("{}[limits]\nheaders = \"{style}\"\n", config("1/h", "9/h")));
+        let mut rls = Rls::connect(gateway.listener("grpc"));
+        for code in [Code::Ok, Code::OverLimit] {
+            let answer = rls.ask("edge", &[descriptor(&[("user", "ann")])]);
+            assert_eq!(answer.overall_code(), code);
+            let mut names: Vec<&str> =
+                answer.response_headers_to_add.iter().map(|header| header.key.as_str()).collect();
+            names.sort_unstable();
+            let retry = if code == Code::OverLimit { Some("retry-after") } else { None };
+            let mut expected: Vec<&str> = expected.iter().copied().chain(retry).collect();
+            expected.sort_unstable();
+            assert_eq!(names, expected, "{style}");
+            let wait: Option<u64> = header(&answer, "retry-after").and_then(|wait| wait.parse().ok());
+            assert!(wait.is_none_or(|wait| (3_590..=3_960).contains(&wait)), "{wait:?}");
+        }
+        let expected = (style == "ietf").then_some("\"per-user\";q=1;w=3600");
+        let answer = rls.ask("edge", &[descriptor(&[("user", "bob")])]);
+        assert_eq!(header(&answer, "ratelimit-policy"), expected);
+        let both =
+            [descriptor(&[("user", "eve")]), descriptor(&[("shop", "s")]), descriptor(&[("shop", "t")])];
+        let answer = rls.ask("edge", &both);
+        let expected = (style == "ietf").then_some("\"per-user\";q=1;w=3600, \"per-shop\";q=9;w=3600");
+        assert_eq!(header(&answer, "ratelimit-policy"), expected, "each once");
+    }
+}
+
+#[test]
+fn a_shadow_admits_and_a_penalty_does_not() {
+    let policies = "[policy.quiet]\nlimit = \"1/h\"\nby = [\"entry:user\"]\nshadow = true\n\
+         [policy.watched]\nlimit = \"1/s\"\nby = [\"entry:client\"]\n\
+         penalty = { after = 2, within = \"1m\", factor = 100, max = \"1h\" }\n";
+    let gateway = Gateway::start(&format!(
+        "{ADMIN}[rls.edge]\ndescriptors = [{{ entries = {{ user = \"*\" }}, limit = \"quiet\" }}, \
+         {{ entries = {{ client = \"*\" }}, limit = \"watched\" }}]\n{policies}"
+    ));
+    let mut rls = Rls::connect(gateway.listener("grpc"));
+    for _ in 0..3 {
+        assert_eq!(rls.code("edge", &[("user", "ann")]), Code::Ok);
+    }
+    let shadowed = ["policy=\"quiet\"", "outcome=\"shadow-denied\""];
+    assert_eq!(gateway.metric("sluicegate_decisions_total", &shadowed), 2.0);
+    let mut wait = 0;
+    for _ in 0..6 {
+        let answer = rls.ask("edge", &[descriptor(&[("client", "bot")])]);
+        wait = header(&answer, "retry-after").and_then(|wait| wait.parse().ok()).unwrap_or(wait);
+    }
+    assert!(wait >= 50, "it ignores the wait, and is told {wait} s");
+    let both = [descriptor(&[("client", "kind")]), descriptor(&[("client", "bot")])];
+    assert_eq!(codes(&rls.ask("edge", &both)), [Code::Ok, Code::OverLimit]);
+    assert_eq!(rls.code("edge", &[("client", "kind")]), Code::Ok, "the other client has no penalty");
+}
+
+#[test]
+fn health_follows_the_process() {
+    let gateway = Gateway::start(&format!("{}[shutdown]\nready-delay = \"2s\"\n", config("1/h", "1/h")));
+    let mut rls = Rls::connect(gateway.listener("grpc"));
+    let mut health = |service: &str| {
+        let asked = HealthCheck { service: service.to_owned() }.encode_to_vec();
+        rls.call("/grpc.health.v1.Health/Check", &asked)
+            .map(|answer| HealthStatus::decode(answer.as_slice()).expect("a status").status)
+    };
+    let rate_limits = "envoy.service.ratelimit.v3.RateLimitService";
+    eventually("it is ready", || (health("") == Ok(SERVING)).then_some(()));
+    assert_eq!(health(rate_limits), Ok(SERVING));
+    assert_eq!(health("other").expect_err("there is no such service").code, NOT_FOUND);
+    gateway.signal("TERM");
+    eventually("health says so", || (health(rate_limits) == Ok(NOT_SERVING)).then_some(()));
+    assert_eq!(rls.code("edge", &[("user", "ann")]), Code::Ok, "it is asked until its clients have noticed");
+}
+
+#[test]
+fn a_client_learns_by_reflection_what_to_ask() {
+    let (gateway, _) = start("2/m", "2/m");
+    let said = python::client("rls_reflection.py", &[&gateway.listener("grpc").to_string()]);
+    assert_eq!(
+        said,
+        "OK 1 2 MINUTE per-user\nOK 0 2 MINUTE per-user\nOVER_LIMIT 0 2 MINUTE per-user\n\
+         envoy.service.ratelimit.v3.RateLimitService grpc.health.v1.Health \
+         grpc.reflection.v1alpha.ServerReflection\n"
+    );
+}
+
+#[test]
+fn a_method_that_is_not_there_is_said() {
+    let (_gateway, mut rls) = start("1/h", "1/h");
+    for path in ["/", "/envoy.service.ratelimit.v3.RateLimitService/Other", "/metrics"] {
+        assert_eq!(rls.call(path, &[]).map_err(|failed| failed.code), Err(UNIMPLEMENTED), "{path}");
+    }
+    assert_eq!(rls.code("edge", &[("user", "ann")]), Code::Ok);
+}
+
+#[test]
+fn a_unix_socket_is_asked_too() {
+    let directory = Directory::new();
+    let socket = directory.join("rls.sock");
+    let text = config("1/h", "1/h")
+        .replace("grpc = \"127.0.0.1:0\"", &format!("grpc = \"unix:{}\"", socket.display()));
+    let mut gateway = Gateway::start_in(directory, &text);
+    let mut rls = Rls::connect_unix(&socket);
+    assert_eq!(rls.code("edge", &[("user", "ann")]), Code::Ok);
+    assert_eq!(rls.code("edge", &[("user", "ann")]), Code::OverLimit);
+    gateway.signal("TERM");
+    gateway.wait();
+    assert!(!socket.exists(), "the file goes with the process");
+}
+
+#[test]
+fn over_tls_only_who_shows_a_listed_certificate_may_ask() {
+    let (directory, authority) = (Directory::new(), Authority::new("mesh"));
+    let (cert, key) = authority.server(&["localhost"]);
+    for (name, content) in [("server.pem", &cert), ("server.key", &key), ("ca.pem", &authority.pem)] {
+        directory.write(name, content);
+    }
+    let grpc = |clients: &str| {
+        format!(
+            "grpc = {{ bind = \"0.0.0.0:0\", certs = [{{ cert = \"server.pem\", key = \"server.key\" }}], \
+             client-ca = \"ca.pem\"{clients} }}"
+        )
+    };
+    let text =
+        config("9/h", "9/h").replace("grpc = \"127.0.0.1:0\"", &grpc(", clients = [\"subject:cn=envoy\"]"));
+    let gateway = Gateway::start_in(directory, &text);
+    let addr = ([127, 0, 0, 1], gateway.listener("grpc").port()).into();
+    let session = |name: &str| tls::session_as(&authority.client("", name, 7, 2090), rustls::ALL_VERSIONS);
+    let mut envoy = Rls::connect_tls(addr, &session("envoy")).expect("it is listed");
+    assert_eq!(envoy.code("edge", &[("user", "ann")]), Code::Ok);
+    assert!(Rls::connect_tls(addr, &session("other")).is_none(), "it is not listed");
+    let nobody = tls::session(&[], rustls::ALL_VERSIONS);
+    assert!(Rls::connect_tls(addr, &nobody).is_none(), "it has no certificate");
+    let stranger = Authority::new("elsewhere").client("", "envoy", 7, 2090);
+    let stranger = tls::session_as(&stranger, rustls::ALL_VERSIONS);
+    assert!(Rls::connect_tls(addr, &stranger).is_none(), "nobody here has issued its certificate");
+    assert_eq!(gateway.metric("sluicegate_grpc_connections_refused_total", &[]), 1.0);
+    // A certificate that is replaced is shown to whoever connects from then on.
+    let (cert, key) = authority.server(&["other.test"]);
+    let before = tls::presented(addr, "localhost");
+    gateway.write("server.pem", cert);
+    gateway.write("server.key", key);
+    eventually("the new certificate is shown", || {
+        (tls::presented(addr, "localhost") != before).then_some(())
+    });
+    assert!(Rls::connect_tls(addr, &session("envoy")).is_some());
+}
+
+#[test]
+fn a_listener_that_is_open_to_others_asks_for_certificates() {
+    let directory = Directory::new();
+    let (cert, key) = Authority::new("mesh").server(&["localhost"]);
+    directory.write("a.pem", &cert);
+    directory.write("a.key", key);
+    directory.write("ca.pem", Authority::new("mesh").pem);
+    let check = |grpc: &str| {
+        let file = directory
+            .write("gateway.toml", format!("[admin]\n{grpc}\n[[route]]\npath = \"/\"\nto = \"echo\"\n"));
+        let output = binary().args(["check", "--config"]).arg(file).output().expect("it can be started");
+        (output.status.code(), text(&output.stderr))
+    };
+    let certs = "certs = [{ cert = \"a.pem\", key = \"a.key\" }]";
+    for (grpc, fault) in [
+        ("grpc = \"0.0.0.0:9901\"".to_owned(), "is open to other machines and asks for no certificate"),
+        (format!("grpc = {{ bind = \"0.0.0.0:9901\", {certs} }}"), "asks for no certificate"),
+        (
+            format!(
+                "grpc = {{ bind = \"0.0.0.0:9901\", {certs}, client-ca = \"ca.pem\", client-cert = \"ask\" }}"
+            ),
+            "asks for no certificate",
+        ),
+        ("grpc = \"127.0.0.1:9900\"".to_owned(), "is the address of the admin listener"),
+        (
+            "grpc = { bind = \"127.0.0.1:9901\", clients = [\"subject:cn=a\"] }".to_owned(),
+            "`clients` needs `client-ca`",
+        ),
+        ("grpc = { bnd = \"127.0.0.1:9901\" }".to_owned(), "`bind`"),
+        (format!("grpc = {{ bind = \"127.0.0.1:9901\", {certs}, client-ca = \"none.pem\" }}"), "none.pem"),
+    ] {
+        let (code, said) = check(&grpc);
+        assert!(code == Some(78) && said.contains(fault), "{grpc}: {code:?} {said}");
+    }
+    for grpc in [
+        "grpc = \"127.0.0.1:9901\"".to_owned(),
+        "grpc = \"unix:/tmp/rls.sock\"".to_owned(),
+        format!("grpc = {{ bind = \"0.0.0.0:9901\", {certs}, client-ca = \"ca.pem\" }}"),
+    ] {
+        let (code, said) = check(&grpc);
+        assert_eq!(code, Some(0), "{grpc}: {said}");
+    }
+}
+
+#[test]
+fn a_reload_changes_limits_under_open_connections() {
+    let (gateway, mut rls) = start("1/h", "1/h");
+    assert_eq!(rls.code("edge", &[("user", "ann")]), Code::Ok);
+    assert_eq!(rls.code("edge", &[("user", "ann")]), Code::OverLimit);
+    gateway.reload(&config("3/h", "1/h"));
+    assert_eq!(rls.code("edge", &[("user", "bob")]), Code::Ok);
+    let answer = rls.ask("edge", &[descriptor(&[("user", "bob")])]);
+    assert_eq!(left(&answer), [1]);
+}
+
+#[test]
+fn an_upgrade_keeps_the_counts_and_loses_no_check() {
+    let mut upgraded = Upgraded::start(&config("3/h", "9/h"));
+    let addr = upgraded.gateway.listener("grpc");
+    let mut before = Rls::connect(addr);
+    assert_eq!(left(&before.ask("edge", &[descriptor(&[("user", "ann")])])), [2]);
+    upgraded.upgrade();
+    let mut after = Rls::connect(addr);
+    assert_eq!(left(&after.ask("edge", &[descriptor(&[("user", "ann")])])), [1]);
+    assert!(before.is_closed_within(Duration::from_secs(10)), "the old process lets its clients go");
+    assert_eq!(after.code("edge", &[("user", "ann")]), Code::Ok);
+    assert_eq!(after.code("edge", &[("user", "ann")]), Code::OverLimit);
+}
+
+#[test]
+fn hostile_messages_harm_nobody_else() {
+    let (gateway, mut rls) = start("9/h", "9/h");
+    let large = RateLimitRequest {
+        domain: "edge".to_owned(),
+        descriptors: vec![descriptor(&[("user", &"x".repeat(1 << 20))])],
+        hits_addend: 0,
+    };
+    let Failed { code, message } = rls.check(large).expect_err("it is too large");
+    assert!([OUT_OF_RANGE, RESOURCE_EXHAUSTED].contains(&code), "{code} {message}");
+    let many: Vec<(&str, &str)> = vec![("user", "ann"); 10_000];
+    let asked =
+        RateLimitRequest { domain: "edge".to_owned(), descriptors: vec![descriptor(&many)], hits_addend: 0 };
+    let began = Instant::now();
+    assert_eq!(rls.check(asked).map_err(|failed| failed.code), Err(INVALID_ARGUMENT));
+    let asked = RateLimitRequest {
+        domain: "edge".to_owned(),
+        descriptors: vec![descriptor(&[("user", "ann")]); 300],
+        hits_addend: 0,
+    };
+    assert_eq!(rls.check(asked).map_err(|failed| failed.code), Err(INVALID_ARGUMENT));
+    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+    let path = crate::support::rls::SHOULD_RATE_LIMIT;
+    assert!(rls.call(path, &[0xff; 64]).is_err(), "no message at all");
+    for value in ["", "a\0b", "${HOME}", "\u{202e}evil", &"k".repeat(100_000)] {
+        let answer = rls.ask("edge", &[descriptor(&[("user", value)])]);
+        assert_eq!(answer.overall_code(), Code::Ok);
+        assert_eq!(rls.ask("edge", &[descriptor(&[(value, "v")])]).overall_code(), Code::Ok);
+        assert_eq!(rls.ask(&format!("e{value}"), &[descriptor(&[("user", "v")])]).overall_code(), Code::Ok);
+    }
+    let page = gateway.admin("/metrics").text();
+    assert!(!page.contains("evil") && !page.contains("HOME"), "no client's value is a label");
+    // Cut off in the middle of a frame, and no HTTP/2 at all.
+    Client::connect(gateway.listener("grpc")).send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\x04");
+    Client::connect(gateway.listener("grpc")).send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(rls.code("edge", &[("user", "eve")]), Code::Ok);
+}
+
+#[test]
+fn ten_thousand_calls_that_go_nowhere_hold_up_nobody() {
+    let (gateway, mut rls) = start("9/h", "9/h");
+    let before = gateway.memory_kib();
+    let mut greedy = Rls::connect(gateway.listener("grpc"));
+    greedy.hang(10_000);
+    eventually("the calls are under way", || {
+        (gateway.metric("sluicegate_grpc_connections", &[]) == 2.0).then_some(())
+    });
+    for number in 0..9 {
+        assert_eq!(rls.code("edge", &[("user", "ann")]), Code::Ok, "{number}");
+    }
+    let grown = gateway.memory_kib().saturating_sub(before);
+    assert!(grown < 64 * 1024, "{grown} KiB");
+    drop(greedy);
+    eventually("its connection is gone", || {
+        (gateway.metric("sluicegate_grpc_connections", &[]) == 1.0).then_some(())
+    });
+}
+
+#[test]
+fn nodes_admit_together_what_a_limit_holds() {
+    let redis = Redis::start(&[]);
+    let gateways: Vec<Gateway> = (0..2).map(|_| fleet_node(&redis, "local")).collect();
+    let request = RateLimitRequest {
+        domain: "edge".to_owned(),
+        descriptors: vec![descriptor(&[("user", "ann")])],
+        hits_addend: 0,
+    };
+    let asks = std::thread::scope(|scope| {
+        let asks: Vec<_> = gateways
+            .iter()
+            .map(|gateway| {
+                let request = &request;
+                scope.spawn(move || Rls::connect(gateway.listener("grpc")).ask_at_once(request, 400))
+            })
+            .collect();
+        asks.into_iter().map(|ask| ask.join().expect("no panic")).collect::<Vec<_>>()
+    });
+    let admitted: usize = asks.iter().map(|counts| counts[Code::Ok as usize]).sum();
+    let refused: usize = asks.iter().map(|counts| counts[Code::OverLimit as usize]).sum();
+    assert_eq!((admitted, refused), (100, 700), "{asks:?}");
+}
+
+#[test]
+fn without_redis_the_policy_says_what_passes() {
+    for (when, admits) in [("allow", true), ("deny", false)] {
+        let mut redis = Redis::start(&[]);
+        let gateway = fleet_node(&redis, when);
+        let mut rls = Rls::connect(gateway.listener("grpc"));
+        assert_eq!(rls.code("edge", &[("user", "ann")]), Code::Ok);
+        redis.kill();
+        eventually("it is noticed", || (gateway.metric("sluicegate_redis_up", &[]) < 1.0).then_some(()));
+        for _ in 0..20 {
+            let code = rls.code("edge", &[("user", "ann")]);
+            assert_eq!(code == Code::Ok, admits, "{when}");
+        }
+        redis.restart();
+        eventually("it counts again", || (rls.code("edge", &[("user", "bob")]) == Code::Ok).then_some(()));
+    }
+}
+
+/// A node whose limit for a user is a hundred an hour, exactly.
+fn fleet_node(redis: &Redis, when: &str) -> Gateway {
+    let fixed = "algorithm = \"fixed-window\"\novershoot = 0\n";
+    let text = config("100/d", "9/h").replace(
+        "by = [\"entry:user\"]\n",
+        &format!("by = [\"entry:user\"]\n{fixed}when-redis-down = \"{when}\"\n"),
+    );
+    let gateway =
+        Gateway::start(&format!("{text}[redis]\nurl = \"redis://{}\"\ndeadline = \"1s\"\n", redis.addr()));
+    eventually("it is connected", || (gateway.metric("sluicegate_redis_up", &[]) > 0.0).then_some(()));
+    gateway
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct HealthCheck {
+    #[prost(string, tag = "1")]
+    service: String,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct HealthStatus {
+    #[prost(int32, tag = "1")]
+    status: i32,
+}
+
+const SERVING: i32 = 1;
+const NOT_SERVING: i32 = 2;
+const INVALID_ARGUMENT: u32 = 3;
+const NOT_FOUND: u32 = 5;
+const RESOURCE_EXHAUSTED: u32 = 8;
+const OUT_OF_RANGE: u32 = 11;
+const UNIMPLEMENTED: u32 = 12;
