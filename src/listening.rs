@@ -232,7 +232,7 @@ mod tests {
     #[tokio::test]
     async fn a_stale_socket_is_replaced() {
         let path = scratch("stale");
-        drop(StdUnixListener::bind("it", &path).expect("bound"));
+        drop(StdUnixListener::bind(&path).expect("bound"));
         assert!(path.exists(), "the standard library leaves the file behind");
         Listener::bind("it", &Bind::Unix(path.clone())).expect("bound again");
     }

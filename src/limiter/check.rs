@@ -330,7 +330,7 @@ impl Check<'_> {
                 now |= !outcome.is_admitted() && !policy.is_outgoing(charge);
             };
             note(first, outcome);
-            while let Some((charge, outcome)) = windows.next_if(|(next, _)| next.policy == first.policy) {
+            while let Some((charge, outcome)) = windows.next_if(|(next, _)| next.is_beside(first)) {
                 note(charge, outcome);
             }
             if policy.is_changing() && policy.replaces().is_none() {

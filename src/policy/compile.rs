@@ -71,7 +71,7 @@ impl Table {
             return Err(errors.found);
         }
         let policies: Box<[Policy]> = compiled_policies.into_iter().flatten().collect();
-        domains::link(&mut domains, &policies);
+        domains::link(domains.iter_mut(), &policies);
         let domains = domains.into_iter().map(|domain| (domain.name.clone(), domain)).collect();
         let mut choices = 0;
         for route in compiled_routes.iter_mut().flatten() {
@@ -112,10 +112,11 @@ impl Route {
 }
 
 impl Table {
-    /// The same for all routes, after policies have changed.
+    /// The same for all routes and domains, after policies have changed.
     pub(super) fn follow_policies(&mut self) {
-        let Table { routes, policies, .. } = self;
+        let Table { routes, domains, policies, .. } = self;
         routes.iter_mut().for_each(|route| route.follow(policies));
+        domains::link(domains.values_mut(), policies);
     }
 }
 

@@ -57,11 +57,11 @@ pub(super) fn check_routes(
 }
 
 /// Tells each rule what its policies ask for.
-pub(super) fn link(domains: &mut [Domain], policies: &[Policy]) {
-    for rule in domains.iter_mut().flat_map(|domain| &mut domain.rules) {
+pub(super) fn link<'d>(domains: impl Iterator<Item = &'d mut Domain>, policies: &[Policy]) {
+    for rule in domains.flat_map(|domain| &mut domain.rules) {
         let all = || candidates::with_candidates(&rule.policies, policies);
         rule.penalises = all().any(|policy| policy.penalty.is_some());
-        rule.tries = all().any(|policy| policy.replaces.is_some());
+        rule.tries = all().any(|policy| policy.replaces.is_some() || policy.is_changing());
     }
 }
 
