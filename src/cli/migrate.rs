@@ -27,7 +27,7 @@ enum Gateway {
     Haproxy,
     Envoy,
     Kong,
-    /// Envoy's rate limit service
+    /// Envoy's own rate limit service
     Ratelimit,
 }
 

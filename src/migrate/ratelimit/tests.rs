@@ -184,7 +184,11 @@ fn a_limit_replaces_another_that_the_same_request_meets() {
     assert_eq!(imported.all(&["two=y user=ann"]), ["12/s"]);
     assert_eq!(imported.all(&["one=x user=ann", "two=y user=ann"]), ["replaced", "12/s"]);
     assert_eq!(imported.all(&["two=y user=ann", "one=x user=ann"]), ["12/s", "replaced"]);
-    assert!(imported.migrated.is_whole && imported.says(10, "replaces: nobody"), "{}", imported.migrated.text);
+    assert!(
+        imported.migrated.is_whole && imported.says(10, "replaces: nobody"),
+        "{}",
+        imported.migrated.text
+    );
 }
 
 #[test]
