@@ -47,7 +47,13 @@ pub fn check(
             return Ok(EXIT_FAILED);
         }
     };
-    let loaded = match config::Files::read(path).with(&added).and_then(prepare) {
+    // The files must stand alone, too: a start and a reload take no policy from the database that is not there yet.
+    let alone = if added.is_empty() {
+        Ok(())
+    } else {
+        config::Files::read(path).with(&[]).and_then(prepare).map(drop)
+    };
+    let loaded = match alone.and_then(|()| config::Files::read(path).with(&added).and_then(prepare)) {
         Ok(prepared) => prepared.loaded,
         Err(found) => {
             let noun = if found.count() == 1 { "error" } else { "errors" };

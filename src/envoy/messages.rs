@@ -3,7 +3,7 @@
 //! `envoy/type/v3/ratelimit_unit.proto` and `envoy/config/core/v3/base.proto`. Fields that are not here are skipped when they
 //! are read.
 //!
-//! Written by hand: the whole of Envoy's types takes minutes to build, and these are eight.
+//! Written by hand: these are eight of some thousand.
 
 use prost_types::Duration;
 

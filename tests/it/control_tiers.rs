@@ -1,5 +1,7 @@
 //! The tier table of the database over real gateways: what it puts into force, under which policy, and what is refused.
 
+use std::fs;
+
 use serde_json::{Value, json};
 
 use crate::auth::keys::hashed;
@@ -188,6 +190,13 @@ fn check_prints_what_is_in_force_with_the_database() {
         assert!(whole.lines().any(|printed| printed == line), "{line}: {whole}");
     }
     assert_eq!(check(&["--database"]).0, Some(0));
+    // What a start refuses is refused: a policy of the database is none that a route of the file can name.
+    let file = fs::read_to_string(node.0.file("gateway.toml")).expect("it is there");
+    let late = json!({ "limit": "9/h", "by": ["consumer"] });
+    assert_eq!(node.ask("admin-1", "PUT", "/v1/policies/late", &late).status, 200);
+    node.0.write("gateway.toml", file + "[[route]]\npath = \"/late\"\nlimit = \"late\"\nrespond = {}\n");
+    let (code, _, said) = check(&["--database"]);
+    assert!(code == Some(78) && said.contains("late"), "{said}");
     // One that nobody has made is not made by looking.
     let directory = Directory::new();
     let other = directory.write("gateway.toml", "[database]\nurl = \"sqlite:absent.db\"\n");
