@@ -90,7 +90,7 @@ impl Route {
     /// Takes from its policies what a request has to know of them together.
     fn follow(&mut self, policies: &[Policy]) {
         let own = || self.policies.iter().map(|&policy| &policies[policy.index()]);
-        let all = || candidates::with_candidates(&self.policies, &policies);
+        let all = || candidates::with_candidates(&self.policies, policies);
         self.holds = all().any(Policy::holds);
         self.remembers = all().any(|policy| policy.idempotency.is_some());
         self.penalises = all().any(|policy| policy.penalty.is_some());

@@ -50,6 +50,9 @@ enum Piece {
     Accent,
 }
 
+/// The keys and values of a descriptor.
+type Values<'k> = [(&'k str, String)];
+
 fuzz_target!(|input: Input| {
     if input.rules.len() > 16 || input.asked.len() > 16 || input.rules.iter().any(|rule| rule.len() > 6) {
         return;
@@ -67,7 +70,7 @@ fuzz_target!(|input: Input| {
         .iter()
         .map(|asked| asked.iter().map(|(key, value)| (key_of(*key), text(value))).collect())
         .collect();
-    let mut met: Vec<(usize, &[(&str, String)], Key)> = Vec::new();
+    let mut met: Vec<(usize, &Values<'_>, Key)> = Vec::new();
     for descriptor in &asked {
         let entries: Vec<Entry<'_>> = descriptor.iter().map(|(key, value)| Entry { key, value }).collect();
         let found = match domain.find(&entries) {
