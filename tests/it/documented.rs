@@ -9,7 +9,7 @@ use std::process::Command;
 use crate::documents::{Block, blocks, check, completed, documents};
 use crate::support::gateway::binary;
 use crate::support::tls::certify;
-use crate::support::{Directory, Gateway, text};
+use crate::support::{Directory, Gateway, eventually, text};
 
 /// What stands behind a fence, and what is done with such a block.
 const KINDS: &[(&str, &str)] = &[
@@ -256,9 +256,12 @@ fn what_a_start_prints_is_what_is_shown() {
     for (name, document) in documents() {
         for block in blocks(&name, &document).iter().filter(|block| block.kind == "text started") {
             let gateway = Gateway::start(&config);
-            let lines: Vec<String> =
-                gateway.stderr().into_iter().filter(|line| line.starts_with("sluicegate: ")).collect();
-            let said = lines.join("\n");
+            // It is ready before it has said all of it.
+            let said = eventually("the last line is there", || {
+                let lines: Vec<String> =
+                    gateway.stderr().into_iter().filter(|line| line.starts_with("sluicegate: ")).collect();
+                lines.last()?.starts_with("sluicegate: try ").then(|| lines.join("\n"))
+            });
             assert_eq!(without_ports(&said), without_ports(block.text.trim_end()), "{}", block.place);
             shown += 1;
         }
