@@ -10,7 +10,7 @@
 //! text   = length:u32 bytes                                integers little-endian
 //! ```
 //!
-//! and of the algorithm that counts under it ([`AlgorithmBits`]), so that a policy whose algorithm changes can count by both
+//! and of the algorithm that counts under it (`AlgorithmBits`), so that a policy whose algorithm changes can count by both
 //! for a while.
 //!
 //! The route is in a key only if `by` names it, because a policy that several routes share is one limit. Values are not
