@@ -7,7 +7,7 @@ use crate::auth::mtls::Name;
 use crate::auth::{entries, keys};
 use crate::envoy;
 use crate::listening::Bind;
-use crate::tls::{self, Demand};
+use crate::tls::Demand;
 
 use super::acme;
 use super::grpc;
@@ -53,7 +53,7 @@ pub(super) fn read(documents: &[Table<'_>]) -> Read {
     if let Some(value) = table.value("tokens") {
         config.tokens = tokens(&value, config.token.as_ref());
     }
-    config.tls = files(&table, &config.bind);
+    config.tls = listener::files(&table, Some(&config.bind), Demand::Ask);
     if let Some(value) = table.value("certificates") {
         config.certificates = certificates(&value, &config);
     }
@@ -183,22 +183,6 @@ fn named_token<'c>(value: &Value<'c>) -> Option<(NamedToken, Text<'c>)> {
         Some(read) => Some(read?),
     };
     Some((NamedToken { name: name.text.clone(), secret: secret?, role: role?, expires }, name))
-}
-
-/// `certs`, `client-ca`, `client-cert` and `client-crl`.
-fn files(table: &Table<'_>, bind: &Bind) -> Option<tls::Files> {
-    let certs = table.value("certs");
-    let client_auth = listener::client_auth(table, certs.is_some(), Demand::Ask);
-    let certs = certs?;
-    if let Bind::Unix(_) = bind {
-        certs.wrong_key("a Unix socket needs no TLS", "leave `certs` out: only its owner can connect");
-    }
-    let pairs = certs.array().unwrap_or_default();
-    if pairs.is_empty() && certs.is_array() {
-        certs.wrong("`certs` is empty", "write `[{ cert = \"a.pem\", key = \"a.key\" }]`, or leave it out");
-    }
-    let pairs = pairs.iter().filter_map(|pair| listener::pair(pair.table("a pair of `certs`")?)).collect();
-    Some(tls::Files { certs: pairs, client_auth })
 }
 
 /// The certificates of clients. One that is wrong is reported and left out.

@@ -9,7 +9,7 @@ use super::acme;
 use super::admin;
 use super::listener;
 use super::printer::{Page, array, table as show_table, text};
-use super::reader::{Table, Value};
+use super::reader::Value;
 use super::text::Text;
 
 /// Reads an address, or a table with one.
@@ -26,7 +26,7 @@ pub(super) fn read(value: &Value<'_>) -> Option<Config> {
         value.wrong("`grpc` needs `bind`", "write `bind = \"127.0.0.1:9901\"`");
     }
     let bind = written.as_ref().and_then(admin::bind_address);
-    let tls = files(&table, bind.as_ref());
+    let tls = listener::files(&table, bind.as_ref(), Demand::Require);
     let clients = table.value("clients").map(|value| clients(&value, tls.as_ref())).unwrap_or_default();
     table.finish(&[]);
     let config = Config { bind: bind?, tls, clients };
@@ -59,22 +59,6 @@ fn check(config: &Config, written: &Text<'_>) {
         let message = "the gRPC listener is open to other machines and asks for no certificate";
         written.wrong(message, "add `certs` and `client-ca`, or bind 127.0.0.1");
     }
-}
-
-/// `certs`, `client-ca`, `client-cert` and `client-crl`.
-fn files(table: &Table<'_>, bind: Option<&Bind>) -> Option<tls::Files> {
-    let certs = table.value("certs");
-    let client_auth = listener::client_auth(table, certs.is_some(), Demand::Require);
-    let certs = certs?;
-    if let Some(Bind::Unix(_)) = bind {
-        certs.wrong_key("a Unix socket needs no TLS", "leave `certs` out: only its owner can connect");
-    }
-    let pairs = certs.array().unwrap_or_default();
-    if pairs.is_empty() && certs.is_array() {
-        certs.wrong("`certs` is empty", "write `[{ cert = \"a.pem\", key = \"a.key\" }]`, or leave it out");
-    }
-    let pairs = pairs.iter().filter_map(|pair| listener::pair(pair.table("a pair of `certs`")?)).collect();
-    Some(tls::Files { certs: pairs, client_auth })
 }
 
 /// The names in certificates of those who may ask. One that is wrong is reported and left out.

@@ -10,7 +10,7 @@ use crate::listening;
 use crate::policy::access::Addresses;
 use crate::proxy::config::{ClientIp, ForwardedHeader};
 use crate::service::config::{Bind, Listener, Sizes, Timeouts, Underscores};
-use crate::tls;
+use crate::tls::{self, Demand};
 use crate::unix_socket::Rights;
 
 use super::acme;
@@ -333,6 +333,27 @@ pub(super) fn pair(table: Table<'_>) -> Option<tls::Pair> {
     table.finish(&[]);
     let absent = if self_signed { tls::Absent::MakeSelfSigned } else { tls::Absent::Refuse };
     Some(tls::Pair { cert: cert?, key: key?, absent })
+}
+
+/// `certs`, `client-ca`, `client-cert` and `client-crl` of a listener of `[admin]`; clients are asked for a certificate so,
+/// unless `client-cert` says how.
+pub(super) fn files(
+    table: &Table<'_>,
+    bind: Option<&listening::Bind>,
+    unless_said: Demand,
+) -> Option<tls::Files> {
+    let certs = table.value("certs");
+    let client_auth = client_auth(table, certs.is_some(), unless_said);
+    let certs = certs?;
+    if let Some(listening::Bind::Unix(_)) = bind {
+        certs.wrong_key("a Unix socket needs no TLS", "leave `certs` out: only its owner can connect");
+    }
+    let pairs = certs.array().unwrap_or_default();
+    if pairs.is_empty() && certs.is_array() {
+        certs.wrong("`certs` is empty", "write `[{ cert = \"a.pem\", key = \"a.key\" }]`, or leave it out");
+    }
+    let pairs = pairs.iter().filter_map(|value| pair(value.table("a pair of `certs`")?)).collect();
+    Some(tls::Files { certs: pairs, client_auth })
 }
 
 /// `client-ca`, `client-cert` and `client-crl`; `unwritten` is what is demanded if nothing is.
