@@ -106,15 +106,7 @@ fn end(context: &mut RequestContext, table: &Table, found: &Found<'_, '_>, check
 
 /// Counts each policy's decision, and keeps the deciding one for the log.
 fn count(context: &mut RequestContext, event: &Event) {
-    for said in event.counts() {
-        let series = &context.view.snapshot.series.policies[said.policy.index()];
-        series.decided(&context.services.metrics, said.decision);
-        series.decided_by(&context.services.metrics, said.tier);
-    }
-    for (candidate, comparison) in event.comparisons() {
-        context.view.snapshot.series.policies[candidate.index()]
-            .compared(&context.services.metrics, *comparison);
-    }
+    context.view.snapshot.series.decided(&context.services.metrics, event);
     context.verdict = event.deciding();
 }
 

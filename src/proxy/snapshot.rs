@@ -9,6 +9,7 @@ use arc_swap::ArcSwap;
 use super::config::{ClientIp, LimitHeaders};
 use super::error_pages::ErrorPages;
 use super::request_body::RequestBody;
+use crate::limiter::Event;
 use crate::random::Turns;
 use crate::service::config::Listener;
 use crate::{auth, metrics, policy, record, upstream};
@@ -55,6 +56,20 @@ pub struct Series {
     pub policies: Vec<Arc<metrics::Policy>>,
     /// By upstream.
     pub upstreams: Vec<Arc<metrics::Upstream>>,
+}
+
+impl Series {
+    /// Counts what each policy decided, and how candidates compare.
+    pub fn decided(&self, worker: &metrics::Worker, event: &Event) {
+        for said in event.counts() {
+            let series = &self.policies[said.policy.index()];
+            series.decided(worker, said.decision);
+            series.decided_by(worker, said.tier);
+        }
+        for (policy, comparison) in event.comparisons() {
+            self.policies[policy.index()].compared(worker, *comparison);
+        }
+    }
 }
 
 /// A snapshot together with what belongs to one worker: its connections to upstreams and the credentials it has verified.

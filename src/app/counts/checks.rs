@@ -57,14 +57,7 @@ pub(super) async fn decide(counts: &Counts, asked: Vec<Asked>, is_together: bool
         for step in &steps {
             let Step::Decided(ready, check) = step else { continue };
             count_usage(counts, table, ready, check, is_taken_back);
-            for count in check.event.counts() {
-                let series = &snapshot.series.policies[count.policy.index()];
-                series.decided(&worker, count.decision);
-                series.decided_by(&worker, count.tier);
-            }
-            for (candidate, comparison) in check.event.comparisons() {
-                snapshot.series.policies[candidate.index()].compared(&worker, *comparison);
-            }
+            snapshot.series.decided(&worker, &check.event);
         }
     }
     if is_taken_back {

@@ -171,14 +171,7 @@ impl Decider {
         check: &Check<'_>,
         now_ns: u64,
     ) {
-        for said in check.event.counts() {
-            let series = &snapshot.series.policies[said.policy.index()];
-            series.decided(&self.metrics, said.decision);
-            series.decided_by(&self.metrics, said.tier);
-        }
-        for (candidate, comparison) in check.event.comparisons() {
-            snapshot.series.policies[candidate.index()].compared(&self.metrics, *comparison);
-        }
+        snapshot.series.decided(&self.metrics, &check.event);
         let is_left = |(number, part): &(u16, &Part<'_, _>)| {
             let mut own = check.charges.iter().filter(|charge| charge.part == *number).peekable();
             part.limit.is_some() && own.peek().is_some() && !own.any(|charge| charge.is_overridden)
