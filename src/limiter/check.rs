@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use super::event::{Count, Event};
 use super::{ClientAddress, Decision, Foretold, Limiter, Recall, Waiting};
 use crate::clock;
-use crate::limit::{Algorithm, Charge, Outcome, PenaltyCheck, PolicyId, Worlds};
+use crate::limit::{Algorithm, Charge, PenaltyCheck, PolicyId, Worlds};
 use crate::metrics::{self, Comparison, Tier};
 use crate::policy::{Chosen, MissingDimension, Subject};
 
@@ -321,20 +321,16 @@ impl Check<'_> {
     }
 
     fn compare_algorithms(&mut self) {
-        let mut windows = self.charges.iter().zip(&self.decision.outcomes).peekable();
-        while let Some((first, outcome)) = windows.next() {
-            let policy = self.policies.policy_of(first);
+        let mut outcomes = self.decision.outcomes.iter();
+        for windows in self.charges.chunk_by(Charge::is_beside) {
+            let policy = self.policies.policy_of(&windows[0]);
             let (mut before, mut now) = (false, false);
-            let mut note = |charge: &Charge, outcome: &Outcome| {
+            for (charge, outcome) in windows.iter().zip(outcomes.by_ref()) {
                 before |= !outcome.is_admitted() && !policy.is_incoming(charge);
                 now |= !outcome.is_admitted() && !policy.is_outgoing(charge);
-            };
-            note(first, outcome);
-            while let Some((charge, outcome)) = windows.next_if(|(next, _)| next.is_beside(first)) {
-                note(charge, outcome);
             }
             if policy.is_changing() && policy.replaces().is_none() {
-                self.event.compare(first.policy, Comparison::of(before, now));
+                self.event.compare(policy.id, Comparison::of(before, now));
             }
         }
     }

@@ -157,6 +157,20 @@ fn the_algorithm_of_before_counts_for_one_period() {
 }
 
 #[test]
+fn a_change_is_told_once_and_not_at_each_table_that_carries_it_on() {
+    let before = counts(&["5/h"], Algorithm::TokenBucket);
+    let mut changed = counts(&["5/h"], Algorithm::FixedWindow);
+    assert_eq!(changed.count_on(&before, NOW), 1);
+    let mut same = counts(&["5/h"], Algorithm::FixedWindow);
+    assert_eq!(same.count_on(&changed, NOW + SECOND), 0);
+    assert_eq!(labels(&same), ["p", "p-before"]);
+    let hour = 3_600 * SECOND;
+    assert!(!same.has_over(NOW + hour - 1) && same.has_over(NOW + hour), "it is over when it was to be");
+    let mut back = counts(&["5/h"], Algorithm::TokenBucket);
+    assert_eq!(back.count_on(&same, NOW + SECOND), 1);
+}
+
+#[test]
 fn a_bucket_counts_on_until_it_would_be_whole_again() {
     let limiter = limiter();
     let bucket = |algorithm| {

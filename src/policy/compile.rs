@@ -82,7 +82,7 @@ impl Table {
         for leaf in tree.leaves() {
             leaf.sort_by_key(|id| precedence(&routes[id.index()]));
         }
-        Ok(Table { routes, policies, domains, hosts, tree, choices, by_name: OnceLock::new() })
+        Ok(Table { routes, policies, domains, hosts, tree, choices, over_ns: None, by_name: OnceLock::new() })
     }
 }
 

@@ -115,10 +115,10 @@ impl Policy {
         self.windows = own.map(|window| Window { before: None, ..window }).collect();
     }
 
-    /// Whether one of its windows is to go on no longer.
-    pub(super) fn has_over(&self, now_ns: u64) -> bool {
-        let mut outgoing = self.windows.iter().filter_map(|window| window.outgoing.as_ref());
-        outgoing.any(|outgoing| outgoing.until_ns <= now_ns)
+    /// When the first of its windows of before is over, if it has any.
+    pub(super) fn over_ns(&self) -> Option<u64> {
+        let before = self.windows[self.own..].iter().filter_map(|window| window.outgoing.as_ref());
+        before.map(|outgoing| outgoing.until_ns).min()
     }
 }
 

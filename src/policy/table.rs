@@ -36,6 +36,8 @@ pub struct Table {
     pub(super) tree: Tree,
     /// How many routes choose among upstreams.
     pub(super) choices: usize,
+    /// When the first of the windows of before is over, on the limiter's clock; `None`: there are none.
+    pub(super) over_ns: Option<u64>,
     /// The policies by name, once one was looked for.
     pub(super) by_name: OnceLock<Box<[PolicyId]>>,
 }

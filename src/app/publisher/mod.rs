@@ -269,10 +269,10 @@ impl Publisher {
         let in_force = self.current.load_full();
         let making = tokio::task::spawn_blocking(move || {
             let mut table = table.salted(&salt);
-            let changing = table.count_on(&in_force.table, clock::now_ns());
-            if changing > 0 {
+            let changed = table.count_on(&in_force.table, clock::now_ns());
+            if changed > 0 {
                 tracing::info!(
-                    policies = changing,
+                    policies = changed,
                     "algorithms change: the old ones count on for one period, the stricter decides"
                 );
             }

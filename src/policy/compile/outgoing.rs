@@ -2,14 +2,14 @@
 
 use std::collections::HashSet;
 
-use crate::policy::Table;
+use crate::policy::{Policy, Table};
 
 impl Table {
     /// Lets policies that the table in force before counts by another algorithm go on for a while, by `now_ns` of the
-    /// limiter's clock. Returns how many count by two algorithms.
+    /// limiter's clock. Returns of how many policies it counts by another, without those that it has counted on already.
     pub fn count_on(&mut self, before: &Table, now_ns: u64) -> usize {
         let mut labels: Option<HashSet<Box<str>>> = None;
-        let mut changing = 0;
+        let mut changed = 0;
         for index in 0..self.policies.len() {
             let policy = &self.policies[index];
             let Some(old) = before.policy(&policy.name) else { continue };
@@ -22,17 +22,18 @@ impl Table {
             });
             let policy = &mut self.policies[index];
             policy.count_on(old, now_ns, &mut |label| all.insert(label.into()));
-            changing += usize::from(policy.is_changing());
+            changed += usize::from(policy.is_changing() && !old.counts_like(policy));
         }
-        if changing > 0 {
+        self.over_ns = self.policies.iter().filter_map(Policy::over_ns).min();
+        if self.over_ns.is_some() {
             self.follow_policies();
         }
-        changing
+        changed
     }
 
     /// Whether a window of before is to go on no longer.
     pub fn has_over(&self, now_ns: u64) -> bool {
-        self.policies.iter().any(|policy| policy.has_over(now_ns))
+        self.over_ns.is_some_and(|over_ns| over_ns <= now_ns)
     }
 
     /// The same table without the windows of before that are over.
@@ -42,7 +43,9 @@ impl Table {
             policy.let_go();
         }
         table.count_on(self, now_ns);
-        table.follow_policies();
+        if table.over_ns.is_none() {
+            table.follow_policies();
+        }
         table
     }
 }
