@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::support::authority::{Authority, DAY, Fault, now};
-use crate::support::gateway::binary;
+use crate::support::gateway::{binary, binary_off_by};
 use crate::support::pebble::Pebble;
 use crate::support::{Directory, Gateway, eventually, text, tls};
 
@@ -268,12 +268,7 @@ fn a_certificate_that_cannot_be_written_is_kept_until_it_can() {
 
 /// A gateway whose clock is so far off.
 fn with_clock(offset: &str, config: &str) -> Gateway {
-    // Not by the program `faketime`, which would stand between: ending it would leave the gateway running.
-    let mut command = Command::new(env!("CARGO_BIN_EXE_sluicegate"));
-    command.env("LD_PRELOAD", "/usr/$LIB/faketime/libfaketime.so.1").env("FAKETIME", offset);
-    // Only the time of day: timers count on.
-    command.env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
-    Gateway::start_by(command, Directory::new(), config)
+    Gateway::start_by(binary_off_by(offset), Directory::new(), config)
 }
 
 #[test]

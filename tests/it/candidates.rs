@@ -39,14 +39,6 @@ fn decides(client: &mut Client, user: &str) -> String {
     shown.trim_start_matches('"').split('"').next().unwrap_or_default().to_owned()
 }
 
-/// `agreed`, `only-old-denies` and `only-new-denies` of the candidate.
-fn compared(gateway: &Gateway) -> [f64; 3] {
-    ["agreed", "only-old-denies", "only-new-denies"].map(|outcome| {
-        let labels = ["policy=\"new-search\"".to_owned(), format!("outcome=\"{outcome}\"")];
-        gateway.metric("sluicegate_comparisons_total", &labels.each_ref().map(String::as_str))
-    })
-}
-
 #[test]
 fn a_candidate_is_counted_beside_the_policy_in_force_and_refuses_nobody() {
     for algorithm in ["token-bucket", "sliding-window", "fixed-window", "sliding-log"] {
@@ -60,9 +52,9 @@ fn a_candidate_is_counted_beside_the_policy_in_force_and_refuses_nobody() {
             assert!(answer.header("ratelimit").is_some_and(|it| it.starts_with("\"search\";r=")));
         }
         // Three that both admit, two that the candidate alone does, four that both deny.
-        assert_eq!(compared(&gateway), [7.0, 2.0, 0.0], "{algorithm}");
+        assert_eq!(gateway.compared("new-search"), [7.0, 2.0, 0.0], "{algorithm}");
         assert_eq!(admitted(&mut client, "bob", 3), 3);
-        assert_eq!(compared(&gateway), [10.0, 2.0, 0.0]);
+        assert_eq!(gateway.compared("new-search"), [10.0, 2.0, 0.0]);
         let shadow = ["policy=\"new-search\"", "outcome=\"shadow-denied\""];
         assert_eq!(gateway.metric("sluicegate_decisions_total", &shadow), 4.0);
     }
@@ -72,7 +64,7 @@ fn a_candidate_is_counted_beside_the_policy_in_force_and_refuses_nobody() {
 fn what_the_candidate_alone_would_deny_is_told() {
     let gateway = Gateway::start(&config("limit = \"5/h\"", "limit = \"2/h\"", ROUTE));
     assert_eq!(admitted(&mut gateway.client(), "ann", 6), 5);
-    assert_eq!(compared(&gateway), [3.0, 0.0, 3.0]);
+    assert_eq!(gateway.compared("new-search"), [3.0, 0.0, 3.0]);
     let explained = gateway.admin("/v1/explain?url=/&header=x-user:%20ann").json();
     let limits = explained["limits"].as_array().expect("a list");
     let told: Vec<_> = limits.iter().map(|limit| (&limit["policy"], &limit["trial"])).collect();
@@ -124,7 +116,7 @@ fn the_keys_of_a_share_are_the_candidates_and_stay_so() {
         gateway.admin(&format!("/v1/keys/{policy}/{user}")).json()["windows"][0]["remaining"].clone()
     };
     assert_eq!((left("search", "user-1"), left("new-search", "user-1")), (json!(96), json!(196)));
-    assert_eq!(compared(&gateway), [240.0, 0.0, 0.0]);
+    assert_eq!(gateway.compared("new-search"), [240.0, 0.0, 0.0]);
 }
 
 #[test]
@@ -143,7 +135,7 @@ fn a_candidate_charges_what_its_policy_charges_and_is_told_the_cost_of_answers()
         let expected = (json!(own), json!(hour), json!(day));
         eventually("the cost is reconciled", || (told() == expected).then_some(()));
     }
-    assert_eq!(compared(&gateway), [2.0, 0.0, 1.0]);
+    assert_eq!(gateway.compared("new-search"), [2.0, 0.0, 1.0]);
 }
 
 /// Which the policy in force does not read.
@@ -215,7 +207,7 @@ fn a_fleet_counts_a_candidate_together_as_it_counts_its_policy() {
         let mut clients = nodes.each_ref().map(Gateway::client);
         let passed: usize = (0..60).map(|number| admitted(&mut clients[number % 2], "ann", 1)).sum();
         assert_eq!(passed, 20, "{sharing} {algorithm}");
-        let told = nodes.each_ref().map(compared);
+        let told = nodes.each_ref().map(|node| node.compared("new-search"));
         let sum: [f64; 3] = std::array::from_fn(|at| told[0][at] + told[1][at]);
         assert_eq!(sum, [40.0, 20.0, 0.0], "{sharing} {algorithm}");
         // The same keys on both nodes.

@@ -23,14 +23,6 @@ fn admitted(client: &mut Client, user: &str, requests: usize) -> usize {
     (0..requests).filter(|_| ask(client, user).status == 200).count()
 }
 
-/// `agreed`, `only-old-denies` and `only-new-denies` of the policy.
-fn compared(gateway: &Gateway) -> [f64; 3] {
-    ["agreed", "only-old-denies", "only-new-denies"].map(|outcome| {
-        let labels = ["policy=\"search\"".to_owned(), format!("outcome=\"{outcome}\"")];
-        gateway.metric("sluicegate_comparisons_total", &labels.each_ref().map(String::as_str))
-    })
-}
-
 #[test]
 fn both_algorithms_count_and_the_stricter_decides() {
     let policy = |algorithm: &str| config(&format!("limit = \"10/d\"\nalgorithm = \"{algorithm}\""), "");
@@ -51,7 +43,7 @@ fn both_algorithms_count_and_the_stricter_decides() {
     let refused = ask(&mut client, "ann");
     assert_eq!(refused.status, 429);
     assert!(refused.number("retry-after") > 3_600, "{refused:?}");
-    assert_eq!(compared(&gateway), [4.0, 7.0, 0.0]);
+    assert_eq!(gateway.compared("search"), [4.0, 7.0, 0.0]);
     // Decisions are counted once, not by algorithm.
     let admitted_by = ["policy=\"search\"", "outcome=\"admitted\""];
     assert_eq!(gateway.metric("sluicegate_decisions_total", &admitted_by), 10.0);
@@ -87,9 +79,9 @@ fn the_algorithm_of_before_goes_after_a_period() {
     let mut shown = || ask(&mut client, "ann").header("ratelimit-policy").unwrap_or_default().to_owned();
     assert_eq!(shown(), "\"search\";q=5;w=2, \"search-before\";q=5;w=2");
     eventually("it is gone", || (shown() == "\"search\";q=5;w=2").then_some(()));
-    let before = compared(&gateway);
+    let before = gateway.compared("search");
     ask(&mut client, "bob");
-    assert_eq!(compared(&gateway), before, "nothing is compared any more");
+    assert_eq!(gateway.compared("search"), before, "nothing is compared any more");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use crate::auth::keys::hashed;
-use crate::support::gateway::binary;
+use crate::support::gateway::{binary, binary_off_by};
 use crate::support::postgres::Postgres;
 use crate::support::{Client, Directory, Gateway, Response, eventually};
 
@@ -51,12 +51,7 @@ impl Node {
 
     /// One whose clock is so far off.
     fn with_clock(offset: &str, url: &str) -> Node {
-        // Not by the program `faketime`, which would stand between: ending it would leave the gateway running.
-        let mut command = binary();
-        command.env("LD_PRELOAD", "/usr/$LIB/faketime/libfaketime.so.1").env("FAKETIME", offset);
-        // Only the time of day: timers count on.
-        command.env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
-        Node::start_by(command, Directory::new(), url)
+        Node::start_by(binary_off_by(offset), Directory::new(), url)
     }
 
     fn start_by(command: Command, directory: Directory, url: &str) -> Node {

@@ -130,6 +130,15 @@ impl Gateway {
             .sum()
     }
 
+    /// How a candidate compares with the policy that it is to replace, or a policy's algorithm with that of before: `agreed`,
+    /// `only-old-denies` and `only-new-denies`.
+    pub fn compared(&self, policy: &str) -> [f64; 3] {
+        ["agreed", "only-old-denies", "only-new-denies"].map(|outcome| {
+            let labels = [format!("policy=\"{policy}\""), format!("outcome=\"{outcome}\"")];
+            self.metric("sluicegate_comparisons_total", &labels.each_ref().map(String::as_str))
+        })
+    }
+
     /// The access-log line of the first request whose path is this.
     pub fn logged(&self, path: &str) -> Value {
         eventually(&format!("a line about {path} in the access log"), || {
@@ -272,6 +281,16 @@ impl Drop for Gateway {
         }
         end(&mut self.child);
     }
+}
+
+/// The binary with a clock that is so far off.
+pub fn binary_off_by(offset: &str) -> Command {
+    // Not by the program `faketime`, which would stand between: ending it would leave the gateway running.
+    let mut command = binary();
+    command.env("LD_PRELOAD", "/usr/$LIB/faketime/libfaketime.so.1").env("FAKETIME", offset);
+    // Only the time of day: timers count on.
+    command.env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+    command
 }
 
 /// The binary under test, to be given arguments.
