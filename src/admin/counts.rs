@@ -7,6 +7,7 @@ use std::pin::Pin;
 use serde_json::Value;
 
 use crate::database::Time;
+use crate::limit::Algorithm;
 use crate::policy::definition::Dimension;
 use crate::policy::{Named, Policy};
 
@@ -97,6 +98,8 @@ impl PolicyUsage {
 pub struct WindowUsage {
     /// Its name, as `RateLimit-Policy` has it.
     pub window: String,
+    /// How it counts.
+    pub algorithm: Algorithm,
     /// Units in one period.
     pub limit: u64,
     /// Units that it holds when it is full.

@@ -15,8 +15,8 @@ use tokio::sync::Semaphore;
 
 use super::access::Role;
 use super::api::{
-    BODY_BYTES_MAX, api_keys, audit, checks, consumers, document, limits, overrides, policies,
-    snake_overrides, tiers, usage,
+    BODY_BYTES_MAX, api_keys, audit, checks, consumers, decisions, document, limits, overrides, policies,
+    snake_overrides, tiers, usage, why,
 };
 use super::gate::{self, Gate, Permit};
 use super::refusal::Refusal;
@@ -196,6 +196,21 @@ pub(super) fn control() -> Vec<Endpoint> {
             &["/v1/is-allowed"],
             "the same for one key",
             vec![change(Method::POST, Role::Read, on(MethodFilter::POST, checks::is_allowed))],
+        ),
+        endpoint(
+            &["/v1/decisions"],
+            "?consumer=&tenant=&policy=&limit=: what this gateway decided last",
+            vec![read(Role::Read, decisions::list)],
+        ),
+        endpoint(
+            &["/v1/decisions/{request-id}"],
+            "why a request was refused, by its x-request-id",
+            vec![read(Role::Read, decisions::show)],
+        ),
+        endpoint(
+            &["/v1/why/{consumer}"],
+            "?policy=&tenant=&tier=: what may keep a consumer out",
+            vec![read(Role::Read, why::show)],
         ),
         endpoint(&["/v1/audit"], "?who=&what=&since=: who changed what", vec![read(Role::Read, audit::list)]),
         endpoint(

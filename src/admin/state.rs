@@ -10,6 +10,7 @@ use super::counts::Counts;
 use super::explain::ExplainRequest;
 use super::readiness::Readiness;
 use crate::metrics::Metrics;
+use crate::record::decisions::Memory;
 
 /// A text that may have to wait for Redis.
 pub type Text = Pin<Box<dyn Future<Output = String> + Send>>;
@@ -34,6 +35,10 @@ pub struct State {
     pub key: KeyReader,
     /// The counts of limits: `/v1/limits:check` and its like.
     pub counts: Counts,
+    /// How many nodes share limits; `None`: this gateway counts alone.
+    pub nodes: Box<dyn Fn() -> Option<u32> + Send + Sync>,
+    /// Samples of decisions: `/v1/decisions`.
+    pub decisions: Arc<Memory>,
     /// The database, if there is one.
     pub control: Option<Control>,
     /// The rules for clients.

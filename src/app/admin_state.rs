@@ -13,17 +13,20 @@ use super::upstreams;
 use crate::admin::{self, Readiness};
 use crate::clock;
 use crate::config;
+use crate::limiter::Fleet;
+use crate::record::decisions::Memory;
 
 pub(super) fn state(
     counts: &Counts,
     readiness: &Readiness,
     publisher: &Publisher,
-    control: Option<admin::Control>,
+    (control, samples): (Option<admin::Control>, &Arc<Memory>),
     own: Option<&admin::Config>,
 ) -> admin::State {
     let (text, current) = (Arc::clone(publisher.text()), Arc::clone(publisher.current()));
     let limiter = Arc::clone(publisher.limiter());
     let shown_text = Arc::clone(&text);
+    let limiter_of_nodes = Arc::clone(&limiter);
     admin::State {
         metrics: Arc::clone(&counts.metrics),
         readiness: readiness.clone(),
@@ -76,6 +79,8 @@ pub(super) fn state(
             })
         }),
         counts: counts.for_operators(),
+        nodes: Box::new(move || limiter_of_nodes.fleet().map(Fleet::nodes)),
+        decisions: Arc::clone(samples),
         control,
         access: own.map(admin::Config::access).unwrap_or_default(),
     }

@@ -6,24 +6,24 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::control::{Control, Policies};
+use super::logs::Logs;
 use super::publisher::prepare::Prepared;
 use super::publisher::{Changes, Publisher};
 use super::service_manager;
 use crate::config::{self, Added, Errors, Files};
 use crate::metrics::Metrics;
-use crate::record;
 
 /// Reads the file again and publishes it.
 pub(super) async fn reload(
     path: &Path,
     publisher: &mut Publisher,
     control: Option<&Control>,
-    log: &record::Log,
+    logs: &Logs,
     metrics: &Metrics,
 ) {
     // Log rotation often sends SIGHUP too, as it does to most servers.
-    if let Err(error) = log.reopen() {
-        tracing::error!(%error, "the access log cannot be reopened");
+    if let Err(error) = logs.reopen() {
+        tracing::error!(%error, "a log cannot be reopened");
     }
     service_manager::reloading();
     let path = path.to_owned();

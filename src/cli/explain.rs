@@ -25,10 +25,14 @@ use crate::{admin, auth, config};
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
     /// The method, as GET
-    method: Method,
+    #[arg(required_unless_present = "request")]
+    method: Option<Method>,
     /// The URL, or its path and query, or * with OPTIONS
-    #[arg(value_parser = url)]
-    url: Uri,
+    #[arg(value_parser = url, required_unless_present = "request")]
+    url: Option<Uri>,
+    /// Explain what was decided about a request that was sent, by its x-request-id
+    #[arg(long, value_name = "ID", conflicts_with_all = ["method", "url", "headers", "from", "offline", "all"])]
+    request: Option<String>,
     /// A header, as "name: value"; may be given several times
     #[arg(short = 'H', long = "header", value_parser = header)]
     headers: Vec<(HeaderName, HeaderValue)>,
@@ -77,6 +81,9 @@ pub fn run(arguments: &Arguments, file: &Path) -> ExitCode {
         }
     };
     let mut config = loaded.config;
+    if let Some(id) = &arguments.request {
+        return explain_sent(config.admin.as_ref(), id);
+    }
     let asked = match &config.admin {
         _ if arguments.offline => Err(Unasked::Offline),
         None => Err(Unasked::Nobody),
@@ -94,8 +101,9 @@ pub fn run(arguments: &Arguments, file: &Path) -> ExitCode {
         config.redis = None;
     }
     let headers: HeaderMap = arguments.headers.iter().cloned().collect();
-    let Arguments { method, url, from, all, .. } = arguments;
-    let asked = Asked { method, url, headers: &headers, from: *from, all: *all };
+    let (method, url) = arguments.line();
+    let Arguments { from, all, .. } = arguments;
+    let asked = Asked { method: &method, url: &url, headers: &headers, from: *from, all: *all };
     let claims: Vec<Box<str>> = loaded.table.claims().into_iter().map(Into::into).collect();
     let method = |config: &auth::Config| auth::Method::new(config.clone(), &claims).map(Arc::new);
     let auth_methods = match config.auth.iter().map(method).collect::<Result<Vec<_>, _>>() {
@@ -112,6 +120,35 @@ pub fn run(arguments: &Arguments, file: &Path) -> ExitCode {
     super::say(explained.to_text());
     let source = if explained.is_from_redis() { "from the file and Redis" } else { "from the file only" };
     super::say(format!("note     {why}: explained {source}\n"));
+    ExitCode::SUCCESS
+}
+
+impl Arguments {
+    /// The method and the URL. Without `--request` clap has seen to it that there are both.
+    fn line(&self) -> (Method, Uri) {
+        (self.method.clone().unwrap_or_default(), self.url.clone().unwrap_or_default())
+    }
+}
+
+/// Prints what the running gateway, or its database, knows of a request that was sent.
+fn explain_sent(admin: Option<&admin::Config>, id: &str) -> ExitCode {
+    let Some(admin) = admin else {
+        eprintln!("sluicegate: gateway.toml turns the admin listener off, so nobody can be asked");
+        return ExitCode::FAILURE;
+    };
+    let client = AdminClient::new(Place::of(admin), admin.own_token().map(str::to_owned), PATIENCE);
+    let target = format!("/v1/decisions/{}", encoded(id));
+    let answer = match client.ask(&Method::GET, &target, &HeaderMap::new(), None) {
+        Ok(answer) => answer,
+        Err(error) => return super::failed(&error),
+    };
+    let shown: serde_json::Value = serde_json::from_slice(answer.body()).unwrap_or_default();
+    if answer.status() != StatusCode::OK {
+        let detail = shown["detail"].as_str().unwrap_or("without a reason").escape_debug();
+        eprintln!("sluicegate: the gateway answers {}: {detail}", answer.status().as_u16());
+        return ExitCode::FAILURE;
+    }
+    super::say(shown["text"].as_str().unwrap_or_default());
     ExitCode::SUCCESS
 }
 
@@ -196,11 +233,9 @@ impl fmt::Display for Unasked {
 
 /// The request target of the admin listener's /v1/explain.
 fn target(arguments: &Arguments) -> String {
-    let mut target = format!(
-        "/v1/explain?method={}&url={}",
-        encoded(arguments.method.as_str()),
-        encoded(arguments.url.to_string())
-    );
+    let (method, url) = arguments.line();
+    let mut target =
+        format!("/v1/explain?method={}&url={}", encoded(method.as_str()), encoded(url.to_string()));
     if let Some(from) = arguments.from {
         let from = if from == NO_ADDRESS { "unix".to_owned() } else { from.to_string() };
         target.push_str(&format!("&from={}", encoded(from)));
@@ -216,4 +251,4 @@ fn target(arguments: &Arguments) -> String {
 }
 
 /// How long to wait for the answer, which for `--all` over a million routes takes seconds.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);

@@ -11,6 +11,7 @@ pub mod migrate;
 pub mod run;
 pub mod schema;
 pub mod upgrade;
+pub mod why;
 
 use std::io;
 use std::path::PathBuf;
@@ -43,6 +44,8 @@ enum Command {
     Check(check::Arguments),
     /// Explain which route answers a request and which limits it meets, without spending any
     Explain(explain::Arguments),
+    /// Say what may keep a consumer out: counts, overrides, its tenant, windows, the last refusals
+    Why(why::Arguments),
     /// Change limits while traffic runs, and see who did: what the admin API does, by command
     Ctl(Box<ctl::Arguments>),
     /// Turn an API key or a password, read from standard input, into an entry of its file
@@ -74,6 +77,9 @@ pub fn main() -> ExitCode {
             checked.map_or(ExitCode::FAILURE, ExitCode::from)
         }
         Command::Explain(arguments) => explain::run(&arguments, &config),
+        Command::Why(arguments) => {
+            why::run(&arguments, &config).map_or_else(|error| failed(&error), |()| ExitCode::SUCCESS)
+        }
         Command::Ctl(arguments) => {
             let done = ctl::run(&arguments, &config, &mut io::stdout());
             done.map_or_else(|error| failed(&error), |()| ExitCode::SUCCESS)

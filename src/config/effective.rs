@@ -91,7 +91,7 @@ impl Config {
         running::show_shutdown(&mut page, &config.shutdown);
         node::show(&mut page, &config.node);
         node::show_privacy(&mut page, config.privacy);
-        log::show(&mut page, &config.log_level, &config.access_log);
+        log::show(&mut page, &config.log_level, &config.access_log, &config.decisions);
         page.0
     }
 }

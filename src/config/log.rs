@@ -1,22 +1,26 @@
-//! Reads and writes `[log]`: the process's own log and the access log.
+//! Reads and writes `[log]`: the process's own log and the access log; samples of decisions are in `decisions.rs`.
 
 use http::HeaderName;
 use http::header::{COOKIE, REFERER, USER_AGENT};
 use tracing_subscriber::EnvFilter;
 
 use crate::auth::place::Place;
+use crate::record::decisions::DecisionsConfig;
 use crate::record::{AccessConfig, FIELD_NAME_BYTES_MAX, FIELDS_MAX, Query, Sink, StatusMatch};
 
-use super::mask;
 use super::printer::{Page, array, table as show_table, text as show_text, word};
 use super::reader::{Table, Value};
 use super::sections;
 use super::text::{self, Text};
+use super::{decisions, mask};
 use crate::units::show_share;
 use crate::words;
 
 /// Reads `[log]`: the level, and the access log.
-pub(super) fn read(documents: &[Table<'_>], auth: &[crate::auth::Config]) -> (String, AccessConfig) {
+pub(super) fn read(
+    documents: &[Table<'_>],
+    auth: &[crate::auth::Config],
+) -> (String, AccessConfig, DecisionsConfig) {
     let mut log_level = "info".to_owned();
     let mut access_log = AccessConfig {
         to: Sink::Stdout,
@@ -24,6 +28,7 @@ pub(super) fn read(documents: &[Table<'_>], auth: &[crate::auth::Config]) -> (St
         headers: vec![USER_AGENT, REFERER],
         query: Query::default(),
     };
+    let mut decisions = decisions::unwritten();
     let table = sections::single(documents, "log").and_then(|value| value.table("[log]"));
     if let Some(table) = table {
         if let Some(level) = table.value("level").and_then(|value| value.text()) {
@@ -34,16 +39,20 @@ pub(super) fn read(documents: &[Table<'_>], auth: &[crate::auth::Config]) -> (St
             Some(value) => read_access(&value, auth, &mut access_log),
             None => {}
         }
-        table.finish(&["decisions"]);
+        if let Some(value) = table.value("decisions") {
+            decisions = decisions::read(&value);
+        }
+        table.finish(&[]);
     }
-    (log_level, access_log)
+    (log_level, access_log, decisions)
 }
 
 /// Writes `[log]`.
-pub(super) fn show(page: &mut Page, level: &str, access: &AccessConfig) {
+pub(super) fn show(page: &mut Page, level: &str, access: &AccessConfig, decisions: &DecisionsConfig) {
     page.heading("[log]");
     page.key("level", show_text(level));
     page.key("access", show_access(access));
+    page.key("decisions", decisions::show(decisions));
 }
 
 /// A level, or directives as `tracing` reads them: `info,sluicegate::proxy=debug`.
@@ -65,18 +74,8 @@ fn directives(text: &Text<'_>) -> Option<String> {
 
 fn read_access(value: &Value<'_>, auth: &[crate::auth::Config], access_log: &mut AccessConfig) {
     let Some(table) = value.table("`access`") else { return };
-    if let Some(to) = table.value("to").and_then(|value| value.text()) {
-        match to.text.as_str() {
-            "stdout" => access_log.to = Sink::Stdout,
-            "stderr" => access_log.to = Sink::Stderr,
-            "off" => access_log.to = Sink::Off,
-            path if path.contains('/') => access_log.to = Sink::File(text::path(&to)),
-            word => {
-                let hint = words::did_you_mean(word, &["stdout", "stderr", "off"])
-                    .unwrap_or_else(|| "write `stdout`, `stderr`, `off` or a path with a `/`".to_owned());
-                to.wrong(format!("{} is not a place for the access log", to.shown()), hint);
-            }
-        }
+    if let Some(to) = sink(&table, "the access log") {
+        access_log.to = to;
     }
     if let Some(format) = table.value("format") {
         // There is one format so far. The key exists so that a file can state it.
@@ -99,6 +98,33 @@ fn read_access(value: &Value<'_>, auth: &[crate::auth::Config], access_log: &mut
         }
     }
     table.finish(&[]);
+}
+
+/// `to` of a log.
+pub(super) fn sink(table: &Table<'_>, log: &str) -> Option<Sink> {
+    let to = table.value("to").and_then(|value| value.text())?;
+    match to.text.as_str() {
+        "stdout" => Some(Sink::Stdout),
+        "stderr" => Some(Sink::Stderr),
+        "off" => Some(Sink::Off),
+        path if path.contains('/') => Some(Sink::File(text::path(&to))),
+        word => {
+            let hint = words::did_you_mean(word, &["stdout", "stderr", "off"])
+                .unwrap_or_else(|| "write `stdout`, `stderr`, `off` or a path with a `/`".to_owned());
+            to.wrong(format!("{} is not a place for {log}", to.shown()), hint);
+            None
+        }
+    }
+}
+
+/// Writes `to`.
+pub(super) fn show_sink(sink: &Sink) -> String {
+    match sink {
+        Sink::Stdout => show_text("stdout"),
+        Sink::Stderr => show_text("stderr"),
+        Sink::Off => show_text("off"),
+        Sink::File(path) => show_text(&path.to_string_lossy()),
+    }
 }
 
 /// `headers` of the access log. Fields that may hold a credential are refused.
@@ -137,12 +163,7 @@ fn status_match(text: &str) -> Option<StatusMatch> {
 }
 
 fn show_access(access: &AccessConfig) -> String {
-    let to = match &access.to {
-        Sink::Stdout => show_text("stdout"),
-        Sink::Stderr => show_text("stderr"),
-        Sink::Off => show_text("off"),
-        Sink::File(path) => show_text(&path.to_string_lossy()),
-    };
+    let to = show_sink(&access.to);
     let sample = access.sample.iter().map(|(status, ppm)| {
         let status = match status {
             StatusMatch::Exact(status) => format!("\"{status}\""),

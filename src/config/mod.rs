@@ -14,6 +14,7 @@ mod compress;
 mod context;
 mod cost;
 mod database;
+mod decisions;
 mod definition;
 mod effective;
 mod errors;
@@ -156,7 +157,7 @@ fn parse(
 fn define(ctx: &Context<'_>, documents: Vec<Table<'_>>) -> (Config, Places) {
     let mut places = Places::default();
     let (auth, auth_places, auth_names) = auth::read_all(&documents);
-    let (log_level, access_log) = log::read(&documents, &auth);
+    let (log_level, access_log, decisions) = log::read(&documents, &auth);
     let (limits_memory, limit_headers) = running::read_limits(&documents);
     let rows = TierTable::read(&documents);
     let mut config = Config {
@@ -184,6 +185,7 @@ fn define(ctx: &Context<'_>, documents: Vec<Table<'_>>) -> (Config, Places) {
         privacy: node::read_privacy(&documents),
         log_level,
         access_log,
+        decisions,
     };
     (config.listeners, places.listeners) = listener::read_all(&documents);
     places.auth = auth_places;

@@ -1105,6 +1105,20 @@ enum Addresses {
 struct Log {
     level: Option<String>,
     access: Option<OrFalse<Access>>,
+    decisions: Option<OrFalse<Decisions>>,
+}
+
+#[derive(JsonSchema)]
+#[schemars(deny_unknown_fields)]
+struct Decisions {
+    to: Option<String>,
+    sample: Option<Share>,
+    denied: Option<Share>,
+    /// So many a second of the whole process at most: "1000/s"
+    #[schemars(regex(pattern = r"^([0-9][0-9_]*/s|.*\$\{.*)$"))]
+    max: Option<String>,
+    /// How long a database keeps them
+    retention: Option<Time>,
 }
 
 #[derive(JsonSchema)]

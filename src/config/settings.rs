@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::policy::naming::Addresses;
 use crate::proxy::config::{ClientIp, ErrorPage, LimitHeaders, NodeShown};
-use crate::record;
+use crate::record::{self, decisions::DecisionsConfig};
 use crate::service::config::{Listener, Overload};
 
 /// A valid configuration.
@@ -59,6 +59,8 @@ pub struct Config {
     pub log_level: String,
     /// The access log.
     pub access_log: record::AccessConfig,
+    /// Samples of decisions on limits.
+    pub decisions: DecisionsConfig,
 }
 
 impl Config {

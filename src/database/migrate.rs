@@ -152,6 +152,7 @@ static SQLITE: LazyLock<Migrator> = LazyLock::new(|| {
         include_str!("migrations/sqlite/0001_control_plane.sql"),
         include_str!("migrations/sqlite/0002_resets.sql"),
         include_str!("migrations/sqlite/0003_usage.sql"),
+        include_str!("migrations/sqlite/0004_events.sql"),
     ])
 });
 static POSTGRES: LazyLock<Migrator> = LazyLock::new(|| {
@@ -159,6 +160,7 @@ static POSTGRES: LazyLock<Migrator> = LazyLock::new(|| {
         include_str!("migrations/postgres/0001_control_plane.sql"),
         include_str!("migrations/postgres/0002_resets.sql"),
         include_str!("migrations/postgres/0003_usage.sql"),
+        include_str!("migrations/postgres/0004_events.sql"),
     ])
 });
 

@@ -91,6 +91,11 @@ impl Fleet {
         &self.shares
     }
 
+    /// How many nodes share limits, this one included.
+    pub fn nodes(&self) -> u32 {
+        self.link.nodes()
+    }
+
     /// The plans of every configuration so far.
     pub fn plans(&self) -> &Plans {
         &self.plans

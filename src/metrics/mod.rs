@@ -56,9 +56,11 @@ pub struct Metrics {
     pub auth_verifications: Counter,
     /// Metrics of the access log itself.
     pub access_log: AccessLog,
+    /// Metrics of the log of decisions.
+    pub decision_log: AccessLog,
 }
 
-/// Access-log lines by what happened to them.
+/// Lines of a log by what happened to them.
 #[derive(Clone, Debug, Default)]
 pub struct AccessLog {
     /// Lines that reached their file or pipe.
@@ -101,6 +103,7 @@ impl Metrics {
             accept_errors: Counter::default(),
             auth_verifications: Counter::default(),
             access_log: AccessLog::default(),
+            decision_log: AccessLog::default(),
         };
         (Arc::new(metrics), (0..workers).map(Worker::new).collect())
     }

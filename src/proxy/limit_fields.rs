@@ -6,6 +6,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use super::config::LimitHeaders;
 use crate::limit::{Algorithm, Charge, Outcome};
 use crate::limiter::Decision;
+use crate::limiter::Provenance;
 use crate::metrics::Tier;
 use crate::policy::counting::SF_INTEGER_MAX;
 use crate::policy::{Found, Table, Window};
@@ -15,6 +16,8 @@ use crate::policy::{Found, Table, Window};
 pub struct Fields {
     ietf: Option<(HeaderValue, HeaderValue)>,
     legacy: Option<[u64; 3]>,
+    /// `RateLimit-Debug`, for who may see it.
+    pub debug: Option<HeaderValue>,
 }
 
 impl Fields {
@@ -56,7 +59,7 @@ impl Fields {
         // A bucket may hold more than one period's units; a limit below what remains would look wrong to clients.
         let limit = charge.quota.limit().get().max(charge.quota.capacity());
         let legacy = legacy.then(|| [limit, outcome.remaining, unix_seconds + reset_seconds]);
-        Fields { ietf, legacy }
+        Fields { ietf, legacy, debug: None }
     }
 
     /// Puts the fields on an answer, replacing an upstream's of the same names.
@@ -72,6 +75,9 @@ impl Fields {
         if let Some((policy, state)) = self.ietf {
             headers.insert(RATELIMIT_POLICY, policy);
             headers.insert(RATELIMIT, changing(state));
+        }
+        if let Some(debug) = self.debug {
+            headers.insert(RATELIMIT_DEBUG, changing(debug));
         }
         if let Some([limit, remaining, reset]) = self.legacy {
             headers.insert(X_RATELIMIT_LIMIT, limit.into());
@@ -141,7 +147,19 @@ pub fn jittered(wait_ns: u64, random: u64) -> u64 {
     wait_ns.saturating_add(late).div_ceil(SECOND_NS).max(1)
 }
 
+/// The value of `RateLimit-Debug`: `policy="search";window="search-1h";tier=lease;age=0.25;node=edge-1`, the age in seconds;
+/// without an age where Redis has no part.
+pub fn debug(table: &Table, charge: &Charge, provenance: Provenance, node: &str) -> Option<HeaderValue> {
+    let policy = &table.policies()[charge.policy.index()];
+    let window = &policy.windows[usize::from(charge.window)].label;
+    let Provenance { by, age_ns } = provenance;
+    let age = age_ns.map_or_else(String::new, |age_ns| format!(";age={:.3}", age_ns as f64 / 1e9));
+    let name = &policy.name;
+    HeaderValue::try_from(format!("policy=\"{name}\";window=\"{window}\";tier={by}{age};node={node}")).ok()
+}
+
 const SECOND_NS: u64 = 1_000_000_000;
+const RATELIMIT_DEBUG: HeaderName = HeaderName::from_static("ratelimit-debug");
 const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 const X_RATELIMIT_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");

@@ -4,8 +4,11 @@
 //! `limit_fields.rs` writes the fields, `service/problem.rs` chooses the status.
 
 use super::context::RequestContext;
-use super::limit_fields::{Fields, jittered};
+use super::limit_fields::{self, Fields, jittered};
 use super::reservation::Reservation;
+use super::{client, decisions};
+use http::HeaderValue;
+
 use crate::limit::{Algorithm, Charge};
 use crate::limiter::{Check, Event, Pending};
 use crate::policy::{Facts, Found, HttpSubject, Table};
@@ -51,7 +54,7 @@ pub fn begin<'t>(
     let limiter = &context.services.shared.limiter;
     let pending = limiter.check(policies, &subject, clock::ns_of(context.facts.started), &mut check);
     match pending {
-        None => Begun::Decided(end(context, table, found, &check)),
+        None => Begun::Decided(end(context, table, found, facts, &check)),
         Some(pending) => Begun::Waits(Box::new(Wait { pending, check })),
     }
 }
@@ -68,12 +71,18 @@ impl Wait<'_> {
         let Wait { pending, mut check } = *self;
         let limiter = &context.services.shared.limiter;
         limiter.finish(pending, &HttpSubject::new(found, facts), &mut check).await;
-        end(context, table, found, &check)
+        end(context, table, found, facts, &check)
     }
 }
 
 /// Counts a decision and turns it into what the request needs.
-fn end(context: &mut RequestContext, table: &Table, found: &Found<'_, '_>, check: &Check<'_>) -> Decided {
+fn end(
+    context: &mut RequestContext,
+    table: &Table,
+    found: &Found<'_, '_>,
+    facts: &Facts<'_, '_>,
+    check: &Check<'_>,
+) -> Decided {
     let Check { charges, decision, .. } = check;
     count(context, &check.event);
     count_usage(context, table, check);
@@ -85,11 +94,16 @@ fn end(context: &mut RequestContext, table: &Table, found: &Found<'_, '_>, check
         return Decided::Admitted(Fields::default());
     }
     context.attempts.steps.decide = context.elapsed_ns();
+    decisions::sample(context, table, found, facts, check);
     let style = context.view.snapshot.limit_headers;
     let unix_seconds = context.services.unix(context.facts.started).as_secs();
     let limiter = &context.services.shared.limiter;
     let is_leased = |charge: &Charge| limiter.is_leased(charge);
-    let fields = Fields::new(style, unix_seconds, table, found, charges, decision, is_leased);
+    let mut fields = Fields::new(style, unix_seconds, table, found, charges, decision, is_leased);
+    // Only who is trusted itself, and not whom a trusted hop speaks for: it would pass the field on.
+    if facts.trusted_peer && client::is_hop(&context.view.snapshot.client_ip, facts.client_ip) {
+        fields.debug = debug(context, table, check);
+    }
     if decision.is_admitted() {
         if found.route.holds {
             let taken_ns = clock::ns_of(context.facts.started);
@@ -102,6 +116,16 @@ fn end(context: &mut RequestContext, table: &Table, found: &Found<'_, '_>, check
     let refusal =
         if decision.is_redis_down { Refusal::RedisDown(limited) } else { Refusal::Limited(limited) };
     Decided::Refused(refusal, fields)
+}
+
+/// The value of `RateLimit-Debug`.
+#[cold]
+fn debug(context: &RequestContext, table: &Table, check: &Check<'_>) -> Option<HeaderValue> {
+    let charge = &check.charges[check.decision.binding?];
+    let now_ns = clock::ns_of(context.facts.started);
+    let limiter = &context.services.shared.limiter;
+    let provenance = limiter.provenance(charge, check.decision.tier, now_ns);
+    limit_fields::debug(table, charge, provenance, &context.view.snapshot.node.name)
 }
 
 /// Counts each policy's decision, and keeps the deciding one for the log.

@@ -46,7 +46,7 @@ pub async fn handle(
     let is_head = *request.method() == Method::HEAD;
     // Pinned here: passed by value, the inner future would take its space in this one twice.
     let mut answer = catch_panic(pin!(serve(services, conn, request))).await;
-    node::tell(&served.view().snapshot, &connection, answer.headers_mut());
+    node::tell(&served.last_view().snapshot, &connection, answer.headers_mut());
     shed::shed(&served.shared.overload, &connection, version, &mut answer);
     connection.activity.answer(match version {
         Version::HTTP_10 => {

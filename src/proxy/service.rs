@@ -56,6 +56,7 @@ impl Service for Services {
 
     fn close(&self) {
         self.log.hand_over();
+        self.decisions.hand_over();
         self.usage.iter().for_each(usage::Tally::hand_over);
     }
 }

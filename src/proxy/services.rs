@@ -47,6 +47,8 @@ pub struct Shared {
     pub auth_verifications: metrics::Counter,
     /// What is gathered of usage by the minute. `None`: nothing is.
     pub usage: Option<Arc<usage::Gathered>>,
+    /// Samples of decisions.
+    pub decisions: Arc<record::decisions::Memory>,
     /// How many workers there are.
     pub workers: usize,
 }
@@ -59,6 +61,8 @@ pub struct Services {
     pub metrics: metrics::Worker,
     /// The worker's part of the access log.
     pub log: record::Buffer,
+    /// The worker's samples of decisions.
+    pub decisions: record::decisions::Hand,
     /// The worker's part of usage by the minute.
     pub usage: Option<usage::Tally>,
     /// Request bodies that were not read to the end before the answer.
@@ -82,10 +86,12 @@ impl Services {
         let view = View::new(snapshot.load(), &random);
         let view = Rc::new(view.with_pools(&[], random.next()).with_caches(&[]));
         let usage = shared.usage.clone().map(usage::Tally::new);
+        let decisions = record::decisions::Hand::new(Arc::clone(&shared.decisions));
         Services {
             shared,
             metrics: cells,
             log,
+            decisions,
             usage,
             unread: Rc::default(),
             compressions: Rc::default(),
@@ -109,6 +115,11 @@ impl Services {
             *view = Rc::new(next.with_caches(&view.caches));
         }
         Rc::clone(&view)
+    }
+
+    /// What the last request began with: for what need not be the newest.
+    pub fn last_view(&self) -> Rc<View> {
+        Rc::clone(&self.view.borrow())
     }
 
     /// The same snapshot with pools for the servers there are now, if any have changed since this view was made.
@@ -152,6 +163,7 @@ impl Services {
     pub fn upkeep(&self, now: Instant) {
         self.unix_offset_ns.set(unix_offset_ns());
         self.log.hand_over();
+        self.decisions.hand_over();
         self.usage.iter().for_each(usage::Tally::hand_over);
         self.unread.sweep(now);
         for pool in &self.view().pools {
@@ -237,6 +249,7 @@ pub(super) mod tests {
             limit_headers: LimitHeaders::default(),
             error_pages: None,
             sampler: record::Sampler::new(&access),
+            draws: record::decisions::Draws::default(),
             shown: record::Shown::new(&access),
             series: Series {
                 routes: Vec::new(),
@@ -256,6 +269,7 @@ pub(super) mod tests {
             refusals: Reason::ALL.iter().map(|reason| metrics.refusal(reason.code())).collect(),
             auth_verifications: metrics.auth_verifications.clone(),
             usage: None,
+            decisions: Arc::default(),
             workers: 1,
         };
         let services = Services::new(Arc::new(shared), cells.remove(0), log.buffer());

@@ -43,6 +43,8 @@ pub struct Snapshot {
     pub error_pages: Option<Arc<ArcSwap<ErrorPages>>>,
     /// Which requests are written to the access log.
     pub sampler: record::Sampler,
+    /// Which decisions are sampled.
+    pub draws: record::decisions::Draws,
     /// The optional parts of an access log line.
     pub shown: record::Shown,
     /// The metric series that requests of this snapshot count in.

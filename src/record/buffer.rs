@@ -34,19 +34,44 @@ impl Buffer {
     pub fn write(&self, sampler: &Sampler, entry: &Entry<'_>) {
         let mut lines = self.lines.borrow_mut();
         let lines = &mut *lines;
-        if !sampler.keeps(entry.status, &mut lines.drawn) {
+        if !sampler.keeps(entry.status, &mut lines.drawn) || !self.has_room(lines) {
             return;
         }
+        lines.formatter.push(&mut lines.chunk.text, entry);
+        self.count(lines);
+    }
+
+    /// Whether there is a sink, so that lines need not be made for none.
+    pub fn is_written(&self) -> bool {
+        self.queue.is_written()
+    }
+
+    /// Writes a line as it is, with its line feed. It must have at most [`LINE_BYTES_MAX`] bytes.
+    pub fn write_line(&self, line: &[u8]) {
+        let mut lines = self.lines.borrow_mut();
+        if line.len() <= LINE_BYTES_MAX && self.has_room(&mut lines) {
+            lines.chunk.text.extend_from_slice(line);
+            self.count(&mut lines);
+        }
+    }
+
+    /// Whether one more line finds room, which is counted as dropped otherwise.
+    #[inline]
+    fn has_room(&self, lines: &mut Lines) -> bool {
         if lines.chunk.text.len() > CHUNK_BYTES_MAX - LINE_BYTES_MAX {
             // Every line since the chunk was due has found the lock taken. The chunk is full, so this is the last
             // attempt before lines are dropped.
             self.hand_over_from(&mut lines.chunk);
             if lines.chunk.lines > 0 {
                 self.dropped.add(1);
-                return;
+                return false;
             }
         }
-        lines.formatter.push(&mut lines.chunk.text, entry);
+        true
+    }
+
+    #[inline]
+    fn count(&self, lines: &mut Lines) {
         lines.chunk.lines += 1;
         if lines.chunk.text.len() >= CHUNK_BYTES_DUE {
             self.hand_over_from(&mut lines.chunk);

@@ -16,6 +16,7 @@ use crate::metrics::AccessLog;
 /// system, so a thread that answers requests must not call them.
 #[derive(Debug)]
 pub struct Log {
+    name: &'static str,
     queue: Arc<Queue>,
     sink: Mutex<Sink>,
     metrics: AccessLog,
@@ -25,16 +26,18 @@ pub struct Log {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The file cannot be opened for appending.
-    #[error("access log {path}: {source}")]
+    #[error("{log} {path}: {source}")]
     Open {
+        /// Which log.
+        log: &'static str,
         /// The file as configured.
         path: PathBuf,
         /// The operating system's reason.
         source: io::Error,
     },
     /// The writer's thread cannot be started.
-    #[error("access log: no thread to write it: {0}")]
-    Thread(io::Error),
+    #[error("{0}: no thread to write it: {1}")]
+    Thread(&'static str, io::Error),
 }
 
 impl Log {
@@ -43,18 +46,26 @@ impl Log {
     /// The writer is a thread of its own and not a task: a pipe nobody reads may block it for ever, and must
     /// block nothing else.
     pub fn open(sink: &Sink, metrics: &AccessLog) -> Result<Log, Error> {
-        Log::start(open(sink)?, sink, metrics)
+        Log::named(ACCESS_LOG, sink, metrics)
     }
 
-    fn start(output: Output, sink: &Sink, metrics: &AccessLog) -> Result<Log, Error> {
+    /// The same for a log with another name for operators.
+    pub fn named(name: &'static str, sink: &Sink, metrics: &AccessLog) -> Result<Log, Error> {
+        Log::start(name, open(name, sink)?, sink, metrics)
+    }
+
+    fn start(name: &'static str, output: Output, sink: &Sink, metrics: &AccessLog) -> Result<Log, Error> {
         let queue = Arc::new(Queue::default());
-        let writer = Writer { output, is_torn: false, failing: None, metrics: metrics.clone() };
+        if matches!(output, Output::Off) {
+            queue.switch(Output::Off);
+        }
+        let writer = Writer { name, output, is_torn: false, failing: None, metrics: metrics.clone() };
         let tasks = queue.clone();
         thread::Builder::new()
-            .name("access-log".into())
+            .name(name.replace(' ', "-"))
             .spawn(move || writer.run(&tasks))
-            .map_err(Error::Thread)?;
-        Ok(Log { queue, sink: Mutex::new(sink.clone()), metrics: metrics.clone() })
+            .map_err(|error| Error::Thread(name, error))?;
+        Ok(Log { name, queue, sink: Mutex::new(sink.clone()), metrics: metrics.clone() })
     }
 
     /// A new buffer, for one worker.
@@ -66,7 +77,7 @@ impl Log {
     /// again, which a log rotation needs.
     pub fn switch(&self, sink: &Sink) -> Result<(), Error> {
         let mut current = self.sink.lock().unwrap_or_else(PoisonError::into_inner);
-        self.queue.switch(open(sink)?);
+        self.queue.switch(open(self.name, sink)?);
         *current = sink.clone();
         Ok(())
     }
@@ -100,6 +111,7 @@ impl Drop for Log {
 
 /// Writes chunks, in a thread of its own.
 struct Writer {
+    name: &'static str,
     output: Output,
     /// The last write ended inside a line.
     is_torn: bool,
@@ -135,7 +147,7 @@ impl Writer {
             Output::Off => Ok(()),
         }?;
         if let Some(lines) = self.failing.take() {
-            tracing::info!(lines_lost = lines, "access log can be written again");
+            tracing::info!(lines_lost = lines, "{} can be written again", self.name);
         }
         Ok(())
     }
@@ -143,7 +155,7 @@ impl Writer {
     fn lose(&mut self, lines: u64, error: &io::Error) {
         self.metrics.dropped.add(lines);
         if self.failing.is_none() {
-            tracing::warn!(%error, "access log cannot be written; lines are lost until it can");
+            tracing::warn!(%error, "{} cannot be written; lines are lost until it can", self.name);
         }
         self.failing = Some(self.failing.unwrap_or(0) + lines);
     }
@@ -171,13 +183,15 @@ fn write_whole(output: &mut impl Write, text: &[u8], is_torn: &mut bool) -> io::
     output.flush()
 }
 
-fn open(sink: &Sink) -> Result<Output, Error> {
+fn open(log: &'static str, sink: &Sink) -> Result<Output, Error> {
     match sink {
         Sink::Stdout => Ok(Output::Stdout),
         Sink::Stderr => Ok(Output::Stderr),
-        Sink::File(path) => {
-            append_to(path).map(Output::File).map_err(|source| Error::Open { path: path.clone(), source })
-        }
+        Sink::File(path) => append_to(path).map(Output::File).map_err(|source| Error::Open {
+            log,
+            path: path.clone(),
+            source,
+        }),
         Sink::Off => Ok(Output::Off),
     }
 }
@@ -189,6 +203,8 @@ fn append_to(path: &Path) -> io::Result<File> {
     options.append(true).read(is_pipe).create(!is_pipe).mode(FILE_MODE).open(path)
 }
 
+/// The access log's name for operators.
+const ACCESS_LOG: &str = "access log";
 /// A log holds clients' addresses, so other users of the machine may not read it.
 const FILE_MODE: u32 = 0o640;
 
@@ -243,7 +259,7 @@ mod tests {
         let metrics = AccessLog::default();
         let (mut reader, writer) = io::pipe().expect("a pipe");
         let output = Output::File(File::from(OwnedFd::from(writer)));
-        let log = Log::start(output, &Sink::Stdout, &metrics).expect("a thread");
+        let log = Log::start(ACCESS_LOG, output, &Sink::Stdout, &metrics).expect("a thread");
         let buffer = log.buffer();
         let mut offered = 0;
         while metrics.dropped.value() == 0 {
@@ -269,7 +285,7 @@ mod tests {
         let metrics = AccessLog::default();
         let (reader, writer) = io::pipe().expect("a pipe");
         let output = Output::File(File::from(OwnedFd::from(writer)));
-        let log = Log::start(output, &Sink::Stdout, &metrics).expect("a thread");
+        let log = Log::start(ACCESS_LOG, output, &Sink::Stdout, &metrics).expect("a thread");
         write_lines(&log, 0..5_000);
         assert!(!log.flush(Duration::from_millis(1)));
         let lost = log.close(Duration::from_millis(1));

@@ -1,10 +1,12 @@
-//! The access log: one line for each finished request. It is bounded, and no request waits for it.
+//! The access log: one line for each finished request; and samples of decisions. Both are bounded, and no request waits for
+//! them.
 //!
 //! A worker formats each line straight into a [`Buffer`] of its own and hands whole chunks to the one thread that writes.
 //! If that thread falls behind, lines are lost and counted, so that the log never slows a request down.
 
 mod buffer;
 mod date;
+pub mod decisions;
 mod entry;
 mod escape;
 mod line;

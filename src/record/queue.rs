@@ -57,6 +57,8 @@ struct State {
     chunks: VecDeque<Chunk>,
     spare: Vec<Chunk>,
     output: Option<Output>,
+    /// Whether the output is none.
+    off: bool,
     /// Lines of the chunk that the writer is writing.
     writing: u64,
     closed: bool,
@@ -134,9 +136,17 @@ impl Queue {
         self.progress.notify_all();
     }
 
+    /// Whether lines reach anything.
+    pub(super) fn is_written(&self) -> bool {
+        !self.lock().off
+    }
+
     /// Makes the writer use another output from its next chunk on.
     pub(super) fn switch(&self, output: Output) {
-        self.lock().output = Some(output);
+        let mut state = self.lock();
+        state.off = matches!(output, Output::Off);
+        state.output = Some(output);
+        drop(state);
         self.work.notify_one();
     }
 

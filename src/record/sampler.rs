@@ -36,13 +36,7 @@ impl Sampler {
     pub(super) fn keeps(&self, status: u16, drawn: &mut u64) -> bool {
         match self.share_ppm(status) {
             0 => false,
-            ppm if ppm >= WHOLE_PPM => true,
-            ppm => {
-                *drawn = drawn.wrapping_add(1);
-                // The high word of the product is uniform below a million, without a division and with a bias below
-                // 2^-44.
-                (u128::from(mix(*drawn)) * u128::from(WHOLE_PPM)) >> 64 < u128::from(ppm)
-            }
+            ppm => is_drawn(ppm, drawn),
         }
     }
 
@@ -50,6 +44,16 @@ impl Sampler {
         let last = usize::from(STATUSES) - 1;
         self.kept_ppm[usize::from(status).min(last)]
     }
+}
+
+/// Draws one of a share. `drawn` counts the draws.
+pub(super) fn is_drawn(ppm: u32, drawn: &mut u64) -> bool {
+    if ppm >= WHOLE_PPM {
+        return true;
+    }
+    *drawn = drawn.wrapping_add(1);
+    // The high word of the product is uniform below a million, without a division and with a bias below 2^-44.
+    (u128::from(mix(*drawn)) * u128::from(WHOLE_PPM)) >> 64 < u128::from(ppm)
 }
 
 /// SplitMix64: its finaliser over its Weyl sequence. Taking every nth request would fall into step with periodic
@@ -62,7 +66,7 @@ fn mix(count: u64) -> u64 {
 }
 
 /// A share of 100 %.
-const WHOLE_PPM: u32 = 1_000_000;
+pub(super) const WHOLE_PPM: u32 = 1_000_000;
 /// Statuses with an entry in the table. Higher ones use the last entry, which no rule can name.
 const STATUSES: u16 = 1_001;
 

@@ -37,6 +37,7 @@ mod costs;
 mod ctl;
 mod database;
 mod deadlines;
+mod decisions;
 mod dns;
 mod dns_trouble;
 mod documented;

@@ -26,6 +26,9 @@ pub(in crate::admin) struct Name(String);
 /// Whole numbers with units, the largest first: "10m", "1h30m", "2d".
 pub(in crate::admin) struct Time(String);
 
+/// Decisions of one answer.
+pub(in crate::admin) const DECISIONS_MAX: u64 = 1_000;
+
 /// A date and time as RFC 3339 writes it.
 pub(in crate::admin) struct Instant(String);
 
@@ -377,6 +380,110 @@ pub(in crate::admin) struct ApiKeyChangeBody {
     /// Whether it is refused.
     disabled: Option<bool>,
     expires_at: Option<Instant>,
+}
+
+/// The most decisions to show.
+pub(in crate::admin) struct DecisionsMost;
+
+impl PartialSchema for DecisionsMost {
+    fn schema() -> RefOr<Schema> {
+        let most = ObjectBuilder::new().schema_type(SchemaType::Type(Type::Integer));
+        most.minimum(Some(1)).maximum(Some(DECISIONS_MAX as usize)).into()
+    }
+}
+
+impl ToSchema for DecisionsMost {}
+
+/// What was decided about a request.
+#[derive(ToSchema)]
+#[schema(rename_all = "kebab-case")]
+pub(in crate::admin) struct DecisionOfRequest {
+    request_id: String,
+    /// The oldest first: an id that a trusted hop chose may come again.
+    items: Vec<Decision>,
+    /// The same in sentences.
+    text: String,
+}
+
+/// Decisions, the newest first.
+#[derive(ToSchema)]
+#[schema(rename_all = "kebab-case")]
+pub(in crate::admin) struct DecisionList {
+    items: Vec<Decision>,
+}
+
+/// What may keep a consumer out.
+#[derive(ToSchema)]
+#[schema(rename_all = "kebab-case")]
+pub(in crate::admin) struct Why {
+    consumer: String,
+    lines: Vec<WhyLine>,
+    /// The same as text.
+    text: String,
+}
+
+/// One fact.
+#[derive(ToSchema)]
+#[schema(rename_all = "kebab-case")]
+pub(in crate::admin) struct WhyLine {
+    /// `nodes`, `limit`, `override`, `tenant`, `window` or `refused`.
+    about: String,
+    said: String,
+}
+
+/// A decision on the limits of one request.
+#[derive(ToSchema)]
+#[schema(rename_all = "kebab-case")]
+pub(in crate::admin) struct Decision {
+    time: Instant,
+    request_id: String,
+    /// The gateway that decided.
+    node: String,
+    route: Option<String>,
+    consumer: Option<String>,
+    tenant: Option<String>,
+    admitted: bool,
+    /// It was refused because Redis did not answer.
+    redis_down: Option<bool>,
+    /// When it would have passed, if nobody had spent in between; missing if it did, or never will.
+    passes_at: Option<Instant>,
+    /// From its head to the decision.
+    latency_us: u64,
+    /// Those that refused come first.
+    windows: Vec<DecidedWindow>,
+    /// How many windows are not shown.
+    windows_left_out: Option<u64>,
+}
+
+/// One window of a decision.
+#[derive(ToSchema)]
+#[schema(rename_all = "kebab-case")]
+pub(in crate::admin) struct DecidedWindow {
+    policy: String,
+    /// Its name in `RateLimit-Policy`.
+    window: String,
+    /// What was counted: addresses as `[privacy]` has them, no credentials.
+    key: String,
+    /// The limit applied.
+    limit: u64,
+    /// Missing of what is in flight.
+    period_ms: Option<u64>,
+    remaining: u64,
+    cost: u64,
+    /// Whether this window admitted.
+    allowed: bool,
+    /// It refuses nobody.
+    shadow: Option<bool>,
+    /// How long until it would have admitted; missing if it did, or never will.
+    wait_ms: Option<u64>,
+    /// Where it was decided: `local`, `lease`, `redis`, `remembered` or `fallback`.
+    tier: String,
+    /// How old the last word of Redis was.
+    age_ms: Option<u64>,
+    /// The override that the limit comes from.
+    r#override: Option<String>,
+    /// A penalty refused: the client kept sending instead of waiting.
+    penalty: Option<bool>,
 }
 
 /// A change, as it was recorded.

@@ -9,7 +9,8 @@ use utoipa::OpenApi;
 
 use super::answer::DryRun;
 use super::{
-    api_keys, audit, checks, consumers, described, limits, overrides, policies, snake_overrides, tiers, usage,
+    api_keys, audit, checks, consumers, decisions, described, limits, overrides, policies, snake_overrides,
+    tiers, usage, why,
 };
 use crate::admin::reply;
 
@@ -50,6 +51,9 @@ use crate::admin::reply;
         usage::grant,
         checks::check,
         checks::is_allowed,
+        decisions::show,
+        decisions::list,
+        why::show,
     ),
     components(schemas(
         described::Problem,

@@ -20,6 +20,7 @@ pub(super) mod api_keys;
 pub(super) mod audit;
 pub(super) mod checks;
 pub(super) mod consumers;
+pub(super) mod decisions;
 pub(super) mod document;
 pub(super) mod limits;
 pub(super) mod overrides;
@@ -27,6 +28,7 @@ pub(super) mod policies;
 pub(super) mod snake_overrides;
 pub(super) mod tiers;
 pub(super) mod usage;
+pub(super) mod why;
 
 pub(super) use change::BODY_BYTES_MAX;
 pub(super) use conditions::etag;

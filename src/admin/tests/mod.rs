@@ -138,6 +138,7 @@ fn state(readiness: Readiness) -> State {
             usage: Box::new(|_| {
                 let window = WindowUsage {
                     window: "p".to_owned(),
+                    algorithm: crate::limit::Algorithm::TokenBucket,
                     limit: 5,
                     capacity: 5,
                     period_seconds: Some(60.0),
@@ -164,6 +165,8 @@ fn state(readiness: Readiness) -> State {
             takes_time: false,
             counts_by: Box::new(|policy, _| policy == "p"),
         },
+        decisions: Arc::default(),
+        nodes: Box::new(|| None),
         control: None,
         access: Access { without_token: Role::Read, ..Access::default() },
     }

@@ -28,6 +28,8 @@ type Step<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// Follows one database for the life of the process.
 pub(super) struct Follower {
     config: database::Config,
+    /// How long events are kept.
+    events_kept: Duration,
     shared: Arc<Shared>,
     copy: Option<Copy>,
     tables: Tables,
@@ -44,7 +46,7 @@ pub(super) struct Follower {
 
 impl Follower {
     pub(super) fn new(
-        config: database::Config,
+        (config, events_kept): (database::Config, Duration),
         tables: Tables,
         shared: Arc<Shared>,
         hints: Option<global::Hints>,
@@ -56,6 +58,7 @@ impl Follower {
         };
         Follower {
             config,
+            events_kept,
             shared,
             copy,
             tables,
@@ -189,7 +192,7 @@ impl Follower {
                 return;
             }
             self.tidied = Some(now);
-            if let Err(error) = database.upkeep(EVENTS_KEPT).await {
+            if let Err(error) = database.upkeep(self.events_kept).await {
                 tracing::warn!(%error, "what has had its time stays in the control plane's database for now");
             }
         })
@@ -227,5 +230,3 @@ const POLL_WITH_HINTS: Duration = Duration::from_secs(30);
 const SWEEP: Duration = Duration::from_secs(60);
 /// How often the database is rid of what has had its time.
 const TIDY: Duration = Duration::from_secs(3_600);
-/// How long events are kept.
-const EVENTS_KEPT: Duration = Duration::from_secs(7 * 86_400);

@@ -76,7 +76,8 @@ impl Control {
         let is_a_fleets = matches!(database.url, Url::Postgres(_));
         let hints = shared_tier.filter(|_| is_a_fleets).map(SharedTier::hints);
         let tables = Tables::new(counts.clone(), Arc::clone(issued));
-        let follower = Follower::new(database, tables, Arc::clone(&shared), hints);
+        let follower =
+            Follower::new((database, config.decisions.retention), tables, Arc::clone(&shared), hints);
         let usage = counts.usage.clone().map(|gathered| start_usage(gathered, counts, &shared));
         Some(Control { shared, writes, following: tokio::spawn(follower.follow()), usage })
     }
@@ -89,6 +90,12 @@ impl Control {
     /// These files are in force now.
     pub(super) fn keep(&self, files: Arc<Files>) {
         self.shared.files.store(files);
+    }
+
+    /// The database, once it has answered for the first time.
+    pub(super) fn database(&self) -> impl Fn() -> Option<Database> + Send + Sync + 'static {
+        let shared = Arc::clone(&self.shared);
+        move || shared.opened.get().cloned()
     }
 
     /// What the admin listener changes things by.

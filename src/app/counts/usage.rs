@@ -113,6 +113,7 @@ fn window(policy: &Policy, account: &Account, wall: Time) -> WindowUsage {
     let is_timed = quota.algorithm() != Algorithm::Concurrency;
     WindowUsage {
         window: policy.windows[usize::from(account.charge.window)].label.to_string(),
+        algorithm: quota.algorithm(),
         limit: quota.limit().get(),
         capacity,
         period_seconds: is_timed.then(|| quota.period_ns().get() as f64 / 1e9),

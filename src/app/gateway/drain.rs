@@ -1,17 +1,17 @@
 //! Ends the process: nothing new is accepted, what was begun is finished within the deadlines of `[shutdown]`.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::{End, Gateway, refuse_upgrade, reopen};
 use crate::admin::Phase;
 use crate::app::lines::say;
+use crate::app::logs::Logs;
 use crate::app::service_manager;
 use crate::app::signals::{Asked, Signals};
 use crate::app::upgrade::DRAINS;
+use crate::clock;
 use crate::config::Shutdown;
 use crate::server::worker::{Deadlines, Order};
-use crate::{clock, record};
 
 impl Gateway {
     /// Reports not ready, waits `shutdown.ready-delay` so that load balancers notice, stops accepting, and lets
@@ -24,7 +24,7 @@ impl Gateway {
         if end == End::Stop {
             service_manager::stopping();
         }
-        let heard = Arc::clone(&self.log);
+        let heard = self.logs.clone();
         let signals = tokio::spawn(async move { while_draining(&mut signals, &heard, end).await });
         if end == End::Stop {
             tokio::time::sleep(shutdown.ready_delay).await;
@@ -52,11 +52,12 @@ impl Gateway {
         }
         signals.abort();
         let _ = signals.await;
-        // The publisher owns a reference to the log, which can be closed only by its last owner.
+        self.decisions.end().await;
+        // The publisher owns references to the logs, which can be closed only by their last owner.
         drop(self.publisher);
-        let dropped = Arc::into_inner(self.log).map_or(0, |log| log.close(LOG_WAIT));
+        let dropped = self.logs.close(LOG_WAIT);
         if dropped > 0 {
-            tracing::warn!(dropped, "access-log lines were not written in time");
+            tracing::warn!(dropped, "lines of logs were not written in time");
         }
         if let Some(admin) = self.admin_serving {
             admin.end().await;
@@ -85,12 +86,12 @@ fn deadlines(shutdown: &Shutdown, end: End) -> Deadlines {
 
 /// Handles signals until the drain is over. A second stop signal ends the process at once, for operators who do not want
 /// to wait for `shutdown.drain`. A process that has a successor drains without a first one.
-async fn while_draining(signals: &mut Signals, log: &record::Log, end: End) {
+async fn while_draining(signals: &mut Signals, logs: &Logs, end: End) {
     let mut is_told = end == End::Stop;
     loop {
         match signals.next().await {
             Asked::Reload => say("draining, SIGHUP is ignored"),
-            Asked::Reopen => reopen(log),
+            Asked::Reopen => reopen(logs),
             Asked::Upgrade => refuse_upgrade(DRAINS),
             Asked::Stop if !is_told => {
                 say("draining already, a second signal stops at once");

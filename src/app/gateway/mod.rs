@@ -18,9 +18,11 @@ use tokio::time::MissedTickBehavior;
 
 use super::control::{Control, Policies};
 use super::counts::{Clocks, Counts};
+use super::decisions;
 use super::envoy::Rls;
 use super::lines::say;
 use super::listening::{self, Role};
+use super::logs::Logs;
 use super::publisher::prepare::Prepared;
 use super::publisher::{Process, Publisher};
 use super::signals::{Asked, Signals};
@@ -33,6 +35,7 @@ use crate::config::Config;
 use crate::metrics::{Metrics, Worker};
 use crate::proxy::gathered::Room;
 use crate::proxy::services::{self, Services};
+use crate::record::decisions::Memory;
 use crate::server::run;
 use crate::server::worker::{Order, Shared};
 use crate::service::overload::Overload;
@@ -46,7 +49,8 @@ pub(super) struct Gateway {
     metrics: Arc<Metrics>,
     workers: Vec<JoinHandle<()>>,
     shared: Arc<Shared>,
-    log: Arc<record::Log>,
+    logs: Logs,
+    decisions: decisions::Following,
     readiness: Readiness,
     admin: Option<(admin::Config, Arc<admin::State>)>,
     /// The admin listener, once it answers.
@@ -88,14 +92,15 @@ impl Gateway {
         let grpc_threads = if config.grpc.is_some() { count } else { 0 };
         let (metrics, mut cells) = Metrics::new(count + grpc_threads);
         let grpc_cells = cells.split_off(count);
-        let log = Arc::new(record::Log::open(&config.access_log.to, &metrics.access_log)?);
+        let logs = Logs::open(config, &metrics)?;
+        let samples = Arc::new(Memory::default());
         let (limiter, shared_tier) = shared_tier::limiter(config, table_bytes)?;
         let (senders, receivers): (Vec<_>, Vec<_>) = (0..count).map(|_| mpsc::channel(ORDERS)).unzip();
         let process = Process {
             limiter,
             metrics: Arc::clone(&metrics),
             overload: Arc::new(Overload::new(config.overload.clone())),
-            log: Arc::clone(&log),
+            logs: logs.clone(),
             orders: senders.clone(),
             notes: shared_tier.as_ref().map(|tier| Arc::new(tier.notes()) as Arc<dyn acme::Notes>),
             salt,
@@ -110,8 +115,8 @@ impl Gateway {
             orders: senders,
         });
         let usage = usage_of(config);
-        let services = Arc::new(services(&publisher, &metrics, usage.clone(), count));
-        let workers = spawn_workers(&shared, &services, &log, cells, receivers)?;
+        let services = Arc::new(services(&publisher, &metrics, (usage.clone(), &samples), count));
+        let workers = spawn_workers(&shared, &services, &logs.access, cells, receivers)?;
         register(&metrics, &publisher);
         if let Some(shared_tier) = &shared_tier {
             shared_tier.show(&metrics);
@@ -133,15 +138,19 @@ impl Gateway {
         });
         let control = Control::start(config, &counts, shared_tier.as_ref(), prepared.issued());
         let control_shown = control.as_ref().map(|control| control.for_operators());
-        let state = admin_state::state(&counts, &readiness, &publisher, control_shown, admin.as_ref());
+        let state =
+            admin_state::state(&counts, &readiness, &publisher, (control_shown, &samples), admin.as_ref());
         let state = Arc::new(state);
+        let database = control.as_ref().map(Control::database);
+        let following = decisions::Following::start(&samples, &logs.decisions, database, &metrics);
         Ok(Gateway {
             config_path: path.to_owned(),
             publisher,
+            decisions: following,
+            logs,
             metrics,
             workers,
             shared,
-            log,
             readiness,
             admin: admin.map(|admin| (admin, state)),
             admin_serving: None,
@@ -247,7 +256,7 @@ impl Gateway {
                     Asked::Reload => Due::Reload,
                     Asked::Stop => return End::Stop,
                     Asked::Reopen => {
-                        reopen(&self.log);
+                        reopen(&self.logs);
                         continue;
                     }
                     Asked::Upgrade => match self.hand_over(signals, &mut upkeep).await {
@@ -268,10 +277,10 @@ impl Gateway {
     /// Publishes what is due. A stop signal drops that midway: what is in force can be drained.
     async fn publish(&mut self, due: Due, signals: &mut Signals, upkeep: &mut Upkeep) -> Option<End> {
         let (publisher, path) = (&mut self.publisher, &self.config_path);
-        let (log, metrics, control) = (&self.log, &self.metrics, self.control.as_ref());
+        let (logs, metrics, control) = (&self.logs, &self.metrics, self.control.as_ref());
         let work = async {
             match due {
-                Due::Reload => reload::reload(path, publisher, control, log, metrics).await,
+                Due::Reload => reload::reload(path, publisher, control, logs, metrics).await,
                 Due::Policies => {
                     if let Some(control) = control {
                         reload::follow(publisher, control, metrics).await;
@@ -356,7 +365,7 @@ fn usage_of(config: &Config) -> Option<Arc<usage::Gathered>> {
 fn services(
     publisher: &Publisher,
     metrics: &Metrics,
-    usage: Option<Arc<usage::Gathered>>,
+    (usage, decisions): (Option<Arc<usage::Gathered>>, &Arc<Memory>),
     workers: usize,
 ) -> services::Shared {
     services::Shared {
@@ -370,6 +379,7 @@ fn services(
         causes: Cause::ALL.iter().map(|cause| metrics.cause(cause.word())).collect(),
         auth_verifications: metrics.auth_verifications.clone(),
         usage,
+        decisions: Arc::clone(decisions),
         workers,
     }
 }
@@ -402,10 +412,10 @@ fn register(metrics: &Metrics, publisher: &Publisher) {
     metrics.register(move |families| limiter.table().collect(families));
 }
 
-fn reopen(log: &record::Log) {
-    match log.reopen() {
+fn reopen(logs: &Logs) {
+    match logs.reopen() {
         Ok(()) => say("logs reopened"),
-        Err(error) => tracing::error!(%error, "the access log cannot be reopened, the old file stays in use"),
+        Err(error) => tracing::error!(%error, "a log cannot be reopened, the old file stays in use"),
     }
 }
 

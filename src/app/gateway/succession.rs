@@ -30,7 +30,7 @@ impl Gateway {
                 },
                 asked = signals.next() => match asked {
                     Asked::Reload => say("upgrading, SIGHUP is ignored"),
-                    Asked::Reopen => reopen(&self.log),
+                    Asked::Reopen => reopen(&self.logs),
                     Asked::Upgrade => refuse_upgrade("an upgrade is under way"),
                     Asked::Stop => {
                         report.end(false, "the process was told to stop meanwhile");

@@ -45,6 +45,7 @@ impl Changes {
             ("database", before.database != after.database),
             ("shutdown", before.shutdown != after.shutdown),
             ("log.level", before.log_level != after.log_level),
+            ("log.decisions", before.decisions != after.decisions),
             ("log.access", before.access_log != after.access_log),
         ];
         Changes {

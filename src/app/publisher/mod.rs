@@ -22,6 +22,7 @@ use super::certificates::Expiries;
 use super::descriptors;
 use super::inherited::Inherited;
 use super::listeners::Listeners;
+use super::logs::Logs;
 use super::orders::Orders;
 use super::upgrade::{Given, Predecessor};
 use crate::acme::Challenges;
@@ -33,7 +34,7 @@ use crate::server::worker::Order;
 use crate::service::overload::Overload;
 use crate::upstream::dns::{self, Dns};
 use crate::upstream::live::{Remembered, RememberedServer};
-use crate::{acme, admin, clock, database, envoy, global, record};
+use crate::{acme, admin, clock, database, envoy, global};
 
 pub use changes::Changes;
 use prepare::{Kept, Prepared, prepare_after};
@@ -47,8 +48,8 @@ pub(super) struct Process {
     pub(super) metrics: Arc<Metrics>,
     /// Is told the marks of `[overload]`.
     pub(super) overload: Arc<Overload>,
-    /// Is switched when `log.access.to` changes.
-    pub(super) log: Arc<record::Log>,
+    /// Are switched when `to` of one changes.
+    pub(super) logs: Logs,
     /// One for each worker.
     pub(super) orders: Vec<Sender<Order>>,
     /// What nodes of a fleet leave for each other, if this is one.
@@ -229,9 +230,7 @@ impl Publisher {
         for socket in inherited.close() {
             tracing::warn!(socket, "no listener takes this socket: it is closed");
         }
-        if config.access_log.to != self.config.access_log.to {
-            self.process.log.switch(&config.access_log.to)?;
-        }
+        self.process.logs.switch(&self.config, config)?;
         // Nothing fails from here on, so what is in force may change.
         prepared.renew();
         let Prepared { loaded: Loaded { config, table, .. }, kept, .. } = prepared;

@@ -56,6 +56,7 @@ pub(super) fn snapshot(
         limit_headers: config.limit_headers,
         error_pages: kept.error_pages.as_ref().map(|pages| Arc::new(ArcSwap::new(Arc::clone(pages)))),
         sampler: Sampler::new(&config.access_log),
+        draws: config.decisions.draws,
         shown: Shown::new(&config.access_log),
         series,
     }

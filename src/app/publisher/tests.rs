@@ -25,13 +25,12 @@ impl Bench {
         let (metrics, _) = Metrics::new(1);
         let (orders, received) = channel(64);
         let first = defined("[log]\naccess = { to = \"off\" }").config;
-        let log =
-            record::Log::open(&first.access_log.to, &metrics.access_log).expect("there is nothing to open");
+        let logs = Logs::open(&first, &metrics).expect("there is nothing to open");
         let process = Process {
             limiter: Arc::new(Limiter::new(Table::with_memory(1 << 20))),
             metrics,
             overload: Arc::new(Overload::new(first.overload.clone())),
-            log: Arc::new(log),
+            logs,
             orders: vec![orders],
             notes: None,
             salt: [7; 16],

@@ -5,6 +5,7 @@
 
 mod audit;
 mod call;
+mod decisions;
 mod keys;
 mod limits;
 mod overrides;
@@ -77,6 +78,8 @@ enum What {
     Grant(usage::Grant),
     /// Say whether somebody may spend units of a policy
     Check(usage::Check),
+    /// What a gateway decided last about requests, the newest first
+    Decisions(decisions::Arguments),
     /// Who changed what, the newest first
     Audit(audit::Arguments),
 }
@@ -139,6 +142,7 @@ impl What {
             What::Reset(arguments) => Ok(arguments.call()),
             What::Grant(arguments) => Ok(arguments.call()),
             What::Check(arguments) => Ok(arguments.call()),
+            What::Decisions(arguments) => Ok(arguments.call()),
             What::Audit(arguments) => Ok(arguments.call()),
         }
     }

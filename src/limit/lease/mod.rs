@@ -385,6 +385,18 @@ impl Lease {
         }
     }
 
+    /// How long ago Redis was last heard of this window, nanoseconds, to a millisecond; `None` if it never was.
+    pub fn age_ns(&self, is_exact: bool, now_ns: u64) -> Option<u64> {
+        match is_exact {
+            // Of an exact window only this is kept; in fallback it is this node's own.
+            true if self.0.has(Flag::Fallback) => None,
+            true => Some(self.0.end_ns())
+                .filter(|heard_ns| *heard_ns > 0)
+                .map(|heard_ns| now_ns.saturating_sub(heard_ns)),
+            false => self.0.has(Flag::Known).then(|| self.0.unreported_ns(now_ns)),
+        }
+    }
+
     /// Held now, `2^-20` units; negative: owed. Saturates, so that a huge debt does not wrap into units held.
     #[inline]
     fn held(&self, now_ns: u64) -> i64 {

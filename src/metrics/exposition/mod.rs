@@ -74,6 +74,15 @@ fn process(metrics: &Metrics, families: &mut Families<'_>) -> fmt::Result {
         ],
     )?;
     families.counters(
+        "decision_log_lines",
+        "Lines of samples of decisions, written and lost",
+        None,
+        [
+            ([("result", "written")], metrics.decision_log.written.value()),
+            ([("result", "dropped")], metrics.decision_log.dropped.value()),
+        ],
+    )?;
+    families.counters(
         "config_reloads",
         "Reloads by their result",
         None,

@@ -56,9 +56,9 @@ async fn tables_of_a_newer_program_are_refused(lab: Lab) {
          VALUES (9, 'of a newer one', true, '', 0)",
     );
     let error = Database::open(&lab.config).await.expect_err("they are newer");
-    assert!(matches!(error, Error::Newer { found: 9, known: 3, .. }), "{error:?}");
+    assert!(matches!(error, Error::Newer { found: 9, known: 4, .. }), "{error:?}");
     let said = error.to_string();
-    assert!(said.contains("of a newer gateway (migration 9; this one knows 3)"), "{said}");
+    assert!(said.contains("of a newer gateway (migration 9; this one knows 4)"), "{said}");
     // Nothing has been touched, so the newer one goes on.
     lab.sql("DELETE FROM _sqlx_migrations WHERE version = 9");
     lab.open().await;
@@ -70,7 +70,7 @@ async fn tables_of_another_migration_are_refused(lab: Lab) {
     lab.sql(&format!("UPDATE _sqlx_migrations SET checksum = {other}"));
     let error = Database::open(&lab.config).await.expect_err("they are others");
     let said = error.to_string();
-    assert!(matches!(error, Error::Tables { .. }) && said.contains("migration 3 is not the one"), "{said}");
+    assert!(matches!(error, Error::Tables { .. }) && said.contains("migration 4 is not the one"), "{said}");
 }
 
 async fn both_databases_have_the_same_columns(lab: Lab) {
@@ -125,7 +125,8 @@ const COLUMNS: &str = "
     rate_limit_configs.version rate_limit_configs.window_seconds
     rate_limit_events.count_at_decision rate_limit_events.decision rate_limit_events.id
     rate_limit_events.limit_applied rate_limit_events.node_id rate_limit_events.policy
-    rate_limit_events.recorded_at rate_limit_events.tenant_id rate_limit_events.tier rate_limit_events.user_id
+    rate_limit_events.recorded_at rate_limit_events.request_id rate_limit_events.sample rate_limit_events.tenant_id
+    rate_limit_events.tier rate_limit_events.user_id
     rate_limit_overrides.created_at rate_limit_overrides.created_by rate_limit_overrides.expires_at
     rate_limit_overrides.id rate_limit_overrides.override_type rate_limit_overrides.policy
     rate_limit_overrides.reason rate_limit_overrides.tenant_id rate_limit_overrides.user_id

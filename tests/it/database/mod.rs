@@ -2,6 +2,7 @@
 
 mod again;
 mod changes;
+mod events;
 mod faults_postgres;
 mod faults_sqlite;
 mod hints;

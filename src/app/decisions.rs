@@ -1,0 +1,195 @@
+//! Follows the samples of decisions and writes them on: as lines of their log, and to the database if there is one. Each is a
+//! task of the control runtime with a cursor of its own, so that a database that hangs holds up no log. No request waits for
+//! either; what is overwritten in memory before it was read is counted as lost.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use crate::database::{self, Database, Event, Time};
+use crate::metrics::{Counter, Metrics};
+use crate::record::decisions::{Cursor, KEPT_MAX, Memory, Sample};
+use crate::record::{Buffer, Log};
+
+/// What follows the samples; dropping it ends that.
+#[derive(Debug)]
+pub(super) struct Following {
+    tasks: Vec<(JoinHandle<()>, Arc<Notify>)>,
+}
+
+impl Following {
+    /// Follows the samples from now on. Must be called on the control runtime.
+    pub(super) fn start(
+        memory: &Arc<Memory>,
+        log: &Arc<Log>,
+        database: Option<impl Fn() -> Option<Database> + Send + Sync + 'static>,
+        metrics: &Metrics,
+    ) -> Following {
+        let shown = Arc::clone(memory);
+        metrics.register(move |families| {
+            families.counters(
+                "decision_samples",
+                "Decisions on limits that were drawn as samples: kept, or dropped for the bound of a second",
+                None,
+                [([("result", "kept")], shown.taken()), ([("result", "dropped")], shown.dropped())],
+            )
+        });
+        let lost = metrics.decision_log.dropped.clone();
+        let mut writer =
+            Writer { memory: Arc::clone(memory), lines: log.buffer(), cursor: Cursor::default(), lost };
+        let stop = Arc::new(Notify::new());
+        let stopped = Arc::clone(&stop);
+        let writing = tokio::spawn(async move {
+            let mut is_last = false;
+            while !is_last {
+                is_last = timeout(EVERY, stopped.notified()).await.is_ok();
+                writer.write();
+            }
+        });
+        let recording = database.map(|database| {
+            let recorder = Recorder::new(Arc::clone(memory), Box::new(database), metrics);
+            let stop = Arc::new(Notify::new());
+            (tokio::spawn(recorder.follow(Arc::clone(&stop))), stop)
+        });
+        Following { tasks: [(writing, stop)].into_iter().chain(recording).collect() }
+    }
+
+    /// Writes what the workers drew last. They have ended.
+    pub(super) async fn end(mut self) {
+        for (task, stop) in &mut self.tasks {
+            stop.notify_one();
+            if timeout(LAST_WRITE, task).await.is_err() {
+                tracing::warn!("the last samples of decisions were not written in time");
+            }
+        }
+    }
+}
+
+impl Drop for Following {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(|(task, _)| task.abort());
+    }
+}
+
+struct Writer {
+    memory: Arc<Memory>,
+    lines: Buffer,
+    cursor: Cursor,
+    lost: Counter,
+}
+
+impl Writer {
+    fn write(&mut self) {
+        let (samples, lost) = self.memory.since(&mut self.cursor, KEPT_MAX);
+        if !self.lines.is_written() {
+            return;
+        }
+        self.lost.add(lost);
+        let mut lines = Vec::new();
+        samples.iter().for_each(|sample| sample.push_lines(&mut lines));
+        lines.iter().for_each(|line| self.lines.write_line(line));
+        self.lines.hand_over();
+    }
+}
+
+/// Writes samples to the database.
+struct Recorder {
+    memory: Arc<Memory>,
+    database: Box<dyn Fn() -> Option<Database> + Send + Sync>,
+    cursor: Cursor,
+    written: Counter,
+    lost: Counter,
+    /// Whether the last write failed: an outage is one line of the log.
+    is_failing: bool,
+}
+
+impl Recorder {
+    fn new(
+        memory: Arc<Memory>,
+        database: Box<dyn Fn() -> Option<Database> + Send + Sync>,
+        metrics: &Metrics,
+    ) -> Recorder {
+        let (written, lost) = (Counter::default(), Counter::default());
+        let shown = (written.clone(), lost.clone());
+        metrics.register(move |families| {
+            families.counters(
+                "decision_events",
+                "Samples of decisions written to the control plane's database, and lost on the way",
+                None,
+                [([("result", "written")], shown.0.value()), ([("result", "dropped")], shown.1.value())],
+            )
+        });
+        Recorder { memory, database, cursor: Cursor::default(), written, lost, is_failing: false }
+    }
+
+    async fn follow(mut self, stop: Arc<Notify>) {
+        let mut is_last = false;
+        while !is_last {
+            is_last = timeout(RECORDED_EVERY, stop.notified()).await.is_ok();
+            let Some(database) = (self.database)() else { continue };
+            // One statement at a time, so that what comes meanwhile is not held up by a copy of it all.
+            loop {
+                match self.write(&database).await {
+                    Ok(0) => break,
+                    Ok(_) => {}
+                    Err(error) => {
+                        if !std::mem::replace(&mut self.is_failing, true) {
+                            tracing::warn!(%error, "samples of decisions are not written to the database for now");
+                        }
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Writes the next ones, and returns how many. Those of a write that failed are lost: it may have been done.
+    async fn write(&mut self, database: &Database) -> Result<usize, database::Error> {
+        let (samples, lost) = self.memory.since(&mut self.cursor, EVENTS_AT_ONCE);
+        self.lost.add(lost);
+        let events: Vec<Event> = samples.iter().filter_map(|sample| event(sample)).collect();
+        if events.is_empty() {
+            return Ok(0);
+        }
+        let count = events.len() as u64;
+        let written = database.add_events(&events).await;
+        (if written.is_ok() { &self.written } else { &self.lost }).add(count);
+        written?;
+        if std::mem::take(&mut self.is_failing) {
+            tracing::info!("samples of decisions are written to the database again");
+        }
+        Ok(events.len())
+    }
+}
+
+/// A sample as a row: what decided is its first window.
+fn event(sample: &Sample) -> Option<Event> {
+    let window = sample.windows.first()?;
+    let name = |name: &str| (!name.is_empty()).then(|| name.to_owned());
+    let micros = i64::try_from(sample.time.as_micros()).unwrap_or(i64::MAX);
+    Some(Event {
+        request_id: sample.request_id.to_string(),
+        at: Time(micros),
+        node: sample.node.to_string(),
+        consumer: name(&sample.consumer),
+        tenant: name(&sample.tenant),
+        is_admitted: sample.is_admitted,
+        policy: window.policy.to_string(),
+        tier: window.tier.to_owned(),
+        counted: window.limit.saturating_sub(window.remaining),
+        limit: window.limit,
+        sample: sample.to_json(),
+    })
+}
+
+/// Samples of one transaction.
+const EVENTS_AT_ONCE: usize = 500;
+/// How often samples are written to the database.
+const RECORDED_EVERY: Duration = Duration::from_secs(1);
+/// How long a stop waits for the last ones.
+const LAST_WRITE: Duration = Duration::from_secs(1);
+/// How often samples are written on.
+const EVERY: Duration = Duration::from_millis(200);

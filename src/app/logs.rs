@@ -1,0 +1,57 @@
+//! The logs that requests are written to: the access log and that of decisions.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::config::Config;
+use crate::metrics::Metrics;
+use crate::record::{Error, Log};
+
+/// Both of them.
+#[derive(Clone, Debug)]
+pub(super) struct Logs {
+    pub(super) access: Arc<Log>,
+    pub(super) decisions: Arc<Log>,
+}
+
+impl Logs {
+    /// Opens them as a configuration says.
+    ///
+    /// # Errors
+    /// If one cannot be opened.
+    pub(super) fn open(config: &Config, metrics: &Metrics) -> Result<Logs, Error> {
+        let access = Log::open(&config.access_log.to, &metrics.access_log)?;
+        let decisions = Log::named("decision log", &config.decisions.to, &metrics.decision_log)?;
+        Ok(Logs { access: Arc::new(access), decisions: Arc::new(decisions) })
+    }
+
+    /// Goes on where another configuration says.
+    ///
+    /// # Errors
+    /// If one cannot be opened; the old one stays.
+    pub(super) fn switch(&self, before: &Config, after: &Config) -> Result<(), Error> {
+        if after.access_log.to != before.access_log.to {
+            self.access.switch(&after.access_log.to)?;
+        }
+        if after.decisions.to != before.decisions.to {
+            self.decisions.switch(&after.decisions.to)?;
+        }
+        Ok(())
+    }
+
+    /// Opens their files again, after a rotation.
+    ///
+    /// # Errors
+    /// If one cannot be opened: the old file stays in use.
+    pub(super) fn reopen(&self) -> Result<(), Error> {
+        let opened = self.decisions.reopen();
+        self.access.reopen().and(opened)
+    }
+
+    /// Waits, at most so long, until everything is written. Returns how many lines were lost.
+    pub(super) fn close(self, wait: Duration) -> u64 {
+        // Whoever has another reference to a log keeps it open.
+        let close = |log| Arc::into_inner(log).map_or(0, |log: Log| log.close(wait));
+        close(self.access) + close(self.decisions)
+    }
+}

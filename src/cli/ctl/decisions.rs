@@ -1,0 +1,48 @@
+//! `sluicegate ctl decisions`: what a gateway decided last.
+
+use super::call::{Call, Column, View};
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Arguments {
+    /// About the request of this id, its x-request-id
+    #[arg(conflicts_with_all = ["consumer", "tenant", "policy"])]
+    request_id: Option<String>,
+    /// About requests of this consumer
+    #[arg(long)]
+    consumer: Option<String>,
+    /// About requests for this tenant
+    #[arg(long)]
+    tenant: Option<String>,
+    /// By this policy
+    #[arg(long)]
+    policy: Option<String>,
+    /// The most decisions to show
+    #[arg(long, value_name = "DECISIONS", default_value_t = 50)]
+    limit: u32,
+}
+
+impl Arguments {
+    pub(super) fn call(&self) -> Call {
+        if let Some(id) = &self.request_id {
+            return Call::get(&["v1", "decisions", id], View::Inner("windows", COLUMNS));
+        }
+        Call::get(&["v1", "decisions"], View::Inner("windows", COLUMNS))
+            .with("consumer", self.consumer.as_ref())
+            .with("tenant", self.tenant.as_ref())
+            .with("policy", self.policy.as_ref())
+            .with("limit", Some(self.limit))
+    }
+}
+
+const COLUMNS: &[Column] = &[
+    ("TIME", "time"),
+    ("REQUEST", "request-id"),
+    ("NODE", "node"),
+    ("ADMITTED", "admitted"),
+    ("WINDOW", "window"),
+    ("KEY", "key"),
+    ("LEFT", "remaining"),
+    ("LIMIT", "limit"),
+    ("TIER", "tier"),
+    ("PASSES AT", "passes-at"),
+];

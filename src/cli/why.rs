@@ -1,0 +1,77 @@
+//! `sluicegate why`: what may keep a consumer out, as the gateway of a configuration and its fleet know it.
+
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use http::{HeaderMap, Method, StatusCode};
+
+use super::admin_client::{AdminClient, Place, encoded};
+use super::explain::PATIENCE;
+use crate::config;
+
+/// Whom it is about. Clap shows these comments as the help text.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// The consumer, as authenticated
+    consumer: String,
+    /// Only this policy
+    #[arg(long)]
+    policy: Option<String>,
+    /// The tenant that it acts for; without it that of its last refusal
+    #[arg(long)]
+    tenant: Option<String>,
+    /// The tier that its credential names, if none is assigned to it
+    #[arg(long)]
+    tier: Option<String>,
+}
+
+/// Prints a line for each fact.
+///
+/// # Errors
+/// If no gateway answers, or it refuses.
+pub fn run(arguments: &Arguments, file: &Path) -> anyhow::Result<()> {
+    let loaded = match config::load(file) {
+        Ok(loaded) => loaded,
+        Err(errors) => bail!("{errors}"),
+    };
+    let admin = loaded.config.admin.context("gateway.toml turns the admin listener off: `admin = false`")?;
+    let client = AdminClient::new(Place::of(&admin), admin.own_token().map(str::to_owned), PATIENCE);
+    let answer = client.ask(&Method::GET, &arguments.target(), &HeaderMap::new(), None)?;
+    let shown: serde_json::Value = serde_json::from_slice(answer.body()).unwrap_or_default();
+    if answer.status() != StatusCode::OK {
+        let detail = shown["detail"].as_str().unwrap_or("without a reason").escape_debug().to_string();
+        bail!("the gateway answers {}: {detail}", answer.status().as_u16());
+    }
+    super::say(shown["text"].as_str().unwrap_or_default());
+    Ok(())
+}
+
+impl Arguments {
+    fn target(&self) -> String {
+        let mut target = format!("/v1/why/{}", encoded(&self.consumer));
+        let given = [("policy", &self.policy), ("tenant", &self.tenant), ("tier", &self.tier)];
+        for (name, value) in given {
+            if let Some(value) = value {
+                target.push(if target.contains('?') { '&' } else { '?' });
+                target += &format!("{name}={}", encoded(value));
+            }
+        }
+        target
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_may_have_any_characters() {
+        let arguments = Arguments {
+            consumer: "a/b".to_owned(),
+            policy: Some("x&y".to_owned()),
+            tenant: None,
+            tier: Some("pro".to_owned()),
+        };
+        assert_eq!(arguments.target(), "/v1/why/a%2Fb?policy=x%26y&tier=pro");
+    }
+}

@@ -1,0 +1,113 @@
+//! Gathers the facts of a decision that was drawn as a sample. Nothing here runs for a request that was not.
+
+use super::context::RequestContext;
+use crate::clock;
+use crate::limit::{Algorithm, Charge, Outcome};
+use crate::limiter::Check;
+use crate::policy::{Facts, Found, HttpSubject, Table, naming};
+use crate::record::decisions::{Sample, WINDOWS_MAX, Window};
+
+/// Draws the decision of a check, and keeps what is known of it if it is drawn.
+#[inline]
+pub fn sample(
+    context: &RequestContext,
+    table: &Table,
+    found: &Found<'_, '_>,
+    facts: &Facts<'_, '_>,
+    check: &Check<'_>,
+) {
+    let draws = &context.view.snapshot.draws;
+    let second = || clock::ns_of(context.facts.started) / SECOND_NS;
+    if context.services.decisions.draws(draws, check.is_admitted(), second) {
+        keep(context, table, found, facts, check);
+    }
+}
+
+#[cold]
+fn keep(
+    context: &RequestContext,
+    table: &Table,
+    found: &Found<'_, '_>,
+    facts: &Facts<'_, '_>,
+    check: &Check<'_>,
+) {
+    let now_ns = clock::ns_of(context.facts.started);
+    let decision = &check.decision;
+    let mut decided: Vec<(&Charge, &Outcome)> = check.charges.iter().zip(&decision.outcomes).collect();
+    // Stable: among those that refuse, the one that did first stays first.
+    decided.sort_by_key(|(charge, outcome)| match (outcome.is_admitted(), charge.shadow) {
+        (false, false) => 0,
+        (false, true) => 1,
+        (true, _) => 2,
+    });
+    let windows_left_out = decided.len().saturating_sub(WINDOWS_MAX);
+    let subject = HttpSubject::new(found, facts);
+    let limiter = &context.services.shared.limiter;
+    let window = |(charge, outcome): (&Charge, &Outcome)| {
+        let policy = &table.policies()[charge.policy.index()];
+        let provenance = limiter.provenance(charge, decision.tier, now_ns);
+        let overridden = charge.is_overridden.then(|| {
+            let (consumer, tenant) = (facts.identity.consumer.as_deref(), facts.identity.tenant.as_deref());
+            let found = limiter.overrides().of(policy, consumer, tenant, now_ns);
+            found.map_or_else(|| "ended".into(), |found| found.id.clone())
+        });
+        let is_in_flight = charge.quota.algorithm() == Algorithm::Concurrency;
+        Window {
+            policy: policy.name.clone(),
+            window: policy.windows[usize::from(charge.window)].label.clone(),
+            key: context.view.snapshot.naming.name(policy, &subject).into(),
+            limit: charge.quota.limit().get(),
+            period_ns: if is_in_flight { 0 } else { charge.quota.period_ns().get() },
+            remaining: outcome.remaining,
+            cost: charge.cost,
+            is_allowed: outcome.is_admitted(),
+            is_shadow: charge.shadow,
+            wait_ns: outcome.retry_after_ns(),
+            tier: provenance.by,
+            age_ns: provenance.age_ns,
+            overridden,
+            is_penalty: check.keeps_out(charge),
+        }
+    };
+    let windows = decided.into_iter().take(WINDOWS_MAX).map(window).collect();
+    let text = |value: &[u8]| -> Box<str> { printable(value).into() };
+    let of_identity =
+        |value: &Option<Box<str>>| value.as_deref().map_or_else(Box::default, |value| text(value.as_bytes()));
+    context.services.decisions.keep(Sample {
+        time: context.services.unix(context.facts.started),
+        request_id: text(context.facts.request_id.as_bytes()),
+        node: context.view.snapshot.node.name.clone(),
+        route: text(found.route.name.as_bytes()),
+        consumer: of_identity(&facts.identity.consumer),
+        tenant: of_identity(&facts.identity.tenant),
+        is_admitted: check.is_admitted(),
+        is_redis_down: decision.is_redis_down,
+        wait_ns: decision.retry_after_ns(),
+        latency_ns: context.attempts.steps.decide,
+        windows,
+        windows_left_out,
+    });
+}
+
+/// A text that others chose, as a sample holds it: printable ASCII, cut.
+fn printable(bytes: &[u8]) -> String {
+    let is_plain = |byte: &u8| (b' '..=b'~').contains(byte);
+    match std::str::from_utf8(bytes) {
+        Ok(text) if bytes.len() <= naming::NAME_BYTES_MAX && bytes.iter().all(is_plain) => text.to_owned(),
+        _ => bytes[..bytes.len().min(naming::NAME_BYTES_MAX)].escape_ascii().to_string(),
+    }
+}
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::printable;
+
+    #[test]
+    fn what_others_chose_is_printable() {
+        assert_eq!(printable(b"4f0c-1"), "4f0c-1");
+        assert_eq!(printable(b"a\x1b[31m\xff"), "a\\x1b[31m\\xff");
+        assert!(printable(&[0; 5_000]).len() <= 4 * 256);
+    }
+}

@@ -1,0 +1,34 @@
+//! Samples of decisions on limits: every refusal by default, so that a person who has only a request's id learns why.
+//!
+//! A worker draws first and gathers facts only of what is drawn. Drawn samples go into one [`Memory`] of the process, which
+//! keeps the last of them; whoever writes them on (to a log, to a database) follows it. No request waits for any of that.
+
+mod draws;
+mod hand;
+mod memory;
+mod sample;
+mod told;
+
+pub use draws::{Draws, PER_SECOND_MAX};
+pub use hand::Hand;
+pub use memory::{Cursor, KEPT_MAX, Memory};
+pub use sample::{Sample, WINDOWS_MAX, Window};
+pub use told::told;
+
+use std::time::Duration;
+
+use super::Sink;
+
+/// How long a database keeps samples if nothing is said: a week.
+pub const RETENTION: Duration = Duration::from_secs(7 * 86_400);
+
+/// Which decisions are drawn, and where they are written beside the memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DecisionsConfig {
+    /// The log.
+    pub to: Sink,
+    /// Which are drawn.
+    pub draws: Draws,
+    /// How long a database keeps them.
+    pub retention: Duration,
+}

@@ -1,0 +1,134 @@
+//! A decision in sentences, made of its JSON: of a sample in memory, or of one that a database has kept for another node.
+
+use std::fmt::Write;
+
+use serde_json::Value;
+
+/// What was decided about a request, a line for each fact.
+pub fn told(sample: &Value) -> String {
+    let mut text = String::new();
+    let is = |name: &str| sample[name] == true;
+    let done = match (is("admitted"), is("redis-down")) {
+        (true, _) => "was admitted",
+        (false, true) => "was refused because Redis did not answer",
+        (false, false) => "was refused",
+    };
+    // Writing to a text does not fail.
+    let _ = writeln!(
+        text,
+        "request   {} {done} at {} by node {}{}",
+        shown(&sample["request-id"]),
+        shown(&sample["time"]),
+        shown(&sample["node"]),
+        whose(sample)
+    );
+    let windows = sample["windows"].as_array().map(Vec::as_slice).unwrap_or_default();
+    for window in windows {
+        let _ = writeln!(text, "{}", window_told(window));
+    }
+    if let Some(left_out) = sample["windows-left-out"].as_u64() {
+        let _ = writeln!(text, "note      {left_out} more windows are left out");
+    }
+    match (is("admitted"), sample["passes-at"].as_str()) {
+        (true, _) => {}
+        (false, Some(at)) => {
+            let waits =
+                windows.iter().filter(|window| window["allowed"] == false && window["shadow"] != true);
+            let wait_ms = waits.filter_map(|window| window["wait-ms"].as_u64()).max();
+            let later = wait_ms.map_or_else(String::new, |ms| format!(", {} later", seconds(ms)));
+            let _ = writeln!(text, "passes    at {at}{later}, if nobody spends in between");
+        }
+        (false, None) => text.push_str("passes    never: it costs more than a window holds\n"),
+    }
+    text
+}
+
+fn whose(sample: &Value) -> String {
+    let known = ["route", "consumer", "tenant"].into_iter().filter(|name| sample[*name].is_string());
+    let named: Vec<String> = known.map(|name| format!("{name} {}", shown(&sample[name]))).collect();
+    if named.is_empty() { String::new() } else { format!(" ({})", named.join(", ")) }
+}
+
+/// In a line: `refused   policy search, window search-1h, key consumer=alice: 0 of 1000 left, cost 1; …`.
+fn window_told(window: &Value) -> String {
+    let (allowed, shadow) = (window["allowed"] == true, window["shadow"] == true);
+    let word = match (allowed, shadow) {
+        (false, false) => "refused",
+        (false, true) => "shadow",
+        (true, _) => "admitted",
+    };
+    let mut text = format!(
+        "{word:<9} policy {}, window {}, key {}: {} of {} left, cost {}; decided {}",
+        shown(&window["policy"]),
+        shown(&window["window"]),
+        shown(&window["key"]),
+        window["remaining"],
+        window["limit"],
+        window["cost"],
+        by(window)
+    );
+    if window["override"].is_string() {
+        let _ = write!(text, "; its limit is that of override {}", shown(&window["override"]));
+    }
+    if window["penalty"] == true {
+        text.push_str("; a penalty, because the client sent on instead of waiting");
+    }
+    match window["wait-ms"].as_u64() {
+        _ if allowed => {}
+        Some(wait_ms) => {
+            let _ = write!(text, "; admits in {}", seconds(wait_ms));
+        }
+        None => text.push_str("; never admits this cost"),
+    }
+    text
+}
+
+fn by(window: &Value) -> String {
+    let by = match window["tier"].as_str().unwrap_or_default() {
+        "lease" => "from this node's lease",
+        "redis" => "by Redis",
+        "remembered" => "by what Redis said before",
+        "fallback" => "by this node without Redis",
+        _ => "by this node, which counts alone",
+    };
+    match window["age-ms"].as_u64() {
+        Some(age_ms) if window["tier"] != "redis" => {
+            format!("{by}, whose last word was {} old", seconds(age_ms))
+        }
+        _ => by.to_owned(),
+    }
+}
+
+/// A text as it may stand on a terminal, whoever wrote it.
+fn shown(value: &Value) -> String {
+    value.as_str().unwrap_or("-").escape_debug().to_string()
+}
+
+fn seconds(ms: u64) -> String {
+    format!("{}.{:03} s", ms / 1_000, ms % 1_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sample::tests::refused;
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_told_in_sentences() {
+        assert_eq!(
+            told(&refused().to_json()),
+            "request   4f0c was refused at 2023-11-14T22:13:20.120Z by node edge-1 (route api, consumer alice)\n\
+             refused   policy search, window search-1h, key consumer=alice: 0 of 40 left, cost 1; decided from this \
+             node's lease, whose last word was 0.250 s old; its limit is that of override 01H; admits in 1.500 s\n\
+             passes    at 2023-11-14T22:13:21.620Z, 1.500 s later, if nobody spends in between\n"
+        );
+    }
+
+    #[test]
+    fn what_is_missing_or_forged_is_told_all_the_same() {
+        let forged = serde_json::json!({ "request-id": "\u{1b}[31m", "windows": [{ "policy": 7 }] });
+        let text = told(&forged);
+        assert!(text.contains("\\u{1b}[31m was refused at - by node -"), "{text}");
+        assert!(text.ends_with("passes    never: it costs more than a window holds\n"), "{text}");
+    }
+}

@@ -1,0 +1,340 @@
+//! Every refusal explained by its request's id: in memory, in a log, in a database; and the walk of a support case.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::auth::keys::hashed;
+use crate::support::gateway::binary;
+use crate::support::{Client, Directory, Gateway, Response, eventually, text};
+
+const CONFIG: &str = r#"
+[node]
+name = "edge-1"
+
+[client-ip]
+trust = ["127.0.0.1/32"]
+
+[policy.search]
+by = ["ip"]
+limit = "2/h"
+
+[policy.loose]
+by = ["ip"]
+limit = "100/h"
+
+[[route]]
+path = "/a"
+limit = ["loose", "search"]
+respond = {}
+"#;
+
+fn ask(gateway: &Gateway, client: &str, id: &str) -> Response {
+    let fields = [format!("x-forwarded-for: {client}"), format!("x-request-id: {id}")];
+    gateway.client().request("GET", "/a", &[&fields[0], &fields[1]], "")
+}
+
+/// What `sluicegate` prints with these arguments, and whether it succeeds.
+fn said(gateway: &Gateway, arguments: &[&str]) -> (bool, String) {
+    let admin = format!("bind = \"{}\"", gateway.listener("admin"));
+    let config = fs::read_to_string(gateway.file("gateway.toml")).expect("it was written");
+    let config = config.replace("[admin]\nbind = \"127.0.0.1:0\"", &format!("[admin]\n{admin}"));
+    let file = gateway.write("asked.toml", config);
+    let output = binary().args(arguments).arg("--config").arg(&file).output().expect("it can be started");
+    (output.status.success(), text(&output.stdout) + &text(&output.stderr))
+}
+
+fn of(gateway: &Gateway, id: &str) -> Value {
+    gateway.admin(&format!("/v1/decisions/{id}")).json()["items"][0].clone()
+}
+
+#[test]
+fn a_refusal_is_explained_by_its_id() {
+    let gateway = Gateway::start(CONFIG);
+    for id in ["one", "two"] {
+        assert_eq!(ask(&gateway, "192.0.2.1", id).status, 200);
+    }
+    let refused = ask(&gateway, "192.0.2.1", "three");
+    assert_eq!(refused.status, 429);
+    assert_eq!(refused.header("x-gateway-node"), Some("edge-1"));
+    assert_eq!(refused.json()["node"], "edge-1");
+    let decision =
+        eventually("the refusal is known", || Some(of(&gateway, "three")).filter(Value::is_object));
+    assert_eq!((&decision["admitted"], &decision["node"]), (&false.into(), &"edge-1".into()), "{decision}");
+    let windows = decision["windows"].as_array().expect("its windows");
+    let first = &windows[0];
+    assert_eq!((&first["policy"], &first["allowed"]), (&"search".into(), &false.into()), "{decision}");
+    assert_eq!((&first["key"], &first["tier"]), (&"ip=192.0.2.1".into(), &"local".into()));
+    assert_eq!((&first["remaining"], &first["limit"], &first["cost"]), (&0.into(), &2.into(), &1.into()));
+    assert!(first["wait-ms"].as_u64().is_some_and(|ms| (1_700_000..=1_800_000).contains(&ms)), "{first}");
+    assert_eq!(
+        (&windows[1]["policy"], &windows[1]["allowed"]),
+        (&"loose".into(), &true.into()),
+        "{decision}"
+    );
+    let (succeeded, shown) = said(&gateway, &["explain", "--request", "three"]);
+    assert!(succeeded && shown.starts_with("request   three was refused at "), "{shown}");
+    assert!(
+        shown.contains("\nrefused   policy search, window search, key ip=192.0.2.1: 0 of 2 left"),
+        "{shown}"
+    );
+    assert!(shown.contains("\npasses    at "), "{shown}");
+    // Admitted requests are not kept, nor are ids that nobody sent.
+    for unknown in ["one", "nobody"] {
+        let (succeeded, shown) = said(&gateway, &["explain", "--request", unknown]);
+        assert!(!succeeded && shown.contains("404"), "{shown}");
+    }
+    let (succeeded, listed) = said(&gateway, &["ctl", "decisions", "--policy", "search"]);
+    assert!(succeeded && listed.lines().count() == 3 && listed.contains("three"), "{listed}");
+    assert_eq!(gateway.metric("sluicegate_decision_samples_total", &["result=\"kept\""]), 1.0);
+}
+
+#[test]
+fn nobody_but_a_trusted_hop_names_a_request_and_hears_of_the_node() {
+    let config = CONFIG.replace("trust = [\"127.0.0.1/32\"]", "trust = [\"192.0.2.0/24\"]");
+    let gateway = Gateway::start(&config);
+    let refused = (0..3).map(|_| ask(&gateway, "192.0.2.1", "mine")).last().expect("the third");
+    assert_eq!(refused.status, 429);
+    let id = refused.header("x-request-id").expect("its id").to_owned();
+    assert_ne!(id, "mine");
+    assert_eq!((refused.header("x-gateway-node"), refused.header("ratelimit-debug")), (None, None));
+    assert_eq!(refused.json().get("node"), None);
+    eventually("the refusal is known", || Some(of(&gateway, &id)).filter(Value::is_object));
+    assert_eq!(gateway.admin("/v1/decisions/mine").status, 404);
+}
+
+#[test]
+fn a_trusted_caller_is_told_who_decided_and_whom_it_speaks_for_is_not() {
+    let gateway = Gateway::start(CONFIG);
+    let own = gateway.client().request("GET", "/a", &[], "");
+    let expected = "policy=\"search\";window=\"search\";tier=local;node=edge-1";
+    assert_eq!(own.header("ratelimit-debug"), Some(expected));
+    let spoken_for = ask(&gateway, "192.0.2.1", "one");
+    assert_eq!(
+        (spoken_for.header("ratelimit-debug"), spoken_for.header("x-gateway-node")),
+        (None, Some("edge-1"))
+    );
+    for (header, to_hops) in [("always", Some("edge-1")), ("never", None)] {
+        gateway.reload(
+            &CONFIG.replace("name = \"edge-1\"", &format!("name = \"edge-1\"\nheader = \"{header}\"")),
+        );
+        assert_eq!(ask(&gateway, "192.0.2.9", "two").header("x-gateway-node"), to_hops, "{header}");
+    }
+}
+
+#[test]
+fn ids_of_a_hop_may_be_anything() {
+    let gateway = Gateway::start(CONFIG);
+    let odd = ["a/b?c=d%20&e", "\u{1b}[31mred", "same", "same"];
+    for id in odd {
+        (0..3).for_each(|_| drop(ask(&gateway, &format!("192.0.2.{}", id.len()), id)));
+    }
+    let (succeeded, shown) = said(&gateway, &["explain", "--request", "a/b?c=d%20&e"]);
+    assert!(succeeded && shown.contains("request   a/b?c=d%20&e was refused"), "{shown}");
+    let (_, listed) = said(&gateway, &["ctl", "decisions"]);
+    assert!(!listed.contains('\u{1b}'), "{listed:?}");
+    let twice = gateway.admin("/v1/decisions/same").json();
+    assert!(twice["items"].as_array().is_some_and(|items| items.len() > 1), "{twice}");
+}
+
+#[test]
+fn samples_are_lines_of_a_log_bounded_by_the_second() {
+    let directory = Directory::new();
+    let log = directory.join("decisions.log");
+    let config = format!(
+        "{CONFIG}\n[log]\naccess = false\ndecisions = {{ to = {:?}, sample = \"100%\", max = \"20/s\" }}\n",
+        log.display().to_string()
+    );
+    let gateway = Gateway::start_in(directory, &config);
+    let mut client = gateway.client();
+    for number in 0..200 {
+        client.request("GET", "/a", &["x-forwarded-for: 192.0.2.1", &format!("x-request-id: r{number}")], "");
+    }
+    let samples = |result: &str| {
+        gateway.metric("sluicegate_decision_samples_total", &[&format!("result=\"{result}\"")])
+    };
+    eventually("all are counted", || (samples("kept") + samples("dropped") == 200.0).then_some(()));
+    assert!(
+        samples("kept") >= 10.0 && samples("dropped") > 0.0,
+        "{} {}",
+        samples("kept"),
+        samples("dropped")
+    );
+    let kept = samples("kept") as usize;
+    let lines = eventually("the log is written", || {
+        let text = fs::read_to_string(&log).ok()?;
+        (text.lines().count() >= kept * 2).then_some(text)
+    });
+    let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert_eq!(lines.len(), kept * 2, "a line for each of two windows");
+    assert!(lines.iter().all(|line| line["kind"] == "decision" && line["node"] == "edge-1"));
+    assert!(
+        lines.iter().any(|line| line["admitted"] == true)
+            && lines.iter().any(|line| line["allowed"] == false)
+    );
+}
+
+#[test]
+fn a_log_that_cannot_be_written_and_samples_that_are_off_change_nothing_for_clients() {
+    let full = format!("{CONFIG}\n[log]\naccess = false\ndecisions = {{ to = \"/dev/full\" }}\n");
+    let gateway = Gateway::start(&full);
+    assert_eq!([1, 2, 3].map(|_| ask(&gateway, "192.0.2.1", "full").status), [200, 200, 429]);
+    let dropped = || gateway.metric("sluicegate_decision_log_lines_total", &["result=\"dropped\""]);
+    eventually("the lines are lost and counted", || (dropped() >= 2.0).then_some(()));
+    assert_eq!(of(&gateway, "full")["admitted"], false, "it is remembered all the same");
+    gateway.reload(&format!("{CONFIG}\n[log]\naccess = false\ndecisions = false\n"));
+    assert_eq!(ask(&gateway, "192.0.2.1", "off").status, 429);
+    assert_eq!(gateway.admin("/v1/decisions/off").status, 404);
+}
+
+#[test]
+fn addresses_in_keys_are_cut() {
+    for (addresses, expected) in [("prefix", "ip=192.0.2.0/24"), ("hash", "ip=#")] {
+        let gateway = Gateway::start(&format!("{CONFIG}\n[privacy]\naddresses = \"{addresses}\"\n"));
+        (0..3).for_each(|_| drop(ask(&gateway, "192.0.2.77", "cut")));
+        let decision =
+            eventually("the refusal is known", || Some(of(&gateway, "cut")).filter(Value::is_object));
+        assert!(
+            decision["windows"][0]["key"].as_str().is_some_and(|key| key.starts_with(expected)),
+            "{decision}"
+        );
+        assert!(!decision.to_string().contains("192.0.2.77"), "{decision}");
+    }
+}
+
+const CASE: &str = r#"
+[admin]
+bind = "127.0.0.1:0"
+token = "secret"
+
+[node]
+name = "edge-1"
+
+[client-ip]
+trust = ["127.0.0.1/32"]
+
+[database]
+url = "sqlite:state.db"
+
+[auth.keys]
+kind = "api-key"
+keys = { file = "keys.toml" }
+
+[policy.calls]
+limit = "100/h"
+algorithm = "fixed-window"
+by = ["consumer"]
+
+[policy.tenants]
+limit = "60/h"
+by = ["tenant"]
+
+[[route]]
+path = "/a"
+auth = "keys"
+limit = ["calls", "tenants"]
+respond = {}
+"#;
+
+fn case(directory: Directory) -> Gateway {
+    let key = |name: &str| hashed(name, &["--consumer", name, "--tenant", "acme"]);
+    directory.write("keys.toml", key("ann") + &key("bob"));
+    Gateway::start_in(directory, CASE)
+}
+
+fn call(gateway: &Gateway, consumer: &str, id: &str) -> u16 {
+    let fields = [format!("X-Api-Key: {consumer}"), format!("x-request-id: {id}")];
+    gateway.client().request("GET", "/a", &[&fields[0], &fields[1]], "").status
+}
+
+/// "I am limited although I have made only 40 of 100 requests."
+#[test]
+fn the_walk_of_a_support_case() {
+    let gateway = case(Directory::new());
+    let mut client = gateway.client();
+    let mut send = |consumer: &str, times: usize| {
+        let field = format!("X-Api-Key: {consumer}");
+        (0..times)
+            .map(|_| client.request("GET", "/a", &[&field], "").status)
+            .filter(|status| *status == 200)
+            .count()
+    };
+    assert_eq!((send("bob", 20), send("ann", 40)), (20, 40));
+    assert_eq!(call(&gateway, "ann", "case-1"), 429);
+    eventually("the refusal is known", || {
+        let answer = gateway.ask("secret", "GET", "/v1/decisions/case-1", &[], &Value::Null);
+        (answer.status == 200).then_some(())
+    });
+    let why = |arguments: &[&str]| {
+        let (succeeded, said) = said(&gateway, &[&["why", "ann"], arguments].concat());
+        assert!(succeeded, "{said}");
+        said
+    };
+    let shown = why(&[]);
+    let line = |about: &str, said: &str| {
+        let found = shown.lines().any(|line| line.starts_with(about) && line.contains(said));
+        assert!(found, "no {about} with {said:?} in\n{shown}");
+    };
+    line("nodes", "this gateway counts alone");
+    line("limit", "policy calls, window calls: 40 of 100 used, 60 left");
+    line("override", "none");
+    line("tenant", "acme, all its consumers together: policy tenants, window tenants: 60 of 60 used, 0 left");
+    line("window", "calls: a fixed window: the present one began at ");
+    line(
+        "refused",
+        "by node edge-1, alone: policy tenants, window tenants, key tenant=acme, 0 of 60 left; request case-1",
+    );
+    // Of one policy alone.
+    assert!(!why(&["--policy", "calls"]).contains("request case-1"));
+    let override_ = serde_json::json!({
+        "user-id": "ann", "policy": "calls", "override-type": "absolute", "value": 50, "reason": "abuse"
+    });
+    let made = gateway.ask("secret", "POST", "/v1/overrides", &[], &override_);
+    assert_eq!(made.status, 201, "{}", made.text());
+    let shown = why(&[]);
+    let expected = "override  policy calls, window calls: 50 instead of 100 by override ";
+    assert!(shown.lines().any(|line| line.starts_with(expected) && line.ends_with(": abuse")), "{shown}");
+}
+
+#[test]
+fn a_database_explains_what_another_gateway_decided() {
+    let directory = Directory::new();
+    let mut gateway = case(directory);
+    for number in 0..61 {
+        call(&gateway, "ann", &format!("r{number}"));
+    }
+    assert_eq!(call(&gateway, "ann", "kept"), 429);
+    let written = || gateway.metric("sluicegate_decision_events_total", &["result=\"written\""]);
+    assert!(written() >= 0.0);
+    let database = gateway.file("state.db");
+    gateway.signal("TERM");
+    assert!(gateway.wait().success());
+    // A process that remembers nothing itself.
+    let directory = Directory::new();
+    for suffix in ["", "-wal"] {
+        let from = format!("{}{suffix}", database.display());
+        let _ = fs::copy(from, directory.join(&format!("state.db{suffix}")));
+    }
+    let other = case(directory);
+    let answer = eventually("it is in the database", || {
+        let answer = other.ask("secret", "GET", "/v1/decisions/kept", &[], &Value::Null);
+        (answer.status == 200).then(|| answer.json())
+    });
+    assert_eq!(answer["items"].as_array().map(Vec::len), Some(1), "{answer}");
+    assert_eq!(answer["items"][0]["windows"][0]["policy"], "tenants");
+    assert!(answer["text"].as_str().is_some_and(|text| text.starts_with("request   kept was refused at ")));
+    let (succeeded, shown) = said(&other, &["why", "ann"]);
+    assert!(succeeded && shown.contains("request kept"), "{shown}");
+}
+
+#[test]
+fn who_may_not_read_learns_nothing() {
+    let gateway = case(Directory::new());
+    for page in ["/v1/decisions", "/v1/decisions/x", "/v1/why/ann"] {
+        assert_eq!(
+            Client::connect(gateway.listener("admin")).request("GET", page, &[], "").status,
+            401,
+            "{page}"
+        );
+    }
+}
