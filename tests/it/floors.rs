@@ -37,6 +37,7 @@ pub const FLOORS: &[(&str, u8)] = &[
     ("descriptors", 0),
     ("wire", 0),
     ("cause", 0),
+    ("hot_keys", 0),
     ("identity", 0),
     ("json", 0),
     ("metrics", 0),

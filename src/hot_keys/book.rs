@@ -1,0 +1,379 @@
+//! [`Book`]: what is known of heavy keys, gathered from all workers: the last minute, and an hour minute by minute. It is pure: it
+//! reads no clock, and whoever has it turns it each second.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+
+use super::Named;
+use super::sketch::Counts;
+use super::slots::{Slots, covered};
+use super::tally::Batch;
+
+/// What is known of heavy keys.
+#[derive(Debug, Default)]
+pub struct Book {
+    keys: HashMap<u64, Known>,
+    policies: HashMap<Box<str>, Decided>,
+    shards: Vec<Slots>,
+    /// Those that are over, the oldest first.
+    minutes: VecDeque<(u64, Vec<HotKeyStat>)>,
+    /// When this began, seconds since the Unix epoch.
+    since: u64,
+    second: u64,
+}
+
+#[derive(Debug)]
+struct Known {
+    named: Arc<Named>,
+    last: Slots,
+    /// The minute that runs and the one before it.
+    minutes: [(u64, Counts); 2],
+    is_hot: bool,
+}
+
+/// What a policy has decided.
+#[derive(Clone, Copy, Debug)]
+struct Decided {
+    ever: u64,
+    last: Slots,
+    since: u64,
+}
+
+/// What is asked of a policy when a book is turned.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Facts {
+    /// Decisions that it has ever made.
+    pub decided: u64,
+    /// A key with a larger share of them than this is hot.
+    pub above: f64,
+}
+
+/// What one key did in one minute.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HotKeyStat {
+    /// Which.
+    pub key: Arc<Named>,
+    /// Its decisions in the whole minute.
+    pub counts: Counts,
+    /// The minute: so many since the Unix epoch.
+    pub minute: u64,
+}
+
+/// A key that has become hot, or is no longer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Change {
+    /// Which.
+    pub key: Arc<Named>,
+    /// Whether it is hot now.
+    pub is_hot: bool,
+    /// How it stands.
+    pub standing: Standing,
+}
+
+/// How a key stands in the last minute.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Standing {
+    /// Decisions a second.
+    pub requests_per_second: f64,
+    /// Denials a second.
+    pub denied_per_second: f64,
+    /// Its part of its policy's decisions, 0 to 1.
+    pub of_policy: f64,
+    /// Its part of its shard's; `None`: it has none.
+    pub of_shard: Option<f64>,
+}
+
+/// Which keys are asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// The only policy.
+    pub policy: Option<String>,
+    /// The last so many minutes, 1 to 60.
+    pub minutes: u64,
+    /// So many of a policy at most.
+    pub each: usize,
+}
+
+/// A key as it is shown.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Shown {
+    /// Which.
+    pub key: Arc<Named>,
+    /// Whether it is hot now.
+    pub is_hot: bool,
+    /// Decisions a second, over the minutes that were asked for.
+    pub requests_per_second: f64,
+    /// Denials a second.
+    pub denied_per_second: f64,
+    /// How it stands in the last minute; `None`: it was not seen in it.
+    pub standing: Option<Standing>,
+    /// Each minute that is over and in which it was among the first of its policy, the oldest first.
+    pub minutes: Vec<(u64, Counts)>,
+}
+
+impl Book {
+    /// Takes in what a worker has counted.
+    pub(super) fn take(&mut self, batch: Batch) {
+        for named in batch.names {
+            if self.keys.len() < KEYS_MAX {
+                let known = || Known {
+                    named: Arc::new(named.clone()),
+                    last: Slots::default(),
+                    minutes: Default::default(),
+                    is_hot: false,
+                };
+                self.keys.entry(named.key).or_insert_with(known);
+            }
+        }
+        for (key, counts) in batch.counts {
+            if let Some(known) = self.keys.get_mut(&key) {
+                known.count(batch.second, counts);
+            }
+        }
+        if self.shards.len() < batch.shards.len() {
+            self.shards.resize(batch.shards.len(), Slots::default());
+        }
+        for (shard, decided) in self.shards.iter_mut().zip(batch.shards) {
+            shard.add(batch.second, Counts { requests: decided, denied: 0 });
+        }
+    }
+
+    /// Says that it is this second now, since the Unix epoch.
+    pub(super) fn turn(&mut self, second: u64, mut facts: impl FnMut(&str) -> Facts) -> Vec<Change> {
+        if self.since == 0 {
+            self.since = second;
+        }
+        let before = std::mem::replace(&mut self.second, second);
+        // A minute's last batches come within the second after it.
+        let is_over = |second: u64| second.saturating_sub(LATER) / MINUTE;
+        if before > 0 && is_over(before) < is_over(second) {
+            self.close(is_over(second) - 1);
+        }
+        let mut thresholds: HashMap<Box<str>, f64> = HashMap::new();
+        for known in self.keys.values() {
+            let policy = &known.named.policy;
+            if !thresholds.contains_key(policy) {
+                let facts = facts(policy);
+                thresholds.insert(policy.clone(), facts.above);
+                let new = Decided { ever: facts.decided, last: Slots::default(), since: second };
+                let decided = self.policies.entry(policy.clone()).or_insert(new);
+                let requests = facts.decided.saturating_sub(decided.ever);
+                decided.ever = facts.decided;
+                decided.last.add(second.saturating_sub(1), Counts { requests, denied: 0 });
+            }
+        }
+        self.policies.retain(|policy, _| thresholds.contains_key(policy));
+        self.judge(&thresholds)
+    }
+
+    /// Says which keys are hot and which are no longer.
+    fn judge(&mut self, thresholds: &HashMap<Box<str>, f64>) -> Vec<Change> {
+        let (seconds, mut hot) = (covered(self.second, self.since), self.hot());
+        let Book { keys, policies, shards, second, .. } = self;
+        let mut changes = Vec::new();
+        for known in keys.values_mut() {
+            let counts = known.last.sum(*second);
+            // Once hot a key stays so until it is clearly less, or one on the edge would be told of each second.
+            let edge = if known.is_hot { LESS } else { 1.0 };
+            let is_much = counts.requests as f64 >= FLOOR * edge * seconds;
+            let decided = policies.get(&known.named.policy);
+            if !known.is_hot
+                && (!is_much || decided.is_none_or(|it| second.saturating_sub(it.since) < SETTLED))
+            {
+                continue;
+            }
+            let standing = standing(known, decided, shards, *second, seconds);
+            let above = thresholds.get(&known.named.policy).map_or(f64::INFINITY, |above| above * edge);
+            // A policy that counts everybody together has one key, which is no news.
+            let is_of_policy = standing.of_policy > above && !known.named.name.is_empty();
+            let is_of_shard = standing.of_shard.is_some_and(|share| share > above);
+            let is_hot = is_much && (is_of_policy || is_of_shard);
+            if is_hot != known.is_hot && (!is_hot || hot < HOT_MAX) {
+                known.is_hot = is_hot;
+                hot = if is_hot { hot + 1 } else { hot - 1 };
+                changes.push(Change { key: Arc::clone(&known.named), is_hot, standing });
+            }
+        }
+        changes.sort_by(|one, two| {
+            two.standing.requests_per_second.total_cmp(&one.standing.requests_per_second)
+        });
+        changes
+    }
+
+    /// A minute is over.
+    fn close(&mut self, minute: u64) {
+        let stat = |known: &Known| {
+            let counts = known.of(minute);
+            (counts.requests > 0).then(|| HotKeyStat { key: Arc::clone(&known.named), counts, minute })
+        };
+        let mut rows: Vec<HotKeyStat> = self.keys.values().filter_map(stat).collect();
+        rows.sort_unstable_by(|one, two| heavier(one, two));
+        let mut of_policy: HashMap<Box<str>, usize> = HashMap::new();
+        rows.retain(|row| {
+            let count = of_policy.entry(row.key.policy.clone()).or_default();
+            *count += 1;
+            *count <= EACH_MAX
+        });
+        rows.truncate(ROWS_MAX);
+        self.minutes.push_back((minute, rows));
+        while self.minutes.len() > MINUTES_MAX as usize {
+            self.minutes.pop_front();
+        }
+        self.forget(minute);
+    }
+
+    /// Forgets keys that were not seen in this minute nor after it; of too many the lighter ones.
+    fn forget(&mut self, minute: u64) {
+        self.keys.retain(|_, known| known.is_hot || known.minutes.iter().any(|(at, _)| *at >= minute));
+        if self.keys.len() > KEPT_MAX {
+            let mut weights: Vec<u64> = self.keys.values().map(|known| known.of(minute).requests).collect();
+            let middle = weights.len() - KEPT_MAX;
+            let (_, least, _) = weights.select_nth_unstable(middle);
+            let least = *least;
+            self.keys.retain(|_, known| known.is_hot || known.of(minute).requests > least);
+        }
+    }
+
+    /// The keys that use most of each policy, the heaviest of a policy first, policies by name.
+    pub fn shown(&self, asked: &Asked) -> Vec<Shown> {
+        let running = self.second / MINUTE;
+        let first = running.saturating_sub(asked.minutes - 1);
+        let is_asked = |named: &Named| asked.policy.as_ref().is_none_or(|policy| *named.policy == **policy);
+        let mut all: HashMap<u64, (Arc<Named>, Counts, Vec<(u64, Counts)>)> = HashMap::new();
+        let over = self.minutes.iter().filter(|(minute, _)| *minute >= first && asked.minutes > 1);
+        for stat in over.flat_map(|(_, rows)| rows).filter(|stat| is_asked(&stat.key)) {
+            let (_, sum, minutes) = all
+                .entry(stat.key.key)
+                .or_insert_with(|| (Arc::clone(&stat.key), Counts::default(), Vec::new()));
+            sum.add(stat.counts);
+            minutes.push((stat.minute, stat.counts));
+        }
+        let closed = self.minutes.back().map_or(0, |(minute, _)| *minute);
+        for known in self.keys.values().filter(|known| is_asked(&known.named)) {
+            let counts = match asked.minutes {
+                1 => known.last.sum(self.second),
+                _ => {
+                    let mut open = Counts::default();
+                    let of_open = known.minutes.iter().filter(|(at, _)| *at > closed && *at >= first);
+                    of_open.for_each(|(_, counts)| open.add(*counts));
+                    open
+                }
+            };
+            if counts.requests > 0 {
+                let (_, sum, _) = all
+                    .entry(known.named.key)
+                    .or_insert_with(|| (Arc::clone(&known.named), Counts::default(), Vec::new()));
+                sum.add(counts);
+            }
+        }
+        let seconds = match asked.minutes {
+            1 => covered(self.second, self.since),
+            _ => self.second.saturating_sub((first * MINUTE).max(self.since)).max(1) as f64,
+        };
+        let mut policies: BTreeMap<Box<str>, Vec<Shown>> = BTreeMap::new();
+        for (key, (named, sum, minutes)) in all {
+            let known = self.keys.get(&key);
+            let shown = Shown {
+                is_hot: known.is_some_and(|known| known.is_hot),
+                requests_per_second: sum.requests as f64 / seconds,
+                denied_per_second: sum.denied as f64 / seconds,
+                standing: known.map(|known| {
+                    let decided = self.policies.get(&known.named.policy);
+                    standing(known, decided, &self.shards, self.second, covered(self.second, self.since))
+                }),
+                minutes,
+                key: named,
+            };
+            policies.entry(shown.key.policy.clone()).or_default().push(shown);
+        }
+        for keys in policies.values_mut() {
+            keys.sort_unstable_by(|one, two| {
+                let by_rate = two.requests_per_second.total_cmp(&one.requests_per_second);
+                by_rate.then_with(|| one.key.name.cmp(&two.key.name))
+            });
+            keys.truncate(asked.each);
+        }
+        policies.into_values().flatten().take(ROWS_MAX).collect()
+    }
+
+    /// How many keys are hot.
+    pub fn hot(&self) -> usize {
+        self.keys.values().filter(|known| known.is_hot).count()
+    }
+
+    /// The keys that are hot.
+    pub fn hot_keys(&self) -> impl Iterator<Item = &Arc<Named>> {
+        self.keys.values().filter(|known| known.is_hot).map(|known| &known.named)
+    }
+
+    /// The last minute that is over, with its keys.
+    pub fn last_minute(&self) -> Option<(u64, &[HotKeyStat])> {
+        self.minutes.back().map(|(minute, rows)| (*minute, &rows[..]))
+    }
+}
+
+impl Known {
+    fn count(&mut self, second: u64, counts: Counts) {
+        self.last.add(second, counts);
+        let minute = second / MINUTE;
+        match self.minutes.iter_mut().find(|(at, _)| *at == minute) {
+            Some((_, sum)) => sum.add(counts),
+            None => {
+                if minute > self.minutes[0].0 {
+                    self.minutes = [(minute, counts), self.minutes[0]];
+                }
+            }
+        }
+    }
+
+    fn of(&self, minute: u64) -> Counts {
+        self.minutes.iter().find(|(at, _)| *at == minute).map_or(Counts::default(), |(_, counts)| *counts)
+    }
+}
+
+fn standing(
+    known: &Known,
+    decided: Option<&Decided>,
+    shards: &[Slots],
+    second: u64,
+    seconds: f64,
+) -> Standing {
+    let counts = known.last.sum(second);
+    let shard = known.named.shard.and_then(|shard| shards.get(usize::from(shard)));
+    Standing {
+        requests_per_second: counts.requests as f64 / seconds,
+        denied_per_second: counts.denied as f64 / seconds,
+        of_policy: share(counts.requests, decided.map_or(0, |it| it.last.sum(second).requests)),
+        of_shard: shard.map(|shard| share(counts.requests, shard.sum(second).requests)),
+    }
+}
+
+fn heavier(one: &HotKeyStat, two: &HotKeyStat) -> std::cmp::Ordering {
+    let by_requests = two.counts.requests.cmp(&one.counts.requests);
+    by_requests.then_with(|| one.key.name.cmp(&two.key.name))
+}
+
+fn share(part: u64, whole: u64) -> f64 {
+    (part as f64 / whole.max(1) as f64).min(1.0)
+}
+
+const MINUTE: u64 = 60;
+/// Seconds after its end in which a minute may still grow.
+const LATER: u64 = 2;
+/// Decisions a second without which no key is hot.
+pub const FLOOR: f64 = 100.0;
+/// By how much less a hot key is no longer one.
+const LESS: f64 = 0.8;
+/// Seconds that a policy has been known before its keys are judged.
+const SETTLED: u64 = 5;
+/// Minutes that are kept.
+pub const MINUTES_MAX: u64 = 60;
+/// Keys of a policy in a minute that is over.
+pub const EACH_MAX: usize = 20;
+/// Keys of a minute that is over.
+pub const ROWS_MAX: usize = 1_024;
+/// Keys that are known at once, and that are left of them when a minute is over.
+const KEYS_MAX: usize = 8_192;
+const KEPT_MAX: usize = 4_096;
+/// Keys that are hot at once.
+const HOT_MAX: usize = 256;

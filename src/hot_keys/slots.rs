@@ -1,0 +1,48 @@
+//! What was counted in the last minute, in slots of ten seconds.
+
+use super::sketch::Counts;
+
+/// What was counted in the last minute.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Slots {
+    /// The newest slot: so many since the Unix epoch.
+    newest: u64,
+    counts: [Counts; SLOTS as usize],
+}
+
+impl Slots {
+    /// Counts at a second since the Unix epoch; one that is too old counts nothing.
+    pub(super) fn add(&mut self, second: u64, counts: Counts) {
+        let slot = second / SECONDS;
+        self.move_to(slot);
+        if slot + SLOTS > self.newest {
+            self.counts[(slot % SLOTS) as usize].add(counts);
+        }
+    }
+
+    /// What was counted in the last minute before this second.
+    pub(super) fn sum(&self, second: u64) -> Counts {
+        let mut moved = *self;
+        moved.move_to(second / SECONDS);
+        let mut sum = Counts::default();
+        moved.counts.iter().for_each(|counts| sum.add(*counts));
+        sum
+    }
+
+    fn move_to(&mut self, slot: u64) {
+        let gone = slot.saturating_sub(self.newest).min(SLOTS);
+        for back in 0..gone {
+            self.counts[((slot - back) % SLOTS) as usize] = Counts::default();
+        }
+        self.newest = self.newest.max(slot);
+    }
+}
+
+/// How many seconds [`Slots::sum`] is about, for one who has counted since `since`.
+pub(super) fn covered(second: u64, since: u64) -> f64 {
+    let first = (second / SECONDS + 1).saturating_sub(SLOTS) * SECONDS;
+    second.saturating_sub(first.max(since)).max(1) as f64
+}
+
+const SLOTS: u64 = 6;
+const SECONDS: u64 = 10;

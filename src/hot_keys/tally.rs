@@ -1,0 +1,135 @@
+//! [`Tally`]: one worker's part. It never leaves its thread, and what it hands over it leaves in a box of its own, once a second
+//! and only if nobody else has its hand in there.
+
+use std::cell::RefCell;
+use std::sync::{Arc, Mutex, TryLockError};
+
+use super::sketch::{Counts, Sketch};
+use super::{Gathered, Named};
+
+/// Where a worker leaves what it has counted.
+#[derive(Debug, Default)]
+pub(super) struct Inbox(Mutex<Vec<Batch>>);
+
+/// What a worker has counted since its last.
+#[derive(Debug)]
+pub(super) struct Batch {
+    /// When it began, seconds since the Unix epoch.
+    pub second: u64,
+    pub counts: Vec<(u64, Counts)>,
+    pub names: Vec<Named>,
+    /// Decisions by shard, about.
+    pub shards: Vec<u64>,
+}
+
+impl Inbox {
+    /// Takes everything out.
+    pub(super) fn empty(&self) -> Vec<Batch> {
+        std::mem::take(&mut *super::lock(&self.0))
+    }
+
+    /// Puts one in; `false` if that cannot be done now.
+    fn put(&self, batch: impl FnOnce() -> Batch) -> bool {
+        let mut batches = match self.0.try_lock() {
+            Ok(batches) => batches,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return false,
+        };
+        if batches.len() >= BATCHES_MAX {
+            return false;
+        }
+        batches.push(batch());
+        true
+    }
+}
+
+/// One worker's part.
+#[derive(Debug)]
+pub struct Tally {
+    inbox: Arc<Inbox>,
+    own: RefCell<Own>,
+}
+
+#[derive(Debug)]
+struct Own {
+    sketch: Sketch,
+    names: Vec<Named>,
+    shards: Vec<u64>,
+    /// Decisions until the shard of one is looked up.
+    until_sampled: u64,
+    /// When what is here began.
+    second: u64,
+}
+
+impl Tally {
+    /// An empty one; `seed` is what it chooses by.
+    pub fn new(gathered: &Gathered, seed: u64) -> Tally {
+        let own = Own {
+            sketch: Sketch::new(seed),
+            names: Vec::new(),
+            shards: Vec::new(),
+            until_sampled: SAMPLED,
+            second: 0,
+        };
+        Tally { inbox: gathered.inbox(), own: RefCell::new(own) }
+    }
+
+    /// Counts a decision about a key. `named` is called for a key that is worth it, once a minute.
+    #[inline]
+    pub fn count(&self, key: u64, is_denied: bool, named: impl FnOnce() -> Named) {
+        let mut own = self.own.borrow_mut();
+        if own.sketch.count(key, is_denied) && own.names.len() < NAMES_MAX {
+            own.sketch.name(key);
+            own.names.push(named());
+        }
+    }
+
+    /// Counts a decision for its shard. `shard` is asked for one in [`SAMPLED`], which stands for them all.
+    #[inline]
+    pub fn count_shard(&self, shard: impl FnOnce() -> usize) {
+        let mut own = self.own.borrow_mut();
+        own.until_sampled -= 1;
+        if own.until_sampled == 0 {
+            own.until_sampled = SAMPLED;
+            let shard = shard().min(SHARDS_MAX - 1);
+            if own.shards.len() <= shard {
+                own.shards.resize(shard + 1, 0);
+            }
+            own.shards[shard] += SAMPLED;
+        }
+    }
+
+    /// Hands over what was counted before this second, if it has not been yet.
+    pub fn hand_over(&self, second: u64) {
+        let mut own = self.own.borrow_mut();
+        let own = &mut *own;
+        if own.second == second {
+            return;
+        }
+        let begun = match own.second {
+            0 => second,
+            begun => begun,
+        };
+        let is_put = self.inbox.put(|| Batch {
+            second: begun,
+            counts: own.sketch.take(),
+            names: std::mem::take(&mut own.names),
+            shards: std::mem::take(&mut own.shards),
+        });
+        if is_put {
+            own.second = second;
+            if begun / 60 != second / 60 {
+                own.sketch.age();
+            }
+        }
+    }
+}
+
+/// Batches that wait for a reader who comes each second.
+const BATCHES_MAX: usize = 8;
+/// Names that are made in a second.
+pub(super) const NAMES_MAX: usize = 64;
+/// Of so many decisions one is asked for its shard.
+const SAMPLED: u64 = 64;
+/// Shards that are told apart.
+const SHARDS_MAX: usize = 256;

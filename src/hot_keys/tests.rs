@@ -1,0 +1,318 @@
+use std::collections::HashMap;
+
+use super::book::Standing;
+use super::*;
+
+/// Numbers by chance, the same in each run.
+struct Chance(u64);
+
+impl Chance {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        mixed(self.0)
+    }
+
+    /// From 0 to 1.
+    fn part(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+}
+
+fn mixed(number: u64) -> u64 {
+    let number = (number ^ number >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let number = (number ^ number >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    number ^ number >> 31
+}
+
+/// Keys by Zipf's law: the one of rank r comes r^-s as often as the first.
+struct Zipf {
+    sums: Vec<f64>,
+}
+
+impl Zipf {
+    fn new(keys: usize, exponent: f64) -> Zipf {
+        let mut sum = 0.0;
+        let add = |rank: usize| {
+            sum += (rank as f64).powf(-exponent);
+            sum
+        };
+        Zipf { sums: (1..=keys).map(add).collect() }
+    }
+
+    fn key(&self, chance: &mut Chance) -> u64 {
+        let at = chance.part() * self.sums.last().copied().unwrap_or_default();
+        mixed(self.sums.partition_point(|sum| *sum < at) as u64 + 1)
+    }
+}
+
+/// Everything that a sketch has counted, as if each key had its name at once.
+struct Watched {
+    sketch: Sketch,
+    counts: HashMap<u64, Counts>,
+}
+
+impl Watched {
+    fn new() -> Watched {
+        Watched { sketch: Sketch::new(7), counts: HashMap::new() }
+    }
+
+    fn count(&mut self, key: u64, is_denied: bool) {
+        if self.sketch.count(key, is_denied) {
+            self.sketch.name(key);
+        }
+    }
+
+    fn take(&mut self) {
+        for (key, counts) in self.sketch.take() {
+            self.counts.entry(key).or_default().add(counts);
+        }
+    }
+
+    /// The heaviest, the first first.
+    fn first(&mut self, most: usize) -> Vec<(u64, Counts)> {
+        self.take();
+        let mut all: Vec<_> = self.counts.iter().map(|(key, counts)| (*key, *counts)).collect();
+        all.sort_unstable_by_key(|(_, counts)| std::cmp::Reverse(counts.requests));
+        all.truncate(most);
+        all
+    }
+}
+
+#[test]
+fn a_worker_keeps_64_kib() {
+    // A name with its policy's, and what points to both.
+    let names = tally::NAMES_MAX * (size_of::<Named>() + NAME_BYTES_MAX + 64);
+    assert!(BYTES + names <= 64 * 1024, "{} + {names}", BYTES);
+    assert_eq!(KEYS, 2_048);
+}
+
+#[test]
+fn counts_of_few_keys_are_exact() {
+    let mut watched = Watched::new();
+    for turn in 0..1_000_u64 {
+        for key in 1..=100 {
+            watched.count(mixed(key), turn % 4 == 0 && key % 2 == 0);
+        }
+        if turn % 100 == 99 {
+            watched.take();
+        }
+    }
+    watched.take();
+    for key in 1..=100 {
+        let denied = if key % 2 == 0 { 250 } else { 0 };
+        assert_eq!(watched.counts[&mixed(key)], Counts { requests: 1_000, denied }, "{key}");
+    }
+    assert_eq!(watched.counts.len(), 100);
+}
+
+/// The twenty heaviest of ten million keys are those of a real count, and their counts are within five percent of it.
+#[test]
+fn the_heaviest_of_ten_million_keys_are_those_of_a_real_count() {
+    for (exponent, decisions) in [(0.8, 600_000), (1.2, 200_000)] {
+        let (zipf, mut chance) = (Zipf::new(10_000_000, exponent), Chance(1));
+        let (mut watched, mut real) = (Watched::new(), HashMap::<u64, u64>::new());
+        for turn in 0..decisions {
+            let key = zipf.key(&mut chance);
+            *real.entry(key).or_default() += 1;
+            watched.count(key, false);
+            if turn % 10_000 == 9_999 {
+                watched.take();
+            }
+        }
+        compare(&mut watched, &real, 20, 0.05);
+    }
+}
+
+fn compare(watched: &mut Watched, real: &HashMap<u64, u64>, most: usize, within: f64) {
+    let mut heaviest: Vec<u64> = real.values().copied().collect();
+    heaviest.sort_unstable_by_key(|count| std::cmp::Reverse(*count));
+    let last = heaviest[most - 1];
+    let found = watched.first(most);
+    assert_eq!(found.len(), most);
+    for (key, counts) in found {
+        let count = real.get(&key).copied().unwrap_or_default();
+        assert!(
+            count >= last,
+            "a key that came {count} times is none of the first {most}: those came {last}"
+        );
+        let off = (counts.requests as f64 / count as f64 - 1.0).abs();
+        assert!(off <= within, "{} instead of {count}", counts.requests);
+    }
+}
+
+/// A hundred million keys that come once each, beside five that are hot.
+#[test]
+fn hot_keys_are_found_in_a_flood_of_keys_that_come_once() {
+    let floods: u64 = if cfg!(debug_assertions) { 10_000_000 } else { 100_000_000 };
+    let (mut watched, mut real) = (Watched::new(), HashMap::<u64, u64>::new());
+    let mut named = 0;
+    let mut flood = |watched: &mut Watched, number: u64| {
+        named += u64::from(watched.sketch.count(mixed(number + 1_000_000), true));
+    };
+    // The flood comes first and has all the places.
+    (0..floods / 2).for_each(|number| flood(&mut watched, number));
+    for number in floods / 2..floods {
+        flood(&mut watched, number);
+        // Of a hundred decisions one is of these five.
+        if number % 100 == 0 {
+            let key = mixed(number / 100 % 5 + 1);
+            *real.entry(key).or_default() += 1;
+            watched.count(key, false);
+        }
+        if number % 100_000 == 0 {
+            watched.take();
+        }
+    }
+    compare(&mut watched, &real, 5, 0.05);
+    assert_eq!(named, 0, "no key that comes once is worth a name");
+}
+
+#[test]
+fn what_was_heavy_makes_room_for_what_is() {
+    let mut watched = Watched::new();
+    // Every place is taken by a key that comes a hundred times.
+    for _ in 0..100 {
+        (1..=20_000_u64).for_each(|key| watched.count(mixed(key), false));
+    }
+    watched.take();
+    (0..8).for_each(|_| watched.sketch.age());
+    watched.counts.clear();
+    (0..50).for_each(|_| watched.count(mixed(99_999), true));
+    assert_eq!(watched.first(1)[0].0, mixed(99_999));
+}
+
+fn named(key: u64, policy: &str) -> Named {
+    Named::new(key, policy, format!("consumer={key}"), Some(0))
+}
+
+const NOON: u64 = 1_800_000_000 - 1_800_000_000 % 60;
+
+fn asked(minutes: u64) -> Asked {
+    Asked { policy: None, minutes, each: 5 }
+}
+
+/// A node with two workers, second by second.
+struct Node {
+    gathered: Gathered,
+    workers: [Tally; 2],
+    second: u64,
+    decided: u64,
+    changes: Vec<Change>,
+}
+
+impl Node {
+    fn new() -> Node {
+        let gathered = Gathered::default();
+        let workers = [Tally::new(&gathered, 1), Tally::new(&gathered, 2)];
+        workers.iter().for_each(|worker| worker.hand_over(NOON));
+        Node { gathered, workers, second: NOON, decided: 0, changes: Vec::new() }
+    }
+
+    /// Lets each of these keys come so often in each of so many seconds.
+    fn run(&mut self, seconds: u64, keys: &[(u64, u64)]) {
+        for _ in 0..seconds {
+            for (key, times) in keys {
+                for turn in 0..*times {
+                    let worker = &self.workers[(turn % 2) as usize];
+                    worker.count(*key, turn % 4 == 0, || named(*key, "calls"));
+                    worker.count_shard(|| 0);
+                    self.decided += 1;
+                }
+            }
+            self.second += 1;
+            self.workers.iter().for_each(|worker| worker.hand_over(self.second));
+            let facts = Facts { decided: self.decided, above: 0.05 };
+            self.changes.extend(self.gathered.turn(self.second, |_| facts));
+        }
+    }
+
+    fn shown(&self, minutes: u64) -> Vec<(u64, f64)> {
+        let shown = self.gathered.book().shown(&asked(minutes));
+        shown.iter().map(|shown| (shown.key.key, shown.requests_per_second.round())).collect()
+    }
+}
+
+#[test]
+fn the_five_keys_that_use_most_are_shown_with_their_rates() {
+    let mut node = Node::new();
+    let keys: Vec<(u64, u64)> = (1..=100).map(|key| (key, 10)).collect();
+    node.run(60, &keys);
+    node.run(60, &[&keys[..], &[(901, 100), (902, 90), (903, 80), (904, 70), (905, 60)]].concat());
+    let five = [(901, 100.0), (902, 90.0), (903, 80.0), (904, 70.0), (905, 60.0)];
+    assert_eq!(node.shown(1), five);
+    let shown = node.gathered.book().shown(&asked(1));
+    assert_eq!(shown[0].denied_per_second.round(), 25.0);
+    let Standing { of_policy, of_shard, .. } = shown[0].standing.expect("it was seen in the last minute");
+    assert!((of_policy - 100.0 / 1_400.0).abs() < 0.004, "{of_policy}");
+    assert!(of_shard.is_some_and(|share| (share - 100.0 / 1_400.0).abs() < 0.004), "{of_shard:?}");
+    // Of two minutes they are half as much.
+    let half = five.map(|(key, rate)| (key, rate / 2.0));
+    assert_eq!(node.shown(3), half);
+    let minutes = &node.gathered.book().shown(&asked(3))[0].minutes;
+    assert!(minutes.is_empty(), "the second minute may still grow: {minutes:?}");
+    node.run(3, &keys);
+    let minutes = node.gathered.book().shown(&asked(3))[0].minutes.clone();
+    assert_eq!(minutes, [(NOON / 60 + 1, Counts { requests: 6_000, denied: 1_500 })]);
+}
+
+#[test]
+fn a_key_becomes_hot_once_and_is_no_longer_once() {
+    let mut node = Node::new();
+    let keys: Vec<(u64, u64)> = (1..=100).map(|key| (key, 10)).collect();
+    node.run(70, &keys);
+    assert_eq!(node.changes, [], "none of a hundred alike is hot");
+    node.run(60, &[&keys[..], &[(901, 300), (902, 50)]].concat());
+    let told: Vec<_> = node.changes.drain(..).map(|change| (change.key.key, change.is_hot)).collect();
+    assert_eq!(told, [(901, true)]);
+    assert_eq!(node.gathered.book().hot(), 1);
+    node.run(60, &keys);
+    let told: Vec<_> = node.changes.drain(..).map(|change| (change.key.key, change.is_hot)).collect();
+    assert_eq!(told, [(901, false)]);
+    assert_eq!(node.gathered.book().hot(), 0);
+}
+
+#[test]
+fn few_decisions_make_no_key_hot() {
+    let mut node = Node::new();
+    node.run(120, &[(1, 60), (2, 10)]);
+    assert_eq!(node.changes, []);
+    assert_eq!(node.shown(1), [(1, 60.0), (2, 10.0)], "it is shown all the same");
+}
+
+#[test]
+fn an_hour_is_kept_and_memory_is_bounded() {
+    let mut node = Node::new();
+    for minute in 0..62_u64 {
+        let keys: Vec<(u64, u64)> = (1..=400).map(|key| (mixed(key + 1_000 * minute), 3)).collect();
+        node.run(5, &keys);
+        node.run(55, &[]);
+    }
+    let book = node.gathered.book();
+    let all = book.shown(&Asked { policy: None, minutes: 60, each: usize::MAX });
+    assert!(all.len() <= ROWS_MAX, "{}", all.len());
+    let first = all.iter().flat_map(|shown| &shown.minutes).map(|(minute, _)| *minute).min();
+    assert_eq!(first, Some(NOON / 60 + 3), "the minute that runs is one of the sixty");
+    let other = Asked { policy: Some("others".to_owned()), ..asked(60) };
+    assert_eq!(book.shown(&other), []);
+}
+
+#[test]
+fn long_names_are_cut_between_letters() {
+    let name = Named::new(1, "calls", "ü".repeat(150), None).name;
+    assert!(name.len() <= NAME_BYTES_MAX && name.ends_with("ü…"), "{name}");
+    assert_eq!(&*Named::new(1, "calls", "consumer=ann".to_owned(), None).name, "consumer=ann");
+}
+
+#[test]
+fn a_worker_that_nobody_reads_keeps_counting_and_no_more() {
+    let gathered = Gathered::default();
+    let worker = Tally::new(&gathered, 1);
+    for second in 1..=100 {
+        (0..10).for_each(|_| worker.count(7, false, || named(7, "calls")));
+        worker.hand_over(NOON + second);
+    }
+    gathered.turn(NOON + 101, |_| Facts { decided: 0, above: 1.0 });
+    let shown = gathered.book().shown(&asked(60));
+    assert_eq!(shown.len(), 1);
+    assert!(shown[0].minutes.is_empty() && shown[0].requests_per_second > 0.0);
+}
