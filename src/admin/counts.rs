@@ -1,5 +1,6 @@
 //! What endpoints need to ask and change counts, as `app` fills it in.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::num::NonZeroU64;
 use std::pin::Pin;
@@ -7,6 +8,7 @@ use std::pin::Pin;
 use serde_json::Value;
 
 use crate::database::Time;
+use crate::hot_keys;
 use crate::limit::Algorithm;
 use crate::policy::definition::Dimension;
 use crate::policy::{Named, Policy};
@@ -23,6 +25,24 @@ pub struct Counts {
     pub grant: Grants,
     /// Whether a policy of this name is in force, and counts by this dimension.
     pub counts_by: CountsBy,
+    /// Says which keys use most of each policy. `None`: they are not watched.
+    pub hot_keys: Option<HotKeysReader>,
+}
+
+/// Says which keys use most of each policy.
+pub type HotKeysReader =
+    Box<dyn Fn(hot_keys::Asked) -> Pin<Box<dyn Future<Output = HotKeysShown> + Send>> + Send + Sync>;
+
+/// The keys that use most of each policy.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct HotKeysShown {
+    /// At this node.
+    pub own: Vec<hot_keys::Shown>,
+    /// The names of their shards.
+    pub shards: BTreeMap<u16, String>,
+    /// How many nodes have told of the minutes that are over, and their keys together; `None`: there is no fleet, or Redis
+    /// does not answer.
+    pub fleet: Option<(usize, Vec<hot_keys::FleetRow>)>,
 }
 
 /// Whether a policy counts by a dimension.

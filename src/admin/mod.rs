@@ -36,8 +36,8 @@ pub use control::{
     Applied, ByMinute, Check, Control, Minutes, MinutesAsked, MinutesReader, Proposal, Writes,
 };
 pub use counts::{
-    Asked, Checks, Counts, CountsBy, From, Grant, Granted, Grants, Holder, PolicyUsage, Usage, UsageAsked,
-    Verdict, Violated, WindowUsage,
+    Asked, Checks, Counts, CountsBy, From, Grant, Granted, Grants, Holder, HotKeysReader, HotKeysShown,
+    PolicyUsage, Usage, UsageAsked, Verdict, Violated, WindowUsage,
 };
 pub use explain::ExplainRequest;
 pub use host::canonical as canonical_host;

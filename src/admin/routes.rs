@@ -15,8 +15,8 @@ use tokio::sync::Semaphore;
 
 use super::access::Role;
 use super::api::{
-    BODY_BYTES_MAX, api_keys, audit, checks, consumers, decisions, document, limits, overrides, policies,
-    snake_overrides, tiers, usage, why,
+    BODY_BYTES_MAX, api_keys, audit, checks, consumers, decisions, document, hot_keys, limits, overrides,
+    policies, snake_overrides, tiers, usage, why,
 };
 use super::gate::{self, Gate, Permit};
 use super::refusal::Refusal;
@@ -211,6 +211,11 @@ pub(super) fn control() -> Vec<Endpoint> {
             &["/v1/why/{consumer}"],
             "?policy=&tenant=&tier=: what may keep a consumer out",
             vec![read(Role::Read, why::show)],
+        ),
+        endpoint(
+            &["/v1/hot-keys"],
+            "?policy=&minutes=&limit=: the keys that use most of each policy",
+            vec![read(Role::Read, hot_keys::list)],
         ),
         endpoint(&["/v1/audit"], "?who=&what=&since=: who changed what", vec![read(Role::Read, audit::list)]),
         endpoint(

@@ -14,6 +14,7 @@ pub mod explain;
 mod files;
 mod first_try;
 mod gateway;
+mod hot_keys;
 mod inherited;
 mod keys;
 mod lines;

@@ -133,6 +133,11 @@ impl SharedTier {
         InRedis(self.global.notes())
     }
 
+    /// The same, for who needs more of them than certificates do.
+    pub(super) fn plain_notes(&self) -> global::Notes {
+        self.global.notes()
+    }
+
     /// What nodes tell each other through Redis. It is listened to from now on.
     pub(super) fn hints(&self) -> global::Hints {
         self.global.hints()

@@ -76,6 +76,7 @@ const TAKEN: &[&str] = &[
     "count-denied",
     "idempotency-key",
     "penalty",
+    "hot-keys",
     "overshoot",
     "when-redis-down",
 ];

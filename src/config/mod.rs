@@ -23,6 +23,7 @@ mod files;
 mod grpc;
 mod headers;
 mod health;
+mod hot_keys;
 mod keys;
 pub mod limit_text;
 mod listener;
@@ -158,7 +159,8 @@ fn define(ctx: &Context<'_>, documents: Vec<Table<'_>>) -> (Config, Places) {
     let mut places = Places::default();
     let (auth, auth_places, auth_names) = auth::read_all(&documents);
     let (log_level, access_log, decisions) = log::read(&documents, &auth);
-    let (limits_memory, limit_headers) = running::read_limits(&documents);
+    let running::Limits { memory: limits_memory, headers: limit_headers, hot_keys } =
+        running::read_limits(&documents);
     let rows = TierTable::read(&documents);
     let mut config = Config {
         files: ctx.files().map(|source| source.path.clone()).collect(),
@@ -170,6 +172,7 @@ fn define(ctx: &Context<'_>, documents: Vec<Table<'_>>) -> (Config, Places) {
         upstreams: Vec::new(),
         dns: running::read_dns(&documents),
         limits_memory,
+        hot_keys,
         limit_headers,
         tiers: tiers::read_all(&documents, &rows),
         policies: Vec::new(),

@@ -13,7 +13,7 @@ use super::text::Text;
 use super::tier_table::TierTable;
 use super::tiers::{self, Base};
 use super::windows::{self, ALGORITHMS, Counting, WHEN_DOWN, counting, dimension, overshoot, window};
-use super::{candidate, cost, limit_text, method, penalty};
+use super::{candidate, cost, hot_keys, limit_text, method, penalty};
 
 /// Reads every policy that has a name.
 pub(super) fn read_all(
@@ -93,6 +93,9 @@ fn read(named: Named<'_>, tiers: &[Tier], rows: &TierTable<'_>) -> Policy {
     }
     if let Some(table) = table.table("penalty") {
         policy.penalty = penalty::read(table, &policy.windows);
+    }
+    if let Some(table) = table.table("hot-keys") {
+        policy.hot_keys = hot_keys::read(table);
     }
     policy.replaces = candidate::read(&table);
     table.finish(&[]);
@@ -179,6 +182,7 @@ pub(super) fn show(page: &mut Page, policy: &Policy) {
     if let Some(penalty) = &policy.penalty {
         page.key("penalty", penalty::show(penalty));
     }
+    page.key("hot-keys", hot_keys::show(&policy.hot_keys));
     page.key("overshoot", windows::show_overshoot(policy.overshoot_ppm));
     page.key("when-redis-down", text(word(&WHEN_DOWN, &policy.when_down)));
 }

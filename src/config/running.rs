@@ -31,10 +31,19 @@ pub(super) fn read_workers(documents: &[Table<'_>]) -> Option<usize> {
     value.integer(1..=WORKERS_MAX).and_then(|workers| usize::try_from(workers).ok())
 }
 
-/// Reads `[limits]`: memory in bytes, and the fields on responses.
-pub(super) fn read_limits(documents: &[Table<'_>]) -> (usize, LimitHeaders) {
+/// What `[limits]` says.
+pub(super) struct Limits {
+    /// Of the local table, bytes.
+    pub(super) memory: usize,
+    pub(super) headers: LimitHeaders,
+    pub(super) hot_keys: bool,
+}
+
+/// Reads `[limits]`.
+pub(super) fn read_limits(documents: &[Table<'_>]) -> Limits {
     let mut memory = LIMITS_MEMORY;
     let mut headers = LimitHeaders::default();
+    let mut hot_keys = true;
     let table = sections::single(documents, "limits").and_then(|value| value.table("[limits]"));
     if let Some(table) = table {
         let range = LIMITS_MEMORY_MIN..=LIMITS_MEMORY_MAX;
@@ -42,9 +51,12 @@ pub(super) fn read_limits(documents: &[Table<'_>]) -> (usize, LimitHeaders) {
         if let Some(value) = table.value("headers") {
             headers = value.choice(&LIMIT_HEADERS, &[]).unwrap_or_default();
         }
+        if let Some(value) = table.value("hot-keys") {
+            hot_keys = value.boolean().unwrap_or(true);
+        }
         table.finish(&[]);
     }
-    (usize::try_from(memory).unwrap_or(usize::MAX), headers)
+    Limits { memory: usize::try_from(memory).unwrap_or(usize::MAX), headers, hot_keys }
 }
 
 /// Reads `[dns]`: name servers instead of the system's.
@@ -116,10 +128,11 @@ pub(super) fn show_workers(page: &mut Page, workers: Option<usize>) {
 }
 
 /// Writes `[limits]`.
-pub(super) fn show_limits(page: &mut Page, memory: usize, headers: LimitHeaders) {
+pub(super) fn show_limits(page: &mut Page, limits: &Limits) {
     page.heading("[limits]");
-    page.key("memory", size(memory as u64));
-    page.key("headers", text(word(&LIMIT_HEADERS, &headers)));
+    page.key("memory", size(limits.memory as u64));
+    page.key("headers", text(word(&LIMIT_HEADERS, &limits.headers)));
+    page.key("hot-keys", limits.hot_keys);
 }
 
 /// Writes `[overload]`.

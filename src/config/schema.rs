@@ -593,6 +593,8 @@ struct Uploads {
 struct Limits {
     memory: Option<Size>,
     headers: Option<LimitHeaders>,
+    /// Whether the keys that use most of each policy are watched
+    hot_keys: Option<bool>,
 }
 
 #[derive(JsonSchema)]
@@ -665,6 +667,7 @@ struct Policy {
     when_redis_down: Option<WhenRedisDown>,
     idempotency_key: Option<Idempotency>,
     penalty: Option<Penalty>,
+    hot_keys: Option<HotKeys>,
 }
 
 /// The descriptors of one domain, and which policies decide about them.
@@ -768,6 +771,16 @@ enum Idempotency {
 struct IdempotencyWith {
     key: String,
     window: Option<Time>,
+}
+
+/// From when on a key is hot, and what is done then.
+#[derive(JsonSchema)]
+#[schemars(deny_unknown_fields)]
+struct HotKeys {
+    /// Its share of the policy's decisions, or of its shard's
+    above: Option<Share>,
+    /// "report", or "local-only:1000/m": each node decides it alone, by this limit
+    then: Option<String>,
 }
 
 #[derive(JsonSchema)]

@@ -29,6 +29,8 @@ pub struct Config {
     pub dns: crate::upstream::dns::Config,
     /// Memory of the local table, bytes.
     pub limits_memory: usize,
+    /// Whether the keys that use most of each policy are watched.
+    pub hot_keys: bool,
     /// Rate-limit fields on responses.
     pub limit_headers: LimitHeaders,
     /// Tiers and their windows, in the order written.

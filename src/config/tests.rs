@@ -210,6 +210,7 @@ limit = "10_000/d"
 algorithm = "sliding-log"
 cost = { default = 3, header = "X-Cost", response-header = "x-cost", max = 100 }
 idempotency-key = { key = "header:Idempotency-Key", window = "1h30m" }
+hot-keys = { above = "12.5%", then = "local-only:1_000/m" }
 
 [policy.in-flight]
 by = ["consumer"]
@@ -1082,6 +1083,18 @@ fn policies_are_checked() {
             "a limit of requests in flight sends no `Retry-After` that a client could ignore",
             "4:1",
             "a limit over time",
+        ),
+        (
+            "[policy.a]\nby = []\nlimit = \"1/s\"\nhot-keys = { then = \"block\" }",
+            "`block` is nothing that can be done about a hot key",
+            "4:21",
+            "local-only:1000/m",
+        ),
+        (
+            "[policy.a]\nby = []\nlimit = \"1/s\"\nhot-keys = { then = \"local-only:8 in flight\" }",
+            "`local-only:8 in flight` is nothing that can be done about a hot key",
+            "4:21",
+            "local-only:1000/m",
         ),
         (
             "[policy.a]\nby = []\nlimit = \"1/s\"\nidempotency-key = \"idempotency-key\"",

@@ -257,6 +257,16 @@ impl Global {
         self.shared.shard(one) == self.shared.shard(other)
     }
 
+    /// The number of the shard that keeps a key.
+    pub fn shard(&self, key: Key) -> usize {
+        self.shared.shard(key)
+    }
+
+    /// The name of a shard.
+    pub fn shard_name(&self, shard: usize) -> Option<String> {
+        self.shared.shards.get(shard).map(|shard| shard.name.clone())
+    }
+
     /// The number of nodes that share Redis, with this one; while Redis is down, the last count.
     #[inline]
     pub fn nodes(&self) -> u32 {

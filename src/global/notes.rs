@@ -91,6 +91,40 @@ impl Notes {
         }
     }
 
+    /// Leaves a value beside those that others leave under this name, all of them for so long from now on.
+    ///
+    /// # Errors
+    /// If Redis does not take it.
+    pub async fn put_beside(
+        &self,
+        name: &str,
+        own: &str,
+        value: &[u8],
+        lasts: Duration,
+    ) -> Result<(), NoteError> {
+        let mut put = redis::cmd("EVAL");
+        put.arg(PUT_BESIDE).arg(1).arg(self.name(name)).arg(own).arg(value).arg(millis(lasts));
+        self.call(&put).await.map(drop)
+    }
+
+    /// The values that were left under a name, each with who left it.
+    ///
+    /// # Errors
+    /// If Redis cannot say.
+    pub async fn all_beside(&self, name: &str) -> Result<Vec<(Vec<u8>, Vec<u8>)>, NoteError> {
+        let mut all = redis::cmd("EVAL");
+        all.arg(ALL_BESIDE).arg(1).arg(self.name(name)).arg(BESIDE_MAX);
+        let Value::Array(values) = self.call(&all).await? else { return Ok(Vec::new()) };
+        let mut values = values.into_iter();
+        let mut found = Vec::new();
+        while let (Some(Value::BulkString(own)), Some(Value::BulkString(value))) =
+            (values.next(), values.next())
+        {
+            found.push((own, value));
+        }
+        Ok(found)
+    }
+
     /// Takes a value away.
     ///
     /// # Errors
@@ -156,6 +190,11 @@ fn millis(time: Duration) -> u64 {
 const KEEP: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end return 0";
 const GIVE_BACK: &str =
     "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
+/// Of a fleet that is too large for that each node's minute still is its own to see.
+const PUT_BESIDE: &str = "if redis.call('HLEN', KEYS[1]) < 1024 then redis.call('HSET', KEYS[1], ARGV[1], ARGV[2]) end redis.call('PEXPIRE', KEYS[1], ARGV[3]) return 1";
+const ALL_BESIDE: &str = "if redis.call('HLEN', KEYS[1]) > tonumber(ARGV[1]) then return {} end return redis.call('HGETALL', KEYS[1])";
+/// Values under one name.
+const BESIDE_MAX: usize = 1_024;
 /// How long the pipelines have to find the server after a start.
 const FOUND_WITHIN: Duration = Duration::from_secs(2);
 const FOUND_LOOK: Duration = Duration::from_millis(10);

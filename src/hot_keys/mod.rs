@@ -5,6 +5,7 @@
 //! only when it is among the heavy ones.
 
 mod book;
+mod fleet;
 mod sketch;
 mod slots;
 mod tally;
@@ -14,6 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub use book::{
     Asked, Book, Change, EACH_MAX, FLOOR, Facts, HotKeyStat, MINUTES_MAX, ROWS_MAX, Shown, Standing,
 };
+pub use fleet::{FleetRow, decode, encode, sum};
 pub use sketch::{BYTES, Counts, KEYS, Sketch};
 use tally::Inbox;
 pub use tally::Tally;
@@ -41,6 +43,11 @@ impl Named {
         }
         Named { key, policy: policy.into(), name: name.into(), shard }
     }
+}
+
+/// A key's name as it is shown: that of a policy that counts everybody together is empty.
+pub fn shown_name(name: &str) -> &str {
+    if name.is_empty() { "everybody" } else { name }
 }
 
 /// What all workers have counted. Workers come here once, when they start.

@@ -316,3 +316,36 @@ fn a_worker_that_nobody_reads_keeps_counting_and_no_more() {
     assert_eq!(shown.len(), 1);
     assert!(shown[0].minutes.is_empty() && shown[0].requests_per_second > 0.0);
 }
+
+fn told(key: u64, requests: u64) -> FleetRow {
+    FleetRow {
+        key,
+        policy: "calls".to_owned(),
+        name: format!("consumer={key}"),
+        requests,
+        denied: requests / 2,
+    }
+}
+
+#[test]
+fn what_nodes_tell_is_read_back_and_summed() {
+    let stat = |key: u64, requests: u64| HotKeyStat {
+        key: Arc::new(named(key, "calls")),
+        counts: Counts { requests, denied: requests / 2 },
+        minute: 1,
+    };
+    let one: Vec<HotKeyStat> = (1..=300).map(|key| stat(key, key)).collect();
+    let one = decode(&encode(&one));
+    assert_eq!((one.len(), &one[0]), (256, &told(300, 300)), "the heaviest are told");
+    let two = decode(&encode(&[stat(299, 10), stat(7, 1_000)]));
+    let all = sum([one, two].concat(), &asked(1));
+    let rows: Vec<_> = all.iter().map(|row| (row.key, row.requests, row.denied)).collect();
+    assert_eq!(rows, [(7, 1_000, 500), (299, 309, 154), (300, 300, 150), (298, 298, 149), (297, 297, 148)]);
+    let others = Asked { policy: Some("others".to_owned()), ..asked(1) };
+    assert_eq!(sum(vec![told(1, 1)], &others), []);
+    for wrong in [&b""[..], b"{}", b"[{\"key\":-1}]", b"\xff"] {
+        assert_eq!(decode(wrong), [], "{wrong:?}");
+    }
+    let long = FleetRow { name: "x".repeat(1_000), ..told(1, 1) };
+    assert_eq!(decode(&serde_json::to_vec(&[long]).expect("texts and numbers")), []);
+}

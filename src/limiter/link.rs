@@ -36,6 +36,16 @@ pub trait Link: Send + Sync {
         key
     }
 
+    /// The number of the shard that keeps a key.
+    fn shard(&self, _key: Key) -> usize {
+        0
+    }
+
+    /// The name of a shard.
+    fn shard_name(&self, _shard: usize) -> Option<String> {
+        None
+    }
+
     /// How many nodes share the limits, this one included; at least 1.
     fn nodes(&self) -> u32;
 }
@@ -70,6 +80,14 @@ impl Link for Global {
 
     fn route(&self, key: Key, tenant: Option<&str>) -> Key {
         Global::route(self, key, tenant)
+    }
+
+    fn shard(&self, key: Key) -> usize {
+        Global::shard(self, key)
+    }
+
+    fn shard_name(&self, shard: usize) -> Option<String> {
+        Global::shard_name(self, shard)
     }
 
     fn nodes(&self) -> u32 {

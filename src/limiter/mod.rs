@@ -17,6 +17,7 @@ mod attempt;
 mod by_holder;
 mod charge_state;
 mod check;
+mod counted;
 mod debts;
 mod event;
 mod exact;
@@ -24,6 +25,7 @@ mod fleet;
 mod foretell;
 mod given;
 mod holdings;
+mod hot;
 mod link;
 mod look;
 mod overrides;
@@ -86,6 +88,7 @@ pub struct Limiter {
     resets: Resets,
     assignments: Assignments,
     given: Given,
+    hot: hot::Hot,
 }
 
 /// The decision on one request.
@@ -196,6 +199,7 @@ impl Limiter {
             resets: Resets::default(),
             assignments: Assignments::default(),
             given: Given::default(),
+            hot: hot::Hot::default(),
         }
     }
 

@@ -9,7 +9,7 @@ use http::HeaderMap;
 use smallvec::SmallVec;
 
 use super::candidate::Replaces;
-use super::definition::{Actual, Dimension, Missing, Origin};
+use super::definition::{Actual, Dimension, HotKeys, Missing, Origin};
 use super::key::{self, Absent, AlgorithmBits, Keys, Value};
 use super::outgoing::Outgoing;
 use super::rules::Rules;
@@ -38,6 +38,8 @@ pub struct Policy {
     pub count_denied: bool,
     /// The penalty for clients that ignore `Retry-After`.
     pub penalty: Option<Penalty>,
+    /// From when on one of its keys is hot, and what is done then.
+    pub hot_keys: HotKeys,
     /// How much more than a window a fleet may admit, as a fraction of it. 0: nothing, so Redis decides every request.
     pub(super) overshoot: f64,
     pub(super) when_down: WhenDown,

@@ -257,10 +257,34 @@ pub struct Policy {
     pub when_down: WhenDown,
     /// How clients that ignore `Retry-After` are kept out.
     pub penalty: Option<Penalty>,
+    /// From when on one of its keys is hot, and what is done then.
+    pub hot_keys: HotKeys,
     /// What it is a candidate for, if it is one.
     pub replaces: Option<Replaces>,
     /// Where it was written.
     pub origin: Origin,
+}
+
+/// From when on a key of a policy is hot, and what is done then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HotKeys {
+    /// Its share of the policy's decisions, or of its shard's, millionths.
+    pub above_ppm: u32,
+    /// The limit by which each node decides it alone; `None`: it is only reported.
+    pub local_only: Option<Quota>,
+}
+
+impl HotKeys {
+    /// A key with a larger share than this is hot.
+    pub fn above(&self) -> f64 {
+        f64::from(self.above_ppm) / 1e6
+    }
+}
+
+impl Default for HotKeys {
+    fn default() -> HotKeys {
+        HotKeys { above_ppm: 50_000, local_only: None }
+    }
 }
 
 /// What makes a policy a candidate: it is asked wherever another policy is, on counts of its own.
@@ -452,6 +476,7 @@ impl Policy {
             overshoot_ppm: Policy::OVERSHOOT_PPM,
             when_down: WhenDown::default(),
             penalty: None,
+            hot_keys: HotKeys::default(),
             replaces: None,
             origin: Origin::File,
         }

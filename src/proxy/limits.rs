@@ -54,7 +54,7 @@ pub fn begin<'t>(
     let limiter = &context.services.shared.limiter;
     let pending = limiter.check(policies, &subject, clock::ns_of(context.facts.started), &mut check);
     match pending {
-        None => Begun::Decided(end(context, table, found, facts, &check)),
+        None => Begun::Decided(end(context, table, (found, &subject), facts, &check)),
         Some(pending) => Begun::Waits(Box::new(Wait { pending, check })),
     }
 }
@@ -70,8 +70,9 @@ impl Wait<'_> {
     ) -> Decided {
         let Wait { pending, mut check } = *self;
         let limiter = &context.services.shared.limiter;
-        limiter.finish(pending, &HttpSubject::new(found, facts), &mut check).await;
-        end(context, table, found, facts, &check)
+        let subject = HttpSubject::new(found, facts);
+        limiter.finish(pending, &subject, &mut check).await;
+        end(context, table, (found, &subject), facts, &check)
     }
 }
 
@@ -79,12 +80,13 @@ impl Wait<'_> {
 fn end(
     context: &mut RequestContext,
     table: &Table,
-    found: &Found<'_, '_>,
+    (found, subject): (&Found<'_, '_>, &HttpSubject<'_>),
     facts: &Facts<'_, '_>,
     check: &Check<'_>,
 ) -> Decided {
     let Check { charges, decision, .. } = check;
     count(context, &check.event);
+    count_keys(context, subject, check);
     count_usage(context, table, check);
     if let Some(missing) = &check.missing {
         let refusal = Refusal::MissingKey(missing.dimension.to_string());
@@ -132,6 +134,13 @@ fn debug(context: &RequestContext, table: &Table, check: &Check<'_>) -> Option<H
 fn count(context: &mut RequestContext, event: &Event) {
     context.view.snapshot.series.decided(&context.services.metrics, event);
     context.verdict = event.deciding();
+}
+
+/// Counts the keys that the decision was about.
+fn count_keys(context: &RequestContext, subject: &HttpSubject<'_>, check: &Check<'_>) {
+    let Some(tally) = &context.services.hot_keys else { return };
+    let naming = &context.view.snapshot.naming;
+    context.services.shared.limiter.count_keys(tally, naming, check, |_| Some(subject));
 }
 
 /// Counts each policy's decision for the consumer and the tenant, by the minute.

@@ -22,7 +22,7 @@ use crate::limiter::Limiter;
 use crate::random::{Random, Turns};
 use crate::service::overload::Overload;
 use crate::service::reason::Reason;
-use crate::{clock, metrics, record, upstream, usage};
+use crate::{clock, hot_keys, metrics, record, upstream, usage};
 
 /// What the services of all workers share.
 #[derive(Debug)]
@@ -49,6 +49,8 @@ pub struct Shared {
     pub usage: Option<Arc<usage::Gathered>>,
     /// Samples of decisions.
     pub decisions: Arc<record::decisions::Memory>,
+    /// What is gathered of heavy keys. `None`: nothing is.
+    pub hot_keys: Option<Arc<hot_keys::Gathered>>,
     /// How many workers there are.
     pub workers: usize,
 }
@@ -65,6 +67,8 @@ pub struct Services {
     pub decisions: record::decisions::Hand,
     /// The worker's part of usage by the minute.
     pub usage: Option<usage::Tally>,
+    /// The worker's part of the heavy keys.
+    pub hot_keys: Option<hot_keys::Tally>,
     /// Request bodies that were not read to the end before the answer.
     pub unread: Rc<Unread>,
     /// Each body that is being compressed has a copy.
@@ -87,12 +91,14 @@ impl Services {
         let view = Rc::new(view.with_pools(&[], random.next()).with_caches(&[]));
         let usage = shared.usage.clone().map(usage::Tally::new);
         let decisions = record::decisions::Hand::new(Arc::clone(&shared.decisions));
+        let hot_keys = shared.hot_keys.as_ref().map(|keys| hot_keys::Tally::new(keys, random.next()));
         Services {
             shared,
             metrics: cells,
             log,
             decisions,
             usage,
+            hot_keys,
             unread: Rc::default(),
             compressions: Rc::default(),
             mirrored: Rc::default(),
@@ -158,13 +164,15 @@ impl Services {
         Duration::from_nanos(now_ns.max(0) as u64)
     }
 
-    /// The worker's periodic work: hands over log lines and usage, closes idle connections upstream, and notices a reload even if
+    /// The worker's periodic work: hands over log lines, usage and heavy keys, closes idle connections upstream, and notices a reload even if
     /// no request comes.
     pub fn upkeep(&self, now: Instant) {
         self.unix_offset_ns.set(unix_offset_ns());
         self.log.hand_over();
         self.decisions.hand_over();
         self.usage.iter().for_each(usage::Tally::hand_over);
+        let second = self.unix(now).as_secs();
+        self.hot_keys.iter().for_each(|tally| tally.hand_over(second));
         self.unread.sweep(now);
         for pool in &self.view().pools {
             pool.sweep(now, self.shared.workers);
@@ -270,6 +278,7 @@ pub(super) mod tests {
             auth_verifications: metrics.auth_verifications.clone(),
             usage: None,
             decisions: Arc::default(),
+            hot_keys: None,
             workers: 1,
         };
         let services = Services::new(Arc::new(shared), cells.remove(0), log.buffer());

@@ -72,6 +72,7 @@ mod hostile_slow;
 mod hostile_upstream;
 mod hostile_upstream_h2;
 mod hosts;
+mod hot_keys;
 mod http1;
 mod http2;
 mod http2_pools;

@@ -19,6 +19,7 @@ use super::overrides::MULTIPLIER_MAX;
 use super::path::ID_CHARS_MAX;
 use crate::admin::control::MINUTES_MAX;
 use crate::database::ABSOLUTE_MAX;
+use crate::hot_keys;
 
 /// The name of a consumer, a tenant, a policy, a tier, a resource or a row.
 pub(in crate::admin) struct Name(String);
@@ -961,3 +962,95 @@ const NO_CONTROL_CHARACTERS: &str = r"^[^\x00-\x1f\x7f-\x9f]*$";
 pub(super) const CLAIMS_MAX: usize = 64;
 /// Texts of a claim.
 pub(super) const CLAIM_VALUES_MAX: usize = 64;
+
+/// Minutes of heavy keys.
+pub(in crate::admin) struct HotMinutes;
+
+impl PartialSchema for HotMinutes {
+    fn schema() -> RefOr<Schema> {
+        let minutes = ObjectBuilder::new().schema_type(SchemaType::Type(Type::Integer));
+        minutes.minimum(Some(1)).maximum(Some(hot_keys::MINUTES_MAX as usize)).into()
+    }
+}
+
+impl ToSchema for HotMinutes {}
+
+/// Keys of each policy.
+pub(in crate::admin) struct HotLimit;
+
+impl PartialSchema for HotLimit {
+    fn schema() -> RefOr<Schema> {
+        let limit = ObjectBuilder::new().schema_type(SchemaType::Type(Type::Integer));
+        limit.minimum(Some(1)).maximum(Some(hot_keys::EACH_MAX)).into()
+    }
+}
+
+impl ToSchema for HotLimit {}
+
+/// The keys that use most of each policy, by the policy's name, the heaviest of a policy first.
+#[derive(ToSchema)]
+#[schema(rename_all = "kebab-case")]
+pub(in crate::admin) struct HotKeys {
+    /// Over so many minutes.
+    minutes: u64,
+    /// At this node.
+    items: Vec<HotKey>,
+    /// At all nodes of a fleet together, over the minutes that are over; null without one, or if Redis does not answer.
+    #[schema(required)]
+    fleet: Option<HotFleet>,
+}
+
+/// A heavy key.
+#[derive(ToSchema)]
+#[schema(rename_all = "kebab-case")]
+pub(in crate::admin) struct HotKey {
+    policy: String,
+    /// Who is counted: `consumer=alice, route=api`. Credentials are masked, addresses as `[privacy]` has them.
+    key: String,
+    /// Tells keys apart that are named alike.
+    id: String,
+    /// The shard of Redis that keeps it; null if this node does.
+    #[schema(required)]
+    shard: Option<String>,
+    /// Whether it has more than its share now.
+    hot: bool,
+    requests_per_second: f64,
+    denied_per_second: f64,
+    /// Its part of the policy's decisions in the last minute, 0 to 1.
+    of_policy: f64,
+    /// Its part of its shard's.
+    #[schema(required)]
+    of_shard: Option<f64>,
+    /// The minutes that are over in which it was among the first twenty of its policy.
+    minutes: Vec<HotMinute>,
+}
+
+/// A key in a minute.
+#[derive(ToSchema)]
+#[schema(rename_all = "kebab-case")]
+pub(in crate::admin) struct HotMinute {
+    /// When it began.
+    at: Instant,
+    requests_per_second: f64,
+    denied_per_second: f64,
+}
+
+/// Heavy keys of a fleet.
+#[derive(ToSchema)]
+#[schema(rename_all = "kebab-case")]
+pub(in crate::admin) struct HotFleet {
+    /// How many nodes have told of these minutes.
+    nodes: u64,
+    items: Vec<FleetKey>,
+}
+
+/// A heavy key of a fleet.
+#[derive(ToSchema)]
+#[schema(rename_all = "kebab-case")]
+pub(in crate::admin) struct FleetKey {
+    policy: String,
+    key: String,
+    id: String,
+    requests_per_second: f64,
+    denied_per_second: f64,
+}

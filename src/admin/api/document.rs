@@ -9,8 +9,8 @@ use utoipa::OpenApi;
 
 use super::answer::DryRun;
 use super::{
-    api_keys, audit, checks, consumers, decisions, described, limits, overrides, policies, snake_overrides,
-    tiers, usage, why,
+    api_keys, audit, checks, consumers, decisions, described, hot_keys, limits, overrides, policies,
+    snake_overrides, tiers, usage, why,
 };
 use crate::admin::reply;
 
@@ -49,6 +49,7 @@ use crate::admin::reply;
         usage::show,
         usage::reset,
         usage::grant,
+        hot_keys::list,
         checks::check,
         checks::is_allowed,
         decisions::show,

@@ -11,6 +11,7 @@ mod conditions;
 mod described;
 mod fields;
 mod flat_policy;
+pub(super) mod hot_keys;
 mod json;
 mod page;
 mod path;

@@ -16,12 +16,13 @@ use tokio::task::JoinHandle;
 use tokio::time;
 
 use super::access::{Role, Token};
-use super::counts::{self, Asked, Granted, PolicyUsage, WindowUsage};
+use super::counts::{self, Asked, Granted, HotKeysShown, PolicyUsage, WindowUsage};
 use super::limits::Limits;
 use super::routes::{self, Endpoint};
 use super::serve::serve_within;
 use super::{Access, Counts, Phase, Readiness, State, Text, Verdict};
 use crate::database::Time;
+use crate::hot_keys::{self, Named, Standing};
 use crate::listening::{Bind, Listener};
 use crate::metrics::Metrics;
 
@@ -164,6 +165,27 @@ fn state(readiness: Readiness) -> State {
             }),
             takes_time: false,
             counts_by: Box::new(|policy, _| policy == "p"),
+            hot_keys: Some(Box::new(|asked| {
+                let key = Named::new(7, "p", "consumer=ann".to_owned(), Some(1));
+                let shown = hot_keys::Shown {
+                    key: Arc::new(key),
+                    is_hot: true,
+                    requests_per_second: 150.0,
+                    denied_per_second: 50.0,
+                    standing: Some(Standing { of_policy: 0.5, ..Standing::default() }),
+                    minutes: vec![(asked.minutes, hot_keys::Counts { requests: 9_000, denied: 3_000 })],
+                };
+                let row = hot_keys::FleetRow {
+                    key: 7,
+                    policy: "p".to_owned(),
+                    name: String::new(),
+                    requests: 9_000,
+                    denied: 3_000,
+                };
+                let shards = [(1, "b".to_owned())].into();
+                let shown = HotKeysShown { own: vec![shown], shards, fleet: Some((2, vec![row])) };
+                Box::pin(std::future::ready(shown))
+            })),
         },
         decisions: Arc::default(),
         nodes: Box::new(|| None),

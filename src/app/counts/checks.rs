@@ -57,6 +57,9 @@ pub(super) async fn decide(counts: &Counts, asked: Vec<Asked>, is_together: bool
         for step in &steps {
             let Step::Decided(ready, check) = step else { continue };
             count_usage(counts, table, ready, check, is_taken_back);
+            if let Some(keys) = &counts.hot_keys {
+                keys.count(&snapshot.naming, check, &ready.subject);
+            }
             snapshot.series.decided(&worker, &check.event);
         }
     }

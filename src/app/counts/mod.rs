@@ -9,6 +9,7 @@ mod usage;
 
 use std::sync::Arc;
 
+use super::hot_keys::HotKeys;
 use crate::admin;
 
 pub(super) use sources::{Clocks, Counts};
@@ -31,6 +32,7 @@ impl Counts {
                 let counts = granting.clone();
                 Box::pin(async move { resets::grant(&counts, asked).await })
             }),
+            hot_keys: self.hot_keys.as_ref().map(HotKeys::for_operators),
             takes_time: self.clocks.is_some(),
             counts_by: Box::new(move |policy, dimension| {
                 let snapshot = current.load();

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
+use crate::app::hot_keys::HotKeys;
 use crate::database::Time;
 use crate::limiter::Limiter;
 use crate::metrics::Metrics;
@@ -18,6 +19,8 @@ pub(in crate::app) struct Counts {
     pub(in crate::app) metrics: Arc<Metrics>,
     /// What is gathered of usage by the minute. `None`: nothing is.
     pub(in crate::app) usage: Option<Arc<usage::Gathered>>,
+    /// What is known of heavy keys. `None`: nothing is.
+    pub(in crate::app) hot_keys: Option<HotKeys>,
     /// Both clocks when this process started, if a check may say at which time it is decided.
     pub(in crate::app) clocks: Option<Clocks>,
 }

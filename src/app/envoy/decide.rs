@@ -21,7 +21,7 @@ use crate::policy::domain::{DescriptorSubject, Domain, Entry, Matched};
 use crate::policy::{Subject, Table};
 use crate::proxy::snapshot::Snapshot;
 use crate::random::Random;
-use crate::{clock, usage};
+use crate::{clock, hot_keys, usage};
 
 /// Decides the checks of one thread.
 pub(super) struct Decider {
@@ -29,6 +29,7 @@ pub(super) struct Decider {
     limiter: Arc<Limiter>,
     metrics: Worker,
     usage: Option<usage::Tally>,
+    hot_keys: Option<hot_keys::Tally>,
     stats: Stats,
     random: Random,
     /// Wall-clock time minus monotonic time; renewed by the upkeep, so that checks need not read the wall clock.
@@ -38,13 +39,15 @@ pub(super) struct Decider {
 impl Decider {
     /// Call it on its thread.
     pub(super) fn new(counts: &Counts, metrics: Worker, stats: Stats) -> Decider {
+        let random = Random::seeded();
         Decider {
             current: RefCell::new(Cache::new(Arc::clone(&counts.current))),
             limiter: Arc::clone(&counts.limiter),
             metrics,
             usage: counts.usage.clone().map(usage::Tally::new),
+            hot_keys: counts.hot_keys.as_ref().map(|keys| keys.tally(random.next())),
             stats,
-            random: Random::seeded(),
+            random,
             unix_offset_ns: Cell::new(unix_offset_ns()),
         }
     }
@@ -90,6 +93,8 @@ impl RateLimits for Decider {
         self.current.borrow_mut().load();
         self.unix_offset_ns.set(unix_offset_ns());
         self.usage.iter().for_each(usage::Tally::hand_over);
+        let second = self.unix(clock::now_ns()).as_secs();
+        self.hot_keys.iter().for_each(|tally| tally.hand_over(second));
     }
 }
 
@@ -177,6 +182,10 @@ impl Decider {
             part.limit.is_some() && own.peek().is_some() && !own.any(|charge| charge.is_overridden)
         };
         (0_u16..).zip(parts).filter(is_left).for_each(|_| self.stats.override_left());
+        if let Some(tally) = &self.hot_keys {
+            let subject = |number: u16| parts.get(usize::from(number)).map(|part| &part.subject);
+            self.limiter.count_keys(tally, &snapshot.naming, check, subject);
+        }
         let Some(tally) = &self.usage else { return };
         let minute = usage::Minute::of(self.unix(now_ns));
         for (number, part) in (0_u16..).zip(parts) {

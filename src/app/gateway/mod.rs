@@ -20,6 +20,7 @@ use super::control::{Control, Policies};
 use super::counts::{Clocks, Counts};
 use super::decisions;
 use super::envoy::Rls;
+use super::hot_keys::HotKeys;
 use super::lines::say;
 use super::listening::{self, Role};
 use super::logs::Logs;
@@ -40,7 +41,7 @@ use crate::server::run;
 use crate::server::worker::{Order, Shared};
 use crate::service::overload::Overload;
 use crate::service::reason::Reason;
-use crate::{acme, envoy, record, upstream, usage};
+use crate::{acme, envoy, hot_keys, record, upstream, usage};
 
 /// Everything that lives as long as the process.
 pub(super) struct Gateway {
@@ -65,6 +66,8 @@ pub(super) struct Gateway {
     table_bytes: usize,
     shared_tier: Option<shared_tier::SharedTier>,
     control: Option<Control>,
+    /// Gathers heavy keys each second.
+    watching: Option<tokio::task::JoinHandle<()>>,
 }
 
 /// How a process ends.
@@ -115,7 +118,13 @@ impl Gateway {
             orders: senders,
         });
         let usage = usage_of(config);
-        let services = Arc::new(services(&publisher, &metrics, (usage.clone(), &samples), count));
+        let hot_keys = config.hot_keys.then(|| HotKeys::new(&publisher, &metrics, shared_tier.as_ref()));
+        let gatherers = Gatherers {
+            usage: usage.clone(),
+            decisions: Arc::clone(&samples),
+            hot_keys: hot_keys.as_ref().map(HotKeys::gathered),
+        };
+        let services = Arc::new(services(&publisher, &metrics, gatherers, count));
         let workers = spawn_workers(&shared, &services, &logs.access, cells, receivers)?;
         register(&metrics, &publisher);
         if let Some(shared_tier) = &shared_tier {
@@ -128,6 +137,7 @@ impl Gateway {
             limiter: Arc::clone(publisher.limiter()),
             metrics: Arc::clone(&metrics),
             usage,
+            hot_keys: hot_keys.clone(),
             clocks: takes_time.then(Clocks::now),
         };
         let grpc = config.grpc.clone().map(|config| Rls {
@@ -161,6 +171,7 @@ impl Gateway {
             table_bytes,
             shared_tier,
             control,
+            watching: hot_keys.map(|keys| tokio::spawn(keys.follow())),
         })
     }
 
@@ -361,11 +372,18 @@ fn usage_of(config: &Config) -> Option<Arc<usage::Gathered>> {
     (most > 0).then(|| Arc::new(usage::Gathered::new(most)))
 }
 
+/// What workers leave for others to gather.
+struct Gatherers {
+    usage: Option<Arc<usage::Gathered>>,
+    decisions: Arc<Memory>,
+    hot_keys: Option<Arc<hot_keys::Gathered>>,
+}
+
 /// What every worker serves requests with.
 fn services(
     publisher: &Publisher,
     metrics: &Metrics,
-    (usage, decisions): (Option<Arc<usage::Gathered>>, &Arc<Memory>),
+    gatherers: Gatherers,
     workers: usize,
 ) -> services::Shared {
     services::Shared {
@@ -378,8 +396,9 @@ fn services(
         refusals: Reason::ALL.iter().map(|reason| metrics.refusal(reason.code())).collect(),
         causes: Cause::ALL.iter().map(|cause| metrics.cause(cause.word())).collect(),
         auth_verifications: metrics.auth_verifications.clone(),
-        usage,
-        decisions: Arc::clone(decisions),
+        usage: gatherers.usage,
+        decisions: gatherers.decisions,
+        hot_keys: gatherers.hot_keys,
         workers,
     }
 }

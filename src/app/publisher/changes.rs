@@ -37,6 +37,7 @@ impl Changes {
             ("client-ip", before.client_ip != after.client_ip),
             ("overload", before.overload != after.overload),
             ("limits.memory", before.limits_memory != after.limits_memory),
+            ("limits.hot-keys", before.hot_keys != after.hot_keys),
             ("node", before.node != after.node),
             ("privacy", before.privacy != after.privacy),
             ("limits.headers", before.limit_headers != after.limit_headers),

@@ -347,6 +347,7 @@ struct Made {
 struct Fixed {
     workers: Option<usize>,
     limits_memory: usize,
+    hot_keys: bool,
     redis: Option<global::Config>,
     database: Option<database::Config>,
     admin: Option<admin::Config>,
@@ -360,6 +361,7 @@ impl Fixed {
         Fixed {
             workers: config.workers,
             limits_memory: config.limits_memory,
+            hot_keys: config.hot_keys,
             redis: config.redis.clone(),
             database: config.database.clone(),
             admin: config.admin.clone(),
@@ -374,6 +376,7 @@ impl Fixed {
         let fixed = [
             ("workers", self.workers != config.workers),
             ("limits.memory", self.limits_memory != config.limits_memory),
+            ("limits.hot-keys", self.hot_keys != config.hot_keys),
             ("redis", self.redis != config.redis),
             ("database", self.database != config.database),
             ("admin", self.admin != config.admin || self.grpc != config.grpc),

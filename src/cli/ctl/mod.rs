@@ -6,6 +6,7 @@
 mod audit;
 mod call;
 mod decisions;
+mod hot_keys;
 mod keys;
 mod limits;
 mod overrides;
@@ -72,6 +73,8 @@ enum What {
     Key(keys::Command),
     /// What a consumer or a tenant has spent
     Usage(usage::Usage),
+    /// Which keys use most of each policy
+    HotKeys(hot_keys::HotKeys),
     /// Let a consumer or a tenant begin anew: nothing is spent
     Reset(usage::Reset),
     /// Give units of a policy back
@@ -140,6 +143,7 @@ impl What {
             What::Limit(command) => Ok(command.call()),
             What::Usage(arguments) => Ok(arguments.call()),
             What::Reset(arguments) => Ok(arguments.call()),
+            What::HotKeys(arguments) => Ok(arguments.call()),
             What::Grant(arguments) => Ok(arguments.call()),
             What::Check(arguments) => Ok(arguments.call()),
             What::Decisions(arguments) => Ok(arguments.call()),

@@ -184,6 +184,12 @@ impl Policy {
         self.cells.total(decision as usize)
     }
 
+    /// How many decisions it has made about keys.
+    pub fn decided_ever(&self) -> u64 {
+        let about_keys = Decision::ALL.into_iter().filter(|decision| *decision != Decision::MissingRejected);
+        about_keys.map(|decision| self.decisions(decision)).fold(0, u64::wrapping_add)
+    }
+
     pub(in crate::metrics) fn decisions_by(&self, tier: Tier) -> u64 {
         self.cells.total(Decision::ALL.len() + tier as usize)
     }

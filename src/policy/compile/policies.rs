@@ -75,6 +75,7 @@ fn policy_of(
         shadow: policy.shadow,
         count_denied: policy.count_denied,
         penalty: policy.penalty,
+        hot_keys: policy.hot_keys,
         overshoot: policy.overshoot(policy.overshoot_ppm),
         when_down: policy.when_down,
         rules: Rules {

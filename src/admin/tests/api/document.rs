@@ -190,6 +190,16 @@ async fn answers_are_as_it_says() {
     matches("ResetPosted", &api.ask("POST /v1/usage/tenant/a/grant", Some(grant.clone())).await.json());
     matches("DryRun", &api.ask("POST /v1/usage/tenant/a/grant?dry-run=true", Some(grant)).await.json());
     matches("UsagePage", &api.ask("GET /v1/usage/consumer/a", None).await.json());
+    let hot_keys = api.ask("GET /v1/hot-keys?policy=p&minutes=2&limit=3", None).await.json();
+    matches("HotKeys", &hot_keys);
+    let shown = &hot_keys["items"][0];
+    assert_eq!((&shown["key"], &shown["shard"]), (&"consumer=ann".into(), &"b".into()), "{hot_keys}");
+    let of_fleet = &hot_keys["fleet"]["items"][0];
+    assert_eq!((&of_fleet["key"], &of_fleet["requests-per-second"]), (&"everybody".into(), &75.0.into()));
+    for wrong in ["minutes=61", "minutes=0", "limit=21", "key=a"] {
+        let asked = api.ask(&format!("GET /v1/hot-keys?{wrong}"), None).await;
+        assert_eq!(asked.status(), 400, "{wrong}");
+    }
     let by_minute = api.ask("GET /v1/usage/consumer/a?minutes=3", None).await.json();
     matches("UsagePage", &by_minute);
     let minute = json!([{ "at": "1970-01-01T00:00:00.000000Z", "admitted": 2, "denied": 1, "units": 3 }]);

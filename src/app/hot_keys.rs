@@ -1,0 +1,239 @@
+//! Heavy keys on the control runtime: gathered from the workers each second, told to the log when one becomes hot, shown to
+//! operators, and once a minute left in Redis for the other nodes of a fleet. No request waits for any of it.
+
+use std::collections::{BTreeSet, HashMap};
+use std::num::NonZeroU64;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use tokio::time::{MissedTickBehavior, interval, timeout};
+
+use super::publisher::Publisher;
+use super::shared_tier::SharedTier;
+use crate::admin;
+use crate::clock;
+use crate::global::Notes;
+use crate::hot_keys::{
+    Asked, Change, Facts, FleetRow, Gathered, Named, Tally, decode, encode, shown_name, sum,
+};
+use crate::limit::{Algorithm, Quota, sliding_log};
+use crate::limiter::{Check, Limiter};
+use crate::metrics::{Counter, Metrics};
+use crate::policy::{NamedSubject, Naming};
+use crate::proxy::snapshot::Snapshot;
+use crate::random::Random;
+
+/// What is known of heavy keys, and how it is gathered.
+#[derive(Clone)]
+pub(in crate::app) struct HotKeys(Arc<Shared>);
+
+struct Shared {
+    gathered: Arc<Gathered>,
+    /// Of checks that are decided on the control runtime.
+    checks: Mutex<Tally>,
+    current: Arc<ArcSwap<Snapshot>>,
+    limiter: Arc<Limiter>,
+    metrics: Arc<Metrics>,
+    /// Where the nodes of a fleet leave their minutes, and what this one is called there.
+    fleet: Option<(Notes, String)>,
+    lost: Counter,
+}
+
+impl HotKeys {
+    pub(in crate::app) fn new(
+        publisher: &Publisher,
+        metrics: &Arc<Metrics>,
+        tier: Option<&SharedTier>,
+    ) -> HotKeys {
+        let (gathered, random) = (Arc::<Gathered>::default(), Random::seeded());
+        let (shown, lost) = (Arc::clone(&gathered), Counter::default());
+        let unwritten = lost.clone();
+        metrics.register(move |families| {
+            let hot = shown.book().hot() as u64;
+            families.gauges("hot_keys", "Keys that are hot now", None, [([], hot)])?;
+            let help = "Minutes of heavy keys that Redis did not take, so that other nodes do not show them";
+            families.counters("hot_key_minutes_lost", help, None, [([], unwritten.value())])
+        });
+        HotKeys(Arc::new(Shared {
+            checks: Mutex::new(Tally::new(&gathered, random.next())),
+            gathered,
+            current: Arc::clone(publisher.current()),
+            limiter: Arc::clone(publisher.limiter()),
+            metrics: Arc::clone(metrics),
+            fleet: tier.map(|tier| (tier.plain_notes(), format!("{:016x}", random.next()))),
+            lost,
+        }))
+    }
+
+    /// Where workers leave what they count.
+    pub(in crate::app) fn gathered(&self) -> Arc<Gathered> {
+        Arc::clone(&self.0.gathered)
+    }
+
+    /// The part of one thread.
+    pub(in crate::app) fn tally(&self, seed: u64) -> Tally {
+        Tally::new(&self.0.gathered, seed)
+    }
+
+    /// Counts the keys of a check that the control runtime has decided.
+    pub(in crate::app) fn count(&self, naming: &Naming, check: &Check<'_>, subject: &NamedSubject) {
+        self.0.limiter.count_keys(&self.checks(), naming, check, |_| Some(subject));
+    }
+
+    fn checks(&self) -> MutexGuard<'_, Tally> {
+        self.0.checks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gathers each second, without end.
+    pub(in crate::app) async fn follow(self) {
+        let mut ticks = interval(Duration::from_secs(1));
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        let (mut lines, mut written, mut local) = (Lines::default(), None, HashMap::new());
+        loop {
+            ticks.tick().await;
+            let second = clock::unix().as_secs();
+            self.checks().hand_over(second);
+            let changes = self.turn(second);
+            lines.tell(second, &changes, |shard| self.0.limiter.shard_name(shard));
+            self.keep_local(&mut local);
+            if let Some((minute, rows)) = self.unwritten(written) {
+                written = Some(minute);
+                self.write(minute, &rows).await;
+            }
+        }
+    }
+
+    fn turn(&self, second: u64) -> Vec<Change> {
+        let snapshot = self.0.current.load();
+        self.0.gathered.turn(second, |name| Facts {
+            decided: self.0.metrics.policy(name).decided_ever(),
+            above: snapshot.table.policy(name).map_or(f64::INFINITY, |policy| policy.hot_keys.above()),
+        })
+    }
+
+    /// Has the limiter decide hot keys by itself whose policies say so. `before` is what it does so far.
+    fn keep_local(&self, before: &mut HashMap<u64, Quota>) {
+        let snapshot = self.0.current.load();
+        let local = |named: &Arc<Named>| {
+            let policy = snapshot.table.policy(&named.policy)?;
+            let own = policy.hot_keys.local_only?;
+            let mut algorithms = policy.windows.iter().map(|window| window.quota.algorithm());
+            let algorithm = algorithms.find(|algorithm| *algorithm != Algorithm::Concurrency)?;
+            let most = if algorithm == Algorithm::SlidingLog { sliding_log::LIMIT_MAX } else { u64::MAX };
+            let limit = own.limit().min(NonZeroU64::new(most)?);
+            Some((named.key, Quota::new(algorithm, limit, own.period_ns(), limit)))
+        };
+        let now: HashMap<u64, Quota> = self.0.gathered.book().hot_keys().filter_map(local).collect();
+        if now != *before {
+            self.0.limiter.keep_local(now.clone());
+            *before = now;
+        }
+    }
+
+    /// What other nodes have not been told of yet.
+    fn unwritten(&self, written: Option<u64>) -> Option<(u64, Vec<u8>)> {
+        self.0.fleet.as_ref()?;
+        let book = self.0.gathered.book();
+        let (minute, rows) = book.last_minute().filter(|(minute, _)| Some(*minute) != written)?;
+        Some((minute, encode(rows)))
+    }
+
+    /// Leaves a minute for the other nodes.
+    async fn write(&self, minute: u64, rows: &[u8]) {
+        let Some((notes, node)) = &self.0.fleet else { return };
+        let name = note(minute);
+        let put = notes.put_beside(&name, node, rows, KEPT);
+        match timeout(ANSWER_WITHIN, put).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) | Err(_) => self.0.lost.add(1),
+        }
+    }
+
+    /// The same for the admin listener.
+    pub(in crate::app) fn for_operators(&self) -> admin::HotKeysReader {
+        let keys = self.clone();
+        Box::new(move |asked| {
+            let keys = keys.clone();
+            Box::pin(async move { keys.shown(&asked).await })
+        })
+    }
+
+    async fn shown(&self, asked: &Asked) -> admin::HotKeysShown {
+        let own = self.0.gathered.book().shown(asked);
+        let shard_names = |shard| self.0.limiter.shard_name(shard);
+        let shards = own.iter().filter_map(|shown| shown.key.shard).map(|shard| (shard, shard_names(shard)));
+        let shards = shards.filter_map(|(shard, name)| Some((shard, name?))).collect();
+        // A fleet that does not answer in time is left out: what this node knows is shown at once.
+        let fleet = timeout(FLEET_WITHIN, self.of_fleet(asked)).await.ok().flatten();
+        admin::HotKeysShown { own, shards, fleet }
+    }
+
+    /// What all nodes together have told of the last minutes that are over: how many nodes, and their keys.
+    fn of_fleet<'a>(
+        &'a self,
+        asked: &'a Asked,
+    ) -> Pin<Box<dyn Future<Output = Option<(usize, Vec<FleetRow>)>> + Send + 'a>> {
+        Box::pin(async move {
+            let (notes, _) = self.0.fleet.as_ref()?;
+            let last = self.0.gathered.book().last_minute().map(|(minute, _)| minute)?;
+            let mut rows = Vec::new();
+            let mut nodes = BTreeSet::new();
+            for minute in last.saturating_sub(asked.minutes - 1)..=last {
+                for (node, told) in notes.all_beside(&note(minute)).await.ok()? {
+                    rows.extend(decode(&told));
+                    nodes.insert(node);
+                }
+            }
+            Some((nodes.len(), sum(rows, asked)))
+        })
+    }
+}
+
+/// Says which keys become hot, so many a minute at most.
+#[derive(Default)]
+struct Lines {
+    minute: u64,
+    told: usize,
+}
+
+impl Lines {
+    fn tell(&mut self, second: u64, changes: &[Change], shard_name: impl Fn(u16) -> Option<String>) {
+        if self.minute != second / 60 {
+            *self = Lines { minute: second / 60, told: 0 };
+        }
+        for change in changes {
+            self.told += 1;
+            if self.told > LINES_MAX {
+                continue;
+            }
+            let (policy, standing) = (&*change.key.policy, change.standing);
+            let key = shown_name(&change.key.name);
+            let shard = change.key.shard.and_then(&shard_name).unwrap_or_default();
+            let requests = standing.requests_per_second.round();
+            let denied = standing.denied_per_second.round();
+            let percent = (standing.of_policy * 100.0).round();
+            match change.is_hot {
+                true => tracing::warn!(policy, key, shard, requests, denied, percent, "a key is hot"),
+                false => {
+                    tracing::info!(policy, key, shard, requests, denied, percent, "a key is hot no longer")
+                }
+            }
+        }
+    }
+}
+
+/// The note that holds a minute of all nodes.
+fn note(minute: u64) -> String {
+    format!("hot-keys-{minute}")
+}
+
+/// How long a minute stays in Redis: as long as here, and a little.
+const KEPT: Duration = Duration::from_secs(62 * 60);
+/// How long a write may take; the next second is not waited for meanwhile.
+const ANSWER_WITHIN: Duration = Duration::from_millis(500);
+/// How long an operator waits for the fleet.
+const FLEET_WITHIN: Duration = Duration::from_secs(2);
+/// Lines of the log a minute.
+const LINES_MAX: usize = 32;

@@ -1,0 +1,37 @@
+//! `sluicegate ctl hot-keys`: which keys use most of each policy.
+
+use super::call::{Call, Column, View};
+
+#[derive(Debug, clap::Args)]
+pub(super) struct HotKeys {
+    /// Only this policy
+    #[arg(long)]
+    policy: Option<String>,
+    /// Over the last so many minutes
+    #[arg(long, value_name = "MINUTES", default_value_t = 1,
+        value_parser = clap::value_parser!(u64).range(1..=60))]
+    minutes: u64,
+    /// So many keys of each policy
+    #[arg(long, value_name = "KEYS", default_value_t = 5,
+        value_parser = clap::value_parser!(u64).range(1..=20))]
+    limit: u64,
+}
+
+impl HotKeys {
+    pub(super) fn call(&self) -> Call {
+        Call::get(&["v1", "hot-keys"], View::List(COLUMNS))
+            .with("policy", self.policy.as_ref())
+            .with("minutes", Some(self.minutes))
+            .with("limit", Some(self.limit))
+    }
+}
+
+const COLUMNS: &[Column] = &[
+    ("POLICY", "policy"),
+    ("KEY", "key"),
+    ("SHARD", "shard"),
+    ("REQUESTS/S", "requests-per-second"),
+    ("DENIED/S", "denied-per-second"),
+    ("OF POLICY", "of-policy"),
+    ("HOT", "hot"),
+];

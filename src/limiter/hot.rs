@@ -1,0 +1,94 @@
+//! Hot keys of policies that say `local-only`: this node alone decides them, by a limit of its own, so that one key does not take a
+//! shard of Redis from all others. A check of others pays one load.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use arc_swap::ArcSwap;
+use smallvec::SmallVec;
+
+use super::Limiter;
+use crate::limit::{Algorithm, Charge, PolicyId, Quota};
+
+/// The keys that this node decides by itself for now, by the upper half of their first window's key.
+#[derive(Debug, Default)]
+pub(super) struct Hot {
+    is_any: AtomicBool,
+    quotas: ArcSwap<HashMap<u64, Quota>>,
+}
+
+impl Limiter {
+    /// From now on these keys, and no others, are decided by this node alone, each by its quota, whose algorithm is that of
+    /// its policy.
+    pub fn keep_local(&self, quotas: HashMap<u64, Quota>) {
+        self.declare(quotas.values().copied());
+        self.hot.is_any.store(!quotas.is_empty(), Ordering::Release);
+        self.hot.quotas.store(quotas.into());
+    }
+
+    /// Brings the charges of hot keys to this node. A policy's other windows over time do not count such a key, requests in
+    /// flight go on being counted.
+    #[inline]
+    pub(super) fn keep_hot_local(&self, charges: &mut SmallVec<[Charge; 4]>) {
+        if self.hot.is_any.load(Ordering::Acquire) {
+            self.replace_hot(charges);
+        }
+    }
+
+    #[cold]
+    fn replace_hot(&self, charges: &mut SmallVec<[Charge; 4]>) {
+        let quotas = self.hot.quotas.load();
+        // The policy at hand, and its quota here until one of its windows has it.
+        let mut own: Option<(PolicyId, u16, Option<Quota>, bool)> = None;
+        charges.retain(|charge| {
+            if own.is_none_or(|(policy, part, ..)| (policy, part) != (charge.policy, charge.part)) {
+                let quota = quotas.get(&charge.key.high()).copied();
+                own = Some((charge.policy, charge.part, quota, false));
+            }
+            let Some((_, _, Some(quota), is_placed)) = &mut own else { return true };
+            if charge.quota.algorithm() == Algorithm::Concurrency || charge.trial.is_some() {
+                return true;
+            }
+            if *is_placed || quota.algorithm() != charge.quota.algorithm() {
+                return false;
+            }
+            *is_placed = true;
+            (charge.quota, charge.plan, charge.is_overridden) = (*quota, None, true);
+            true
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU64;
+
+    use super::*;
+    use crate::limiter::check::tests::{Job, NOW, check, limiter, policy, table};
+
+    fn job(consumer: &'static str) -> Job {
+        Job { consumer, units: 1, number: None }
+    }
+
+    #[test]
+    fn a_hot_key_has_this_nodes_limit_until_it_is_one_no_longer() {
+        let (limiter, table) =
+            (limiter(), table(&[policy("jobs", "1/m by consumer"), policy("all", "100/h")]));
+        let first = check(&limiter, &table, &job("ann"), NOW);
+        let quota = first.charges[0].quota;
+        let three = NonZeroU64::new(3).expect("three is not 0");
+        let local = Quota::new(quota.algorithm(), three, quota.period_ns(), three);
+        assert!(first.is_admitted() && !check(&limiter, &table, &job("ann"), NOW).is_admitted());
+        limiter.keep_local(HashMap::from([(first.charges[0].key.high(), local)]));
+        let hot = check(&limiter, &table, &job("ann"), NOW + 60_000_000_000);
+        let plans: Vec<_> = hot.charges.iter().map(|charge| (charge.quota, charge.plan)).collect();
+        assert_eq!(plans, [(local, None), (hot.charges[1].quota, None)]);
+        let later = NOW + 180_000_000_000;
+        let admitted = (0..5).filter(|_| check(&limiter, &table, &job("ann"), later).is_admitted()).count();
+        assert_eq!(admitted, 3);
+        assert!(check(&limiter, &table, &job("bob"), later).is_admitted());
+        assert!(!check(&limiter, &table, &job("bob"), later).is_admitted(), "others keep their limit");
+        limiter.keep_local(HashMap::new());
+        assert_eq!(check(&limiter, &table, &job("ann"), later).charges[0].quota, quota);
+    }
+}
