@@ -20,6 +20,7 @@ mod listeners;
 mod listening;
 mod listening_tls;
 mod neighbour;
+mod node;
 mod notes;
 mod orders;
 mod override_view;

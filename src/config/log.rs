@@ -1,11 +1,12 @@
 //! Reads and writes `[log]`: the process's own log and the access log.
 
 use http::HeaderName;
-use http::header::{COOKIE, REFERER, USER_AGENT};
+use http::header::COOKIE;
 use tracing_subscriber::EnvFilter;
 
 use crate::auth::place::Place;
-use crate::record::{AccessConfig, FIELD_NAME_BYTES_MAX, FIELDS_MAX, Query, Sink, StatusMatch};
+use crate::record::format::Template;
+use crate::record::{AccessConfig, FIELD_NAME_BYTES_MAX, FIELDS_MAX, Format, Query, Sink, StatusMatch};
 
 use super::mask;
 use super::printer::{Page, array, table as show_table, text as show_text, word};
@@ -18,12 +19,7 @@ use crate::words;
 /// Reads `[log]`: the level, and the access log.
 pub(super) fn read(documents: &[Table<'_>], auth: &[crate::auth::Config]) -> (String, AccessConfig) {
     let mut log_level = "info".to_owned();
-    let mut access_log = AccessConfig {
-        to: Sink::Stdout,
-        sample: Vec::new(),
-        headers: vec![USER_AGENT, REFERER],
-        query: Query::default(),
-    };
+    let mut access_log = AccessConfig::default();
     let table = sections::single(documents, "log").and_then(|value| value.table("[log]"));
     if let Some(table) = table {
         if let Some(level) = table.value("level").and_then(|value| value.text()) {
@@ -78,12 +74,11 @@ fn read_access(value: &Value<'_>, auth: &[crate::auth::Config], access_log: &mut
             }
         }
     }
-    if let Some(format) = table.value("format") {
-        // There is one format so far. The key exists so that a file can state it.
-        let _ = format.choice(&[("json", ())], &[]);
-    }
     if let Some(value) = table.value("headers") {
         access_log.headers = logged_headers(&value, auth);
+    }
+    if let Some(text) = table.value("format").and_then(|value| value.text()) {
+        access_log.format = format(&text, &access_log.headers).unwrap_or_default();
     }
     if let Some(value) = table.value("query") {
         access_log.query = value.choice(&QUERIES, &[]).unwrap_or_default();
@@ -99,6 +94,20 @@ fn read_access(value: &Value<'_>, auth: &[crate::auth::Config], access_log: &mut
         }
     }
     table.finish(&[]);
+}
+
+/// A format by its name, or a text with `{...}`.
+fn format(text: &Text<'_>, headers: &[HeaderName]) -> Option<Format> {
+    if !text.text.contains(['{', '}']) {
+        return text.choice(&FORMATS, &[]);
+    }
+    match Template::parse(&text.text, headers) {
+        Ok(template) => Some(Format::Template(template)),
+        Err(error) => {
+            text.wrong_within(error.span(&text.text), "`format` cannot be written so", error.to_string());
+            None
+        }
+    }
 }
 
 /// `headers` of the access log. Fields that may hold a credential are refused.
@@ -150,16 +159,28 @@ fn show_access(access: &AccessConfig) -> String {
         };
         (status, show_text(&show_share(*ppm)))
     });
+    let format = match &access.format {
+        Format::Template(template) => template.text(),
+        known => word(&FORMATS, known),
+    };
     let headers = array(access.headers.iter().map(|name| show_text(name.as_str())));
     let query = show_text(word(&QUERIES, &access.query));
     show_table([
         ("to", to),
-        ("format", show_text("json")),
+        ("format", show_text(format)),
         ("headers", headers),
         ("query", query),
         ("sample", show_table(sample)),
     ])
 }
+
+/// The formats that have a name.
+const FORMATS: [(&str, Format); 4] = [
+    ("json", Format::Json),
+    ("common", Format::Common),
+    ("combined", Format::Combined),
+    ("ecs", Format::Ecs),
+];
 
 /// The values of `query`.
 const QUERIES: [(&str, Query); 3] = [("keep", Query::Keep), ("drop", Query::Drop), ("names", Query::Names)];

@@ -1076,16 +1076,11 @@ struct Log {
 #[schemars(deny_unknown_fields)]
 struct Access {
     to: Option<String>,
-    format: Option<Format>,
+    /// "json", "common", "combined", "ecs", or a text as in "{client} {status}"
+    format: Option<String>,
     headers: Option<Texts>,
     query: Option<QueryShown>,
     sample: Option<BTreeMap<String, Share>>,
-}
-
-#[derive(JsonSchema)]
-#[schemars(rename_all = "kebab-case")]
-enum Format {
-    Json,
 }
 
 #[derive(JsonSchema)]

@@ -1566,7 +1566,7 @@ fn the_process_is_checked() {
             "[log]\naccess = { format = \"text\" }",
             "`text` is not a value of `format`",
             "2:21",
-            "write `json`",
+            "write `json`, `common`, `combined` or `ecs`",
         ),
         ("[log]\naccess = { sample = { \"9xx\" = \"1%\" } }", "`9xx` is not a status", "2:23", "as in `2xx`"),
         ("[log]\naccess = { sample = { \"2xx\" = \"1\" } }", "`1` is not a share", "2:31", "as in `20%`"),

@@ -40,6 +40,8 @@ pub struct RequestContext {
     pub facts: RequestFacts,
     /// The deciding policy's verdict, for the log.
     pub verdict: Option<Count>,
+    /// What is left of the limit that binds, for the log.
+    pub left: Option<record::Left>,
     /// What it must give back to its limits when it ends.
     pub held: Option<Box<Reservation>>,
     /// Its attempts at an upstream.
@@ -81,6 +83,7 @@ impl RequestContext {
                 identity: None,
             },
             verdict: None,
+            left: None,
             held: None,
             attempts: Attempts::default(),
             outcome: Outcome::unanswered(),
@@ -308,6 +311,7 @@ impl Drop for RequestContext {
             request: &self.facts,
             attempts: &self.attempts,
             verdict: self.verdict,
+            left: self.left,
             outcome: &self.outcome,
             status: self.final_status(reason),
             reason,

@@ -4,7 +4,7 @@
 //! `limit_fields.rs` writes the fields, `service/problem.rs` chooses the status.
 
 use super::context::RequestContext;
-use super::limit_fields::{Fields, jittered};
+use super::limit_fields::{self, Fields, jittered};
 use super::reservation::Reservation;
 use crate::limit::{Algorithm, Charge};
 use crate::limiter::{Check, Event, Pending};
@@ -85,6 +85,7 @@ fn end(context: &mut RequestContext, table: &Table, found: &Found<'_, '_>, check
         return Decided::Admitted(Fields::default());
     }
     context.attempts.steps.decide = context.elapsed_ns();
+    context.left = limit_fields::left(charges, decision);
     let style = context.view.snapshot.limit_headers;
     let unix_seconds = context.services.unix(context.facts.started).as_secs();
     let limiter = &context.services.shared.limiter;

@@ -213,12 +213,8 @@ pub(super) mod tests {
     /// Services without routes, and what they count.
     pub fn services() -> (Rc<Services>, Arc<metrics::Metrics>) {
         let (metrics, mut cells) = metrics::Metrics::new(1);
-        let access = record::AccessConfig {
-            to: record::Sink::Off,
-            sample: Vec::new(),
-            headers: Vec::new(),
-            query: Default::default(),
-        };
+        let access =
+            record::AccessConfig { to: record::Sink::Off, headers: Vec::new(), ..Default::default() };
         let log = record::Log::open(&access.to, &metrics.access_log).expect("nothing to open");
         let options = Options { salt: [0; 16], ipv6_prefix: 64, upstreams: &[], auth: &[] };
         let snapshot = Snapshot {
@@ -234,6 +230,7 @@ pub(super) mod tests {
             error_pages: None,
             sampler: record::Sampler::new(&access),
             shown: record::Shown::new(&access),
+            style: record::Style::default(),
             series: Series {
                 routes: Vec::new(),
                 no_route: metrics.route(""),

@@ -41,6 +41,8 @@ pub struct Snapshot {
     pub sampler: record::Sampler,
     /// The optional parts of an access log line.
     pub shown: record::Shown,
+    /// How access log lines are written.
+    pub style: record::Style,
     /// The metric series that requests of this snapshot count in.
     pub series: Series,
 }

@@ -199,7 +199,7 @@ mod tests {
     use std::os::fd::OwnedFd;
 
     use super::*;
-    use crate::record::{AccessConfig, Entry, Sampler};
+    use crate::record::{AccessConfig, Entry, Sampler, Style};
 
     #[test]
     fn lines_reach_the_file_whole_and_in_order() {
@@ -247,7 +247,7 @@ mod tests {
         let buffer = log.buffer();
         let mut offered = 0;
         while metrics.dropped.value() == 0 {
-            buffer.write(&everything(), &Entry { path: &[b'a'; 500], ..Entry::default() });
+            buffer.write(&everything(), &Style::default(), &Entry { path: &[b'a'; 500], ..Entry::default() });
             offered += 1;
         }
         drop(buffer);
@@ -317,17 +317,12 @@ mod tests {
     fn write_lines(log: &Log, statuses: std::ops::Range<u16>) {
         let buffer = log.buffer();
         for status in statuses {
-            buffer.write(&everything(), &Entry { status, ..Entry::default() });
+            buffer.write(&everything(), &Style::default(), &Entry { status, ..Entry::default() });
         }
     }
 
     fn everything() -> Sampler {
-        Sampler::new(&AccessConfig {
-            to: Sink::Stdout,
-            sample: Vec::new(),
-            headers: Vec::new(),
-            query: Default::default(),
-        })
+        Sampler::new(&AccessConfig { to: Sink::Stdout, headers: Vec::new(), ..AccessConfig::default() })
     }
 
     fn statuses_of(path: &Path) -> Vec<u64> {

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
-use crate::app::shared_tier;
+use crate::app::{node, shared_tier};
 use crate::auth;
 use crate::config::Config;
 use crate::limiter::Limiter;
 use crate::metrics::Metrics;
 use crate::policy::{Policy, Table};
 use crate::proxy::snapshot::{Series, Snapshot};
-use crate::record::{Sampler, Shown};
+use crate::record::{Sampler, Shown, Style};
 
 use super::prepare::Kept;
 
@@ -54,6 +54,7 @@ pub(super) fn snapshot(
         error_pages: kept.error_pages.as_ref().map(|pages| Arc::new(ArcSwap::new(Arc::clone(pages)))),
         sampler: Sampler::new(&config.access_log),
         shown: Shown::new(&config.access_log),
+        style: Style::new(&config.access_log, &node::name()),
         series,
     }
 }

@@ -17,6 +17,7 @@ use super::services::Services;
 use super::snapshot::Snapshot;
 use crate::cause::Cause;
 use crate::limiter::Count;
+use crate::record;
 use crate::service::Ends;
 use crate::service::conn::Conn;
 use crate::service::reason::Reason;
@@ -33,6 +34,8 @@ pub struct Finished<'r> {
     pub attempts: &'r Attempts,
     /// `None` if its route has no limits.
     pub verdict: Option<Count>,
+    /// What is left of the limit that binds, if one was charged.
+    pub left: Option<record::Left>,
     pub outcome: &'r Outcome,
     /// The status and reason to log. They differ from those in `outcome` if the request ended before its answer.
     pub status: u16,

@@ -1,155 +1,94 @@
 //! An [`Entry`] as one line of JSON. It is written by hand and not by serde, because it runs once a request.
 
-use std::io::Write;
-use std::net::IpAddr;
-
 use http::HeaderValue;
 
-use super::entry::{Decision, Entry};
-use super::shown::FIELD_BYTES_MAX;
-use super::{FIELD_NAME_BYTES_MAX, FIELDS_MAX, Query, date, escape};
-use crate::unix_socket::NO_ADDRESS;
+use super::date;
+use super::escape::{self, Escape};
+use super::names::Names;
+use super::target::{self, PATH_BYTES_MAX};
+use super::value::{push_address, push_digits, push_hex};
+use super::{ID_BYTES_MAX, METHOD_BYTES_MAX, NAME_BYTES_MAX};
+use crate::record::shown::FIELD_BYTES_MAX;
+use crate::record::{Decision, Entry, FIELD_NAME_BYTES_MAX, FIELDS_MAX};
 
-/// Formats lines, and keeps the text of the current second between them, which saves formatting the date again.
-#[derive(Debug)]
-pub(super) struct Formatter {
-    unix_seconds: u64,
-    date: date::Text,
-}
-
-impl Formatter {
-    pub(super) fn new() -> Formatter {
-        Formatter { unix_seconds: 0, date: date::text(0) }
-    }
-
-    /// Appends one line with its line feed: at most [`LINE_BYTES_MAX`] bytes.
-    pub(super) fn push(&mut self, out: &mut Vec<u8>, entry: &Entry<'_>) {
-        self.push_time(out, entry);
-        push_client(out, entry);
-        push_request(out, entry);
-        push_verdict(out, entry);
-        push_upstream(out, entry);
-        push_times(out, entry);
-        out.extend_from_slice(b"}\n");
-    }
-
-    fn push_time(&mut self, out: &mut Vec<u8>, entry: &Entry<'_>) {
-        let seconds = entry.time.as_secs();
-        if seconds != self.unix_seconds {
-            *self = Formatter { unix_seconds: seconds, date: date::text(seconds) };
-        }
-        let mut fraction = *b".000Z\"";
-        date::put(&mut fraction[1..4], u64::from(entry.time.subsec_millis()));
-        out.extend_from_slice(b"{\"time\":\"");
-        out.extend_from_slice(&self.date);
-        out.extend_from_slice(&fraction);
-    }
-}
-
-/// `,"name":` as bytes.
-macro_rules! key {
-    ($name:literal) => {
-        concat!(",\"", $name, "\":").as_bytes()
-    };
-}
-
-/// `,"name":"` as bytes. The opening quote of a text is part of its key, which saves one copy for each field.
-macro_rules! text_key {
-    ($name:literal) => {
-        concat!(",\"", $name, "\":\"").as_bytes()
-    };
-}
-
-fn push_client(out: &mut Vec<u8>, entry: &Entry<'_>) {
-    push_text(out, text_key!("request_id"), entry.request_id, ID_BYTES_MAX);
-    push_text(out, text_key!("listener"), entry.listener.as_bytes(), NAME_BYTES_MAX);
-    push_address(out, text_key!("client"), entry.client);
-    if entry.peer != entry.client {
-        push_address(out, text_key!("peer"), entry.peer);
-    }
-    push_word(out, text_key!("protocol"), entry.protocol);
-    push_word(out, text_key!("tls"), entry.tls);
-    push_text(out, text_key!("sni"), entry.sni, NAME_BYTES_MAX);
-}
-
-fn push_request(out: &mut Vec<u8>, entry: &Entry<'_>) {
-    push_text(out, text_key!("method"), entry.method, METHOD_BYTES_MAX);
-    push_text(out, text_key!("host"), entry.host, NAME_BYTES_MAX);
-    push_target(out, entry);
-    push_text(out, text_key!("route"), entry.route.as_bytes(), NAME_BYTES_MAX);
-    push_text(out, text_key!("consumer"), entry.consumer.as_bytes(), NAME_BYTES_MAX);
-    push_text(out, text_key!("tenant"), entry.tenant.as_bytes(), NAME_BYTES_MAX);
-    push_text(out, text_key!("tier"), entry.tier.as_bytes(), NAME_BYTES_MAX);
-    push_fields(out, entry);
-}
-
-fn push_target(out: &mut Vec<u8>, entry: &Entry<'_>) {
-    if entry.path.is_empty() {
-        return;
-    }
-    out.extend_from_slice(text_key!("path"));
-    escape::push(out, entry.path, PATH_BYTES_MAX);
-    if let Some(query) = entry.query
-        && let Some(left) = PATH_BYTES_MAX.checked_sub(entry.path.len())
-    {
-        push_query(out, query, entry.shown_query, left);
-    }
+/// Appends one line without its line feed: less than [`LINE_BYTES_MAX`] bytes.
+pub(super) fn push<N: Names>(out: &mut Vec<u8>, second: &date::Text, entry: &Entry<'_>) {
+    out.extend_from_slice(N::TIME);
+    date::push(out, second, entry.time);
     out.push(b'"');
+    push_client::<N>(out, entry);
+    push_request::<N>(out, entry);
+    push_verdict::<N>(out, entry);
+    push_upstream::<N>(out, entry);
+    push_times::<N>(out, entry);
+    out.push(b'}');
 }
 
-/// Appends the part of a query that is shown, with its `?`: at most `left` bytes before escaping.
-fn push_query(out: &mut Vec<u8>, query: &[u8], shown: Query, left: usize) {
-    if shown == Query::Drop {
-        return;
+fn push_client<N: Names>(out: &mut Vec<u8>, entry: &Entry<'_>) {
+    push_text(out, N::REQUEST_ID, entry.request_id, ID_BYTES_MAX);
+    if let Some(trace) = entry.trace {
+        out.extend_from_slice(N::TRACE_ID);
+        push_hex(out, &trace.trace_id.get().to_be_bytes());
+        out.push(b'"');
+        out.extend_from_slice(N::SPAN_ID);
+        push_hex(out, &trace.span_id.get().to_be_bytes());
+        out.push(b'"');
     }
-    let Some(mut left) = left.checked_sub(1) else { return out.extend_from_slice(escape::CUT) };
-    out.push(b'?');
-    if shown == Query::Keep {
-        return escape::push(out, query, left);
+    push_text(out, N::NODE, entry.node.as_bytes(), NAME_BYTES_MAX);
+    push_text(out, N::LISTENER, entry.listener.as_bytes(), NAME_BYTES_MAX);
+    for (key, address) in
+        [(N::CLIENT, entry.client), (N::PEER, entry.peer.filter(|_| entry.peer != entry.client))]
+    {
+        if let Some(address) = address {
+            out.extend_from_slice(key);
+            push_address(out, address);
+            out.push(b'"');
+        }
     }
-    for (index, pair) in query.split(|byte| *byte == b'&').enumerate() {
-        // A parameter without `=` may be a bare value, so it is masked.
-        let equals = pair.iter().position(|byte| *byte == b'=');
-        let (name, is_hidden) = match equals {
-            Some(equals) => (&pair[..=equals], equals + 1 < pair.len()),
-            None => (&pair[..0], !pair.is_empty()),
-        };
-        let bytes = usize::from(index > 0) + name.len() + usize::from(is_hidden);
-        let Some(rest) = left.checked_sub(bytes) else { return out.extend_from_slice(escape::CUT) };
-        left = rest;
-        if index > 0 {
-            out.push(b'&');
-        }
-        escape::push(out, name, name.len());
-        if is_hidden {
-            out.push(b'*');
-        }
+    push_word(out, N::PROTOCOL, version::<N>(entry.protocol, "HTTP/"));
+    push_word(out, N::TLS, version::<N>(entry.tls, "TLSv"));
+    push_text(out, N::SNI, entry.sni, NAME_BYTES_MAX);
+}
+
+/// A version with or without the name before it.
+fn version<N: Names>(text: &'static str, name: &str) -> &'static str {
+    match N::CUT_VERSIONS {
+        true => text.strip_prefix(name).unwrap_or(text),
+        false => text,
     }
 }
 
-/// Appends the configured header fields: first those with a key of their own, then the others under `headers`.
-fn push_fields(out: &mut Vec<u8>, entry: &Entry<'_>) {
+fn push_request<N: Names>(out: &mut Vec<u8>, entry: &Entry<'_>) {
+    push_text(out, N::METHOD, entry.method, METHOD_BYTES_MAX);
+    push_text(out, N::HOST, entry.host, NAME_BYTES_MAX);
+    if !entry.path.is_empty() {
+        out.extend_from_slice(N::PATH);
+        target::push(out, entry, Escape::Json);
+        out.push(b'"');
+    }
+    push_text(out, N::ROUTE, entry.route.as_bytes(), NAME_BYTES_MAX);
+    push_text(out, N::CONSUMER, entry.consumer.as_bytes(), NAME_BYTES_MAX);
+    push_text(out, N::TENANT, entry.tenant.as_bytes(), NAME_BYTES_MAX);
+    push_text(out, N::TIER, entry.tier.as_bytes(), NAME_BYTES_MAX);
+    push_fields::<N>(out, entry);
+}
+
+/// Appends the configured header fields: first those with a key of their own, then the others under one key.
+fn push_fields<N: Names>(out: &mut Vec<u8>, entry: &Entry<'_>) {
     let mut is_open = false;
     for (field, value) in entry.fields.iter().zip(entry.values) {
         let Some(value) = value.as_ref().map(HeaderValue::as_bytes).filter(|value| !value.is_empty()) else {
             continue;
         };
         if !field.is_own {
-            out.extend_from_slice(if is_open { b"," } else { key!("headers") });
+            out.extend_from_slice(if is_open { b"," } else { N::HEADERS });
             if !is_open {
                 out.push(b'{');
             }
             is_open = true;
         }
         out.extend_from_slice(&field.key);
-        let query = value.iter().position(|byte| *byte == b'?').filter(|_| field.is_url);
-        match query {
-            Some(at) if at < FIELD_BYTES_MAX => {
-                escape::push(out, &value[..at], FIELD_BYTES_MAX);
-                push_query(out, &value[at + 1..], entry.shown_query, FIELD_BYTES_MAX - at);
-            }
-            _ => escape::push(out, value, FIELD_BYTES_MAX),
-        }
+        target::push_field(out, value, field.is_url, entry.shown_query, Escape::Json);
         out.push(b'"');
     }
     if is_open {
@@ -157,38 +96,37 @@ fn push_fields(out: &mut Vec<u8>, entry: &Entry<'_>) {
     }
 }
 
-fn push_verdict(out: &mut Vec<u8>, entry: &Entry<'_>) {
-    push_number(out, key!("status"), u64::from(entry.status));
-    push_word(out, text_key!("reason"), entry.reason);
-    push_word(out, text_key!("cause"), entry.cause);
-    let (decision, policy) = match entry.decision {
-        Decision::None => return,
-        Decision::Admitted => ("admitted", ""),
-        Decision::Denied(policy) => ("denied", policy),
-        Decision::ShadowDenied(policy) => ("shadow-denied", policy),
-        Decision::Penalised(policy) => ("penalised", policy),
-        Decision::ShadowPenalised(policy) => ("shadow-penalised", policy),
-    };
-    push_word(out, text_key!("decision"), decision);
-    push_word(out, text_key!("decided"), entry.decided);
-    push_text(out, text_key!("policy"), policy.as_bytes(), NAME_BYTES_MAX);
+fn push_verdict<N: Names>(out: &mut Vec<u8>, entry: &Entry<'_>) {
+    push_number(out, N::STATUS, u64::from(entry.status));
+    push_word(out, N::REASON, entry.reason);
+    push_word(out, N::CAUSE, entry.cause);
+    if entry.decision == Decision::None {
+        return;
+    }
+    push_word(out, N::DECISION, entry.decision.word());
+    push_word(out, N::DECIDED, entry.decided);
+    push_text(out, N::POLICY, entry.decision.policy().as_bytes(), NAME_BYTES_MAX);
+    if let Some(left) = entry.left {
+        push_number(out, N::LIMIT, left.limit);
+        push_number(out, N::REMAINING, left.remaining);
+    }
 }
 
-fn push_upstream(out: &mut Vec<u8>, entry: &Entry<'_>) {
-    push_text(out, text_key!("upstream"), entry.upstream.as_bytes(), NAME_BYTES_MAX);
-    push_text(out, text_key!("server"), entry.server.as_bytes(), NAME_BYTES_MAX);
-    push_number(out, key!("retries"), u64::from(entry.retries));
+fn push_upstream<N: Names>(out: &mut Vec<u8>, entry: &Entry<'_>) {
+    push_text(out, N::UPSTREAM, entry.upstream.as_bytes(), NAME_BYTES_MAX);
+    push_text(out, N::SERVER, entry.server.as_bytes(), NAME_BYTES_MAX);
+    push_number(out, N::RETRIES, u64::from(entry.retries));
 }
 
-fn push_times(out: &mut Vec<u8>, entry: &Entry<'_>) {
-    push_number_if(out, key!("total_us"), entry.total_us);
-    push_number_if(out, key!("decide_us"), entry.decide_us);
-    push_number_if(out, key!("delay_us"), entry.delay_us);
-    push_number_if(out, key!("wait_us"), entry.wait_us);
-    push_number_if(out, key!("connect_us"), entry.connect_us);
-    push_number_if(out, key!("first_byte_us"), entry.first_byte_us);
-    push_number(out, key!("bytes_in"), entry.bytes_in);
-    push_number(out, key!("bytes_out"), entry.bytes_out);
+fn push_times<N: Names>(out: &mut Vec<u8>, entry: &Entry<'_>) {
+    push_number_if(out, N::TOTAL, entry.total_us.map(|total_us| total_us.saturating_mul(N::TOTAL_TIMES)));
+    push_number_if(out, N::DECIDE, entry.decide_us);
+    push_number_if(out, N::DELAY, entry.delay_us);
+    push_number_if(out, N::WAIT, entry.wait_us);
+    push_number_if(out, N::CONNECT, entry.connect_us);
+    push_number_if(out, N::FIRST_BYTE, entry.first_byte_us);
+    push_number(out, N::BYTES_IN, entry.bytes_in);
+    push_number(out, N::BYTES_OUT, entry.bytes_out);
 }
 
 fn push_text(out: &mut Vec<u8>, key: &[u8], text: &[u8], bytes_max: usize) {
@@ -196,7 +134,7 @@ fn push_text(out: &mut Vec<u8>, key: &[u8], text: &[u8], bytes_max: usize) {
         return;
     }
     out.extend_from_slice(key);
-    escape::push(out, text, bytes_max);
+    Escape::Json.push(out, text, bytes_max);
     out.push(b'"');
 }
 
@@ -213,7 +151,7 @@ fn push_word(out: &mut Vec<u8>, key: &[u8], word: &'static str) {
 
 fn push_number(out: &mut Vec<u8>, key: &[u8], number: u64) {
     out.extend_from_slice(key);
-    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+    push_digits(out, number);
 }
 
 fn push_number_if(out: &mut Vec<u8>, key: &[u8], number: Option<u64>) {
@@ -222,43 +160,14 @@ fn push_number_if(out: &mut Vec<u8>, key: &[u8], number: Option<u64>) {
     }
 }
 
-fn push_address(out: &mut Vec<u8>, key: &[u8], address: Option<IpAddr>) {
-    let Some(address) = address else {
-        return;
-    };
-    out.extend_from_slice(key);
-    match address {
-        NO_ADDRESS => out.extend_from_slice(b"unix"),
-        // By hand, because the standard formatter would take a fifth of the time of the whole line.
-        IpAddr::V4(address) => {
-            for (index, octet) in address.octets().into_iter().enumerate() {
-                if index > 0 {
-                    out.push(b'.');
-                }
-                out.extend_from_slice(itoa::Buffer::new().format(octet).as_bytes());
-            }
-        }
-        IpAddr::V6(address) => write!(out, "{address}").expect("a Vec takes any bytes"),
-    }
-    out.push(b'"');
-}
-
-/// Bytes kept of path and query.
-pub const PATH_BYTES_MAX: usize = 2048;
-/// Bytes kept of a host or of any name.
-const NAME_BYTES_MAX: usize = 256;
-/// Bytes kept of a request id.
-const ID_BYTES_MAX: usize = 128;
-/// Bytes kept of a method.
-const METHOD_BYTES_MAX: usize = 32;
 /// The longest possible line: six times the bytes kept of each text, and room for everything else.
 pub(super) const LINE_BYTES_MAX: usize = 6
     * (PATH_BYTES_MAX
         + ID_BYTES_MAX
         + METHOD_BYTES_MAX
-        + 14 * NAME_BYTES_MAX
+        + 15 * NAME_BYTES_MAX
         + FIELDS_MAX * (FIELD_BYTES_MAX + FIELD_NAME_BYTES_MAX))
-    + 1536;
+    + 2560;
 
 #[cfg(test)]
 mod tests {
@@ -268,31 +177,34 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::record::{AccessConfig, Shown, Sink};
+    use crate::record::format::{Format, Formatter};
+    use crate::record::{AccessConfig, Left, Query, Shown, TraceIds};
+    use crate::unix_socket::NO_ADDRESS;
 
-    fn shown(names: &[&str]) -> Shown {
+    fn shown(names: &[&str], format: Format) -> Shown {
         let headers = names.iter().map(|name| name.parse().expect("a name")).collect();
-        let (to, query) = (Sink::Stdout, Query::Names);
-        Shown::new(&AccessConfig { to, sample: Vec::new(), headers, query })
+        Shown::new(&AccessConfig { headers, format, ..AccessConfig::default() })
     }
 
-    fn line(entry: &Entry<'_>) -> Vec<u8> {
+    fn line(format: &Format, entry: &Entry<'_>) -> Vec<u8> {
         let mut out = Vec::new();
-        Formatter::new().push(&mut out, entry);
+        Formatter::new().push(&mut out, format, entry);
         out
     }
 
     fn parsed(entry: &Entry<'_>) -> Value {
-        serde_json::from_slice(&line(entry)).expect("a line is JSON")
+        serde_json::from_slice(&line(&Format::Json, entry)).expect("a line is JSON")
     }
 
     #[test]
     fn a_full_entry_shows_every_field() {
-        let shown = shown(&["x-trace", "referer", "user-agent", "x-plan"]);
+        let shown = shown(&["x-trace", "referer", "user-agent", "x-plan"], Format::Json);
         let values = ["https://a/b?c=d", "curl/8", "1", "2"].map(|text| HeaderValue::from_str(text).ok());
         let entry = Entry {
             time: Duration::from_millis(1_709_164_800_007),
             request_id: b"01J",
+            trace: TraceIds::new(0x0af7651916cd43dd8448eb211c80319c, 0xb7ad6b7169203331),
+            node: "gw-1",
             listener: "edge",
             client: Some([192, 0, 2, 200].into()),
             peer: Some("2001:db8::1".parse().expect("an address")),
@@ -315,6 +227,7 @@ mod tests {
             cause: "token-expired",
             decision: Decision::Denied("per-tenant"),
             decided: "global",
+            left: Some(Left { limit: 100, remaining: 7 }),
             upstream: "orders",
             server: "10.0.1.10:8080",
             retries: 1,
@@ -328,17 +241,66 @@ mod tests {
             bytes_out: u64::MAX,
         };
         let expected = json!({
-            "time": "2024-02-29T00:00:00.007Z", "request_id": "01J", "listener": "edge",
+            "time": "2024-02-29T00:00:00.007Z", "request_id": "01J",
+            "trace_id": "0af7651916cd43dd8448eb211c80319c", "span_id": "b7ad6b7169203331", "node": "gw-1", "listener": "edge",
             "client": "192.0.2.200", "peer": "2001:db8::1", "protocol": "HTTP/2.0", "tls": "TLSv1.3",
             "sni": "api.example.com", "method": "GET", "host": "api.example.com",
             "path": "/v1/orders/7?x=\"1\"", "route": "orders", "consumer": "ann", "tenant": "acme", "tier": "pro",
             "referer": "https://a/b?c=d", "user_agent": "curl/8", "headers": { "x-trace": "1", "x-plan": "2" },
             "status": 429, "reason": "over-limit", "cause": "token-expired",
-            "decision": "denied", "decided": "global", "policy": "per-tenant", "upstream": "orders", "server": "10.0.1.10:8080",
+            "decision": "denied", "decided": "global", "policy": "per-tenant", "limit": 100,
+            "remaining": 7, "upstream": "orders", "server": "10.0.1.10:8080",
             "retries": 1, "total_us": 1234, "decide_us": 2, "delay_us": 3, "wait_us": 0, "connect_us": 400,
             "first_byte_us": 800, "bytes_in": 10, "bytes_out": u64::MAX,
         });
         assert_eq!(parsed(&entry), expected);
+    }
+
+    #[test]
+    fn names_of_the_elastic_common_schema_are_its_own() {
+        let shown = shown(&["user-agent", "referer", "x-plan"], Format::Ecs);
+        let values = ["curl/8", "https://a/b?c=d", "2"].map(|text| HeaderValue::from_str(text).ok());
+        let entry = Entry {
+            time: Duration::from_millis(1_709_164_800_007),
+            request_id: b"01J",
+            trace: TraceIds::new(1, 2),
+            node: "gw-1",
+            client: Some([192, 0, 2, 200].into()),
+            peer: Some([192, 0, 2, 1].into()),
+            protocol: "HTTP/2.0",
+            tls: "TLSv1.3",
+            method: b"GET",
+            host: b"api.example.com",
+            path: b"/a",
+            query: Some(b"b=c"),
+            consumer: "ann",
+            tenant: "acme",
+            fields: &shown.fields,
+            values: &values,
+            status: 429,
+            reason: "over-limit",
+            decision: Decision::Denied("per-tenant"),
+            left: Some(Left { limit: 100, remaining: 0 }),
+            server: "10.0.1.10:8080",
+            total_us: Some(1_234),
+            bytes_in: 10,
+            bytes_out: 20,
+            ..Entry::default()
+        };
+        let line: Value = serde_json::from_slice(&line(&Format::Ecs, &entry)).expect("a line is JSON");
+        let expected = json!({
+            "ecs.version": "9.1.0", "event.dataset": "sluicegate.access", "@timestamp": "2024-02-29T00:00:00.007Z",
+            "http.request.id": "01J", "trace.id": format!("{:032x}", 1), "span.id": format!("{:016x}", 2),
+            "service.node.name": "gw-1", "client.ip": "192.0.2.200", "source.ip": "192.0.2.1", "http.version": "2.0",
+            "tls.version": "1.3", "http.request.method": "GET", "url.domain": "api.example.com", "url.original": "/a?b=*",
+            "user.name": "ann", "organization.id": "acme", "user_agent.original": "curl/8",
+            "http.request.referrer": "https://a/b?c=*", "sluicegate.headers": { "x-plan": "2" },
+            "http.response.status_code": 429, "error.code": "over-limit", "sluicegate.decision": "denied",
+            "sluicegate.policy": "per-tenant", "sluicegate.limit": 100, "sluicegate.remaining": 0,
+            "destination.address": "10.0.1.10:8080", "sluicegate.retries": 0, "event.duration": 1_234_000,
+            "http.request.body.bytes": 10, "http.response.body.bytes": 20,
+        });
+        assert_eq!(line, expected);
     }
 
     #[test]
@@ -351,18 +313,6 @@ mod tests {
         let client = Some([127, 0, 0, 1].into());
         let entry = Entry { client, peer: client, ..Entry::default() };
         assert_eq!(parsed(&entry).get("peer"), None, "the peer is the client itself");
-    }
-
-    #[test]
-    fn the_second_is_kept_and_renewed() {
-        let mut formatter = Formatter::new();
-        let mut times = Vec::new();
-        for millis in [999, 1_000, 1_001, 999] {
-            let mut out = Vec::new();
-            formatter.push(&mut out, &Entry { time: Duration::from_millis(millis), ..Entry::default() });
-            times.push(String::from_utf8_lossy(&out[26..32]).into_owned());
-        }
-        assert_eq!(times, ["00.999", "01.000", "01.001", "00.999"]);
     }
 
     #[test]
@@ -404,11 +354,14 @@ mod tests {
         let names: Vec<String> = (0..FIELDS_MAX)
             .map(|number| format!("{number}{}", "x".repeat(FIELD_NAME_BYTES_MAX - 1)))
             .collect();
-        let shown = shown(&names.iter().map(String::as_str).collect::<Vec<_>>());
+        let names: Vec<_> = names.iter().map(String::as_str).collect();
+        let (shown, ecs) = (shown(&names, Format::Json), shown(&names, Format::Ecs));
         let values: Vec<_> = names.iter().map(|_| HeaderValue::from_bytes(&bytes).ok()).collect();
         let entry = Entry {
             time: Duration::MAX,
             request_id: &bytes,
+            trace: TraceIds::new(u128::MAX, u64::MAX),
+            node: &text,
             listener: &text,
             client: Some([0xff; 16].into()),
             peer: Some([0xee; 16].into()),
@@ -431,6 +384,7 @@ mod tests {
             cause: "a-cause-of-common-length",
             decision: Decision::ShadowDenied(&text),
             decided: "fallback",
+            left: Some(Left { limit: u64::MAX, remaining: u64::MAX }),
             upstream: &text,
             server: &text,
             retries: u32::MAX,
@@ -444,7 +398,11 @@ mod tests {
             bytes_out: u64::MAX,
         };
         assert!(parsed(&entry).is_object());
-        assert!(line(&entry).len() <= LINE_BYTES_MAX);
+        assert!(line(&Format::Json, &entry).len() <= LINE_BYTES_MAX);
+        let entry = Entry { fields: &ecs.fields, ..entry };
+        let line = line(&Format::Ecs, &entry);
+        assert!(line.len() <= LINE_BYTES_MAX);
+        assert!(serde_json::from_slice::<Value>(&line).is_ok_and(|line| line.is_object()));
     }
 
     proptest! {
@@ -474,7 +432,7 @@ mod tests {
                 wait_us: Some(numbers[2]),
                 ..Entry::default()
             };
-            let line = line(&entry);
+            let line = line(&Format::Json, &entry);
             let end = line.iter().position(|byte| *byte < 0x20 || *byte >= 0x7f);
             prop_assert_eq!(end, Some(line.len() - 1), "only the line feed at its end is not printable ASCII");
             let value = parsed(&entry);
