@@ -2,16 +2,19 @@
 
 use http::HeaderName;
 use http::header::COOKIE;
+use http::uri::Authority;
 use tracing_subscriber::EnvFilter;
 
 use crate::auth::place::Place;
 use crate::record::format::Template;
+use crate::record::syslog::{Address, Syslog};
 use crate::record::{AccessConfig, FIELD_NAME_BYTES_MAX, FIELDS_MAX, Format, Query, Sink, StatusMatch};
 
 use super::mask;
 use super::printer::{Page, array, table as show_table, text as show_text, word};
 use super::reader::{Table, Value};
 use super::sections;
+use super::socket;
 use super::text::{self, Text};
 use crate::units::show_share;
 use crate::words;
@@ -61,18 +64,16 @@ fn directives(text: &Text<'_>) -> Option<String> {
 
 fn read_access(value: &Value<'_>, auth: &[crate::auth::Config], access_log: &mut AccessConfig) {
     let Some(table) = value.table("`access`") else { return };
-    if let Some(to) = table.value("to").and_then(|value| value.text()) {
-        match to.text.as_str() {
-            "stdout" => access_log.to = Sink::Stdout,
-            "stderr" => access_log.to = Sink::Stderr,
-            "off" => access_log.to = Sink::Off,
-            path if path.contains('/') => access_log.to = Sink::File(text::path(&to)),
-            word => {
-                let hint = words::did_you_mean(word, &["stdout", "stderr", "off"])
-                    .unwrap_or_else(|| "write `stdout`, `stderr`, `off` or a path with a `/`".to_owned());
-                to.wrong(format!("{} is not a place for the access log", to.shown()), hint);
+    match table.value("to") {
+        Some(value) if value.is_table() => {
+            access_log.to = syslog(&value).map_or(Sink::Off, Sink::Syslog);
+        }
+        Some(value) => {
+            if let Some(to) = value.text().and_then(|text| sink(&text)) {
+                access_log.to = to;
             }
         }
+        None => {}
     }
     if let Some(value) = table.value("headers") {
         access_log.headers = logged_headers(&value, auth);
@@ -94,6 +95,83 @@ fn read_access(value: &Value<'_>, auth: &[crate::auth::Config], access_log: &mut
         }
     }
     table.finish(&[]);
+}
+
+/// Where lines go, as one text.
+fn sink(to: &Text<'_>) -> Option<Sink> {
+    let word = match to.text.as_str() {
+        "stdout" => return Some(Sink::Stdout),
+        "stderr" => return Some(Sink::Stderr),
+        "off" => return Some(Sink::Off),
+        text if text == SYSLOG || socket::is_meant(text) || text.starts_with(UDP) => {
+            return address(to).map(|to| Sink::Syslog(Syslog::new(to)));
+        }
+        path if path.contains('/') => return Some(Sink::File(text::path(to))),
+        word => word,
+    };
+    let hint = words::did_you_mean(word, &["stdout", "stderr", "off", SYSLOG]).unwrap_or_else(|| {
+        "write `stdout`, `stderr`, `off`, `syslog`, `udp://host:514` or a path with a `/`".to_owned()
+    });
+    to.wrong(format!("{} is not a place for the access log", to.shown()), hint);
+    None
+}
+
+/// `{ syslog = "udp://127.0.0.1:514", facility = "local0", severity = "info" }`.
+fn syslog(value: &Value<'_>) -> Option<Syslog> {
+    let table = value.table("`to`")?;
+    let to = table.value(SYSLOG);
+    if to.is_none() {
+        table.wrong("`to` needs `syslog`", "write `{ syslog = \"udp://127.0.0.1:514\" }`");
+    }
+    let to = to.and_then(|value| value.text()).and_then(|text| address(&text));
+    let word = |key, words: &[&str]| -> Option<u8> {
+        let choices: Vec<(&str, u8)> = words.iter().copied().zip(0..).collect();
+        table.value(key)?.choice(&choices, &[])
+    };
+    let (facility, severity) = (word("facility", &FACILITIES), word("severity", &SEVERITIES));
+    table.finish(&[]);
+    let syslog = Syslog::new(to?);
+    let facility = facility.unwrap_or(syslog.facility);
+    Some(Syslog { facility, severity: severity.unwrap_or(syslog.severity), ..syslog })
+}
+
+/// Who takes messages of syslog.
+fn address(text: &Text<'_>) -> Option<Address> {
+    if text.text == SYSLOG {
+        return Some(Address::Unix(DEV_LOG.into()));
+    }
+    if socket::is_meant(&text.text) {
+        return socket::path(text, "unix:/dev/log").map(Address::Unix);
+    }
+    let udp = text.text.strip_prefix(UDP).and_then(|rest| rest.parse::<Authority>().ok());
+    let port = udp.as_ref().map(|udp| (udp.port().is_some(), udp.port_u16()));
+    let port = match port {
+        Some((false, _)) => Some(SYSLOG_PORT),
+        Some((true, port)) => port.filter(|port| *port > 0),
+        None => None,
+    };
+    let (Some(udp), Some(port)) = (udp.filter(|udp| !udp.as_str().contains('@')), port) else {
+        let hint = "write `syslog`, `unix:/dev/log` or `udp://127.0.0.1:514`";
+        text.wrong(format!("{} is not the address of a syslog", text.shown()), hint);
+        return None;
+    };
+    let host = udp.host().trim_start_matches('[').trim_end_matches(']').to_owned();
+    Some(Address::Udp { host, port })
+}
+
+fn show_syslog(syslog: &Syslog) -> String {
+    let to = match &syslog.to {
+        Address::Unix(path) => format!("unix:{}", path.display()),
+        Address::Udp { host, port } if host.contains(':') => format!("{UDP}[{host}]:{port}"),
+        Address::Udp { host, port } => format!("{UDP}{host}:{port}"),
+    };
+    let word =
+        |words: &[&str], index: u8| show_text(words.get(usize::from(index)).copied().unwrap_or_default());
+    show_table([
+        (SYSLOG, show_text(&to)),
+        ("facility", word(&FACILITIES, syslog.facility)),
+        ("severity", word(&SEVERITIES, syslog.severity)),
+    ])
 }
 
 /// A format by its name, or a text with `{...}`.
@@ -151,6 +229,7 @@ fn show_access(access: &AccessConfig) -> String {
         Sink::Stderr => show_text("stderr"),
         Sink::Off => show_text("off"),
         Sink::File(path) => show_text(&path.to_string_lossy()),
+        Sink::Syslog(syslog) => show_syslog(syslog),
     };
     let sample = access.sample.iter().map(|(status, ppm)| {
         let status = match status {
@@ -173,6 +252,20 @@ fn show_access(access: &AccessConfig) -> String {
         ("sample", show_table(sample)),
     ])
 }
+
+/// The sockets of syslog, by how they are written.
+const SYSLOG: &str = "syslog";
+const UDP: &str = "udp://";
+const DEV_LOG: &str = "/dev/log";
+const SYSLOG_PORT: u16 = 514;
+
+/// RFC 5424 section 6.2.1, by their numbers; the names are those of syslog.conf(5).
+const FACILITIES: [&str; 24] = [
+    "kern", "user", "mail", "daemon", "auth", "syslog", "lpr", "news", "uucp", "cron", "authpriv", "ftp",
+    "ntp", "audit", "alert", "clock", "local0", "local1", "local2", "local3", "local4", "local5", "local6",
+    "local7",
+];
+const SEVERITIES: [&str; 8] = ["emerg", "alert", "crit", "err", "warning", "notice", "info", "debug"];
 
 /// The formats that have a name.
 const FORMATS: [(&str, Format); 4] = [

@@ -1075,12 +1075,30 @@ struct Log {
 #[derive(JsonSchema)]
 #[schemars(deny_unknown_fields)]
 struct Access {
-    to: Option<String>,
+    /// "stdout", "stderr", "off", "syslog", "udp://host:514", or a path
+    to: Option<LogTo>,
     /// "json", "common", "combined", "ecs", or a text as in "{client} {status}"
     format: Option<String>,
     headers: Option<Texts>,
     query: Option<QueryShown>,
     sample: Option<BTreeMap<String, Share>>,
+}
+
+#[derive(JsonSchema)]
+#[schemars(untagged)]
+enum LogTo {
+    Place(String),
+    Syslog(Syslog),
+}
+
+/// A syslog daemon.
+#[derive(JsonSchema)]
+#[schemars(deny_unknown_fields)]
+struct Syslog {
+    /// "syslog", "unix:/dev/log" or "udp://127.0.0.1:514"
+    syslog: String,
+    facility: Option<String>,
+    severity: Option<String>,
 }
 
 #[derive(JsonSchema)]

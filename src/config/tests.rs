@@ -1568,6 +1568,37 @@ fn the_process_is_checked() {
             "2:21",
             "write `json`, `common`, `combined` or `ecs`",
         ),
+        (
+            "[log]\naccess = { format = \"{client} {ip}\" }",
+            "`format` cannot be written so",
+            "2:31",
+            "`{ip}` does not exist here; write one of time,",
+        ),
+        (
+            "[log]\naccess = { headers = [], format = \"{header:cookie} {client}\" }",
+            "`format` cannot be written so",
+            "2:37",
+            "`cookie` is not one of `headers`",
+        ),
+        (
+            "[log]\naccess = { format = \"{client\" }",
+            "`format` cannot be written so",
+            "2:22",
+            "`{` is not closed",
+        ),
+        (
+            "[log]\naccess = { to = \"udp://a:0\" }",
+            "`udp://a:0` is not the address of a syslog",
+            "2:17",
+            "udp://127.0.0.1:514",
+        ),
+        ("[log]\naccess = { to = { facility = \"cron\" } }", "`to` needs `syslog`", "2:12", "{ syslog ="),
+        (
+            "[log]\naccess = { to = { syslog = \"syslog\", severity = \"warn\" } }",
+            "`warn` is not a value of `severity`",
+            "2:50",
+            "did you mean `warning`?",
+        ),
         ("[log]\naccess = { sample = { \"9xx\" = \"1%\" } }", "`9xx` is not a status", "2:23", "as in `2xx`"),
         ("[log]\naccess = { sample = { \"2xx\" = \"1\" } }", "`1` is not a share", "2:31", "as in `20%`"),
     ]);

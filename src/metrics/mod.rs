@@ -65,6 +65,8 @@ pub struct AccessLog {
     pub written: Counter,
     /// Lines lost because the writer was behind or its file could not be written.
     pub dropped: Counter,
+    /// Lines written that were too long for a message of syslog.
+    pub cut: Counter,
 }
 
 /// A counter that any thread may raise: for rare events, and for work outside the workers.

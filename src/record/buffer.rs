@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use super::format::{Formatter, LINE_BYTES_MAX};
+use super::format::formatter::{Formatter, LINE_BYTES_MAX};
 use super::queue::{CHUNK_BYTES_MAX, Chunk, Offered, Queue};
 use super::{Entry, Sampler, Style};
 use crate::metrics::Counter;
@@ -46,7 +46,7 @@ impl Buffer {
                 return;
             }
         }
-        lines.formatter.push(&mut lines.chunk.text, &style.format, entry);
+        lines.formatter.push(&mut lines.chunk.text, style, entry);
         lines.chunk.lines += 1;
         if lines.chunk.text.len() >= CHUNK_BYTES_DUE {
             self.hand_over_from(&mut lines.chunk);

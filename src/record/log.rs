@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use super::queue::{Output, Queue, Task};
+use super::queue::{Chunk, Output, Queue, Task};
+use super::syslog::{Sender, Sent};
 use super::{Buffer, Sink};
 use crate::metrics::AccessLog;
 
@@ -117,9 +118,12 @@ impl Writer {
                     self.is_torn = false;
                 }
                 Task::Write(chunk) => {
-                    match self.write(&chunk.text) {
-                        Ok(()) => self.metrics.written.add(chunk.lines),
-                        Err(error) => self.lose(chunk.lines, &error),
+                    let Sent { sent, cut, error } = self.write(&chunk);
+                    self.metrics.written.add(sent);
+                    self.metrics.cut.add(cut);
+                    match error {
+                        Some(error) => self.lose(chunk.lines.saturating_sub(sent), &error),
+                        None => self.recover(),
                     }
                     queue.done(chunk);
                 }
@@ -127,17 +131,25 @@ impl Writer {
         }
     }
 
-    fn write(&mut self, text: &[u8]) -> io::Result<()> {
-        match &mut self.output {
+    fn write(&mut self, chunk: &Chunk) -> Sent {
+        let text = &chunk.text;
+        let written = match &mut self.output {
             Output::Stdout => write_whole(&mut io::stdout().lock(), text, &mut self.is_torn),
             Output::Stderr => write_whole(&mut io::stderr().lock(), text, &mut self.is_torn),
             Output::File(file) => write_whole(file, text, &mut self.is_torn),
+            Output::Syslog(sender) => return sender.send_lines(text),
             Output::Off => Ok(()),
-        }?;
+        };
+        match written {
+            Ok(()) => Sent { sent: chunk.lines, ..Sent::default() },
+            Err(error) => Sent { error: Some(error), ..Sent::default() },
+        }
+    }
+
+    fn recover(&mut self) {
         if let Some(lines) = self.failing.take() {
             tracing::info!(lines_lost = lines, "access log can be written again");
         }
-        Ok(())
     }
 
     fn lose(&mut self, lines: u64, error: &io::Error) {
@@ -178,6 +190,8 @@ fn open(sink: &Sink) -> Result<Output, Error> {
         Sink::File(path) => {
             append_to(path).map(Output::File).map_err(|source| Error::Open { path: path.clone(), source })
         }
+        // It connects with its first message, and again whenever the daemon has been started again.
+        Sink::Syslog(syslog) => Ok(Output::Syslog(Sender::new(syslog.to.clone()))),
         Sink::Off => Ok(Output::Off),
     }
 }

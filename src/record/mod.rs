@@ -11,6 +11,7 @@ mod queue;
 mod sampler;
 mod shown;
 mod style;
+pub mod syslog;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -25,6 +26,7 @@ pub use log::{Error, Log};
 pub use sampler::Sampler;
 pub use shown::{FIELD_NAME_BYTES_MAX, FIELDS_MAX, Field, Query, Shown, Values, detach};
 pub use style::Style;
+pub use syslog::Syslog;
 
 /// Where the access log goes, and what it shows.
 #[derive(Clone, Debug, PartialEq)]
@@ -63,6 +65,8 @@ pub enum Sink {
     Stderr,
     /// A file, appended to; it is opened again on SIGHUP, so that it can be rotated.
     File(PathBuf),
+    /// A syslog daemon, a message a line.
+    Syslog(Syslog),
     /// No log is written.
     Off,
 }

@@ -9,6 +9,8 @@ use std::fs::File;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
+use super::syslog::Sender;
+
 /// Complete lines, and how many they are.
 #[derive(Debug, Default)]
 pub(super) struct Chunk {
@@ -22,6 +24,7 @@ pub(super) enum Output {
     Stdout,
     Stderr,
     File(File),
+    Syslog(Sender),
     Off,
 }
 

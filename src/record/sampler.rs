@@ -21,7 +21,7 @@ impl Sampler {
         };
         match config.to {
             Sink::Off => Sampler { kept_ppm: vec![0; usize::from(STATUSES)].into() },
-            Sink::Stdout | Sink::Stderr | Sink::File(_) => {
+            Sink::Stdout | Sink::Stderr | Sink::File(_) | Sink::Syslog(_) => {
                 Sampler { kept_ppm: (0..STATUSES).map(share).collect() }
             }
         }

@@ -112,6 +112,7 @@ mod smuggling;
 mod split;
 mod sticky;
 mod succession;
+mod syslog;
 mod tiers;
 mod tls;
 mod trailers;

@@ -74,6 +74,12 @@ fn process(metrics: &Metrics, families: &mut Families<'_>) -> fmt::Result {
         ],
     )?;
     families.counters(
+        "access_log_lines_cut",
+        "Access-log lines that were too long for a message of syslog and lost their end",
+        None,
+        [([], metrics.access_log.cut.value())],
+    )?;
+    families.counters(
         "config_reloads",
         "Reloads by their result",
         None,

@@ -2,16 +2,15 @@
 
 use http::HeaderValue;
 
+use super::bounds::{ID_BYTES_MAX, METHOD_BYTES_MAX, NAME_BYTES_MAX};
 use super::date;
 use super::escape::{self, Escape};
 use super::names::Names;
-use super::target::{self, PATH_BYTES_MAX};
+use super::target;
 use super::value::{push_address, push_digits, push_hex};
-use super::{ID_BYTES_MAX, METHOD_BYTES_MAX, NAME_BYTES_MAX};
-use crate::record::shown::FIELD_BYTES_MAX;
-use crate::record::{Decision, Entry, FIELD_NAME_BYTES_MAX, FIELDS_MAX};
+use crate::record::{Decision, Entry};
 
-/// Appends one line without its line feed: less than [`LINE_BYTES_MAX`] bytes.
+/// Appends one line without its line feed: less than [`super::bounds::LINE_BYTES_MAX`] bytes.
 pub(super) fn push<N: Names>(out: &mut Vec<u8>, second: &date::Text, entry: &Entry<'_>) {
     out.extend_from_slice(N::TIME);
     date::push(out, second, entry.time);
@@ -160,15 +159,6 @@ fn push_number_if(out: &mut Vec<u8>, key: &[u8], number: Option<u64>) {
     }
 }
 
-/// The longest possible line: six times the bytes kept of each text, and room for everything else.
-pub(super) const LINE_BYTES_MAX: usize = 6
-    * (PATH_BYTES_MAX
-        + ID_BYTES_MAX
-        + METHOD_BYTES_MAX
-        + 15 * NAME_BYTES_MAX
-        + FIELDS_MAX * (FIELD_BYTES_MAX + FIELD_NAME_BYTES_MAX))
-    + 2560;
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -177,8 +167,11 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::record::format::{Format, Formatter};
-    use crate::record::{AccessConfig, Left, Query, Shown, TraceIds};
+    use crate::record::format::Format;
+    use crate::record::format::bounds::LINE_BYTES_MAX;
+    use crate::record::format::formatter::Formatter;
+    use crate::record::format::target::PATH_BYTES_MAX;
+    use crate::record::{AccessConfig, FIELD_NAME_BYTES_MAX, FIELDS_MAX, Left, Query, Shown, Style, TraceIds};
     use crate::unix_socket::NO_ADDRESS;
 
     fn shown(names: &[&str], format: Format) -> Shown {
@@ -188,7 +181,8 @@ mod tests {
 
     fn line(format: &Format, entry: &Entry<'_>) -> Vec<u8> {
         let mut out = Vec::new();
-        Formatter::new().push(&mut out, format, entry);
+        let style = Style { format: format.clone(), ..Style::default() };
+        Formatter::new().push(&mut out, &style, entry);
         out
     }
 

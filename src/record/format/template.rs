@@ -4,10 +4,11 @@
 
 use http::header::{HeaderName, REFERER, USER_AGENT};
 
+use super::bounds::{ID_BYTES_MAX, LINE_BYTES_MAX, METHOD_BYTES_MAX, NAME_BYTES_MAX};
+use super::date;
 use super::escape::{CUT_BYTES_MAX, Escape};
 use super::target::{self, PATH_BYTES_MAX};
 use super::value::{push_address, push_digits, push_hex};
-use super::{ID_BYTES_MAX, LINE_BYTES_MAX, METHOD_BYTES_MAX, NAME_BYTES_MAX, date};
 use crate::policy::braces::{self, Piece};
 use crate::record::Entry;
 use crate::record::shown::FIELD_BYTES_MAX;
@@ -360,14 +361,16 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::record::format::{Format, Formatter};
-    use crate::record::{AccessConfig, Left, Shown, TraceIds};
+    use crate::record::format::Format;
+    use crate::record::format::formatter::Formatter;
+    use crate::record::{AccessConfig, Left, Shown, Style, TraceIds};
 
     fn line(text: &str, entry: &Entry<'_>) -> String {
         let headers = [USER_AGENT, REFERER, HeaderName::from_static("x-plan")];
         let template = Template::parse(text, &headers).expect("a format");
         let mut out = Vec::new();
-        Formatter::new().push(&mut out, &Format::Template(template), entry);
+        let style = Style { format: Format::Template(template), ..Style::default() };
+        Formatter::new().push(&mut out, &style, entry);
         String::from_utf8(out).expect("text")
     }
 
