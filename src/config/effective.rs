@@ -7,7 +7,8 @@ use crate::policy::definition::Action;
 use super::printer::Page;
 use super::settings::Config;
 use super::{
-    admin, auth, database, errors, listener, log, mask, policy, redis, rls, route, running, tiers, upstream,
+    admin, auth, database, errors, listener, log, mask, policy, redis, rls, route, running, tiers, trace,
+    upstream,
 };
 
 impl Config {
@@ -33,6 +34,7 @@ impl Config {
         for secret in ordered.filter_map(|ordered| ordered.secret.as_mut()) {
             mask::MASK.clone_into(&mut secret.0);
         }
+        masked.trace.iter_mut().for_each(trace::hide);
         for auth in &mut masked.auth {
             auth.hide_secrets(mask::MASK);
         }
@@ -89,6 +91,7 @@ impl Config {
         running::show_overload(&mut page, &config.overload);
         running::show_shutdown(&mut page, &config.shutdown);
         log::show(&mut page, &config.log_level, &config.access_log);
+        config.trace.iter().for_each(|config| trace::show(&mut page, config));
         page.0
     }
 }

@@ -53,6 +53,7 @@ mod tests;
 mod text;
 mod tier_table;
 mod tiers;
+mod trace;
 mod trust;
 mod upstream;
 mod warnings;
@@ -180,6 +181,7 @@ fn define(ctx: &Context<'_>, documents: Vec<Table<'_>>) -> (Config, Places) {
         shutdown: running::read_shutdown(&documents),
         log_level,
         access_log,
+        trace: trace::read(&documents),
     };
     (config.listeners, places.listeners) = listener::read_all(&documents);
     places.auth = auth_places;
@@ -211,7 +213,7 @@ fn define(ctx: &Context<'_>, documents: Vec<Table<'_>>) -> (Config, Places) {
                 "write a `[[route]]`, or do not include it",
             );
         }
-        document.finish(&["peers", "trace"]);
+        document.finish(&["peers"]);
     }
     (config, places)
 }

@@ -103,6 +103,7 @@ struct Gateway {
     errors: Named<Texts>,
     shutdown: Option<Shutdown>,
     log: Option<Log>,
+    trace: Option<Trace>,
 }
 
 #[derive(JsonSchema)]
@@ -1107,6 +1108,43 @@ enum QueryShown {
     Keep,
     Names,
     Drop,
+}
+
+/// Which requests are traced, and where their spans go.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "kebab-case", deny_unknown_fields)]
+struct Trace {
+    /// The collector: "http://127.0.0.1:4318"
+    otlp: String,
+    protocol: Option<Otlp>,
+    tls: Option<Tls>,
+    headers: Option<BTreeMap<String, String>>,
+    sample: Option<Share>,
+    decides: Option<Decides>,
+    parent: Option<Heeded>,
+    service: Option<String>,
+}
+
+#[derive(JsonSchema)]
+#[schemars(rename_all = "kebab-case")]
+enum Otlp {
+    Http,
+    Grpc,
+}
+
+#[derive(JsonSchema)]
+#[schemars(rename_all = "kebab-case")]
+enum Decides {
+    Parent,
+    Ratio,
+}
+
+#[derive(JsonSchema)]
+#[schemars(rename_all = "kebab-case")]
+enum Heeded {
+    Trusted,
+    Always,
+    Never,
 }
 
 #[cfg(test)]

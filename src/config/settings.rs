@@ -54,6 +54,8 @@ pub struct Config {
     pub log_level: String,
     /// The access log.
     pub access_log: record::AccessConfig,
+    /// Which requests are traced; `None`: none.
+    pub trace: Option<crate::trace::Config>,
 }
 
 impl Config {

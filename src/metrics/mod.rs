@@ -56,6 +56,8 @@ pub struct Metrics {
     pub auth_verifications: Counter,
     /// Metrics of the access log itself.
     pub access_log: AccessLog,
+    /// Spans of traces.
+    pub spans: Spans,
 }
 
 /// Access-log lines by what happened to them.
@@ -67,6 +69,15 @@ pub struct AccessLog {
     pub dropped: Counter,
     /// Lines written that were too long for a message of syslog.
     pub cut: Counter,
+}
+
+/// Spans by what happened to them.
+#[derive(Clone, Debug, Default)]
+pub struct Spans {
+    /// Spans that the collector took.
+    pub exported: Counter,
+    /// Spans lost because the queue was full, or the collector was away or did not take them.
+    pub dropped: Counter,
 }
 
 /// A counter that any thread may raise: for rare events, and for work outside the workers.
@@ -103,6 +114,7 @@ impl Metrics {
             accept_errors: Counter::default(),
             auth_verifications: Counter::default(),
             access_log: AccessLog::default(),
+            spans: Spans::default(),
         };
         (Arc::new(metrics), (0..workers).map(Worker::new).collect())
     }

@@ -22,6 +22,7 @@ use crate::limiter::Limiter;
 use crate::random::{Random, Turns};
 use crate::service::overload::Overload;
 use crate::service::reason::Reason;
+use crate::trace::Spans;
 use crate::{clock, metrics, record, upstream, usage};
 
 /// What the services of all workers share.
@@ -47,6 +48,8 @@ pub struct Shared {
     pub auth_verifications: metrics::Counter,
     /// What is gathered of usage by the minute. `None`: nothing is.
     pub usage: Option<Arc<usage::Gathered>>,
+    /// Where finished spans go.
+    pub spans: Spans,
     /// How many workers there are.
     pub workers: usize,
 }
@@ -231,6 +234,7 @@ pub(super) mod tests {
             sampler: record::Sampler::new(&access),
             shown: record::Shown::new(&access),
             style: record::Style::default(),
+            tracer: None,
             series: Series {
                 routes: Vec::new(),
                 no_route: metrics.route(""),
@@ -249,6 +253,7 @@ pub(super) mod tests {
             refusals: Reason::ALL.iter().map(|reason| metrics.refusal(reason.code())).collect(),
             auth_verifications: metrics.auth_verifications.clone(),
             usage: None,
+            spans: Spans::nowhere(),
             workers: 1,
         };
         let services = Services::new(Arc::new(shared), cells.remove(0), log.buffer());

@@ -1,12 +1,12 @@
 //! [`Entry`]: one line of the access log as plain values, filled by the data plane when a request is over.
 
 use std::net::IpAddr;
-use std::num::{NonZeroU64, NonZeroU128};
 use std::time::Duration;
 
 use http::HeaderValue;
 
 use super::{Field, Query};
+use crate::trace::TraceIds;
 
 /// One request. An empty text or a `None` leaves its field out of the line.
 ///
@@ -142,20 +142,4 @@ pub struct Left {
     pub limit: u64,
     /// Units left.
     pub remaining: u64,
-}
-
-/// The ids of a trace and of this gateway's span in it (W3C Trace Context).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TraceIds {
-    /// The id of the trace.
-    pub trace_id: NonZeroU128,
-    /// The id of the span.
-    pub span_id: NonZeroU64,
-}
-
-impl TraceIds {
-    /// `None` if one of them is zero, which is invalid.
-    pub fn new(trace_id: u128, span_id: u64) -> Option<TraceIds> {
-        Some(TraceIds { trace_id: NonZeroU128::new(trace_id)?, span_id: NonZeroU64::new(span_id)? })
-    }
 }

@@ -20,8 +20,8 @@ use http::HeaderName;
 use http::header::{REFERER, USER_AGENT};
 
 pub use buffer::Buffer;
-pub use entry::{Decision, Entry, Left, TraceIds};
-pub use format::{Format, PATH_BYTES_MAX};
+pub use entry::{Decision, Entry, Left};
+pub use format::{Format, PATH_BYTES_MAX, shown_query};
 pub use log::{Error, Log};
 pub use sampler::Sampler;
 pub use shown::{FIELD_NAME_BYTES_MAX, FIELDS_MAX, Field, Query, Shown, Values, detach};

@@ -61,6 +61,13 @@ impl Shown {
         self.fields.iter().map(|field| value(headers, &field.name)).collect()
     }
 
+    /// The `User-Agent` among values, if it is shown.
+    pub fn user_agent<'v>(&self, values: &'v Values) -> Option<&'v [u8]> {
+        let index = self.fields.iter().position(|field| field.name == USER_AGENT)?;
+        let value = values.get(index)?.as_ref()?.as_bytes();
+        Some(value.get(..FIELD_BYTES_MAX).unwrap_or(value))
+    }
+
     /// Replaces the query in values that are URLs, if `masked` returns a replacement.
     pub fn mask_queries(&self, values: &mut Values, masked: impl Fn(&str) -> Option<String>) {
         for (_, value) in self.fields.iter().zip(values.iter_mut()).filter(|(field, _)| field.is_url) {

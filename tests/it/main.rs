@@ -115,6 +115,7 @@ mod succession;
 mod syslog;
 mod tiers;
 mod tls;
+mod traces;
 mod trailers;
 mod trouble;
 mod trust;

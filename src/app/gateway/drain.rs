@@ -52,8 +52,11 @@ impl Gateway {
         }
         signals.abort();
         let _ = signals.await;
-        // The publisher owns a reference to the log, which can be closed only by its last owner.
+        // The publisher owns references to the log and the exporter, which only their last owner can close.
         drop(self.publisher);
+        if let Some(exporter) = Arc::into_inner(self.exporter) {
+            exporter.close(SPANS_WAIT).await;
+        }
         let dropped = Arc::into_inner(self.log).map_or(0, |log| log.close(LOG_WAIT));
         if dropped > 0 {
             tracing::warn!(dropped, "access-log lines were not written in time");
@@ -117,3 +120,5 @@ fn returned_within(end: End) -> Duration {
 const IDLE_SERVED: Duration = Duration::from_secs(5);
 /// How long a stop waits for the access log: its reader may be a pipe that nobody reads.
 const LOG_WAIT: Duration = Duration::from_secs(2);
+/// How long a drained process waits for the collector of its spans.
+const SPANS_WAIT: Duration = Duration::from_secs(2);

@@ -26,7 +26,7 @@ use super::publisher::{Process, Publisher};
 use super::signals::{Asked, Signals};
 use super::upgrade::{Predecessor, Program, Report};
 use super::upkeep::Upkeep;
-use super::{Inheritance, admin_state, first_try, reload, service_manager, shared_tier};
+use super::{Inheritance, admin_state, first_try, node, reload, service_manager, shared_tier};
 use crate::admin::{self, Phase, Readiness};
 use crate::cause::Cause;
 use crate::config::Config;
@@ -37,7 +37,8 @@ use crate::server::run;
 use crate::server::worker::{Order, Shared};
 use crate::service::overload::Overload;
 use crate::service::reason::Reason;
-use crate::{acme, envoy, record, upstream, usage};
+use crate::trace::{Exporter, Spans};
+use crate::{acme, envoy, record, tls, upstream, usage};
 
 /// Everything that lives as long as the process.
 pub(super) struct Gateway {
@@ -47,6 +48,7 @@ pub(super) struct Gateway {
     workers: Vec<JoinHandle<()>>,
     shared: Arc<Shared>,
     log: Arc<record::Log>,
+    exporter: Arc<Exporter>,
     readiness: Readiness,
     admin: Option<(admin::Config, Arc<admin::State>)>,
     /// The admin listener, once it answers.
@@ -89,6 +91,9 @@ impl Gateway {
         let (metrics, mut cells) = Metrics::new(count + grpc_threads);
         let grpc_cells = cells.split_off(count);
         let log = Arc::new(record::Log::open(&config.access_log.to, &metrics.access_log)?);
+        let exporter = Exporter::start(&node::name(), tls::connect(), &metrics.spans);
+        exporter.switch(config.trace.as_ref());
+        let exporter = Arc::new(exporter);
         let (limiter, shared_tier) = shared_tier::limiter(config, table_bytes)?;
         let (senders, receivers): (Vec<_>, Vec<_>) = (0..count).map(|_| mpsc::channel(ORDERS)).unzip();
         let process = Process {
@@ -96,6 +101,7 @@ impl Gateway {
             metrics: Arc::clone(&metrics),
             overload: Arc::new(Overload::new(config.overload.clone())),
             log: Arc::clone(&log),
+            exporter: Arc::clone(&exporter),
             orders: senders.clone(),
             notes: shared_tier.as_ref().map(|tier| Arc::new(tier.notes()) as Arc<dyn acme::Notes>),
             salt,
@@ -110,7 +116,7 @@ impl Gateway {
             orders: senders,
         });
         let usage = usage_of(config);
-        let services = Arc::new(services(&publisher, &metrics, usage.clone(), count));
+        let services = Arc::new(services(&publisher, &metrics, usage.clone(), exporter.spans(), count));
         let workers = spawn_workers(&shared, &services, &log, cells, receivers)?;
         register(&metrics, &publisher);
         if let Some(shared_tier) = &shared_tier {
@@ -142,6 +148,7 @@ impl Gateway {
             workers,
             shared,
             log,
+            exporter,
             readiness,
             admin: admin.map(|admin| (admin, state)),
             admin_serving: None,
@@ -357,6 +364,7 @@ fn services(
     publisher: &Publisher,
     metrics: &Metrics,
     usage: Option<Arc<usage::Gathered>>,
+    spans: &Spans,
     workers: usize,
 ) -> services::Shared {
     services::Shared {
@@ -370,6 +378,7 @@ fn services(
         causes: Cause::ALL.iter().map(|cause| metrics.cause(cause.word())).collect(),
         auth_verifications: metrics.auth_verifications.clone(),
         usage,
+        spans: spans.clone(),
         workers,
     }
 }

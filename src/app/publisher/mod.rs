@@ -31,6 +31,7 @@ use crate::metrics::Metrics;
 use crate::proxy::snapshot::Snapshot;
 use crate::server::worker::Order;
 use crate::service::overload::Overload;
+use crate::trace::Exporter;
 use crate::upstream::dns::{self, Dns};
 use crate::upstream::live::{Remembered, RememberedServer};
 use crate::{acme, admin, clock, database, envoy, global, record};
@@ -49,6 +50,8 @@ pub(super) struct Process {
     pub(super) overload: Arc<Overload>,
     /// Is switched when `log.access.to` changes.
     pub(super) log: Arc<record::Log>,
+    /// Is switched when `[trace]` changes.
+    pub(super) exporter: Arc<Exporter>,
     /// One for each worker.
     pub(super) orders: Vec<Sender<Order>>,
     /// What nodes of a fleet leave for each other, if this is one.
@@ -230,6 +233,9 @@ impl Publisher {
         }
         if config.access_log.to != self.config.access_log.to {
             self.process.log.switch(&config.access_log.to)?;
+        }
+        if config.trace != self.config.trace {
+            self.process.exporter.switch(config.trace.as_ref());
         }
         // Nothing fails from here on, so what is in force may change.
         prepared.renew();

@@ -12,6 +12,7 @@ use crate::metrics::Metrics;
 use crate::policy::{Policy, Table};
 use crate::proxy::snapshot::{Series, Snapshot};
 use crate::record::{Sampler, Shown, Style};
+use crate::trace::Tracer;
 
 use super::prepare::Kept;
 
@@ -55,6 +56,7 @@ pub(super) fn snapshot(
         sampler: Sampler::new(&config.access_log),
         shown: Shown::new(&config.access_log),
         style: Style::new(&config.access_log, &node::name()),
+        tracer: config.trace.as_ref().map(Tracer::new),
         series,
     }
 }

@@ -80,6 +80,15 @@ fn process(metrics: &Metrics, families: &mut Families<'_>) -> fmt::Result {
         [([], metrics.access_log.cut.value())],
     )?;
     families.counters(
+        "spans",
+        "Spans of traces that the collector took, and lost ones",
+        None,
+        [
+            ([("result", "exported")], metrics.spans.exported.value()),
+            ([("result", "dropped")], metrics.spans.dropped.value()),
+        ],
+    )?;
+    families.counters(
         "config_reloads",
         "Reloads by their result",
         None,

@@ -31,7 +31,7 @@ fn entry<'r>(services: &Services, event: &'r Finished<'_>) -> record::Entry<'r> 
     record::Entry {
         time: services.unix(event.ended),
         request_id: request.request_id.as_bytes(),
-        trace: None,
+        trace: event.trace.map(|trace| trace.ids),
         node: &snapshot.style.node,
         listener: &conn.config.name,
         client: Some(request.client),

@@ -5,6 +5,7 @@
 
 mod access_log;
 mod metrics;
+mod spans;
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -21,6 +22,7 @@ use crate::record;
 use crate::service::Ends;
 use crate::service::conn::Conn;
 use crate::service::reason::Reason;
+use crate::trace::Trace;
 use crate::upstream::Pool;
 
 /// A request has ended: its answer is sent, or its client has left.
@@ -28,6 +30,8 @@ pub struct Finished<'r> {
     pub conn: &'r Conn,
     /// The snapshot it was served by.
     pub snapshot: &'r Snapshot,
+    /// The trace that it is a part of, if requests are traced.
+    pub trace: Option<&'r Trace>,
     /// The upstreams' pools as they were when it began.
     pub pools: &'r [Rc<Pool<RequestBody>>],
     pub request: &'r RequestFacts,
@@ -66,6 +70,7 @@ pub struct FailedHandshake<'r> {
 pub fn finished(services: &Services, event: &Finished<'_>) {
     metrics::finished(services, event);
     access_log::finished(services, event);
+    spans::finished(services, event);
 }
 
 pub fn unread_head(services: &Services, event: &UnreadHead<'_>) {

@@ -13,6 +13,8 @@ pub(super) enum Escape {
     Quoted,
     /// For a text between blanks.
     Bare,
+    /// Not at all: for what is no line.
+    Raw,
 }
 
 impl Escape {
@@ -35,6 +37,7 @@ impl Escape {
         match self {
             Escape::Json => b"\\u2026",
             Escape::Quoted | Escape::Bare => b"\\xE2\\x80\\xA6",
+            Escape::Raw => "…".as_bytes(),
         }
     }
 
@@ -44,6 +47,7 @@ impl Escape {
             Escape::Json => push_json(out, bytes),
             Escape::Quoted => bytes.iter().for_each(|byte| push_byte(out, *byte, false)),
             Escape::Bare => bytes.iter().for_each(|byte| push_byte(out, *byte, true)),
+            Escape::Raw => out.extend_from_slice(String::from_utf8_lossy(bytes).as_bytes()),
         }
     }
 }

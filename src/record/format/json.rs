@@ -29,9 +29,11 @@ fn push_client<N: Names>(out: &mut Vec<u8>, entry: &Entry<'_>) {
         out.extend_from_slice(N::TRACE_ID);
         push_hex(out, &trace.trace_id.get().to_be_bytes());
         out.push(b'"');
-        out.extend_from_slice(N::SPAN_ID);
-        push_hex(out, &trace.span_id.get().to_be_bytes());
-        out.push(b'"');
+        if let Some(span_id) = trace.span_id {
+            out.extend_from_slice(N::SPAN_ID);
+            push_hex(out, &span_id.get().to_be_bytes());
+            out.push(b'"');
+        }
     }
     push_text(out, N::NODE, entry.node.as_bytes(), NAME_BYTES_MAX);
     push_text(out, N::LISTENER, entry.listener.as_bytes(), NAME_BYTES_MAX);
@@ -171,7 +173,8 @@ mod tests {
     use crate::record::format::bounds::LINE_BYTES_MAX;
     use crate::record::format::formatter::Formatter;
     use crate::record::format::target::PATH_BYTES_MAX;
-    use crate::record::{AccessConfig, FIELD_NAME_BYTES_MAX, FIELDS_MAX, Left, Query, Shown, Style, TraceIds};
+    use crate::record::{AccessConfig, FIELD_NAME_BYTES_MAX, FIELDS_MAX, Left, Query, Shown, Style};
+    use crate::trace::TraceIds;
     use crate::unix_socket::NO_ADDRESS;
 
     fn shown(names: &[&str], format: Format) -> Shown {

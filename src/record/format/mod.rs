@@ -12,7 +12,7 @@ mod target;
 mod template;
 mod value;
 
-pub use target::PATH_BYTES_MAX;
+pub use target::{PATH_BYTES_MAX, shown_query};
 pub use template::{Error, Template};
 
 /// The form of the lines.

@@ -55,6 +55,15 @@ pub(super) fn push_parameters(
     }
 }
 
+/// The part of a query that lines show, as a text of its own.
+pub fn shown_query(query: &[u8], shown: Query) -> String {
+    let mut out = Vec::new();
+    if shown != Query::Drop {
+        push_parameters(&mut out, query, shown, PATH_BYTES_MAX, Escape::Raw);
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
 /// Appends the value of a header field; of one that is a URL as much of its query as is shown.
 pub(super) fn push_field(out: &mut Vec<u8>, value: &[u8], is_url: bool, shown: Query, escape: Escape) {
     let query = value.iter().position(|byte| *byte == b'?').filter(|_| is_url);

@@ -256,7 +256,9 @@ impl Name {
             Name::Request => push_request(out, entry, escape),
             Name::RequestId => push_text(out, entry.request_id, ID_BYTES_MAX, escape),
             Name::TraceId => push_id(out, entry.trace.map(|trace| trace.trace_id.get().to_be_bytes())),
-            Name::SpanId => push_id(out, entry.trace.map(|trace| trace.span_id.get().to_be_bytes())),
+            Name::SpanId => {
+                push_id(out, entry.trace.and_then(|trace| trace.span_id).map(|id| id.get().to_be_bytes()))
+            }
             Name::Node => name(out, entry.node),
             Name::Listener => name(out, entry.listener),
             Name::Client => push_ip(out, entry.client),
@@ -363,7 +365,8 @@ mod tests {
     use super::*;
     use crate::record::format::Format;
     use crate::record::format::formatter::Formatter;
-    use crate::record::{AccessConfig, Left, Shown, Style, TraceIds};
+    use crate::record::{AccessConfig, Left, Shown, Style};
+    use crate::trace::TraceIds;
 
     fn line(text: &str, entry: &Entry<'_>) -> String {
         let headers = [USER_AGENT, REFERER, HeaderName::from_static("x-plan")];
