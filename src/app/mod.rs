@@ -21,6 +21,7 @@ mod listening;
 mod listening_tls;
 mod neighbour;
 mod node;
+mod node_name;
 mod notes;
 mod orders;
 mod override_view;

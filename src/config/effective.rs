@@ -7,7 +7,7 @@ use crate::policy::definition::Action;
 use super::printer::Page;
 use super::settings::Config;
 use super::{
-    admin, auth, database, errors, listener, log, mask, policy, redis, rls, route, running, tiers, trace,
+    admin, auth, database, errors, listener, log, mask, node, policy, redis, rls, route, running, tiers, trace,
     upstream,
 };
 
@@ -90,6 +90,8 @@ impl Config {
         errors::show(&mut page, &config.error_pages);
         running::show_overload(&mut page, &config.overload);
         running::show_shutdown(&mut page, &config.shutdown);
+        node::show(&mut page, &config.node);
+        node::show_privacy(&mut page, config.privacy);
         log::show(&mut page, &config.log_level, &config.access_log);
         config.trace.iter().for_each(|config| trace::show(&mut page, config));
         page.0

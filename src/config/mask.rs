@@ -7,8 +7,8 @@
 
 use std::ops::Range;
 
-/// Replaces a secret in everything that is shown.
-pub const MASK: &str = "********";
+use crate::policy::secret::SECRET_ENDINGS;
+pub use crate::policy::secret::{MASK, is_secret_name};
 
 /// What is wrong with a secret that is only a mask.
 pub(super) const MASKED: &str =
@@ -19,12 +19,6 @@ pub(super) const WRITE_SECRET: &str = "write the secret itself, as `\"${NAME}\"`
 /// Whether a secret is only a mask, of any length: everybody knows it.
 pub(super) fn is_mask(secret: &str) -> bool {
     !secret.is_empty() && secret.bytes().all(|byte| byte == b'*')
-}
-
-/// Whether a value under this key or header name is a secret.
-pub fn is_secret_name(name: &str) -> bool {
-    let name = name.to_ascii_lowercase();
-    SECRET_ENDINGS.iter().any(|ending| name.ends_with(ending))
 }
 
 /// Whether a name is a secret's, or one with a letter wrong, missing, too many, or two letters swapped. The key is unknown then,
@@ -191,10 +185,6 @@ fn is_bare_reference(value: &str) -> bool {
 
 /// Schemes of URLs in a configuration. A colon after any other word may be the one before a password.
 const SCHEMES: [&str; 6] = ["redis", "rediss", "postgres", "postgresql", "http", "https"];
-
-/// A name with one of these endings holds a secret.
-const SECRET_ENDINGS: [&str; 7] =
-    ["token", "secret", "password", "passwd", "api-key", "api_key", "authorization"];
 
 /// How far back to search for the opening `"""` of a secret, bytes.
 const MULTI_LINE_BYTES_MAX: usize = 64 * 1024;

@@ -29,6 +29,7 @@ mod log;
 mod mask;
 mod method;
 mod mirror;
+mod node;
 mod penalty;
 mod policy;
 mod policy_names;
@@ -76,9 +77,10 @@ pub use definition::{Definition, Loaded};
 pub use effective::fingerprint;
 pub use files::Files;
 pub use mask::{MASK, is_secret_name};
+pub use node::{NODE_NAME_BYTES_MAX, is_node_name};
 pub use report::{Errors, Report, Subject};
 pub use schema::schema;
-pub use settings::{Config, Shutdown};
+pub use settings::{Config, Node, Shutdown};
 
 /// Reads what a file and those it includes define; `${...}` are variables of the process.
 ///
@@ -179,6 +181,8 @@ fn define(ctx: &Context<'_>, documents: Vec<Table<'_>>) -> (Config, Places) {
         database: None,
         error_pages: Vec::new(),
         shutdown: running::read_shutdown(&documents),
+        node: node::read(&documents),
+        privacy: node::read_privacy(&documents),
         log_level,
         access_log,
         trace: trace::read(&documents),

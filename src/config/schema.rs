@@ -102,6 +102,8 @@ struct Gateway {
     database: Option<Database>,
     errors: Named<Texts>,
     shutdown: Option<Shutdown>,
+    node: Option<Node>,
+    privacy: Option<Privacy>,
     log: Option<Log>,
     trace: Option<Trace>,
 }
@@ -1064,6 +1066,39 @@ struct Shutdown {
     drain: Option<Time>,
     drain_tunnels: Option<Time>,
     upgrade: Option<Time>,
+}
+
+#[derive(JsonSchema)]
+#[schemars(deny_unknown_fields)]
+struct Node {
+    /// What this gateway is called; the host's name if it is not written
+    #[schemars(length(max = 255))]
+    name: Option<String>,
+    header: Option<NodeShown>,
+}
+
+/// Whose answers carry the node's name
+#[derive(JsonSchema)]
+#[schemars(rename_all = "kebab-case")]
+enum NodeShown {
+    Always,
+    Trusted,
+    Never,
+}
+
+#[derive(JsonSchema)]
+#[schemars(deny_unknown_fields)]
+struct Privacy {
+    addresses: Option<Addresses>,
+}
+
+/// How much of a client's address is shown where keys are named
+#[derive(JsonSchema)]
+#[schemars(rename_all = "kebab-case")]
+enum Addresses {
+    Whole,
+    Prefix,
+    Hash,
 }
 
 #[derive(JsonSchema)]

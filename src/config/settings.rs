@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::proxy::config::{ClientIp, ErrorPage, LimitHeaders};
+use crate::policy::naming::Addresses;
+use crate::proxy::config::{ClientIp, ErrorPage, LimitHeaders, NodeShown};
 use crate::record;
 use crate::service::config::{Listener, Overload};
 
@@ -50,6 +51,10 @@ pub struct Config {
     pub error_pages: Vec<ErrorPage>,
     /// How the process drains.
     pub shutdown: Shutdown,
+    /// What this gateway is called.
+    pub node: Node,
+    /// How much of clients' addresses is shown where keys are named.
+    pub privacy: Addresses,
     /// The process's own log: a level, or directives as `tracing` reads them.
     pub log_level: String,
     /// The access log.
@@ -73,6 +78,15 @@ impl Config {
             ..self.clone()
         }
     }
+}
+
+/// What this gateway is called among several, and whom it tells.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Node {
+    /// `None`: what the host is called.
+    pub name: Option<String>,
+    /// Whose answers carry it.
+    pub shown: NodeShown,
 }
 
 /// How the gateway drains when it is told to stop, or upgraded.

@@ -24,9 +24,7 @@ pub struct Client {
 /// client: everything to its left could be forged.
 pub fn find(config: &ClientIp, peer: IpAddr, headers: &HeaderMap) -> Client {
     let peer = peer.to_canonical();
-    // A hop that calls itself by the same address is none of this host: only the connection itself shows that.
-    let is_trusted_unix = peer == NO_ADDRESS && config.trusts_unix;
-    if !is_trusted_unix && !is_trusted(config, peer) {
+    if !is_hop(config, peer) {
         return Client { ip: peer, trusted_peer: false };
     }
     let name = match config.header {
@@ -44,6 +42,13 @@ pub fn find(config: &ClientIp, peer: IpAddr, headers: &HeaderMap) -> Client {
         }
     }
     Client { ip, trusted_peer: true }
+}
+
+/// Whether the other end of a connection is a trusted hop.
+pub fn is_hop(config: &ClientIp, peer: IpAddr) -> bool {
+    let peer = peer.to_canonical();
+    // A hop that calls itself by the same address is none of this host: only the connection itself shows that.
+    (peer == NO_ADDRESS && config.trusts_unix) || is_trusted(config, peer)
 }
 
 fn is_trusted(config: &ClientIp, ip: IpAddr) -> bool {

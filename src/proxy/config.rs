@@ -3,7 +3,9 @@
 
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
+use std::sync::Arc;
 
+use http::HeaderValue;
 use ipnet::IpNet;
 
 /// Which hops may report a client's address, and in which header.
@@ -52,6 +54,38 @@ pub enum LimitHeaders {
     Both,
     /// Neither.
     None,
+}
+
+/// Whose answers carry the node's name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NodeShown {
+    /// Everybody's.
+    Always,
+    /// Those to trusted hops.
+    #[default]
+    Trusted,
+    /// Nobody's.
+    Never,
+}
+
+/// What this gateway is called among several.
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// Its name: letters, digits and few signs.
+    pub name: Arc<str>,
+    /// The same as it stands in a field.
+    pub value: HeaderValue,
+    /// Whose answers carry it.
+    pub shown: NodeShown,
+}
+
+impl Node {
+    /// A node of this name. One that no field can carry is not shown.
+    pub fn new(name: &str, shown: NodeShown) -> Node {
+        let value = HeaderValue::from_str(name);
+        let shown = if value.is_ok() { shown } else { NodeShown::Never };
+        Node { name: name.into(), value: value.unwrap_or(HeaderValue::from_static("")), shown }
+    }
 }
 
 impl Default for ClientIp {

@@ -23,6 +23,7 @@ pub mod headers;
 pub mod limit_fields;
 pub mod limits;
 mod mirror;
+mod node;
 pub mod pipeline;
 pub mod reply;
 pub mod request_body;

@@ -24,7 +24,7 @@ use super::request_body::RequestBody;
 use super::response_body::ResponseBody;
 use super::services::Services;
 use super::unread::Received;
-use super::{authenticate, client, context, gather, headers, limits, shed, sticky, validate};
+use super::{authenticate, client, context, gather, headers, limits, node, shed, sticky, validate};
 use crate::acme;
 use crate::identity::NOBODY;
 use crate::policy::cors::{self, Cors};
@@ -46,6 +46,7 @@ pub async fn handle(
     let is_head = *request.method() == Method::HEAD;
     // Pinned here: passed by value, the inner future would take its space in this one twice.
     let mut answer = catch_panic(pin!(serve(services, conn, request))).await;
+    node::tell(&served.view().snapshot, &connection, answer.headers_mut());
     shed::shed(&served.shared.overload, &connection, version, &mut answer);
     connection.activity.answer(match version {
         Version::HTTP_10 => {

@@ -11,7 +11,7 @@ use super::response_body::ResponseBody;
 
 use super::grpc;
 use super::headers::X_REQUEST_ID;
-use super::validate;
+use super::{node, validate};
 use crate::identity::NOBODY;
 use crate::policy::cors::Cors;
 use crate::policy::request::{Params, Values};
@@ -52,7 +52,10 @@ fn refuse_request(mut context: Box<RequestContext>, problem: &Problem<'_>) -> Re
     let form = context.facts.form;
     let (bytes, kind) = match operators_body(&context, problem.status) {
         Some((bytes, kind)) => (bytes, Some(kind)),
-        None => (problem.body(form, &id), None),
+        None => {
+            let node = node::shown(&context.view.snapshot, &context.conn);
+            (problem.body(form, &id, node), None)
+        }
     };
     let mut response =
         request_refused(ResponseBody::bytes(bytes, Some(context)), problem, form, may_close, id);
@@ -105,7 +108,7 @@ pub fn panicked(request: Panicked) -> Response<ResponseBody> {
     if request.is_call {
         return call_refused(ResponseBody::empty(None), &problem, id);
     }
-    let body = ResponseBody::bytes(problem.body(Form::Json, &id), None);
+    let body = ResponseBody::bytes(problem.body(Form::Json, &id, None), None);
     request_refused(body, &problem, Form::Json, false, id)
 }
 

@@ -208,8 +208,10 @@ fn unix_offset_ns() -> i64 {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::policy::Naming;
     use crate::policy::{Options, Table};
     use crate::proxy::config::{ClientIp, LimitHeaders};
+    use crate::proxy::config::{Node, NodeShown};
     use crate::proxy::snapshot::Series;
     use crate::{local, record};
 
@@ -229,6 +231,8 @@ pub(super) mod tests {
             secret_parameters: Box::default(),
             listeners: Vec::new(),
             client_ip: ClientIp::default(),
+            node: Node::new("here", NodeShown::default()),
+            naming: Naming::default(),
             limit_headers: LimitHeaders::default(),
             error_pages: None,
             sampler: record::Sampler::new(&access),

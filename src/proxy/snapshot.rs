@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
-use super::config::{ClientIp, LimitHeaders};
+use super::config::{ClientIp, LimitHeaders, Node};
 use super::error_pages::ErrorPages;
 use super::request_body::RequestBody;
 use crate::limiter::Event;
@@ -34,6 +34,10 @@ pub struct Snapshot {
     pub listeners: Vec<Listener>,
     /// How a client's address is found.
     pub client_ip: ClientIp,
+    /// What this gateway is called.
+    pub node: Node,
+    /// How keys are named for people.
+    pub naming: policy::Naming,
     /// Which rate-limit fields answers carry.
     pub limit_headers: LimitHeaders,
     /// Own bodies for errors; their files are read again when they change. `None`: there are none.

@@ -218,10 +218,10 @@ impl<'r> Problem<'r> {
         }
     }
 
-    /// The body of the answer to the request of this id.
-    pub fn body(&self, form: Form, id: &HeaderValue) -> Bytes {
+    /// The body of the answer to the request of this id, by this node if the client may know it.
+    pub fn body(&self, form: Form, id: &HeaderValue, node: Option<&HeaderValue>) -> Bytes {
         match form {
-            Form::Json => self.json(id),
+            Form::Json => self.json(id, node),
             Form::Text => self.text(id),
             Form::Html => self.html(id),
         }
@@ -254,7 +254,7 @@ impl<'r> Problem<'r> {
         page.into()
     }
 
-    fn json(&self, id: &HeaderValue) -> Bytes {
+    fn json(&self, id: &HeaderValue, node: Option<&HeaderValue>) -> Bytes {
         // Only one of our problems has a type that is registered with IANA.
         let kind = if self.reason == Reason::Limited { QUOTA_EXCEEDED } else { "about:blank" };
         let mut problem = serde_json::json!({
@@ -267,6 +267,9 @@ impl<'r> Problem<'r> {
         if let (false, Ok(id)) = (id.is_empty(), id.to_str()) {
             problem["request-id"] = id.into();
         }
+        if let Some(node) = node.and_then(|node| node.to_str().ok()) {
+            problem["node"] = node.into();
+        }
         if let Extra::Limits(limited) = self.extra {
             problem["violated-policies"] =
                 limited.violated.iter().map(|violation| violation.window.as_str()).collect();
@@ -277,7 +280,7 @@ impl<'r> Problem<'r> {
 
     /// The whole answer as bytes, for a head that was refused before hyper read it.
     pub fn unread(&self, id: &HeaderValue) -> Vec<u8> {
-        let body = self.json(id);
+        let body = self.json(id, None);
         let mut answer = format!(
             "HTTP/1.1 {}\r\nconnection: close\r\ncontent-type: application/problem+json\r\n\
              cache-control: no-store\r\ncontent-length: {}\r\nx-request-id: ",

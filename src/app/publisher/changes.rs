@@ -37,6 +37,8 @@ impl Changes {
             ("client-ip", before.client_ip != after.client_ip),
             ("overload", before.overload != after.overload),
             ("limits.memory", before.limits_memory != after.limits_memory),
+            ("node", before.node != after.node),
+            ("privacy", before.privacy != after.privacy),
             ("limits.headers", before.limit_headers != after.limit_headers),
             ("admin", before.admin != after.admin || before.grpc != after.grpc),
             ("redis", before.redis != after.redis),

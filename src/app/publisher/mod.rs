@@ -85,7 +85,8 @@ impl Publisher {
         let mut empty = Definition::new(first.without_parts());
         let table = empty.compile().context("an empty table")?;
         let (kept, config) = (Kept::default(), empty.config);
-        let snapshot = snapshot::snapshot(&config, table, &kept, 0, &process.limiter, &process.metrics);
+        let snapshot =
+            snapshot::snapshot(&config, table, &kept, 0, (&process.limiter, &process.metrics), &process.salt);
         let listeners = Listeners::new()?;
         let orders = Orders::new(Arc::clone(listeners.challenges()), process.notes.clone());
         Ok(Publisher {
@@ -285,7 +286,7 @@ impl Publisher {
             Made {
                 changes: Changes::between(&before, &config),
                 text: config.effective(),
-                snapshot: snapshot::snapshot(&config, table, &kept, generation, &limiter, &metrics),
+                snapshot: snapshot::snapshot(&config, table, &kept, generation, (&limiter, &metrics), &salt),
             }
         });
         Ok(making.await?)
@@ -323,13 +324,13 @@ impl Publisher {
             return Ok(());
         }
         let (limiter, metrics) = (Arc::clone(&self.process.limiter), Arc::clone(&self.process.metrics));
-        let (config, kept) = (Arc::clone(&self.config), self.kept.clone());
+        let (config, kept, salt) = (Arc::clone(&self.config), self.kept.clone(), self.process.salt);
         let making = tokio::task::spawn_blocking(move || {
             let table = in_force.table.without_over(now_ns);
             // Pages whose files were read again since are those of the snapshot in force.
             Snapshot {
                 error_pages: in_force.error_pages.clone(),
-                ..snapshot::snapshot(&config, table, &kept, in_force.generation, &limiter, &metrics)
+                ..snapshot::snapshot(&config, table, &kept, in_force.generation, (&limiter, &metrics), &salt)
             }
         });
         self.current.store(Arc::new(making.await?));

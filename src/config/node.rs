@@ -1,0 +1,65 @@
+//! Reads and writes `[node]`, what this gateway is called among several, and `[privacy]`, how much of clients is shown.
+
+use super::printer::{Page, text, word};
+use super::reader::Table;
+use super::sections;
+use super::settings::Node;
+use crate::policy::naming::Addresses;
+use crate::proxy::config::NodeShown;
+
+/// Reads `[node]`.
+pub(super) fn read(documents: &[Table<'_>]) -> Node {
+    let mut node = Node::default();
+    let Some(table) = sections::single(documents, "node").and_then(|value| value.table("[node]")) else {
+        return node;
+    };
+    if let Some(name) = table.value("name").and_then(|value| value.text()) {
+        match is_node_name(&name.text) {
+            true => node.name = Some(name.text),
+            false => name.wrong(format!("{} cannot be the name of a node", name.shown()), NODE_NAMES),
+        }
+    }
+    if let Some(value) = table.value("header") {
+        node.shown = value.choice(&SHOWN, &[]).unwrap_or_default();
+    }
+    table.finish(&[]);
+    node
+}
+
+/// Writes `[node]`. A name that is not written is the host's, which another machine than this one may have to read.
+pub(super) fn show(page: &mut Page, node: &Node) {
+    page.heading("[node]");
+    node.name.iter().for_each(|name| page.key("name", text(name)));
+    page.key("header", text(word(&SHOWN, &node.shown)));
+}
+
+/// Reads `[privacy]`.
+pub(super) fn read_privacy(documents: &[Table<'_>]) -> Addresses {
+    let table = sections::single(documents, "privacy").and_then(|value| value.table("[privacy]"));
+    let Some(table) = table else { return Addresses::default() };
+    let addresses = table.value("addresses").and_then(|value| value.choice(&ADDRESSES, &[]));
+    table.finish(&[]);
+    addresses.unwrap_or_default()
+}
+
+/// Writes `[privacy]`.
+pub(super) fn show_privacy(page: &mut Page, addresses: Addresses) {
+    page.heading("[privacy]");
+    page.key("addresses", text(word(&ADDRESSES, &addresses)));
+}
+
+/// Whether a text can name a node: it stands in a header field, in logs and in a database.
+pub fn is_node_name(text: &str) -> bool {
+    let is_known = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte);
+    (1..=NODE_NAME_BYTES_MAX).contains(&text.len()) && text.bytes().all(is_known)
+}
+
+/// Bytes of a node's name: those of a host's.
+pub const NODE_NAME_BYTES_MAX: usize = 255;
+const NODE_NAMES: &str = "write up to 255 letters, digits, `-`, `_`, `.` and `:`, as in `edge-1`";
+/// The values of `header`.
+const SHOWN: [(&str, NodeShown); 3] =
+    [("always", NodeShown::Always), ("trusted", NodeShown::Trusted), ("never", NodeShown::Never)];
+/// The values of `addresses`.
+const ADDRESSES: [(&str, Addresses); 3] =
+    [("whole", Addresses::Whole), ("prefix", Addresses::Prefix), ("hash", Addresses::Hash)];

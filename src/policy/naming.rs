@@ -1,0 +1,261 @@
+//! How a key of a policy is named for people: `consumer=alice, route=api`.
+//!
+//! A name holds what a policy counts by. Addresses are cut as `[privacy]` says, credentials are masked, and what a client
+//! chose is escaped and cut, so that a name is safe in a log, on a terminal and in an answer. It allocates: for what is
+//! drawn, not for every request.
+
+use std::fmt::Write;
+use std::hash::Hasher;
+use std::net::{IpAddr, Ipv6Addr};
+
+use http::HeaderName;
+use http::header::COOKIE;
+use siphasher::sip128::{Hasher128, SipHasher13};
+
+use super::counting::Policy;
+use super::definition::Dimension;
+use super::key::Value;
+use super::query;
+use super::secret::{MASK, is_secret_name};
+use super::subject::Subject;
+use crate::unix_socket::NO_ADDRESS;
+
+/// How much of a client's address a name shows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Addresses {
+    /// All that the policy counts by.
+    #[default]
+    Whole,
+    /// The network: 24 bits of IPv4, 48 of IPv6.
+    Prefix,
+    /// Neither, but the same word for the same address, as long as the salt of keys stays.
+    Hash,
+}
+
+/// Names keys. One for a snapshot: a reload may change it.
+#[derive(Clone)]
+pub struct Naming {
+    addresses: Addresses,
+    hasher: SipHasher13,
+    /// Header fields that carry credentials, beside those whose name says so.
+    headers: Box<[HeaderName]>,
+    /// The same of query parameters.
+    parameters: Box<[Box<str>]>,
+}
+
+impl std::fmt::Debug for Naming {
+    /// Without the salt.
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Naming").field("addresses", &self.addresses).finish_non_exhaustive()
+    }
+}
+
+impl Default for Naming {
+    /// Whole addresses, and no credentials but those whose name says so.
+    fn default() -> Naming {
+        Naming::new(Addresses::Whole, &[0; 16], Box::default(), Box::default())
+    }
+}
+
+impl Naming {
+    /// Names under the salt of limiter keys. `headers` and `parameters` carry credentials.
+    pub fn new(
+        addresses: Addresses,
+        salt: &[u8; 16],
+        headers: Box<[HeaderName]>,
+        parameters: Box<[Box<str>]>,
+    ) -> Naming {
+        let mut hasher = SipHasher13::new_with_key(salt);
+        hasher.write(b"address in a name");
+        Naming { addresses, hasher, headers, parameters }
+    }
+
+    /// The key under which a policy counts a subject, at most [`NAME_BYTES_MAX`] bytes of printable ASCII. Without dimensions
+    /// it is `everybody`; empty if the subject lacks one.
+    pub fn name(&self, policy: &Policy, subject: &impl Subject) -> String {
+        if policy.by.is_empty() {
+            return EVERYBODY.to_owned();
+        }
+        self.name_of(&policy.by, &policy.counted_as(subject))
+    }
+
+    /// The name of a key with these values, one for each dimension.
+    pub fn name_of(&self, by: &[Dimension], values: &[Value]) -> String {
+        let mut name = String::new();
+        for (dimension, value) in by.iter().zip(values) {
+            if !name.is_empty() {
+                name.push_str(", ");
+            }
+            let value = match dimension {
+                // It stands for the dimension that is missing.
+                _ if value.substituted => format!("{dimension}=absent (ip={})", self.octets(&value.bytes)),
+                Dimension::Ip => format!("ip={}", self.octets(&value.bytes)),
+                _ if self.is_secret(dimension) => format!("{dimension}={MASK}"),
+                _ => format!("{dimension}={}", text(&value.bytes, VALUE_BYTES_MAX)),
+            };
+            if name.len() + value.len() > NAME_BYTES_MAX {
+                name.push_str("...");
+                break;
+            }
+            name.push_str(&value);
+        }
+        name
+    }
+
+    /// A client's address, cut as configured; `unix` for who has none.
+    pub fn address(&self, address: IpAddr) -> String {
+        if address == NO_ADDRESS {
+            return "unix".to_owned();
+        }
+        match (self.addresses, address.to_canonical()) {
+            (Addresses::Whole, address) => address.to_string(),
+            (Addresses::Prefix, IpAddr::V4(address)) => {
+                let [a, b, c, _] = address.octets();
+                format!("{a}.{b}.{c}.0/24")
+            }
+            (Addresses::Prefix, IpAddr::V6(address)) => {
+                format!("{}/48", Ipv6Addr::from_bits(address.to_bits() >> 80 << 80))
+            }
+            (Addresses::Hash, address) => {
+                let mut hasher = self.hasher;
+                match address {
+                    IpAddr::V4(address) => hasher.write(&address.octets()),
+                    IpAddr::V6(address) => hasher.write(&address.octets()),
+                }
+                format!("#{:016x}", hasher.finish128().h1)
+            }
+        }
+    }
+
+    fn octets(&self, octets: &[u8]) -> String {
+        match (<[u8; 4]>::try_from(octets), <[u8; 16]>::try_from(octets)) {
+            (Ok(octets), _) => self.address(octets.into()),
+            (_, Ok(octets)) => self.address(octets.into()),
+            // What a program asked about need not be an address.
+            _ => text(octets, VALUE_BYTES_MAX),
+        }
+    }
+
+    /// Whether the value of a dimension may be a credential.
+    fn is_secret(&self, dimension: &Dimension) -> bool {
+        match dimension {
+            Dimension::Header(name) => {
+                *name == COOKIE || self.headers.contains(name) || is_secret_name(name.as_str())
+            }
+            Dimension::Query(name) => {
+                is_secret_name(name) || self.parameters.iter().any(|known| query::is_named(name, known))
+            }
+            Dimension::Param(name) | Dimension::Claim(name) | Dimension::Entry(name) => is_secret_name(name),
+            Dimension::Body(path) => is_secret_name(&path.to_string()),
+            Dimension::Consumer
+            | Dimension::Tenant
+            | Dimension::Ip
+            | Dimension::Route
+            | Dimension::Method
+            | Dimension::Host => false,
+        }
+    }
+}
+
+/// A value as it stands in a name: as it is if it is plain, else quoted with escapes; cut after so many bytes.
+pub fn text(bytes: &[u8], bytes_max: usize) -> String {
+    let kept = &bytes[..bytes.len().min(bytes_max)];
+    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.:/@+*%".contains(byte);
+    let mut shown = match std::str::from_utf8(kept) {
+        Ok(text) if !kept.is_empty() && kept.iter().all(is_plain) => text.to_owned(),
+        _ => {
+            let mut quoted = String::from("\"");
+            // Writing to a text does not fail.
+            let _ = write!(quoted, "{}", kept.escape_ascii());
+            quoted.push('"');
+            quoted
+        }
+    };
+    if kept.len() < bytes.len() {
+        shown.push_str("...");
+    }
+    shown
+}
+
+/// The name of the one key of a policy that counts everybody together.
+pub const EVERYBODY: &str = "everybody";
+/// Bytes of a name.
+pub const NAME_BYTES_MAX: usize = 256;
+/// Bytes of one value in a name, before they are escaped.
+pub const VALUE_BYTES_MAX: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn value(bytes: &[u8]) -> Value {
+        Value { bytes: bytes.into(), substituted: false }
+    }
+
+    fn header(name: &'static str) -> Dimension {
+        Dimension::Header(HeaderName::from_static(name))
+    }
+
+    #[test]
+    fn a_name_has_each_dimension_with_its_value() {
+        let naming = Naming::default();
+        let by = [Dimension::Consumer, Dimension::Route];
+        assert_eq!(naming.name_of(&by, &[value(b"alice"), value(b"api")]), "consumer=alice, route=api");
+        let forged = naming.name_of(&by, &[value(b"a, route=\x1b[1m"), value(b"")]);
+        assert_eq!(forged, r#"consumer="a, route=\x1b[1m", route="""#);
+        let absent = Value { bytes: [192, 0, 2, 1].into(), substituted: true };
+        assert_eq!(naming.name_of(&[Dimension::Consumer], &[absent]), "consumer=absent (ip=192.0.2.1)");
+    }
+
+    #[test]
+    fn addresses_are_cut_as_configured() {
+        let named = |addresses, salt, octets: &[u8]| {
+            let naming = Naming::new(addresses, &[salt; 16], Box::default(), Box::default());
+            naming.name_of(&[Dimension::Ip], &[value(octets)])
+        };
+        let v6 = "2001:db8:1:2:3:4:5:6".parse::<Ipv6Addr>().expect("an address").octets();
+        assert_eq!(named(Addresses::Whole, 0, &[192, 0, 2, 9]), "ip=192.0.2.9");
+        assert_eq!(named(Addresses::Prefix, 0, &[192, 0, 2, 9]), "ip=192.0.2.0/24");
+        assert_eq!(named(Addresses::Whole, 0, &v6), "ip=2001:db8:1:2:3:4:5:6");
+        assert_eq!(named(Addresses::Prefix, 0, &v6), "ip=2001:db8:1::/48");
+        let hashed = named(Addresses::Hash, 0, &[192, 0, 2, 9]);
+        assert!(hashed.starts_with("ip=#") && hashed.len() == "ip=#".len() + 16, "{hashed}");
+        assert_eq!(hashed, named(Addresses::Hash, 0, &[192, 0, 2, 9]));
+        assert_ne!(hashed, named(Addresses::Hash, 1, &[192, 0, 2, 9]), "another salt");
+        assert_ne!(hashed, named(Addresses::Hash, 0, &[192, 0, 2, 8]));
+    }
+
+    #[test]
+    fn credentials_are_never_in_a_name() {
+        let own = Box::from([HeaderName::from_static("x-pass")]);
+        let naming = Naming::new(Addresses::Whole, &[0; 16], own, Box::from(["sig".into()]));
+        let secret = [
+            header("x-pass"),
+            header("authorization"),
+            header("cookie"),
+            header("x-api-key"),
+            Dimension::Query("sig".into()),
+            Dimension::Query("access_token".into()),
+            Dimension::Claim("client_secret".into()),
+            Dimension::Param("token".into()),
+        ];
+        for by in secret {
+            let name = naming.name_of(std::slice::from_ref(&by), &[value(b"hunter2")]);
+            assert_eq!(name, format!("{by}={MASK}"));
+        }
+        assert_eq!(naming.name_of(&[header("x-plan")], &[value(b"pro")]), "header:x-plan=pro");
+    }
+
+    proptest! {
+        #[test]
+        fn any_name_is_printable_and_bounded(values in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..300), 0..16)) {
+            let by: Vec<Dimension> = values.iter().map(|_| Dimension::Consumer).collect();
+            let values: Vec<Value> = values.iter().map(|bytes| value(bytes)).collect();
+            let name = Naming::default().name_of(&by, &values);
+            prop_assert!(name.bytes().all(|byte| (b' '..=b'~').contains(&byte)), "{name}");
+            prop_assert!(name.len() <= NAME_BYTES_MAX + ", ...".len());
+        }
+    }
+}
