@@ -20,7 +20,6 @@ mod listeners;
 mod listening;
 mod listening_tls;
 mod neighbour;
-mod node;
 mod node_name;
 mod notes;
 mod orders;

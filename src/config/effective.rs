@@ -7,8 +7,8 @@ use crate::policy::definition::Action;
 use super::printer::Page;
 use super::settings::Config;
 use super::{
-    admin, auth, database, errors, listener, log, mask, node, policy, redis, rls, route, running, tiers, trace,
-    upstream,
+    admin, auth, database, errors, listener, log, mask, node, policy, redis, rls, route, running, tiers,
+    trace, upstream,
 };
 
 impl Config {

@@ -43,7 +43,6 @@ impl Spans {
 /// Sends spans to the collector of the configuration in force.
 pub struct Exporter {
     spans: Spans,
-    node: Box<str>,
     connect: Connect,
     phase: watch::Sender<Phase>,
     task: JoinHandle<()>,
@@ -58,13 +57,13 @@ struct Phase {
 }
 
 impl Exporter {
-    /// An exporter without a collector, for a node of this name. It must be called within a runtime.
-    pub fn start(node: &str, connect: Connect, metrics: &metrics::Spans) -> Exporter {
+    /// An exporter without a collector. It must be called within a runtime.
+    pub fn start(connect: Connect, metrics: &metrics::Spans) -> Exporter {
         let (queue, spans) = mpsc::channel(SPANS_QUEUED_MAX);
         let (phase, heard) = watch::channel(Phase::default());
         let sender = Sender { spans, phase: heard, metrics: metrics.clone(), failing: None };
         let spans = Spans { queue, dropped: metrics.dropped.clone() };
-        Exporter { spans, node: node.into(), connect, phase, task: tokio::spawn(sender.run()) }
+        Exporter { spans, connect, phase, task: tokio::spawn(sender.run()) }
     }
 
     /// Where workers leave spans.
@@ -72,11 +71,10 @@ impl Exporter {
         &self.spans
     }
 
-    /// Spans go there from now on. `None`: those that come are dropped.
-    pub fn switch(&self, config: Option<&Config>) {
-        let target = config.map(|config| {
-            Arc::new((Target::new(config, &self.connect), resource(&config.service, &self.node)))
-        });
+    /// Spans go there from now on, from a node of this name. `None`: those that come are dropped.
+    pub fn switch(&self, config: Option<&Config>, node: &str) {
+        let target = config
+            .map(|config| Arc::new((Target::new(config, &self.connect), resource(&config.service, node))));
         self.phase.send_modify(|phase| phase.target = target);
     }
 

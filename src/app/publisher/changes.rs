@@ -46,6 +46,7 @@ impl Changes {
             ("shutdown", before.shutdown != after.shutdown),
             ("log.level", before.log_level != after.log_level),
             ("log.access", before.access_log != after.access_log),
+            ("trace", before.trace != after.trace),
         ];
         Changes {
             parts: [

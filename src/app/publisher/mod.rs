@@ -22,6 +22,7 @@ use super::certificates::Expiries;
 use super::descriptors;
 use super::inherited::Inherited;
 use super::listeners::Listeners;
+use super::node_name;
 use super::orders::Orders;
 use super::upgrade::{Given, Predecessor};
 use crate::acme::Challenges;
@@ -235,8 +236,9 @@ impl Publisher {
         if config.access_log.to != self.config.access_log.to {
             self.process.log.switch(&config.access_log.to)?;
         }
-        if config.trace != self.config.trace {
-            self.process.exporter.switch(config.trace.as_ref());
+        if config.trace != self.config.trace || config.node != self.config.node {
+            let node = node_name::node(&config.node);
+            self.process.exporter.switch(config.trace.as_ref(), &node.name);
         }
         // Nothing fails from here on, so what is in force may change.
         prepared.renew();

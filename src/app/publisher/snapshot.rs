@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
-use crate::app::{node, node_name, shared_tier};
+use crate::app::{node_name, shared_tier};
 use crate::auth;
 use crate::auth::place::Place;
 use crate::config::Config;
@@ -43,6 +43,7 @@ pub(super) fn snapshot(
         policies: table.policies().iter().map(policy_series).collect(),
         upstreams: config.upstreams.iter().map(|upstream| metrics.upstream(&upstream.name)).collect(),
     };
+    let node = node_name::node(&config.node);
     Snapshot {
         generation,
         table,
@@ -52,13 +53,13 @@ pub(super) fn snapshot(
         secret_parameters: secret_parameters(&config.auth),
         listeners: config.listeners.clone(),
         client_ip: config.client_ip.clone(),
-        node: node_name::node(&config.node),
         naming: naming(config, salt),
         limit_headers: config.limit_headers,
         error_pages: kept.error_pages.as_ref().map(|pages| Arc::new(ArcSwap::new(Arc::clone(pages)))),
         sampler: Sampler::new(&config.access_log),
         shown: Shown::new(&config.access_log),
-        style: Style::new(&config.access_log, &node::name()),
+        style: Style::new(&config.access_log, &node.name),
+        node,
         tracer: config.trace.as_ref().map(Tracer::new),
         series,
     }

@@ -28,7 +28,7 @@ impl Bench {
         let first = defined("[log]\naccess = { to = \"off\" }").config;
         let log =
             record::Log::open(&first.access_log.to, &metrics.access_log).expect("there is nothing to open");
-        let exporter = Exporter::start("", crate::tls::connect(), &metrics.spans);
+        let exporter = Exporter::start(crate::tls::connect(), &metrics.spans);
         let process = Process {
             limiter: Arc::new(Limiter::new(Table::with_memory(1 << 20))),
             metrics,
