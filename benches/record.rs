@@ -7,25 +7,27 @@ use std::time::Duration;
 use criterion::{Criterion, criterion_group, criterion_main};
 use serde_json::json;
 use sluicegate::metrics::{self, AccessLog, Metrics, Request};
-use sluicegate::record::{AccessConfig, Decision, Entry, Log, Sampler, Sink};
+use sluicegate::record::{AccessConfig, Decision, Entry, Format, Log, Sampler, Sink, Style};
 
 fn line(criterion: &mut Criterion) {
     let figures = AccessLog::default();
     let sink = Sink::File("/dev/null".into());
     let log = Log::open(&sink, &figures).expect("/dev/null opens");
     let buffer = log.buffer();
-    let sampler = Sampler::new(&AccessConfig {
-        to: sink,
-        sample: Vec::new(),
-        headers: Vec::new(),
-        query: Default::default(),
-    });
+    let sampler = Sampler::new(&AccessConfig { to: sink, headers: Vec::new(), ..AccessConfig::default() });
+    let style = Style::new(&AccessConfig::default(), "");
     let plain = entry(b"/v1/orders/4711?expand=lines");
     let mut group = criterion.benchmark_group("record");
-    group.bench_function("line", |bencher| bencher.iter(|| buffer.write(&sampler, black_box(&plain))));
+    group
+        .bench_function("line", |bencher| bencher.iter(|| buffer.write(&sampler, &style, black_box(&plain))));
     let hostile = entry(b"/v1/orders/\"\x1b[31m\xff\xfe?expand=lines");
     group.bench_function("line_escaped", |bencher| {
-        bencher.iter(|| buffer.write(&sampler, black_box(&hostile)))
+        bencher.iter(|| buffer.write(&sampler, &style, black_box(&hostile)))
+    });
+    let combined = AccessConfig { format: Format::Combined, ..AccessConfig::default() };
+    let combined = Style::new(&combined, "");
+    group.bench_function("line_combined", |bencher| {
+        bencher.iter(|| buffer.write(&sampler, &combined, black_box(&plain)))
     });
     let value = json!({
         "time": "2024-02-29T00:00:00.123Z", "request_id": "01JDCQ7ZK3V5N8W9X2Y4A6B8C0", "listener": "edge",

@@ -11,8 +11,8 @@ use http::header::HOST;
 use http::{HeaderValue, Request, Response, Uri};
 use http_body::Body;
 use http_body_util::{BodyExt, Limited};
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
+use hyper::client::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -65,12 +65,32 @@ pub enum Error {
 pub struct Client {
     connect: Connect,
     trust: Trust,
+    clear: Clear,
+}
+
+/// Which servers may be asked without TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Clear {
+    ThisMachine,
+    Anybody,
+}
+
+/// How a server is spoken to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Protocol {
+    Http1,
+    Http2,
 }
 
 impl Client {
     /// A client that verifies servers by `trust`.
     pub fn new(connect: Connect, trust: Trust) -> Client {
-        Client { connect, trust }
+        Client { connect, trust, clear: Clear::ThisMachine }
+    }
+
+    /// The same for servers that may be asked over plain HTTP: where neither question nor answer decides anything.
+    pub fn also_in_the_clear(self) -> Client {
+        Client { clear: Clear::Anybody, ..self }
     }
 
     /// Sends a request to its absolute URL and reads the whole answer. Redirects are not followed: where to ask is the
@@ -80,24 +100,47 @@ impl Client {
     /// If there is no whole answer of at most a MiB within this time.
     pub async fn ask<B>(&self, request: Request<B>, within: Duration) -> Result<Response<Bytes>, Error>
     where
-        B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
+        B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + Unpin + 'static,
     {
         let host = host(request.uri()).to_owned();
-        timeout(within, self.exchange(request, &host)).await.unwrap_or(Err(Error::Timeout(host)))
+        let exchange = self.exchange(request, &host, Protocol::Http1);
+        timeout(within, exchange).await.unwrap_or(Err(Error::Timeout(host)))
     }
 
-    async fn exchange<B>(&self, request: Request<B>, host: &str) -> Result<Response<Bytes>, Error>
+    /// The same over HTTP/2, without asking whether the server speaks it. Trailers are among the answer's fields.
+    ///
+    /// # Errors
+    /// As [`Client::ask`].
+    pub async fn ask_over_http2<B>(
+        &self,
+        request: Request<B>,
+        within: Duration,
+    ) -> Result<Response<Bytes>, Error>
     where
-        B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
+        B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + Unpin + 'static,
+    {
+        let host = host(request.uri()).to_owned();
+        let exchange = self.exchange(request, &host, Protocol::Http2);
+        timeout(within, exchange).await.unwrap_or(Err(Error::Timeout(host)))
+    }
+
+    async fn exchange<B>(
+        &self,
+        request: Request<B>,
+        host: &str,
+        protocol: Protocol,
+    ) -> Result<Response<Bytes>, Error>
+    where
+        B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + Unpin + 'static,
     {
         let io = |source| Error::Io { host: host.to_owned(), source };
         let port = request.uri().port_u16();
         if request.uri().scheme_str() != Some("https") {
-            if !is_loopback(host) {
+            if self.clear == Clear::ThisMachine && !is_loopback(host) {
                 return Err(Error::Plain(host.to_owned()));
             }
             let tcp = TcpStream::connect((host, port.unwrap_or(80))).await.map_err(io)?;
-            return talk(tcp, request, host).await;
+            return talk(tcp, request, host, protocol).await;
         }
         let name = ServerName::try_from(self.trust.name(host).to_owned());
         let name = name.map_err(|_| Error::Url(host.to_owned()))?;
@@ -105,9 +148,12 @@ impl Client {
         let (connect, trust) = (Arc::clone(&self.connect), self.trust.clone());
         // Read anew for each request: the files may have changed since the last one.
         let tls = tokio::task::spawn_blocking(move || connect(&trust)).await;
-        let tls = tls.map_err(|error| io(std::io::Error::other(error)))?.map_err(Error::Trust)?;
+        let mut tls = tls.map_err(|error| io(std::io::Error::other(error)))?.map_err(Error::Trust)?;
+        if protocol == Protocol::Http2 {
+            tls.alpn_protocols = vec![b"h2".to_vec()];
+        }
         let connector = tokio_rustls::TlsConnector::from(Arc::new(tls));
-        talk(connector.connect(name, tcp).await.map_err(io)?, request, host).await
+        talk(connector.connect(name, tcp).await.map_err(io)?, request, host, protocol).await
     }
 }
 
@@ -116,19 +162,24 @@ async fn talk<B>(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     mut request: Request<B>,
     host: &str,
+    protocol: Protocol,
 ) -> Result<Response<Bytes>, Error>
 where
-    B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
+    B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + Unpin + 'static,
 {
+    let broken = |broken| match broken {
+        Broken::Http(source) => Error::Http { host: host.to_owned(), source },
+        Broken::Body => Error::Body(host.to_owned()),
+    };
+    if protocol == Protocol::Http2 {
+        return over_http2(stream, request, ANSWER_BYTES_MAX).await.map_err(broken);
+    }
     let authority = request.uri().authority().map(ToString::to_string).unwrap_or_default();
     if let Ok(authority) = HeaderValue::from_str(&authority) {
         request.headers_mut().insert(HOST, authority);
     }
     *request.uri_mut() = request.uri().path_and_query().cloned().map(Uri::from).unwrap_or_default();
-    over(stream, request, ANSWER_BYTES_MAX).await.map_err(|broken| match broken {
-        Broken::Http(source) => Error::Http { host: host.to_owned(), source },
-        Broken::Body => Error::Body(host.to_owned()),
-    })
+    over(stream, request, ANSWER_BYTES_MAX).await.map_err(broken)
 }
 
 /// Why a connection brought no answer.
@@ -152,12 +203,29 @@ pub async fn over<B>(
     answer_bytes_max: usize,
 ) -> Result<Response<Bytes>, Broken>
 where
-    B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
+    B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + Unpin + 'static,
 {
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     let _driver = AbortOnDrop(tokio::spawn(connection));
     let (head, body) = sender.send_request(request).await?.into_parts();
     let body = Limited::new(body, answer_bytes_max).collect().await.map_err(|_| Broken::Body)?;
+    Ok(Response::from_parts(head, body.to_bytes()))
+}
+
+/// The same over HTTP/2; trailers become fields of the answer.
+async fn over_http2<B>(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    request: Request<B>,
+    answer_bytes_max: usize,
+) -> Result<Response<Bytes>, Broken>
+where
+    B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + Unpin + 'static,
+{
+    let (mut sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await?;
+    let _driver = AbortOnDrop(tokio::spawn(connection));
+    let (mut head, body) = sender.send_request(request).await?.into_parts();
+    let body = Limited::new(body, answer_bytes_max).collect().await.map_err(|_| Broken::Body)?;
+    head.headers.extend(body.trailers().cloned().unwrap_or_default());
     Ok(Response::from_parts(head, body.to_bytes()))
 }
 

@@ -35,6 +35,7 @@ pub mod server;
 pub mod service;
 pub mod sharded;
 pub mod tls;
+pub mod trace;
 pub mod trust;
 pub mod units;
 pub mod unix_socket;

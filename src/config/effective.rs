@@ -8,7 +8,7 @@ use super::printer::Page;
 use super::settings::Config;
 use super::{
     admin, auth, database, errors, listener, log, mask, node, policy, redis, rls, route, running, tiers,
-    upstream,
+    trace, upstream,
 };
 
 impl Config {
@@ -34,6 +34,7 @@ impl Config {
         for secret in ordered.filter_map(|ordered| ordered.secret.as_mut()) {
             mask::MASK.clone_into(&mut secret.0);
         }
+        masked.trace.iter_mut().for_each(trace::hide);
         for auth in &mut masked.auth {
             auth.hide_secrets(mask::MASK);
         }
@@ -99,6 +100,7 @@ impl Config {
         node::show(&mut page, &config.node);
         node::show_privacy(&mut page, config.privacy);
         log::show(&mut page, &config.log_level, &config.access_log, &config.decisions);
+        config.trace.iter().for_each(|config| trace::show(&mut page, config));
         page.0
     }
 }

@@ -1,16 +1,20 @@
 //! Reads and writes `[log]`: the process's own log and the access log; samples of decisions are in `decisions.rs`.
 
 use http::HeaderName;
-use http::header::{COOKIE, REFERER, USER_AGENT};
+use http::header::COOKIE;
+use http::uri::Authority;
 use tracing_subscriber::EnvFilter;
 
 use crate::auth::place::Place;
 use crate::record::decisions::DecisionsConfig;
-use crate::record::{AccessConfig, FIELD_NAME_BYTES_MAX, FIELDS_MAX, Query, Sink, StatusMatch};
+use crate::record::format::Template;
+use crate::record::syslog::{Address, Syslog};
+use crate::record::{AccessConfig, FIELD_NAME_BYTES_MAX, FIELDS_MAX, Format, Query, Sink, StatusMatch};
 
 use super::printer::{Page, array, table as show_table, text as show_text, word};
 use super::reader::{Table, Value};
 use super::sections;
+use super::socket;
 use super::text::{self, Text};
 use super::{decisions, mask};
 use crate::units::show_share;
@@ -22,12 +26,7 @@ pub(super) fn read(
     auth: &[crate::auth::Config],
 ) -> (String, AccessConfig, DecisionsConfig) {
     let mut log_level = "info".to_owned();
-    let mut access_log = AccessConfig {
-        to: Sink::Stdout,
-        sample: Vec::new(),
-        headers: vec![USER_AGENT, REFERER],
-        query: Query::default(),
-    };
+    let mut access_log = AccessConfig::default();
     let mut decisions = decisions::unwritten();
     let table = sections::single(documents, "log").and_then(|value| value.table("[log]"));
     if let Some(table) = table {
@@ -77,12 +76,11 @@ fn read_access(value: &Value<'_>, auth: &[crate::auth::Config], access_log: &mut
     if let Some(to) = sink(&table, "the access log") {
         access_log.to = to;
     }
-    if let Some(format) = table.value("format") {
-        // There is one format so far. The key exists so that a file can state it.
-        let _ = format.choice(&[("json", ())], &[]);
-    }
     if let Some(value) = table.value("headers") {
         access_log.headers = logged_headers(&value, auth);
+    }
+    if let Some(text) = table.value("format").and_then(|value| value.text()) {
+        access_log.format = format(&text, &access_log.headers).unwrap_or_default();
     }
     if let Some(value) = table.value("query") {
         access_log.query = value.choice(&QUERIES, &[]).unwrap_or_default();
@@ -100,18 +98,101 @@ fn read_access(value: &Value<'_>, auth: &[crate::auth::Config], access_log: &mut
     table.finish(&[]);
 }
 
-/// `to` of a log.
+/// `to` of a log: a text, or a table for a syslog.
 pub(super) fn sink(table: &Table<'_>, log: &str) -> Option<Sink> {
-    let to = table.value("to").and_then(|value| value.text())?;
-    match to.text.as_str() {
-        "stdout" => Some(Sink::Stdout),
-        "stderr" => Some(Sink::Stderr),
-        "off" => Some(Sink::Off),
-        path if path.contains('/') => Some(Sink::File(text::path(&to))),
-        word => {
-            let hint = words::did_you_mean(word, &["stdout", "stderr", "off"])
-                .unwrap_or_else(|| "write `stdout`, `stderr`, `off` or a path with a `/`".to_owned());
-            to.wrong(format!("{} is not a place for {log}", to.shown()), hint);
+    let to = table.value("to")?;
+    if to.is_table() {
+        return Some(syslog(&to).map_or(Sink::Off, Sink::Syslog));
+    }
+    sink_in_one(&to.text()?, log)
+}
+
+/// Where lines go, as one text.
+fn sink_in_one(to: &Text<'_>, log: &str) -> Option<Sink> {
+    let word = match to.text.as_str() {
+        "stdout" => return Some(Sink::Stdout),
+        "stderr" => return Some(Sink::Stderr),
+        "off" => return Some(Sink::Off),
+        text if text == SYSLOG || socket::is_meant(text) || text.starts_with(UDP) => {
+            return address(to).map(|to| Sink::Syslog(Syslog::new(to)));
+        }
+        path if path.contains('/') => return Some(Sink::File(text::path(to))),
+        word => word,
+    };
+    let hint = words::did_you_mean(word, &["stdout", "stderr", "off", SYSLOG]).unwrap_or_else(|| {
+        "write `stdout`, `stderr`, `off`, `syslog`, `udp://host:514` or a path with a `/`".to_owned()
+    });
+    to.wrong(format!("{} is not a place for {log}", to.shown()), hint);
+    None
+}
+
+/// `{ syslog = "udp://127.0.0.1:514", facility = "local0", severity = "info" }`.
+fn syslog(value: &Value<'_>) -> Option<Syslog> {
+    let table = value.table("`to`")?;
+    let to = table.value(SYSLOG);
+    if to.is_none() {
+        table.wrong("`to` needs `syslog`", "write `{ syslog = \"udp://127.0.0.1:514\" }`");
+    }
+    let to = to.and_then(|value| value.text()).and_then(|text| address(&text));
+    let word = |key, words: &[&str]| -> Option<u8> {
+        let choices: Vec<(&str, u8)> = words.iter().copied().zip(0..).collect();
+        table.value(key)?.choice(&choices, &[])
+    };
+    let (facility, severity) = (word("facility", &FACILITIES), word("severity", &SEVERITIES));
+    table.finish(&[]);
+    let syslog = Syslog::new(to?);
+    let facility = facility.unwrap_or(syslog.facility);
+    Some(Syslog { facility, severity: severity.unwrap_or(syslog.severity), ..syslog })
+}
+
+/// Who takes messages of syslog.
+fn address(text: &Text<'_>) -> Option<Address> {
+    if text.text == SYSLOG {
+        return Some(Address::Unix(DEV_LOG.into()));
+    }
+    if socket::is_meant(&text.text) {
+        return socket::path(text, "unix:/dev/log").map(Address::Unix);
+    }
+    let udp = text.text.strip_prefix(UDP).and_then(|rest| rest.parse::<Authority>().ok());
+    let port = udp.as_ref().map(|udp| (udp.port().is_some(), udp.port_u16()));
+    let port = match port {
+        Some((false, _)) => Some(SYSLOG_PORT),
+        Some((true, port)) => port.filter(|port| *port > 0),
+        None => None,
+    };
+    let (Some(udp), Some(port)) = (udp.filter(|udp| !udp.as_str().contains('@')), port) else {
+        let hint = "write `syslog`, `unix:/dev/log` or `udp://127.0.0.1:514`";
+        text.wrong(format!("{} is not the address of a syslog", text.shown()), hint);
+        return None;
+    };
+    let host = udp.host().trim_start_matches('[').trim_end_matches(']').to_owned();
+    Some(Address::Udp { host, port })
+}
+
+fn show_syslog(syslog: &Syslog) -> String {
+    let to = match &syslog.to {
+        Address::Unix(path) => format!("unix:{}", path.display()),
+        Address::Udp { host, port } if host.contains(':') => format!("{UDP}[{host}]:{port}"),
+        Address::Udp { host, port } => format!("{UDP}{host}:{port}"),
+    };
+    let word =
+        |words: &[&str], index: u8| show_text(words.get(usize::from(index)).copied().unwrap_or_default());
+    show_table([
+        (SYSLOG, show_text(&to)),
+        ("facility", word(&FACILITIES, syslog.facility)),
+        ("severity", word(&SEVERITIES, syslog.severity)),
+    ])
+}
+
+/// A format by its name, or a text with `{...}`.
+fn format(text: &Text<'_>, headers: &[HeaderName]) -> Option<Format> {
+    if !text.text.contains(['{', '}']) {
+        return text.choice(&FORMATS, &[]);
+    }
+    match Template::parse(&text.text, headers) {
+        Ok(template) => Some(Format::Template(template)),
+        Err(error) => {
+            text.wrong_within(error.span(&text.text), "`format` cannot be written so", error.to_string());
             None
         }
     }
@@ -124,6 +205,7 @@ pub(super) fn show_sink(sink: &Sink) -> String {
         Sink::Stderr => show_text("stderr"),
         Sink::Off => show_text("off"),
         Sink::File(path) => show_text(&path.to_string_lossy()),
+        Sink::Syslog(syslog) => show_syslog(syslog),
     }
 }
 
@@ -171,16 +253,42 @@ fn show_access(access: &AccessConfig) -> String {
         };
         (status, show_text(&show_share(*ppm)))
     });
+    let format = match &access.format {
+        Format::Template(template) => template.text(),
+        known => word(&FORMATS, known),
+    };
     let headers = array(access.headers.iter().map(|name| show_text(name.as_str())));
     let query = show_text(word(&QUERIES, &access.query));
     show_table([
         ("to", to),
-        ("format", show_text("json")),
+        ("format", show_text(format)),
         ("headers", headers),
         ("query", query),
         ("sample", show_table(sample)),
     ])
 }
+
+/// The sockets of syslog, by how they are written.
+const SYSLOG: &str = "syslog";
+const UDP: &str = "udp://";
+const DEV_LOG: &str = "/dev/log";
+const SYSLOG_PORT: u16 = 514;
+
+/// RFC 5424 section 6.2.1, by their numbers; the names are those of syslog.conf(5).
+const FACILITIES: [&str; 24] = [
+    "kern", "user", "mail", "daemon", "auth", "syslog", "lpr", "news", "uucp", "cron", "authpriv", "ftp",
+    "ntp", "audit", "alert", "clock", "local0", "local1", "local2", "local3", "local4", "local5", "local6",
+    "local7",
+];
+const SEVERITIES: [&str; 8] = ["emerg", "alert", "crit", "err", "warning", "notice", "info", "debug"];
+
+/// The formats that have a name.
+const FORMATS: [(&str, Format); 4] = [
+    ("json", Format::Json),
+    ("common", Format::Common),
+    ("combined", Format::Combined),
+    ("ecs", Format::Ecs),
+];
 
 /// The values of `query`.
 const QUERIES: [(&str, Query); 3] = [("keep", Query::Keep), ("drop", Query::Drop), ("names", Query::Names)];

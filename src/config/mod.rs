@@ -56,6 +56,7 @@ mod tests;
 mod text;
 mod tier_table;
 mod tiers;
+mod trace;
 mod trust;
 mod upstream;
 mod warnings;
@@ -189,6 +190,7 @@ fn define(ctx: &Context<'_>, documents: Vec<Table<'_>>) -> (Config, Places) {
         log_level,
         access_log,
         decisions,
+        trace: trace::read(&documents),
     };
     (config.listeners, places.listeners) = listener::read_all(&documents);
     places.auth = auth_places;
@@ -220,7 +222,7 @@ fn define(ctx: &Context<'_>, documents: Vec<Table<'_>>) -> (Config, Places) {
                 "write a `[[route]]`, or do not include it",
             );
         }
-        document.finish(&["peers", "trace"]);
+        document.finish(&["peers"]);
     }
     (config, places)
 }

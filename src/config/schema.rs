@@ -105,6 +105,7 @@ struct Gateway {
     node: Option<Node>,
     privacy: Option<Privacy>,
     log: Option<Log>,
+    trace: Option<Trace>,
 }
 
 #[derive(JsonSchema)]
@@ -1137,17 +1138,30 @@ struct Decisions {
 #[derive(JsonSchema)]
 #[schemars(deny_unknown_fields)]
 struct Access {
-    to: Option<String>,
-    format: Option<Format>,
+    /// "stdout", "stderr", "off", "syslog", "udp://host:514", or a path
+    to: Option<LogTo>,
+    /// "json", "common", "combined", "ecs", or a text as in "{client} {status}"
+    format: Option<String>,
     headers: Option<Texts>,
     query: Option<QueryShown>,
     sample: Option<BTreeMap<String, Share>>,
 }
 
 #[derive(JsonSchema)]
-#[schemars(rename_all = "kebab-case")]
-enum Format {
-    Json,
+#[schemars(untagged)]
+enum LogTo {
+    Place(String),
+    Syslog(Syslog),
+}
+
+/// A syslog daemon.
+#[derive(JsonSchema)]
+#[schemars(deny_unknown_fields)]
+struct Syslog {
+    /// "syslog", "unix:/dev/log" or "udp://127.0.0.1:514"
+    syslog: String,
+    facility: Option<String>,
+    severity: Option<String>,
 }
 
 #[derive(JsonSchema)]
@@ -1156,6 +1170,43 @@ enum QueryShown {
     Keep,
     Names,
     Drop,
+}
+
+/// Which requests are traced, and where their spans go.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "kebab-case", deny_unknown_fields)]
+struct Trace {
+    /// The collector: "http://127.0.0.1:4318"
+    otlp: String,
+    protocol: Option<Otlp>,
+    tls: Option<Tls>,
+    headers: Option<BTreeMap<String, String>>,
+    sample: Option<Share>,
+    decides: Option<Decides>,
+    parent: Option<Heeded>,
+    service: Option<String>,
+}
+
+#[derive(JsonSchema)]
+#[schemars(rename_all = "kebab-case")]
+enum Otlp {
+    Http,
+    Grpc,
+}
+
+#[derive(JsonSchema)]
+#[schemars(rename_all = "kebab-case")]
+enum Decides {
+    Parent,
+    Ratio,
+}
+
+#[derive(JsonSchema)]
+#[schemars(rename_all = "kebab-case")]
+enum Heeded {
+    Trusted,
+    Always,
+    Never,
 }
 
 #[cfg(test)]

@@ -63,6 +63,8 @@ pub struct Config {
     pub access_log: record::AccessConfig,
     /// Samples of decisions on limits.
     pub decisions: DecisionsConfig,
+    /// Which requests are traced; `None`: none.
+    pub trace: Option<crate::trace::Config>,
 }
 
 impl Config {

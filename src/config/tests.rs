@@ -286,6 +286,16 @@ upgrade = "90s"
 [log]
 level = "info,sluicegate::proxy=debug"
 access = { to = "logs/access.log", format = "json", sample = { "2xx" = "10%", "429" = "0.01%" } }
+
+[trace]
+otlp = "https://collector.example.com/base"
+protocol = "grpc"
+tls = { ca = "ca.pem" }
+headers = { x-team = "blue" }
+sample = "0.5%"
+decides = "ratio"
+parent = "always"
+service = "edge"
 "#;
 
 #[test]
@@ -1579,7 +1589,63 @@ fn the_process_is_checked() {
             "[log]\naccess = { format = \"text\" }",
             "`text` is not a value of `format`",
             "2:21",
-            "write `json`",
+            "write `json`, `common`, `combined` or `ecs`",
+        ),
+        (
+            "[log]\naccess = { format = \"{client} {ip}\" }",
+            "`format` cannot be written so",
+            "2:31",
+            "`{ip}` does not exist here; write one of time,",
+        ),
+        (
+            "[log]\naccess = { headers = [], format = \"{header:cookie} {client}\" }",
+            "`format` cannot be written so",
+            "2:37",
+            "`cookie` is not one of `headers`",
+        ),
+        (
+            "[log]\naccess = { format = \"{client\" }",
+            "`format` cannot be written so",
+            "2:22",
+            "`{` is not closed",
+        ),
+        (
+            "[log]\naccess = { to = \"udp://a:0\" }",
+            "`udp://a:0` is not the address of a syslog",
+            "2:17",
+            "udp://127.0.0.1:514",
+        ),
+        ("[log]\naccess = { to = { facility = \"cron\" } }", "`to` needs `syslog`", "2:12", "{ syslog ="),
+        (
+            "[log]\naccess = { to = { syslog = \"syslog\", severity = \"warn\" } }",
+            "`warn` is not a value of `severity`",
+            "2:50",
+            "did you mean `warning`?",
+        ),
+        ("[trace]\nsample = \"1%\"", "[trace] needs `otlp`", "1:2", "http://127.0.0.1:4318"),
+        (
+            "[trace]\notlp = \"grpc://a:4317\"",
+            "`grpc://a:4317` is not the URL of a collector",
+            "2:8",
+            "write it as in",
+        ),
+        (
+            "[trace]\notlp = \"http://u:p@a\"",
+            "`http://u:p@a` is not the URL of a collector",
+            "2:8",
+            "write it as in",
+        ),
+        (
+            "[trace]\notlp = \"http://a\"\ntls = { verify = true }",
+            "`tls` has no effect on plain http",
+            "3:1",
+            "https://",
+        ),
+        (
+            "[trace]\notlp = \"http://a\"\nheaders = { \"x y\" = \"1\" }",
+            "`x y` is not a header's name",
+            "3:13",
+            "",
         ),
         ("[log]\naccess = { sample = { \"9xx\" = \"1%\" } }", "`9xx` is not a status", "2:23", "as in `2xx`"),
         ("[log]\naccess = { sample = { \"2xx\" = \"1\" } }", "`1` is not a share", "2:31", "as in `20%`"),

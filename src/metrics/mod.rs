@@ -58,6 +58,8 @@ pub struct Metrics {
     pub access_log: AccessLog,
     /// Metrics of the log of decisions.
     pub decision_log: AccessLog,
+    /// Spans of traces.
+    pub spans: Spans,
 }
 
 /// Lines of a log by what happened to them.
@@ -66,6 +68,17 @@ pub struct AccessLog {
     /// Lines that reached their file or pipe.
     pub written: Counter,
     /// Lines lost because the writer was behind or its file could not be written.
+    pub dropped: Counter,
+    /// Lines written that were too long for a message of syslog.
+    pub cut: Counter,
+}
+
+/// Spans by what happened to them.
+#[derive(Clone, Debug, Default)]
+pub struct Spans {
+    /// Spans that the collector took.
+    pub exported: Counter,
+    /// Spans lost because the queue was full, or the collector was away or did not take them.
     pub dropped: Counter,
 }
 
@@ -104,6 +117,7 @@ impl Metrics {
             auth_verifications: Counter::default(),
             access_log: AccessLog::default(),
             decision_log: AccessLog::default(),
+            spans: Spans::default(),
         };
         (Arc::new(metrics), (0..workers).map(Worker::new).collect())
     }

@@ -4,6 +4,7 @@
 
 pub mod access;
 pub mod body;
+pub mod braces;
 pub mod candidate;
 pub mod changes;
 pub mod chosen;

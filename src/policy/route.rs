@@ -159,6 +159,11 @@ pub(super) struct HeaderMatch {
 }
 
 impl Route {
+    /// The pattern that its paths match.
+    pub fn pattern(&self) -> &Pattern {
+        &self.pattern
+    }
+
     /// The path pattern it was written with.
     pub fn path(&self) -> &Pattern {
         &self.pattern

@@ -8,6 +8,7 @@ use std::fmt::Write as _;
 
 use http::HeaderValue;
 
+use super::braces::{self, Piece};
 use super::pattern::{Pattern, Segment};
 use super::percent::{self, Plus};
 use super::request::Values;
@@ -48,18 +49,9 @@ pub(super) enum Name {
 /// What is wrong with a template. Offsets are bytes into its text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// `{` without `}`.
-    #[error("`{{` is not closed; write `{{{{` for a brace itself")]
-    Unclosed {
-        /// Where.
-        offset: usize,
-    },
-    /// `}` without `{`.
-    #[error("`}}` has no `{{` before it; write `}}}}` for a brace itself")]
-    LoneBrace {
-        /// Where.
-        offset: usize,
-    },
+    /// A brace without its other one.
+    #[error(transparent)]
+    Brace(#[from] braces::Error),
     /// A name nothing has.
     #[error("`{name}` does not exist here; write one of {}", .known.join(", "))]
     UnknownName {
@@ -280,33 +272,11 @@ impl Rewrite {
 
 impl Template {
     pub(super) fn parse(text: &str, pattern: &Pattern, fixed: &[(&str, Name)]) -> Result<Template, Error> {
-        let mut parts = Vec::new();
-        let mut literal = String::new();
-        let mut at = 0;
-        while let Some(found) = text[at..].find(['{', '}']) {
-            literal.push_str(&text[at..at + found]);
-            at += found;
-            let rest = &text[at..];
-            if rest.starts_with("{{") || rest.starts_with("}}") {
-                literal.push_str(&rest[..1]);
-                at += 2;
-                continue;
-            }
-            if rest.starts_with('}') {
-                return Err(Error::LoneBrace { offset: at });
-            }
-            let Some(end) = rest.find('}') else { return Err(Error::Unclosed { offset: at }) };
-            if !literal.is_empty() {
-                parts.push(Part::Literal(std::mem::take(&mut literal).into()));
-            }
-            parts.push(resolve(&rest[1..end], at, pattern, fixed)?);
-            at += end + 1;
-        }
-        literal.push_str(&text[at..]);
-        if !literal.is_empty() {
-            parts.push(Part::Literal(literal.into()));
-        }
-        Ok(Template { parts: parts.into() })
+        let parts = braces::split(text)?.into_iter().map(|piece| match piece {
+            Piece::Literal(text) => Ok(Part::Literal(text.into())),
+            Piece::Name { offset, name } => resolve(name, offset, pattern, fixed),
+        });
+        Ok(Template { parts: parts.collect::<Result<_, _>>()? })
     }
 }
 

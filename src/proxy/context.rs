@@ -26,6 +26,7 @@ use crate::service::form::Form;
 use crate::service::problem;
 use crate::service::reason::Reason;
 use crate::service::refusal::Refusal;
+use crate::trace::Trace;
 use crate::{clock, record};
 
 /// One request and everything known about it.
@@ -40,6 +41,10 @@ pub struct RequestContext {
     pub facts: RequestFacts,
     /// The deciding policy's verdict, for the log.
     pub verdict: Option<Count>,
+    /// The trace that it is a part of, if requests are traced.
+    pub trace: Option<Trace>,
+    /// What is left of the limit that binds, for the log.
+    pub left: Option<record::Left>,
     /// What it must give back to its limits when it ends.
     pub held: Option<Box<Reservation>>,
     /// Its attempts at an upstream.
@@ -81,6 +86,8 @@ impl RequestContext {
                 identity: None,
             },
             verdict: None,
+            trace: None,
+            left: None,
             held: None,
             attempts: Attempts::default(),
             outcome: Outcome::unanswered(),
@@ -304,10 +311,12 @@ impl Drop for RequestContext {
         let event = Finished {
             conn: &self.conn,
             snapshot: &self.view.snapshot,
+            trace: self.trace.as_ref(),
             pools: &self.view.pools,
             request: &self.facts,
             attempts: &self.attempts,
             verdict: self.verdict,
+            left: self.left,
             outcome: &self.outcome,
             status: self.final_status(reason),
             reason,

@@ -10,6 +10,7 @@ use crate::limiter::Provenance;
 use crate::metrics::Tier;
 use crate::policy::counting::SF_INTEGER_MAX;
 use crate::policy::{Found, Table, Window};
+use crate::record::Left;
 
 /// The rate-limit fields of one answer: of the binding window, the one with the least left.
 #[derive(Debug, Default)]
@@ -56,9 +57,7 @@ impl Fields {
         let legacy = matches!(style, LimitHeaders::Legacy | LimitHeaders::Both);
         let window = &table.policies()[charge.policy.index()].windows[usize::from(charge.window)];
         let ietf = ietf.then(|| Some((policies()?, item(window, outcome, reset_seconds)?))).flatten();
-        // A bucket may hold more than one period's units; a limit below what remains would look wrong to clients.
-        let limit = charge.quota.limit().get().max(charge.quota.capacity());
-        let legacy = legacy.then(|| [limit, outcome.remaining, unix_seconds + reset_seconds]);
+        let legacy = legacy.then(|| [limit(charge), outcome.remaining, unix_seconds + reset_seconds]);
         Fields { ietf, legacy, debug: None }
     }
 
@@ -85,6 +84,17 @@ impl Fields {
             headers.insert(X_RATELIMIT_RESET, changing(reset.into()));
         }
     }
+}
+
+/// The numbers of the binding window, for logs and traces.
+pub fn left(charges: &[Charge], decision: &Decision) -> Option<Left> {
+    let index = decision.binding?;
+    Some(Left { limit: limit(&charges[index]), remaining: decision.outcomes[index].remaining })
+}
+
+/// A bucket may hold more than one period's units; a limit below what remains would look wrong to clients.
+fn limit(charge: &Charge) -> u64 {
+    charge.quota.limit().get().max(charge.quota.capacity())
 }
 
 /// One item of `RateLimit` (draft-ietf-httpapi-ratelimit-headers-11, section 4): `"name";r=50;t=30`.

@@ -96,6 +96,7 @@ fn end(
         return Decided::Admitted(Fields::default());
     }
     context.attempts.steps.decide = context.elapsed_ns();
+    context.left = limit_fields::left(charges, decision);
     decisions::sample(context, table, found, facts, check);
     let style = context.view.snapshot.limit_headers;
     let unix_seconds = context.services.unix(context.facts.started).as_secs();

@@ -22,6 +22,7 @@ use crate::limiter::Limiter;
 use crate::random::{Random, Turns};
 use crate::service::overload::Overload;
 use crate::service::reason::Reason;
+use crate::trace::Spans;
 use crate::{clock, hot_keys, metrics, record, upstream, usage};
 
 /// What the services of all workers share.
@@ -51,6 +52,8 @@ pub struct Shared {
     pub decisions: Arc<record::decisions::Memory>,
     /// What is gathered of heavy keys. `None`: nothing is.
     pub hot_keys: Option<Arc<hot_keys::Gathered>>,
+    /// Where finished spans go.
+    pub spans: Spans,
     /// How many workers there are.
     pub workers: usize,
 }
@@ -235,12 +238,8 @@ pub(super) mod tests {
     /// Services without routes, and what they count.
     pub fn services() -> (Rc<Services>, Arc<metrics::Metrics>) {
         let (metrics, mut cells) = metrics::Metrics::new(1);
-        let access = record::AccessConfig {
-            to: record::Sink::Off,
-            sample: Vec::new(),
-            headers: Vec::new(),
-            query: Default::default(),
-        };
+        let access =
+            record::AccessConfig { to: record::Sink::Off, headers: Vec::new(), ..Default::default() };
         let log = record::Log::open(&access.to, &metrics.access_log).expect("nothing to open");
         let options = Options { salt: [0; 16], ipv6_prefix: 64, upstreams: &[], auth: &[] };
         let snapshot = Snapshot {
@@ -259,6 +258,8 @@ pub(super) mod tests {
             sampler: record::Sampler::new(&access),
             draws: record::decisions::Draws::default(),
             shown: record::Shown::new(&access),
+            style: record::Style::default(),
+            tracer: None,
             series: Series {
                 routes: Vec::new(),
                 no_route: metrics.route(""),
@@ -279,6 +280,7 @@ pub(super) mod tests {
             usage: None,
             decisions: Arc::default(),
             hot_keys: None,
+            spans: Spans::nowhere(),
             workers: 1,
         };
         let services = Services::new(Arc::new(shared), cells.remove(0), log.buffer());

@@ -12,6 +12,7 @@ use super::request_body::RequestBody;
 use crate::limiter::Event;
 use crate::random::Turns;
 use crate::service::config::Listener;
+use crate::trace::Tracer;
 use crate::{auth, metrics, policy, record, upstream};
 
 /// The routing and policy tables and everything that they refer to, shared by all workers.
@@ -47,6 +48,10 @@ pub struct Snapshot {
     pub draws: record::decisions::Draws,
     /// The optional parts of an access log line.
     pub shown: record::Shown,
+    /// How access log lines are written.
+    pub style: record::Style,
+    /// Decides about the traces of requests; `None`: they are not traced.
+    pub tracer: Option<Tracer>,
     /// The metric series that requests of this snapshot count in.
     pub series: Series,
 }

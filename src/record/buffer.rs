@@ -3,9 +3,9 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use super::line::{Formatter, LINE_BYTES_MAX};
+use super::format::formatter::{Formatter, LINE_BYTES_MAX};
 use super::queue::{CHUNK_BYTES_MAX, Chunk, Offered, Queue};
-use super::{Entry, Sampler};
+use super::{Entry, Sampler, Style};
 use crate::metrics::Counter;
 
 /// Gathers the lines of one worker. Dropping it hands over what is left.
@@ -31,13 +31,13 @@ impl Buffer {
 
     /// Writes the request's line if the sampler draws it. Neither waits nor fails: a line that finds no room is counted
     /// as dropped.
-    pub fn write(&self, sampler: &Sampler, entry: &Entry<'_>) {
+    pub fn write(&self, sampler: &Sampler, style: &Style, entry: &Entry<'_>) {
         let mut lines = self.lines.borrow_mut();
         let lines = &mut *lines;
         if !sampler.keeps(entry.status, &mut lines.drawn) || !self.has_room(lines) {
             return;
         }
-        lines.formatter.push(&mut lines.chunk.text, entry);
+        lines.formatter.push(&mut lines.chunk.text, style, entry);
         self.count(lines);
     }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use http::HeaderValue;
 
 use super::{Field, Query};
+use crate::trace::TraceIds;
 
 /// One request. An empty text or a `None` leaves its field out of the line.
 ///
@@ -16,6 +17,10 @@ pub struct Entry<'a> {
     pub time: Duration,
     /// The request id: the client's if it is trusted, otherwise generated here.
     pub request_id: &'a [u8],
+    /// The trace that it is a part of.
+    pub trace: Option<TraceIds>,
+    /// The name of this node.
+    pub node: &'a str,
     /// The listener's name.
     pub listener: &'a str,
     /// The client's address, past trusted hops and the PROXY protocol.
@@ -60,6 +65,8 @@ pub struct Entry<'a> {
     pub decision: Decision<'a>,
     /// Where the limits were decided: `local`, `global` or `fallback`; empty without a decision.
     pub decided: &'static str,
+    /// What is left of the limit that binds.
+    pub left: Option<Left>,
     /// The upstream's name.
     pub upstream: &'a str,
     /// The upstream's server: as it is configured, and the address of a name.
@@ -100,4 +107,39 @@ pub enum Decision<'a> {
     Penalised(&'a str),
     /// This policy, in shadow, would penalise the client.
     ShadowPenalised(&'a str),
+}
+
+impl<'a> Decision<'a> {
+    /// In one word; empty if there is none.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Decision::None => "",
+            Decision::Admitted => "admitted",
+            Decision::Denied(_) => "denied",
+            Decision::ShadowDenied(_) => "shadow-denied",
+            Decision::Penalised(_) => "penalised",
+            Decision::ShadowPenalised(_) => "shadow-penalised",
+        }
+    }
+
+    /// The policy that refused, or would have; empty if none did.
+    pub(super) fn policy(self) -> &'a str {
+        match self {
+            Decision::None | Decision::Admitted => "",
+            Decision::Denied(policy)
+            | Decision::ShadowDenied(policy)
+            | Decision::Penalised(policy)
+            | Decision::ShadowPenalised(policy) => policy,
+        }
+    }
+}
+
+/// The limit of the binding window, the one with the least left, and what is left of it: the numbers of the answer's
+/// rate-limit fields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Left {
+    /// Units that the window admits at once.
+    pub limit: u64,
+    /// Units left.
+    pub remaining: u64,
 }

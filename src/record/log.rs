@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use super::queue::{Output, Queue, Task};
+use super::queue::{Chunk, Output, Queue, Task};
+use super::syslog::{Sender, Sent};
 use super::{Buffer, Sink};
 use crate::metrics::AccessLog;
 
@@ -129,9 +130,12 @@ impl Writer {
                     self.is_torn = false;
                 }
                 Task::Write(chunk) => {
-                    match self.write(&chunk.text) {
-                        Ok(()) => self.metrics.written.add(chunk.lines),
-                        Err(error) => self.lose(chunk.lines, &error),
+                    let Sent { sent, cut, error } = self.write(&chunk);
+                    self.metrics.written.add(sent);
+                    self.metrics.cut.add(cut);
+                    match error {
+                        Some(error) => self.lose(chunk.lines.saturating_sub(sent), &error),
+                        None => self.recover(),
                     }
                     queue.done(chunk);
                 }
@@ -139,17 +143,25 @@ impl Writer {
         }
     }
 
-    fn write(&mut self, text: &[u8]) -> io::Result<()> {
-        match &mut self.output {
+    fn write(&mut self, chunk: &Chunk) -> Sent {
+        let text = &chunk.text;
+        let written = match &mut self.output {
             Output::Stdout => write_whole(&mut io::stdout().lock(), text, &mut self.is_torn),
             Output::Stderr => write_whole(&mut io::stderr().lock(), text, &mut self.is_torn),
             Output::File(file) => write_whole(file, text, &mut self.is_torn),
+            Output::Syslog(sender) => return sender.send_lines(text),
             Output::Off => Ok(()),
-        }?;
+        };
+        match written {
+            Ok(()) => Sent { sent: chunk.lines, ..Sent::default() },
+            Err(error) => Sent { error: Some(error), ..Sent::default() },
+        }
+    }
+
+    fn recover(&mut self) {
         if let Some(lines) = self.failing.take() {
             tracing::info!(lines_lost = lines, "{} can be written again", self.name);
         }
-        Ok(())
     }
 
     fn lose(&mut self, lines: u64, error: &io::Error) {
@@ -192,6 +204,8 @@ fn open(log: &'static str, sink: &Sink) -> Result<Output, Error> {
             path: path.clone(),
             source,
         }),
+        // It connects with its first message, and again whenever the daemon has been started again.
+        Sink::Syslog(syslog) => Ok(Output::Syslog(Sender::new(syslog.to.clone()))),
         Sink::Off => Ok(Output::Off),
     }
 }
@@ -215,7 +229,7 @@ mod tests {
     use std::os::fd::OwnedFd;
 
     use super::*;
-    use crate::record::{AccessConfig, Entry, Sampler};
+    use crate::record::{AccessConfig, Entry, Sampler, Style};
 
     #[test]
     fn lines_reach_the_file_whole_and_in_order() {
@@ -263,7 +277,7 @@ mod tests {
         let buffer = log.buffer();
         let mut offered = 0;
         while metrics.dropped.value() == 0 {
-            buffer.write(&everything(), &Entry { path: &[b'a'; 500], ..Entry::default() });
+            buffer.write(&everything(), &Style::default(), &Entry { path: &[b'a'; 500], ..Entry::default() });
             offered += 1;
         }
         drop(buffer);
@@ -333,17 +347,12 @@ mod tests {
     fn write_lines(log: &Log, statuses: std::ops::Range<u16>) {
         let buffer = log.buffer();
         for status in statuses {
-            buffer.write(&everything(), &Entry { status, ..Entry::default() });
+            buffer.write(&everything(), &Style::default(), &Entry { status, ..Entry::default() });
         }
     }
 
     fn everything() -> Sampler {
-        Sampler::new(&AccessConfig {
-            to: Sink::Stdout,
-            sample: Vec::new(),
-            headers: Vec::new(),
-            query: Default::default(),
-        })
+        Sampler::new(&AccessConfig { to: Sink::Stdout, headers: Vec::new(), ..AccessConfig::default() })
     }
 
     fn statuses_of(path: &Path) -> Vec<u64> {

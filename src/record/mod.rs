@@ -5,27 +5,30 @@
 //! If that thread falls behind, lines are lost and counted, so that the log never slows a request down.
 
 mod buffer;
-mod date;
 pub mod decisions;
 mod entry;
-mod escape;
-mod line;
+pub mod format;
 mod log;
 mod queue;
 mod sampler;
 mod shown;
+mod style;
+pub mod syslog;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use http::HeaderName;
+use http::header::{REFERER, USER_AGENT};
 
 pub use buffer::Buffer;
-pub use entry::{Decision, Entry};
-pub use line::PATH_BYTES_MAX;
+pub use entry::{Decision, Entry, Left};
+pub use format::{Format, PATH_BYTES_MAX, shown_query};
 pub use log::{Error, Log};
 pub use sampler::Sampler;
 pub use shown::{FIELD_NAME_BYTES_MAX, FIELDS_MAX, Field, Query, Shown, Values, detach};
+pub use style::Style;
+pub use syslog::Syslog;
 
 /// Where the access log goes, and what it shows.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,6 +42,20 @@ pub struct AccessConfig {
     pub headers: Vec<HeaderName>,
     /// How much of a query lines show.
     pub query: Query,
+    /// The form of the lines.
+    pub format: Format,
+}
+
+impl Default for AccessConfig {
+    fn default() -> AccessConfig {
+        AccessConfig {
+            to: Sink::Stdout,
+            sample: Vec::new(),
+            headers: vec![USER_AGENT, REFERER],
+            query: Query::default(),
+            format: Format::default(),
+        }
+    }
 }
 
 /// The destination of a log.
@@ -50,6 +67,8 @@ pub enum Sink {
     Stderr,
     /// A file, appended to; it is opened again on SIGHUP, so that it can be rotated.
     File(PathBuf),
+    /// A syslog daemon, a message a line.
+    Syslog(Syslog),
     /// No log is written.
     Off,
 }

@@ -9,6 +9,8 @@ use std::fs::File;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
+use super::syslog::Sender;
+
 /// Complete lines, and how many they are.
 #[derive(Debug, Default)]
 pub(super) struct Chunk {
@@ -22,6 +24,7 @@ pub(super) enum Output {
     Stdout,
     Stderr,
     File(File),
+    Syslog(Sender),
     Off,
 }
 
@@ -174,8 +177,8 @@ impl Queue {
 }
 
 /// Size of a chunk: room for about a hundred lines more after it is due, in case the lock is taken.
-pub(super) const CHUNK_BYTES_MAX: usize = 96 * 1024;
-/// Chunks that may wait for the writer: 6 MiB.
+pub(super) const CHUNK_BYTES_MAX: usize = 104 * 1024;
+/// Chunks that may wait for the writer: 6.5 MiB.
 pub(super) const CHUNKS_MAX: usize = 64;
-/// Empty chunks kept for reuse: 1.5 MiB.
+/// Empty chunks kept for reuse: 1.6 MiB.
 const SPARE_MAX: usize = 16;

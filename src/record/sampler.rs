@@ -21,7 +21,7 @@ impl Sampler {
         };
         match config.to {
             Sink::Off => Sampler { kept_ppm: vec![0; usize::from(STATUSES)].into() },
-            Sink::Stdout | Sink::Stderr | Sink::File(_) => {
+            Sink::Stdout | Sink::Stderr | Sink::File(_) | Sink::Syslog(_) => {
                 Sampler { kept_ppm: (0..STATUSES).map(share).collect() }
             }
         }
@@ -86,7 +86,7 @@ mod tests {
             to: Sink::Stdout,
             sample,
             headers: Vec::new(),
-            query: Default::default(),
+            ..AccessConfig::default()
         });
         assert!((9_700..10_300).contains(&kept(&sampler, 200, 100_000)));
         assert_eq!(kept(&sampler, 204, 1_000), 0);
@@ -98,12 +98,8 @@ mod tests {
 
     #[test]
     fn off_keeps_nothing() {
-        let sampler = Sampler::new(&AccessConfig {
-            to: Sink::Off,
-            sample: Vec::new(),
-            headers: Vec::new(),
-            query: Default::default(),
-        });
+        let sampler =
+            Sampler::new(&AccessConfig { to: Sink::Off, headers: Vec::new(), ..AccessConfig::default() });
         assert_eq!([0, 200, 503, u16::MAX].map(|status| kept(&sampler, status, 100)), [0; 4]);
     }
 
@@ -114,7 +110,7 @@ mod tests {
             to: Sink::Stdout,
             sample,
             headers: Vec::new(),
-            query: Default::default(),
+            ..AccessConfig::default()
         });
         let mut drawn = 0;
         let even: u32 = (0..10_000)

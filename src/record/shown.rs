@@ -7,7 +7,7 @@ use http::header::{REFERER, USER_AGENT};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use smallvec::SmallVec;
 
-use super::{AccessConfig, Sink};
+use super::{AccessConfig, Format, Sink};
 
 /// How much of a query is shown, also of the one in a `Referer`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub struct Shown {
 /// A header field that is shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Field {
-    name: HeaderName,
+    pub(super) name: HeaderName,
     /// The bytes of a line up to the value.
     pub(super) key: Box<[u8]>,
     /// Whether it has a key of its own in the line; the others are together under `headers`.
@@ -50,7 +50,7 @@ impl Shown {
     pub fn new(config: &AccessConfig) -> Shown {
         let fields = if config.to == Sink::Off { &[][..] } else { &config.headers };
         // The line's writer expects fields with a key of their own first.
-        let mut fields: Vec<Field> = fields.iter().map(Field::new).collect();
+        let mut fields: Vec<Field> = fields.iter().map(|name| Field::new(name, &config.format)).collect();
         fields.sort_by_key(|field| !field.is_own);
         Shown { query: config.query, fields: fields.into() }
     }
@@ -59,6 +59,13 @@ impl Shown {
     /// 5.3).
     pub fn values(&self, headers: &HeaderMap) -> Values {
         self.fields.iter().map(|field| value(headers, &field.name)).collect()
+    }
+
+    /// The `User-Agent` among values, if it is shown.
+    pub fn user_agent<'v>(&self, values: &'v Values) -> Option<&'v [u8]> {
+        let index = self.fields.iter().position(|field| field.name == USER_AGENT)?;
+        let value = values.get(index)?.as_ref()?.as_bytes();
+        Some(value.get(..FIELD_BYTES_MAX).unwrap_or(value))
     }
 
     /// Replaces the query in values that are URLs, if `masked` returns a replacement.
@@ -76,9 +83,12 @@ impl Shown {
 }
 
 impl Field {
-    fn new(name: &HeaderName) -> Field {
+    fn new(name: &HeaderName, format: &Format) -> Field {
+        let is_ecs = *format == Format::Ecs;
         let own = match *name {
+            USER_AGENT if is_ecs => Some("user_agent.original"),
             USER_AGENT => Some("user_agent"),
+            REFERER if is_ecs => Some("http.request.referrer"),
             REFERER => Some("referer"),
             _ => None,
         };

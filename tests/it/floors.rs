@@ -27,6 +27,7 @@ pub const FLOORS: &[(&str, u8)] = &[
     ("database", 2),
     ("acme", 2),
     ("tls", 2),
+    ("trace", 2),
     ("auth", 2),
     ("upstream", 2),
     ("policy", 1),

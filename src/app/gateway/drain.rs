@@ -1,5 +1,6 @@
 //! Ends the process: nothing new is accepted, what was begun is finished within the deadlines of `[shutdown]`.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::{End, Gateway, refuse_upgrade, reopen};
@@ -54,8 +55,11 @@ impl Gateway {
         signals.abort();
         let _ = signals.await;
         self.decisions.end().await;
-        // The publisher owns references to the logs, which can be closed only by their last owner.
+        // The publisher owns references to the logs and the exporter, which only their last owner can close.
         drop(self.publisher);
+        if let Some(exporter) = Arc::into_inner(self.exporter) {
+            exporter.close(SPANS_WAIT).await;
+        }
         let dropped = self.logs.close(LOG_WAIT);
         if dropped > 0 {
             tracing::warn!(dropped, "lines of logs were not written in time");
@@ -119,3 +123,5 @@ fn returned_within(end: End) -> Duration {
 const IDLE_SERVED: Duration = Duration::from_secs(5);
 /// How long a stop waits for the access log: its reader may be a pipe that nobody reads.
 const LOG_WAIT: Duration = Duration::from_secs(2);
+/// How long a drained process waits for the collector of its spans.
+const SPANS_WAIT: Duration = Duration::from_secs(2);

@@ -29,7 +29,7 @@ use super::publisher::{Process, Publisher};
 use super::signals::{Asked, Signals};
 use super::upgrade::{Predecessor, Program, Report};
 use super::upkeep::Upkeep;
-use super::{Inheritance, admin_state, first_try, reload, service_manager, shared_tier};
+use super::{Inheritance, admin_state, first_try, node_name, reload, service_manager, shared_tier};
 use crate::admin::{self, Phase, Readiness};
 use crate::cause::Cause;
 use crate::config::Config;
@@ -41,7 +41,8 @@ use crate::server::run;
 use crate::server::worker::{Order, Shared};
 use crate::service::overload::Overload;
 use crate::service::reason::Reason;
-use crate::{acme, envoy, hot_keys, record, upstream, usage};
+use crate::trace::{Exporter, Spans};
+use crate::{acme, envoy, hot_keys, record, tls, upstream, usage};
 
 /// Everything that lives as long as the process.
 pub(super) struct Gateway {
@@ -52,6 +53,7 @@ pub(super) struct Gateway {
     shared: Arc<Shared>,
     logs: Logs,
     decisions: decisions::Following,
+    exporter: Arc<Exporter>,
     readiness: Readiness,
     admin: Option<(admin::Config, Arc<admin::State>)>,
     /// The admin listener, once it answers.
@@ -97,6 +99,9 @@ impl Gateway {
         let grpc_cells = cells.split_off(count);
         let logs = Logs::open(config, &metrics)?;
         let samples = Arc::new(Memory::default());
+        let exporter = Exporter::start(tls::connect(), &metrics.spans);
+        exporter.switch(config.trace.as_ref(), &node_name::node(&config.node).name);
+        let exporter = Arc::new(exporter);
         let (limiter, shared_tier) = shared_tier::limiter(config, table_bytes)?;
         let (senders, receivers): (Vec<_>, Vec<_>) = (0..count).map(|_| mpsc::channel(ORDERS)).unzip();
         let process = Process {
@@ -104,6 +109,7 @@ impl Gateway {
             metrics: Arc::clone(&metrics),
             overload: Arc::new(Overload::new(config.overload.clone())),
             logs: logs.clone(),
+            exporter: Arc::clone(&exporter),
             orders: senders.clone(),
             notes: shared_tier.as_ref().map(|tier| Arc::new(tier.notes()) as Arc<dyn acme::Notes>),
             salt,
@@ -123,6 +129,7 @@ impl Gateway {
             usage: usage.clone(),
             decisions: Arc::clone(&samples),
             hot_keys: hot_keys.as_ref().map(HotKeys::gathered),
+            spans: exporter.spans().clone(),
         };
         let services = Arc::new(services(&publisher, &metrics, gatherers, count));
         let workers = spawn_workers(&shared, &services, &logs.access, cells, receivers)?;
@@ -161,6 +168,7 @@ impl Gateway {
             metrics,
             workers,
             shared,
+            exporter,
             readiness,
             admin: admin.map(|admin| (admin, state)),
             admin_serving: None,
@@ -377,6 +385,7 @@ struct Gatherers {
     usage: Option<Arc<usage::Gathered>>,
     decisions: Arc<Memory>,
     hot_keys: Option<Arc<hot_keys::Gathered>>,
+    spans: Spans,
 }
 
 /// What every worker serves requests with.
@@ -399,6 +408,7 @@ fn services(
         usage: gatherers.usage,
         decisions: gatherers.decisions,
         hot_keys: gatherers.hot_keys,
+        spans: gatherers.spans,
         workers,
     }
 }

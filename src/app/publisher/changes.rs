@@ -48,6 +48,7 @@ impl Changes {
             ("log.level", before.log_level != after.log_level),
             ("log.decisions", before.decisions != after.decisions),
             ("log.access", before.access_log != after.access_log),
+            ("trace", before.trace != after.trace),
         ];
         Changes {
             parts: [

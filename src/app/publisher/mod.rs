@@ -23,6 +23,7 @@ use super::descriptors;
 use super::inherited::Inherited;
 use super::listeners::Listeners;
 use super::logs::Logs;
+use super::node_name;
 use super::orders::Orders;
 use super::upgrade::{Given, Predecessor};
 use crate::acme::Challenges;
@@ -32,6 +33,7 @@ use crate::metrics::Metrics;
 use crate::proxy::snapshot::Snapshot;
 use crate::server::worker::Order;
 use crate::service::overload::Overload;
+use crate::trace::Exporter;
 use crate::upstream::dns::{self, Dns};
 use crate::upstream::live::{Remembered, RememberedServer};
 use crate::{acme, admin, clock, database, envoy, global};
@@ -50,6 +52,8 @@ pub(super) struct Process {
     pub(super) overload: Arc<Overload>,
     /// Are switched when `to` of one changes.
     pub(super) logs: Logs,
+    /// Is switched when `[trace]` changes.
+    pub(super) exporter: Arc<Exporter>,
     /// One for each worker.
     pub(super) orders: Vec<Sender<Order>>,
     /// What nodes of a fleet leave for each other, if this is one.
@@ -231,6 +235,10 @@ impl Publisher {
             tracing::warn!(socket, "no listener takes this socket: it is closed");
         }
         self.process.logs.switch(&self.config, config)?;
+        if config.trace != self.config.trace || config.node != self.config.node {
+            let node = node_name::node(&config.node);
+            self.process.exporter.switch(config.trace.as_ref(), &node.name);
+        }
         // Nothing fails from here on, so what is in force may change.
         prepared.renew();
         let Prepared { loaded: Loaded { config, table, .. }, kept, .. } = prepared;

@@ -12,7 +12,8 @@ use crate::limiter::Limiter;
 use crate::metrics::Metrics;
 use crate::policy::{Naming, Policy, Table};
 use crate::proxy::snapshot::{Series, Snapshot};
-use crate::record::{Sampler, Shown};
+use crate::record::{Sampler, Shown, Style};
+use crate::trace::Tracer;
 
 use super::prepare::Kept;
 
@@ -42,6 +43,7 @@ pub(super) fn snapshot(
         policies: table.policies().iter().map(policy_series).collect(),
         upstreams: config.upstreams.iter().map(|upstream| metrics.upstream(&upstream.name)).collect(),
     };
+    let node = node_name::node(&config.node);
     Snapshot {
         generation,
         table,
@@ -51,13 +53,15 @@ pub(super) fn snapshot(
         secret_parameters: secret_parameters(&config.auth),
         listeners: config.listeners.clone(),
         client_ip: config.client_ip.clone(),
-        node: node_name::node(&config.node),
         naming: naming(config, salt),
         limit_headers: config.limit_headers,
         error_pages: kept.error_pages.as_ref().map(|pages| Arc::new(ArcSwap::new(Arc::clone(pages)))),
         sampler: Sampler::new(&config.access_log),
         draws: config.decisions.draws,
         shown: Shown::new(&config.access_log),
+        style: Style::new(&config.access_log, &node.name),
+        node,
+        tracer: config.trace.as_ref().map(Tracer::new),
         series,
     }
 }

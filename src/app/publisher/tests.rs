@@ -9,6 +9,7 @@ use crate::auth::{Asked, Checked};
 use crate::config;
 use crate::local::Table;
 use crate::metrics::Format;
+use crate::trace::Exporter;
 
 /// A publisher without workers. The bench keeps the receiver of their orders, so that sending them does not fail.
 struct Bench {
@@ -26,11 +27,13 @@ impl Bench {
         let (orders, received) = channel(64);
         let first = defined("[log]\naccess = { to = \"off\" }").config;
         let logs = Logs::open(&first, &metrics).expect("there is nothing to open");
+        let exporter = Exporter::start(crate::tls::connect(), &metrics.spans);
         let process = Process {
             limiter: Arc::new(Limiter::new(Table::with_memory(1 << 20))),
             metrics,
             overload: Arc::new(Overload::new(first.overload.clone())),
             logs,
+            exporter: Arc::new(exporter),
             orders: vec![orders],
             notes: None,
             salt: [7; 16],

@@ -83,6 +83,21 @@ fn process(metrics: &Metrics, families: &mut Families<'_>) -> fmt::Result {
         ],
     )?;
     families.counters(
+        "access_log_lines_cut",
+        "Access-log lines that were too long for a message of syslog and lost their end",
+        None,
+        [([], metrics.access_log.cut.value())],
+    )?;
+    families.counters(
+        "spans",
+        "Spans of traces that the collector took, and lost ones",
+        None,
+        [
+            ([("result", "exported")], metrics.spans.exported.value()),
+            ([("result", "dropped")], metrics.spans.dropped.value()),
+        ],
+    )?;
+    families.counters(
         "config_reloads",
         "Reloads by their result",
         None,

@@ -159,10 +159,11 @@ fn a_consumers_name_stays_within_its_segment() {
 
 #[test]
 fn each_mistake_in_a_template_has_its_error() {
+    use crate::policy::braces;
     use template::Error;
     let header = |value: &str| template_error(setting("/{id}/{ip}", value));
-    assert_eq!(header("a {id"), Error::Unclosed { offset: 2 });
-    assert_eq!(header("a } b"), Error::LoneBrace { offset: 2 });
+    assert_eq!(header("a {id"), Error::Brace(braces::Error::Unclosed { offset: 2 }));
+    assert_eq!(header("a } b"), Error::Brace(braces::Error::LoneBrace { offset: 2 }));
     assert!(
         matches!(header("{idd}"), Error::UnknownName { offset: 0, name, known } if name == "idd" && known[0] == "id")
     );

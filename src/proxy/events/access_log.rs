@@ -14,7 +14,7 @@ use crate::{clock, metrics, record};
 pub fn finished(services: &Services, event: &Finished<'_>) {
     let sampler = &event.snapshot.sampler;
     if !sampler.is_off(event.status) {
-        services.log.write(sampler, &entry(services, event));
+        services.log.write(sampler, &event.snapshot.style, &entry(services, event));
     }
 }
 
@@ -31,6 +31,8 @@ fn entry<'r>(services: &Services, event: &'r Finished<'_>) -> record::Entry<'r> 
     record::Entry {
         time: services.unix(event.ended),
         request_id: request.request_id.as_bytes(),
+        trace: event.trace.map(|trace| trace.ids),
+        node: &snapshot.style.node,
         listener: &conn.config.name,
         client: Some(request.client),
         peer: (conn.tcp_peer != request.client).then_some(conn.tcp_peer),
@@ -53,6 +55,7 @@ fn entry<'r>(services: &Services, event: &'r Finished<'_>) -> record::Entry<'r> 
         cause: outcome.cause.map_or("", Cause::word),
         decision: event.verdict.map_or(record::Decision::None, |verdict| decision(table, verdict)),
         decided: event.verdict.map_or("", |verdict| verdict.tier.label()),
+        left: event.left,
         upstream,
         server,
         retries: u32::from(attempts.retries),
@@ -83,6 +86,7 @@ pub fn unread_head(services: &Services, snapshot: &Snapshot, event: &UnreadHead<
     let entry = record::Entry {
         time: clock::unix(),
         request_id: event.request_id.as_bytes(),
+        node: &snapshot.style.node,
         listener: &conn.config.name,
         client: Some(conn.peer.ip),
         peer: Some(conn.tcp_peer),
@@ -93,7 +97,7 @@ pub fn unread_head(services: &Services, snapshot: &Snapshot, event: &UnreadHead<
         reason: event.reason.code(),
         ..record::Entry::default()
     };
-    services.log.write(&snapshot.sampler, &entry);
+    services.log.write(&snapshot.sampler, &snapshot.style, &entry);
 }
 
 /// Only refused client certificates get a line: their owners ask operators why. Other failed handshakes do not, so that
@@ -102,8 +106,10 @@ pub fn failed_handshake(services: &Services, event: &FailedHandshake<'_>) {
     if !event.cause.is_of_certificate() {
         return;
     }
+    let snapshot = &services.view().snapshot;
     let entry = record::Entry {
         time: clock::unix(),
+        node: &snapshot.style.node,
         listener: event.listener,
         client: Some(event.ends.announced_peer.to_canonical()),
         peer: Some(event.ends.tcp_peer.to_canonical()),
@@ -111,7 +117,7 @@ pub fn failed_handshake(services: &Services, event: &FailedHandshake<'_>) {
         cause: event.cause.word(),
         ..record::Entry::default()
     };
-    services.log.write(&services.view().snapshot.sampler, &entry);
+    services.log.write(&snapshot.sampler, &snapshot.style, &entry);
 }
 
 fn protocol(version: Version) -> &'static str {

@@ -5,6 +5,7 @@
 
 mod access_log;
 mod metrics;
+mod spans;
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -17,9 +18,11 @@ use super::services::Services;
 use super::snapshot::Snapshot;
 use crate::cause::Cause;
 use crate::limiter::Count;
+use crate::record;
 use crate::service::Ends;
 use crate::service::conn::Conn;
 use crate::service::reason::Reason;
+use crate::trace::Trace;
 use crate::upstream::Pool;
 
 /// A request has ended: its answer is sent, or its client has left.
@@ -27,12 +30,16 @@ pub struct Finished<'r> {
     pub conn: &'r Conn,
     /// The snapshot it was served by.
     pub snapshot: &'r Snapshot,
+    /// The trace that it is a part of, if requests are traced.
+    pub trace: Option<&'r Trace>,
     /// The upstreams' pools as they were when it began.
     pub pools: &'r [Rc<Pool<RequestBody>>],
     pub request: &'r RequestFacts,
     pub attempts: &'r Attempts,
     /// `None` if its route has no limits.
     pub verdict: Option<Count>,
+    /// What is left of the limit that binds, if one was charged.
+    pub left: Option<record::Left>,
     pub outcome: &'r Outcome,
     /// The status and reason to log. They differ from those in `outcome` if the request ended before its answer.
     pub status: u16,
@@ -63,6 +70,7 @@ pub struct FailedHandshake<'r> {
 pub fn finished(services: &Services, event: &Finished<'_>) {
     metrics::finished(services, event);
     access_log::finished(services, event);
+    spans::finished(services, event);
 }
 
 pub fn unread_head(services: &Services, event: &UnreadHead<'_>) {

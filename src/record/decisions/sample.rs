@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use crate::record::date;
+use crate::record::format::date;
 
 /// One decision on one request. Texts are printable ASCII and bounded.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -1,21 +1,69 @@
-//! Any bytes as the inside of a JSON string, in printable ASCII only.
+//! Any bytes as a part of a line, in printable ASCII only.
 //!
-//! What a client sends may hold line feeds, terminal sequences, right-to-left overrides or bytes that are not text.
-//! Everything but printable ASCII is written as `\u....`, and bytes that are not UTF-8 as U+FFFD, so that a line is
-//! safe on any terminal and in any parser.
+//! What a client sends may hold line feeds, terminal sequences, right-to-left overrides or bytes that are not text. In JSON
+//! everything but printable ASCII is written as `\u....`, and bytes that are not UTF-8 as U+FFFD; in texts as `\x..`, byte
+//! by byte, as nginx does. So a line is safe on any terminal and in any parser, and nobody can forge another one.
 
-/// Appends `bytes` escaped, clipped to `bytes_max` of them; `…` marks the cut. The output is at most six times as long
-/// as the clipped input, plus six bytes for the mark.
-pub(super) fn push(out: &mut Vec<u8>, bytes: &[u8], bytes_max: usize) {
-    let kept = if bytes.len() > bytes_max { cut(bytes, bytes_max) } else { bytes };
-    if is_plain(kept) {
-        out.extend_from_slice(kept);
-    } else {
-        push_escaped(out, kept);
+/// How bytes are escaped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Escape {
+    /// For the inside of a JSON string.
+    Json,
+    /// For a text between quotes.
+    Quoted,
+    /// For a text between blanks.
+    Bare,
+    /// Not at all: for what is no line.
+    Raw,
+}
+
+impl Escape {
+    /// Appends `bytes` escaped, clipped to `bytes_max` of them; `…` marks the cut. The output is at most six times as long
+    /// as the clipped input, plus [`CUT_BYTES_MAX`] for the mark.
+    pub(super) fn push(self, out: &mut Vec<u8>, bytes: &[u8], bytes_max: usize) {
+        let kept = if bytes.len() > bytes_max { cut(bytes, bytes_max) } else { bytes };
+        if is_plain(kept) && (self != Escape::Bare || !kept.contains(&b' ')) {
+            out.extend_from_slice(kept);
+        } else {
+            self.push_escaped(out, kept);
+        }
+        if kept.len() < bytes.len() {
+            out.extend_from_slice(self.cut());
+        }
     }
-    if kept.len() < bytes.len() {
-        out.extend_from_slice(CUT);
+
+    /// U+2026, an ellipsis.
+    pub(super) fn cut(self) -> &'static [u8] {
+        match self {
+            Escape::Json => b"\\u2026",
+            Escape::Quoted | Escape::Bare => b"\\xE2\\x80\\xA6",
+            Escape::Raw => "…".as_bytes(),
+        }
     }
+
+    #[cold]
+    fn push_escaped(self, out: &mut Vec<u8>, bytes: &[u8]) {
+        match self {
+            Escape::Json => push_json(out, bytes),
+            Escape::Quoted => bytes.iter().for_each(|byte| push_byte(out, *byte, false)),
+            Escape::Bare => bytes.iter().for_each(|byte| push_byte(out, *byte, true)),
+            Escape::Raw => out.extend_from_slice(String::from_utf8_lossy(bytes).as_bytes()),
+        }
+    }
+}
+
+fn push_byte(out: &mut Vec<u8>, byte: u8, is_bare: bool) {
+    match byte {
+        b'"' | b'\\' => out.extend_from_slice(&hex(byte)),
+        b' ' if is_bare => out.extend_from_slice(&hex(byte)),
+        b' '..=b'~' => out.push(byte),
+        _ => out.extend_from_slice(&hex(byte)),
+    }
+}
+
+fn hex(byte: u8) -> [u8; 4] {
+    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+    [b'\\', b'x', DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]
 }
 
 /// Whether no byte needs an escape. Eight bytes are checked at a time, because most texts have about a dozen.
@@ -44,8 +92,7 @@ fn cut(bytes: &[u8], length: usize) -> &[u8] {
     &bytes[..end.unwrap_or(length)]
 }
 
-#[cold]
-fn push_escaped(out: &mut Vec<u8>, bytes: &[u8]) {
+fn push_json(out: &mut Vec<u8>, bytes: &[u8]) {
     for chunk in bytes.utf8_chunks() {
         for character in chunk.valid().chars() {
             push_character(out, character);
@@ -70,8 +117,8 @@ fn push_unit(out: &mut Vec<u8>, unit: u16) {
 }
 
 const HEX: &[u8; 16] = b"0123456789abcdef";
-/// U+2026, an ellipsis.
-pub(super) const CUT: &[u8] = b"\\u2026";
+/// The longest mark of a cut.
+pub(super) const CUT_BYTES_MAX: usize = 12;
 
 #[cfg(test)]
 mod tests {
@@ -81,7 +128,7 @@ mod tests {
 
     fn escaped(bytes: &[u8], bytes_max: usize) -> String {
         let mut out = Vec::new();
-        push(&mut out, bytes, bytes_max);
+        Escape::Json.push(&mut out, bytes, bytes_max);
         String::from_utf8(out).expect("ASCII is UTF-8")
     }
 
@@ -116,7 +163,31 @@ mod tests {
         }
     }
 
+    #[test]
+    fn texts_are_escaped_as_nginx_does() {
+        let escaped = |escape: Escape, bytes: &[u8]| {
+            let mut out = Vec::new();
+            escape.push(&mut out, bytes, 8);
+            String::from_utf8(out).expect("ASCII is UTF-8")
+        };
+        assert_eq!(escaped(Escape::Quoted, b"a b"), "a b");
+        assert_eq!(escaped(Escape::Bare, b"a b"), r"a\x20b");
+        assert_eq!(escaped(Escape::Quoted, b"\"\\\n\x7f\xff"), r"\x22\x5C\x0A\x7F\xFF");
+        assert_eq!(escaped(Escape::Bare, b"123456789"), r"12345678\xE2\x80\xA6");
+    }
+
     proptest! {
+        #[test]
+        fn no_bytes_forge_a_quote_or_a_blank(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            for escape in [Escape::Quoted, Escape::Bare] {
+                let mut out = Vec::new();
+                escape.push(&mut out, &bytes, usize::MAX);
+                let is_safe = |byte: &u8| matches!(byte, b' '..=b'~') && *byte != b'"';
+                prop_assert!(out.iter().all(is_safe) && (escape == Escape::Quoted || !out.contains(&b' ')));
+                prop_assert!(out.len() <= 6 * bytes.len());
+            }
+        }
+
         #[test]
         fn any_bytes_parse_back(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let text = escaped(&bytes, usize::MAX);

@@ -1,5 +1,7 @@
 //! Unix time as RFC 3339 text in UTC. It deliberately knows no zones and no leap seconds, as Unix time does not.
 
+use std::time::Duration;
+
 use time::{Date, OffsetDateTime};
 
 /// `2026-11-21T12:26:08`: without the fraction and the `Z`.
@@ -20,6 +22,27 @@ pub(super) fn text(unix_seconds: u64) -> Text {
     text
 }
 
+/// Appends the time with its milliseconds, whose second is `text`.
+pub(super) fn push(out: &mut Vec<u8>, text: &Text, time: Duration) {
+    let mut fraction = *b".000Z";
+    put(&mut fraction[1..4], u64::from(time.subsec_millis()));
+    out.extend_from_slice(text);
+    out.extend_from_slice(&fraction);
+}
+
+/// Appends the time as the Common Log Format has it: `29/Feb/2024:00:00:00 +0000`.
+pub(super) fn push_common(out: &mut Vec<u8>, text: &Text) {
+    let month = usize::from(text[5] - b'0') * 10 + usize::from(text[6] - b'0');
+    out.extend_from_slice(&text[8..10]);
+    out.push(b'/');
+    out.extend_from_slice(MONTHS[month.clamp(1, 12) - 1]);
+    out.push(b'/');
+    out.extend_from_slice(&text[0..4]);
+    out.push(b':');
+    out.extend_from_slice(&text[11..19]);
+    out.extend_from_slice(b" +0000");
+}
+
 /// Writes `number` into all of `digits`, with leading zeros.
 pub(super) fn put(digits: &mut [u8], mut number: u64) {
     for digit in digits.iter_mut().rev() {
@@ -27,6 +50,9 @@ pub(super) fn put(digits: &mut [u8], mut number: u64) {
         number /= 10;
     }
 }
+
+const MONTHS: [&[u8; 3]; 12] =
+    [b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec"];
 
 /// 9999-12-31T23:59:59.
 const LAST_SECOND: u64 = 253_402_300_799;

@@ -1,0 +1,116 @@
+//! Reads and writes `[trace]`: where spans go, and of which requests.
+
+use http::uri::Scheme;
+use http::{HeaderName, HeaderValue, Uri};
+
+use crate::trace::{Config, Decides, Heeded, Protocol};
+use crate::trust::Trust;
+use crate::units::show_share;
+
+use super::mask;
+use super::printer::{Page, key, table as show_table, text as show_text, word};
+use super::reader::{Table, Value};
+use super::sections;
+use super::text::Text;
+use super::trust;
+
+/// Reads `[trace]`. `None`: no request is traced.
+pub(super) fn read(documents: &[Table<'_>]) -> Option<Config> {
+    let table = sections::single(documents, "trace").and_then(|value| value.table("[trace]"))?;
+    let written = table.value("otlp");
+    if written.is_none() {
+        table.wrong("[trace] needs `otlp`", "write `otlp = \"http://127.0.0.1:4318\"`");
+    }
+    let otlp = written.as_ref().and_then(Value::text).and_then(|text| url(&text));
+    let protocol = table.value("protocol").and_then(|value| value.choice(&PROTOCOLS, &[]));
+    if let (Some(GRPC_PORT), None, Some(written)) =
+        (otlp.as_ref().and_then(Uri::port_u16), protocol, &written)
+    {
+        written.warn("collectors speak gRPC on 4317", "add `protocol = \"grpc\"`, or write port 4318");
+    }
+    let tls = table.value("tls");
+    if let (Some(tls), Some(otlp)) = (&tls, &otlp)
+        && otlp.scheme() != Some(&Scheme::HTTPS)
+    {
+        tls.wrong_key("`tls` has no effect on plain http", "write `otlp = \"https://…\"`, or leave it out");
+    }
+    let trust = tls.map(|tls| trust::read(&tls)).unwrap_or_default();
+    let headers = table.table("headers").map(|headers| fields(&headers)).unwrap_or_default();
+    let sample_ppm = table.value("sample").and_then(|value| value.share_ppm()).unwrap_or(SAMPLE_PPM);
+    let decides = table.value("decides").and_then(|value| value.choice(&DECIDES, &[])).unwrap_or_default();
+    let parent = table.value("parent").and_then(|value| value.choice(&HEEDED, &[])).unwrap_or_default();
+    let service = table.value("service").and_then(|value| value.text());
+    if let Some(service) = service.as_ref().filter(|service| service.text.is_empty()) {
+        service.wrong("`service` is empty", "write the name that traces show");
+    }
+    let service = service.map_or_else(|| SERVICE.to_owned(), |service| service.text);
+    let protocol = protocol.unwrap_or_default();
+    table.finish(&[]);
+    Some(Config { otlp: otlp?, protocol, trust, headers, sample_ppm, decides, parent, service })
+}
+
+/// The URL of a collector.
+fn url(text: &Text<'_>) -> Option<Uri> {
+    let url = text.text.parse::<Uri>().ok();
+    let is_right = |url: &Uri| {
+        let is_http = url.scheme() == Some(&Scheme::HTTP) || url.scheme() == Some(&Scheme::HTTPS);
+        let has_host = url.host().is_some_and(|host| !host.is_empty());
+        let has_name = url.authority().is_some_and(|authority| authority.as_str().contains('@'));
+        is_http && has_host && !has_name && url.query().is_none()
+    };
+    let right = url.filter(is_right);
+    if right.is_none() {
+        let hint = "write it as in `http://127.0.0.1:4318` or `https://collector.example.com`";
+        text.wrong(format!("{} is not the URL of a collector", text.shown()), hint);
+    }
+    right
+}
+
+/// Fields of the requests to the collector.
+fn fields(table: &Table<'_>) -> Vec<(HeaderName, String)> {
+    let mut fields = Vec::new();
+    for entry in table.entries() {
+        let name = HeaderName::from_bytes(entry.key.as_bytes()).ok();
+        if name.is_none() {
+            entry.wrong_key(format!("`{}` is not a header's name", entry.key.escape_debug()), "");
+        }
+        let Some(text) = entry.text() else { continue };
+        if HeaderValue::from_str(&text.text).is_err() {
+            text.wrong(format!("the value of `{}` is not a header's value", entry.key.escape_debug()), "");
+            continue;
+        }
+        fields.extend(name.map(|name| (name, text.text)));
+    }
+    fields
+}
+
+/// Hides what may be a collector's credentials.
+pub(super) fn hide(config: &mut Config) {
+    config.headers.iter_mut().for_each(|(_, value)| mask::MASK.clone_into(value));
+}
+
+/// Writes `[trace]`.
+pub(super) fn show(page: &mut Page, config: &Config) {
+    page.heading("[trace]");
+    page.key("otlp", show_text(config.otlp.to_string().trim_end_matches('/')));
+    page.key("protocol", show_text(word(&PROTOCOLS, &config.protocol)));
+    if config.trust != Trust::default() {
+        page.key("tls", trust::show(&config.trust));
+    }
+    let headers = config.headers.iter().map(|(name, value)| (key(name.as_str()), show_text(value)));
+    page.key("headers", show_table(headers));
+    page.key("sample", show_text(&show_share(config.sample_ppm)));
+    page.key("decides", show_text(word(&DECIDES, &config.decides)));
+    page.key("parent", show_text(word(&HEEDED, &config.parent)));
+    page.key("service", show_text(&config.service));
+}
+
+const PROTOCOLS: [(&str, Protocol); 2] = [("http", Protocol::Http), ("grpc", Protocol::Grpc)];
+const DECIDES: [(&str, Decides); 2] = [("parent", Decides::Parent), ("ratio", Decides::Ratio)];
+const HEEDED: [(&str, Heeded); 3] =
+    [("trusted", Heeded::Trusted), ("always", Heeded::Always), ("never", Heeded::Never)];
+/// One trace in a hundred.
+const SAMPLE_PPM: u32 = 10_000;
+const SERVICE: &str = "sluicegate";
+/// Where collectors speak gRPC.
+const GRPC_PORT: u16 = 4317;

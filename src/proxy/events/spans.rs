@@ -1,0 +1,208 @@
+//! Makes a span of each request that is sampled, under the names of OpenTelemetry's semantic conventions for HTTP (1.37);
+//! what they have no name for is under `sluicegate.`. What the access log does not show is in no span either.
+
+use std::time::Duration;
+
+use http::{Method, Version};
+use opentelemetry_proto::tonic::trace::v1::span::{Event, Link, SpanKind};
+use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
+use opentelemetry_proto::tonic::trace::v1::{Span, Status};
+
+use super::Finished;
+use crate::metrics::Decision;
+use crate::proxy::facts::Steps;
+use crate::proxy::services::Services;
+use crate::record;
+use crate::trace::attribute::Attributes;
+use crate::trace::{Remote, Sampled, Trace};
+use crate::unix_socket::NO_ADDRESS;
+
+pub fn finished(services: &Services, event: &Finished<'_>) {
+    if let Some(Trace { ids, sampled: Some(sampled) }) = event.trace {
+        services.shared.spans.offer(Box::new(span(services, event, ids.trace_id.get(), sampled)));
+    }
+}
+
+fn span(services: &Services, event: &Finished<'_>, trace_id: u128, sampled: &Sampled) -> Span {
+    let start = services.unix(event.request.started);
+    let route = event.request.route.map(|route| &event.snapshot.table.routes()[route.index()]);
+    let pattern = route.map(|route| route.pattern().to_string()).unwrap_or_default();
+    let method = known_method(&event.request.method);
+    let name = if pattern.is_empty() { method.to_owned() } else { format!("{method} {pattern}") };
+    let mut attributes = Attributes::default();
+    request(&mut attributes, event, &pattern);
+    client(&mut attributes, event);
+    answer(&mut attributes, event);
+    attributes.text("sluicegate.route", route.map_or("", |route| &route.name).as_bytes());
+    identity(&mut attributes, event);
+    verdict(&mut attributes, event);
+    upstream(&mut attributes, event);
+    let parent = sampled.parent.map(|parent| parent.span_id.get().to_be_bytes().to_vec());
+    Span {
+        trace_id: trace_id.to_be_bytes().to_vec(),
+        span_id: sampled.span_id.get().to_be_bytes().to_vec(),
+        trace_state: sampled.state.clone(),
+        parent_span_id: parent.unwrap_or_default(),
+        flags: u32::from(sampled.flags) | if sampled.parent.is_some() { REMOTE_PARENT } else { 0 },
+        name,
+        kind: SpanKind::Server.into(),
+        start_time_unix_nano: nanos(start),
+        end_time_unix_nano: nanos(start + event.duration),
+        attributes: attributes.0,
+        events: events(start, &event.attempts.steps),
+        links: sampled.link.iter().map(link).collect(),
+        // Of a server's answers only 5xx are the server's error.
+        status: (event.status >= 500).then(|| Status { code: StatusCode::Error.into(), ..Status::default() }),
+        ..Span::default()
+    }
+}
+
+fn request(attributes: &mut Attributes, event: &Finished<'_>, pattern: &str) {
+    let facts = event.request;
+    let method = known_method(&facts.method);
+    attributes.text("http.request.method", method.as_bytes());
+    if method == OTHER_METHOD {
+        attributes.text("http.request.method_original", facts.method.as_str().as_bytes());
+    }
+    attributes.text("url.scheme", if event.conn.tls.is_empty() { b"http" } else { b"https" });
+    attributes.text("url.path", facts.uri.path().as_bytes());
+    if let Some(query) = facts.uri.query() {
+        let shown = record::shown_query(query.as_bytes(), event.snapshot.shown.query);
+        attributes.text("url.query", shown.as_bytes());
+    }
+    attributes.text("http.route", pattern.as_bytes());
+    let authority = facts.authority.to_str().ok().and_then(|text| text.parse::<http::uri::Authority>().ok());
+    if let Some(authority) = authority {
+        attributes.text("server.address", authority.host().as_bytes());
+        if let Some(port) = authority.port_u16() {
+            attributes.number("server.port", u64::from(port));
+        }
+    }
+    let version: &[u8] = match facts.version {
+        Version::HTTP_10 => b"1.0",
+        Version::HTTP_2 => b"2",
+        _ => b"1.1",
+    };
+    attributes.text("network.protocol.version", version);
+    attributes.number("http.request.body.size", event.bytes_in);
+    attributes.text("sluicegate.request_id", facts.request_id.as_bytes());
+    attributes.text("sluicegate.listener", event.conn.config.name.as_bytes());
+}
+
+fn client(attributes: &mut Attributes, event: &Finished<'_>) {
+    for (key, address) in
+        [("client.address", event.request.client), ("network.peer.address", event.conn.tcp_peer)]
+    {
+        if address != NO_ADDRESS {
+            attributes.text(key, address.to_string().as_bytes());
+        }
+    }
+    let shown = &event.snapshot.shown;
+    if let Some(agent) = shown.user_agent(&event.request.shown) {
+        attributes.text("user_agent.original", agent);
+    }
+}
+
+fn answer(attributes: &mut Attributes, event: &Finished<'_>) {
+    attributes.number("http.response.status_code", u64::from(event.status));
+    attributes.number("http.response.body.size", event.outcome.bytes_out);
+    match event.reason {
+        Some(reason) => attributes.text("error.type", reason.code().as_bytes()),
+        None if event.status >= 500 => attributes.text("error.type", event.status.to_string().as_bytes()),
+        None => {}
+    }
+    if let Some(cause) = event.outcome.cause {
+        attributes.text("sluicegate.cause", cause.word().as_bytes());
+    }
+}
+
+fn identity(attributes: &mut Attributes, event: &Finished<'_>) {
+    let Some(identity) = event.request.identity.as_deref() else { return };
+    let names = [
+        ("sluicegate.consumer", &identity.consumer),
+        ("sluicegate.tenant", &identity.tenant),
+        ("sluicegate.tier", &identity.tier),
+    ];
+    for (key, name) in names {
+        attributes.text(key, name.as_deref().unwrap_or_default().as_bytes());
+    }
+}
+
+fn verdict(attributes: &mut Attributes, event: &Finished<'_>) {
+    let Some(verdict) = event.verdict else { return };
+    let policy = &event.snapshot.table.policies()[verdict.policy.index()].name;
+    attributes.text("sluicegate.decision", decision(verdict.decision).as_bytes());
+    attributes.text("sluicegate.policy", policy.as_bytes());
+    attributes.text("sluicegate.decided", verdict.tier.label().as_bytes());
+    if let Some(left) = event.left {
+        attributes.number("sluicegate.limit", left.limit);
+        attributes.number("sluicegate.remaining", left.remaining);
+    }
+}
+
+/// The words of the access log.
+fn decision(decision: Decision) -> &'static str {
+    match decision {
+        Decision::Admitted => "admitted",
+        Decision::ShadowDenied => "shadow-denied",
+        Decision::Penalised => "penalised",
+        Decision::ShadowPenalised => "shadow-penalised",
+        Decision::Denied | Decision::MissingRejected => "denied",
+    }
+}
+
+fn upstream(attributes: &mut Attributes, event: &Finished<'_>) {
+    let Some(index) = event.attempts.server else { return };
+    let upstream = &event.pools[index.upstream].upstream;
+    attributes.text("sluicegate.upstream", upstream.config.name.as_bytes());
+    attributes.text("sluicegate.server", upstream.servers[index.server].label.as_bytes());
+    attributes.number("sluicegate.retries", u64::from(event.attempts.retries));
+}
+
+/// The steps of the request, each when it ended. None of them needs a reading of the clock that a request without a trace
+/// does without.
+fn events(start: Duration, steps: &Steps) -> Vec<Event> {
+    let ready = nanos(steps.ready()).max(steps.decide);
+    let connected = if steps.sent > 0 { steps.sent } else { ready + steps.wait + steps.connect };
+    let taken = [
+        ("decide", steps.decide, steps.decide),
+        ("delay", steps.delay + steps.decide, steps.delay),
+        ("wait", connected.saturating_sub(steps.connect), steps.wait),
+        ("connect", connected, steps.connect),
+        ("first_byte", steps.answered, steps.first_byte()),
+    ];
+    let event = |(name, at, took): (&str, u64, u64)| {
+        let mut attributes = Attributes::default();
+        attributes.number("sluicegate.duration_us", took / 1_000);
+        let time_unix_nano = nanos(start) + at;
+        Event { time_unix_nano, name: name.to_owned(), attributes: attributes.0, ..Event::default() }
+    };
+    taken.into_iter().filter(|(_, at, took)| *at > 0 && *took > 0).map(event).collect()
+}
+
+fn link(remote: &Remote) -> Link {
+    Link {
+        trace_id: remote.trace_id.get().to_be_bytes().to_vec(),
+        span_id: remote.span_id.get().to_be_bytes().to_vec(),
+        flags: u32::from(remote.flags) | REMOTE_PARENT,
+        ..Link::default()
+    }
+}
+
+/// A method that the conventions know; clients can make up others, and each would be a value of its own.
+fn known_method(method: &Method) -> &str {
+    match method.as_str() {
+        known @ ("GET" | "HEAD" | "POST" | "PUT" | "DELETE" | "CONNECT" | "OPTIONS" | "TRACE" | "PATCH") => {
+            known
+        }
+        _ => OTHER_METHOD,
+    }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+const OTHER_METHOD: &str = "_OTHER";
+/// It is known that the parent is another process (`SpanFlags` of OTLP).
+const REMOTE_PARENT: u32 = 0x300;

@@ -1,0 +1,26 @@
+//! [`Style`]: how lines are written, compiled from a configuration.
+
+use super::syslog::Header;
+use super::{AccessConfig, Format, Sink};
+
+/// How lines are written. Part of the snapshot, so a reload replaces it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Style {
+    /// The form of a line.
+    pub(super) format: Format,
+    /// The header of a message, if lines are messages.
+    pub(super) header: Option<Header>,
+    /// The name of this node.
+    pub node: Box<str>,
+}
+
+impl Style {
+    /// The style that a configuration asks for, on a node of this name.
+    pub fn new(config: &AccessConfig, node: &str) -> Style {
+        let header = match &config.to {
+            Sink::Syslog(syslog) => Some(Header::new(syslog, node)),
+            Sink::Stdout | Sink::Stderr | Sink::File(_) | Sink::Off => None,
+        };
+        Style { format: config.format.clone(), header, node: node.into() }
+    }
+}

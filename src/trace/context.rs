@@ -1,0 +1,199 @@
+//! `traceparent` as W3C Trace Context (level 1 and 2) writes it: `00-<trace id>-<parent id>-<flags>`, all of them small
+//! hexadecimal digits.
+
+use std::num::{NonZeroU64, NonZeroU128};
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+/// The ids of a trace and of this gateway's span in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TraceIds {
+    /// The id of the trace.
+    pub trace_id: NonZeroU128,
+    /// The id of the span; `None` if this gateway adds none.
+    pub span_id: Option<NonZeroU64>,
+}
+
+impl TraceIds {
+    /// `None` without a trace: zero is no id.
+    pub fn new(trace_id: u128, span_id: u64) -> Option<TraceIds> {
+        Some(TraceIds { trace_id: NonZeroU128::new(trace_id)?, span_id: NonZeroU64::new(span_id) })
+    }
+}
+
+/// The span that a request's sender is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Remote {
+    /// The id of its trace.
+    pub trace_id: NonZeroU128,
+    /// Its own id.
+    pub span_id: NonZeroU64,
+    /// Its flags, as far as they are known.
+    pub flags: u8,
+}
+
+impl Remote {
+    /// What a request's fields say. `None`: nothing, or nothing valid (section 4.3: it is as if it were not there).
+    pub fn of(headers: &HeaderMap) -> Option<Remote> {
+        let mut lines = headers.get_all(TRACEPARENT).iter();
+        let line = lines.next()?;
+        if lines.next().is_some() {
+            return None;
+        }
+        Remote::parse(line.as_bytes())
+    }
+
+    fn parse(text: &[u8]) -> Option<Remote> {
+        let (known, rest) = text.split_at_checked(LENGTH)?;
+        if [known[2], known[35], known[52]] != [b'-'; 3] {
+            return None;
+        }
+        let version = digits(&known[..2])? as u8;
+        // Later versions may append fields, this one has none.
+        let is_whole = rest.is_empty() || version > 0 && rest[0] == b'-';
+        if version == INVALID_VERSION || !is_whole {
+            return None;
+        }
+        Some(Remote {
+            trace_id: NonZeroU128::new(digits(&known[3..35])?)?,
+            span_id: NonZeroU64::new(digits(&known[36..52])? as u64)?,
+            flags: digits(&known[53..55])? as u8 & KNOWN_FLAGS,
+        })
+    }
+
+    /// Whether its sender records its span.
+    pub fn is_sampled(self) -> bool {
+        self.flags & SAMPLED != 0
+    }
+}
+
+/// The field that names this span to who comes next.
+pub fn traceparent(trace_id: NonZeroU128, span_id: NonZeroU64, flags: u8) -> HeaderValue {
+    let mut text = *b"00-00000000000000000000000000000000-0000000000000000-00";
+    write(&mut text[3..35], &trace_id.get().to_be_bytes());
+    write(&mut text[36..52], &span_id.get().to_be_bytes());
+    write(&mut text[53..55], &[flags]);
+    HeaderValue::from_bytes(&text).expect("digits and dashes are a value")
+}
+
+/// The number that small hexadecimal digits are; large ones are not allowed (section 3.2.2).
+fn digits(text: &[u8]) -> Option<u128> {
+    text.iter().try_fold(0, |number, digit| {
+        let digit = match digit {
+            b'0'..=b'9' => digit - b'0',
+            b'a'..=b'f' => digit - b'a' + 10,
+            _ => return None,
+        };
+        Some(number << 4 | u128::from(digit))
+    })
+}
+
+fn write(digits: &mut [u8], bytes: &[u8]) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    for (pair, byte) in digits.as_chunks_mut::<2>().0.iter_mut().zip(bytes) {
+        *pair = [DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]];
+    }
+}
+
+/// The field that names the sender's span.
+pub const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+/// What tracing systems tell each other beside it.
+pub const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
+/// The sender may have recorded its span.
+pub const SAMPLED: u8 = 1;
+/// The trace's id is random (level 2).
+const RANDOM: u8 = 2;
+const KNOWN_FLAGS: u8 = SAMPLED | RANDOM;
+const INVALID_VERSION: u8 = 0xff;
+/// Bytes of version 00.
+const LENGTH: usize = 55;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const VALID: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
+    fn parsed(text: &str) -> Option<Remote> {
+        Remote::parse(text.as_bytes())
+    }
+
+    #[test]
+    fn a_valid_one_is_read_and_written_back() {
+        let remote = parsed(VALID).expect("valid");
+        assert_eq!(remote.trace_id.get(), 0x0af7651916cd43dd8448eb211c80319c);
+        assert_eq!(remote.span_id.get(), 0xb7ad6b7169203331);
+        assert!(remote.is_sampled());
+        assert_eq!(traceparent(remote.trace_id, remote.span_id, remote.flags), VALID);
+        assert_eq!(parsed(&VALID.replace("-01", "-03")).expect("valid").flags, 3);
+        assert_eq!(
+            parsed(&VALID.replace("-01", "-fe")).expect("valid").flags,
+            2,
+            "unknown flags are not passed on"
+        );
+    }
+
+    #[test]
+    fn later_versions_are_read_as_far_as_this_one_goes() {
+        for later in ["01-", "cc-", "fe-"] {
+            let text = VALID.replacen("00-", later, 1);
+            assert_eq!(parsed(&text), parsed(VALID));
+            assert_eq!(parsed(&format!("{text}-more")), parsed(VALID));
+            assert_eq!(parsed(&format!("{text}more")), None);
+        }
+    }
+
+    #[test]
+    fn what_is_invalid_is_not_there() {
+        let zero_trace = VALID.replace("0af7651916cd43dd8448eb211c80319c", &"0".repeat(32));
+        let zero_span = VALID.replace("b7ad6b7169203331", &"0".repeat(16));
+        let wrong = [
+            "",
+            "00",
+            &VALID[..54],
+            &format!("{VALID}-"),
+            &format!("{VALID}-00"),
+            &format!(" {VALID}"),
+            &VALID.to_uppercase(),
+            &VALID.replacen("00-", "ff-", 1),
+            &VALID.replacen("00-", "0g-", 1),
+            &VALID.replace('-', "_"),
+            &VALID.replace("-01", "-0x"),
+            &zero_trace,
+            &zero_span,
+        ];
+        for text in wrong {
+            assert_eq!(parsed(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn two_fields_are_none() {
+        let mut headers = HeaderMap::new();
+        headers.append(TRACEPARENT, HeaderValue::from_static(VALID));
+        assert_eq!(Remote::of(&headers), parsed(VALID));
+        headers.append(TRACEPARENT, HeaderValue::from_static(VALID));
+        assert_eq!(Remote::of(&headers), None);
+        assert_eq!(Remote::of(&HeaderMap::new()), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
+            let _ = Remote::parse(&bytes);
+        }
+
+        #[test]
+        fn what_is_written_is_read(trace_id in 1u128.., span_id in 1u64.., flags in 0u8..4) {
+            let remote = Remote {
+                trace_id: NonZeroU128::new(trace_id).expect("not zero"),
+                span_id: NonZeroU64::new(span_id).expect("not zero"),
+                flags,
+            };
+            let written = traceparent(remote.trace_id, remote.span_id, flags);
+            prop_assert_eq!(Remote::parse(written.as_bytes()), Some(remote));
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! The way of spans from the workers to the collector: a bounded queue, and one task that sends batches. Nobody waits for
+//! it; what finds no room or no collector is counted.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::common::v1::InstrumentationScope;
+use opentelemetry_proto::tonic::resource::v1::Resource;
+use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+
+use super::attribute::Attributes;
+use super::config::Config;
+use super::otlp::{Error, Target};
+use crate::fetch::Connect;
+use crate::metrics;
+
+/// Where workers leave finished spans.
+#[derive(Clone, Debug)]
+pub struct Spans {
+    queue: mpsc::Sender<Box<Span>>,
+    dropped: metrics::Counter,
+}
+
+impl Spans {
+    /// A queue that nobody reads, for tests.
+    #[cfg(test)]
+    pub fn nowhere() -> Spans {
+        Spans { queue: mpsc::channel(1).0, dropped: metrics::Counter::default() }
+    }
+
+    /// Leaves a span. It neither waits nor fails: one that finds no room is counted as dropped.
+    pub fn offer(&self, span: Box<Span>) {
+        if self.queue.try_send(span).is_err() {
+            self.dropped.add(1);
+        }
+    }
+}
+
+/// Sends spans to the collector of the configuration in force.
+pub struct Exporter {
+    spans: Spans,
+    connect: Connect,
+    phase: watch::Sender<Phase>,
+    task: JoinHandle<()>,
+}
+
+/// What the task is to do.
+#[derive(Clone, Default)]
+struct Phase {
+    /// Where spans go, and what says whose they are. `None`: they are dropped.
+    target: Option<Arc<(Target, Resource)>>,
+    is_closing: bool,
+}
+
+impl Exporter {
+    /// An exporter without a collector. It must be called within a runtime.
+    pub fn start(connect: Connect, metrics: &metrics::Spans) -> Exporter {
+        let (queue, spans) = mpsc::channel(SPANS_QUEUED_MAX);
+        let (phase, heard) = watch::channel(Phase::default());
+        let sender = Sender { spans, phase: heard, metrics: metrics.clone(), failing: None };
+        let spans = Spans { queue, dropped: metrics.dropped.clone() };
+        Exporter { spans, connect, phase, task: tokio::spawn(sender.run()) }
+    }
+
+    /// Where workers leave spans.
+    pub fn spans(&self) -> &Spans {
+        &self.spans
+    }
+
+    /// Spans go there from now on, from a node of this name. `None`: those that come are dropped.
+    pub fn switch(&self, config: Option<&Config>, node: &str) {
+        let target = config
+            .map(|config| Arc::new((Target::new(config, &self.connect), resource(&config.service, node))));
+        self.phase.send_modify(|phase| phase.target = target);
+    }
+
+    /// Sends what is there, at most for so long; the rest is counted as dropped.
+    pub async fn close(self, within: Duration) {
+        self.phase.send_modify(|phase| phase.is_closing = true);
+        let Exporter { mut task, .. } = self;
+        if timeout(within, &mut task).await.is_err() {
+            task.abort();
+        }
+    }
+}
+
+/// The task that sends.
+struct Sender {
+    spans: mpsc::Receiver<Box<Span>>,
+    phase: watch::Receiver<Phase>,
+    metrics: metrics::Spans,
+    /// Spans lost since sending began to fail, which was logged; `None`: the last batch went well.
+    failing: Option<u64>,
+}
+
+impl Sender {
+    async fn run(mut self) {
+        let mut batch = Vec::new();
+        let mut phase = self.phase.clone();
+        loop {
+            tokio::select! {
+                received = self.spans.recv_many(&mut batch, BATCH_SPANS_MAX) => {
+                    if received == 0 {
+                        return;
+                    }
+                    self.gather(&mut batch).await;
+                    self.send(std::mem::take(&mut batch)).await;
+                }
+                // The workers have ended: what they left is sent, and nothing more is taken.
+                () = closing(&mut phase) => {
+                    self.spans.close();
+                    while self.spans.recv_many(&mut batch, BATCH_SPANS_MAX).await > 0 {
+                        self.send(std::mem::take(&mut batch)).await;
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Waits a moment for more spans of the same batch.
+    async fn gather(&mut self, batch: &mut Vec<Box<Span>>) {
+        let mut due = std::pin::pin!(sleep(BATCH_EVERY));
+        let mut phase = self.phase.clone();
+        while batch.len() < BATCH_SPANS_MAX {
+            let left = BATCH_SPANS_MAX - batch.len();
+            tokio::select! {
+                // Cancel-safe: what it does not return is still in the queue.
+                received = self.spans.recv_many(batch, left) => {
+                    if received == 0 {
+                        return;
+                    }
+                }
+                () = &mut due => return,
+                () = closing(&mut phase) => return,
+            }
+        }
+    }
+
+    /// Sends a batch, again if the collector is away or busy, and counts what became of it.
+    async fn send(&mut self, spans: Vec<Box<Span>>) {
+        let count = spans.len() as u64;
+        let Some(target) = self.phase.borrow().target.clone() else { return self.metrics.dropped.add(count) };
+        let (target, resource) = &*target;
+        let request = request(resource, spans);
+        let mut pause = PAUSE_FIRST;
+        for attempt in 1.. {
+            let error = match target.send(&request).await {
+                Ok(rejected) => {
+                    let rejected = rejected.min(count);
+                    self.metrics.exported.add(count - rejected);
+                    self.metrics.dropped.add(rejected);
+                    if let Some(lost) = self.failing.take() {
+                        tracing::info!(spans_lost = lost, "the collector takes spans again");
+                    }
+                    return;
+                }
+                Err(error) => error,
+            };
+            let again = match &error {
+                Error::Away(_) => Some(pause),
+                Error::Busy { again, .. } => Some(again.unwrap_or(pause).min(PAUSE_MAX)),
+                Error::Refused(_) => None,
+            };
+            match again.filter(|_| attempt < ATTEMPTS_MAX) {
+                Some(wait) if self.rest(wait).await => pause *= 2,
+                _ => return self.lose(count, &error),
+            }
+        }
+    }
+
+    /// Waits before another attempt; false if there is no time for one.
+    async fn rest(&self, wait: Duration) -> bool {
+        let mut phase = self.phase.clone();
+        tokio::select! {
+            () = sleep(wait) => true,
+            () = closing(&mut phase) => false,
+        }
+    }
+
+    fn lose(&mut self, count: u64, error: &Error) {
+        self.metrics.dropped.add(count);
+        if self.failing.is_none() {
+            tracing::warn!(%error, "spans cannot be sent; they are lost until they can");
+        }
+        self.failing = Some(self.failing.unwrap_or(0) + count);
+    }
+}
+
+impl Drop for Sender {
+    /// What was not sent in time.
+    fn drop(&mut self) {
+        self.spans.close();
+        while self.spans.try_recv().is_ok() {
+            self.metrics.dropped.add(1);
+        }
+    }
+}
+
+/// Waits until the exporter is being closed, or is gone.
+async fn closing(phase: &mut watch::Receiver<Phase>) {
+    // The guard that it gives must not be held across an await.
+    let _ = phase.wait_for(|phase| phase.is_closing).await;
+}
+
+/// Whose spans they are.
+fn resource(service: &str, node: &str) -> Resource {
+    let mut attributes = Attributes::default();
+    attributes.text("service.name", service.as_bytes());
+    attributes.text("service.version", env!("CARGO_PKG_VERSION").as_bytes());
+    attributes.text("service.instance.id", node.as_bytes());
+    Resource { attributes: attributes.0, ..Resource::default() }
+}
+
+fn request(resource: &Resource, spans: Vec<Box<Span>>) -> ExportTraceServiceRequest {
+    let scope = InstrumentationScope {
+        name: "sluicegate".to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        ..InstrumentationScope::default()
+    };
+    let spans = ScopeSpans {
+        scope: Some(scope),
+        spans: spans.into_iter().map(|span| *span).collect(),
+        schema_url: SCHEMA.to_owned(),
+    };
+    let spans = ResourceSpans {
+        resource: Some(resource.clone()),
+        scope_spans: vec![spans],
+        schema_url: SCHEMA.to_owned(),
+    };
+    ExportTraceServiceRequest { resource_spans: vec![spans] }
+}
+
+/// The semantic conventions that attributes follow.
+const SCHEMA: &str = "https://opentelemetry.io/schemas/1.37.0";
+/// Spans that may wait for the collector: some MiB.
+const SPANS_QUEUED_MAX: usize = 4_096;
+/// Spans of one batch.
+const BATCH_SPANS_MAX: usize = 512;
+/// How long a span waits for others of its batch.
+const BATCH_EVERY: Duration = Duration::from_secs(1);
+/// How often a batch is sent before it is lost.
+const ATTEMPTS_MAX: u32 = 4;
+/// The pause after the first attempt; each is twice the one before.
+const PAUSE_FIRST: Duration = Duration::from_secs(1);
+/// The longest pause that a collector may ask for.
+const PAUSE_MAX: Duration = Duration::from_secs(30);

@@ -1,0 +1,277 @@
+//! Traces: contexts that go on, spans that a collector decodes, and collectors that are slow, away or refuse.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use opentelemetry_proto::tonic::collector::trace::v1::{
+    ExportTracePartialSuccess, ExportTraceServiceRequest, ExportTraceServiceResponse,
+};
+use opentelemetry_proto::tonic::common::v1::KeyValue;
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use opentelemetry_proto::tonic::trace::v1::Span;
+use prost::Message;
+
+use crate::support::upstream::{Recorded, receive};
+use crate::support::{Client, Gateway, Python, Upstream, eventually};
+
+const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
+/// A collector that takes everything.
+fn collector() -> Upstream {
+    Upstream::answering("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+}
+
+/// A gateway that traces to this collector, with routes of its own.
+fn tracing(collector: &Upstream, keys: &str, more: &str) -> Gateway {
+    let otlp = collector.addr();
+    Gateway::start(&format!("[trace]\notlp = \"http://{otlp}\"\n{keys}\n{more}"))
+}
+
+/// The next batch that a collector gets.
+fn batch(recorded: &Recorded) -> ExportTraceServiceRequest {
+    ExportTraceServiceRequest::decode(&*recorded.body).expect("it is a batch")
+}
+
+/// The next span.
+fn span(collector: &Upstream) -> Span {
+    let batch = batch(&collector.request());
+    batch.resource_spans[0].scope_spans[0].spans[0].clone()
+}
+
+fn shown(attributes: &[KeyValue]) -> BTreeMap<String, String> {
+    let text = |attribute: &KeyValue| {
+        let value = attribute.value.clone().and_then(|value| value.value);
+        let text = match value {
+            Some(Value::StringValue(text)) => text,
+            Some(Value::IntValue(number)) => number.to_string(),
+            other => panic!("{other:?}"),
+        };
+        (attribute.key.clone(), text)
+    };
+    attributes.iter().map(text).collect()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn counted(gateway: &Gateway, result: &str) -> f64 {
+    gateway.metric("sluicegate_spans_total", &[&format!("result=\"{result}\"")])
+}
+
+#[test]
+fn a_span_says_what_happened_and_the_trace_goes_on_upstream() {
+    let (collector, upstream) = (collector(), Upstream::ok());
+    let more = format!(
+        "[client-ip]\ntrust = [\"127.0.0.1\"]\n[policy.p]\nlimit = \"5/m\"\n\
+         [upstream.orders]\nservers = \"http://{}\"\n\
+         [[route]]\nname = \"orders\"\npath = \"/v1/orders/{{id}}\"\nlimit = \"p\"\nto = \"orders\"\n",
+        upstream.addr()
+    );
+    let gateway = tracing(&collector, "sample = \"0%\"\nservice = \"edge\"", &more);
+    let traceparent = format!("traceparent: {PARENT}");
+    let fields = [
+        &*traceparent,
+        "tracestate: a=1,b=2",
+        "baggage: user=7",
+        "X-Forwarded-For: 192.0.2.7",
+        "User-Agent: test/1",
+        "Host: api.example.com:81",
+    ];
+    let answer = gateway.client().request("GET", "/v1/orders/7?code=secret&a=", &fields, "");
+    assert_eq!(answer.status, 200);
+    let sent = upstream.request();
+    let batch = batch(&collector.request());
+    let resource = shown(&batch.resource_spans[0].resource.as_ref().expect("there is one").attributes);
+    assert_eq!(resource["service.name"], "edge");
+    assert_eq!(resource["service.version"], env!("CARGO_PKG_VERSION"));
+    assert!(!resource["service.instance.id"].is_empty());
+    let span = &batch.resource_spans[0].scope_spans[0].spans[0];
+    let span_id = hex(&span.span_id);
+    assert_eq!(hex(&span.trace_id), "0af7651916cd43dd8448eb211c80319c");
+    assert_eq!(
+        (hex(&span.parent_span_id).as_str(), span.trace_state.as_str()),
+        ("b7ad6b7169203331", "a=1,b=2")
+    );
+    assert_eq!((span.name.as_str(), span.kind, span.flags), ("GET /v1/orders/{id}", 2, 0x301));
+    let upstream_parent = format!("00-0af7651916cd43dd8448eb211c80319c-{span_id}-01");
+    assert_eq!(sent.all("traceparent"), [upstream_parent.as_str()]);
+    assert_eq!((sent.all("tracestate"), sent.all("baggage")), (vec!["a=1,b=2"], vec!["user=7"]));
+    let attributes = shown(&span.attributes);
+    for (key, value) in [
+        ("http.request.method", "GET"),
+        ("url.scheme", "http"),
+        ("url.path", "/v1/orders/7"),
+        ("url.query", "code=*&a="),
+        ("http.route", "/v1/orders/{id}"),
+        ("server.address", "api.example.com"),
+        ("server.port", "81"),
+        ("client.address", "192.0.2.7"),
+        ("network.peer.address", "127.0.0.1"),
+        ("network.protocol.version", "1.1"),
+        ("user_agent.original", "test/1"),
+        ("http.response.status_code", "200"),
+        ("http.response.body.size", "2"),
+        ("sluicegate.route", "orders"),
+        ("sluicegate.policy", "p"),
+        ("sluicegate.decision", "admitted"),
+        ("sluicegate.decided", "local"),
+        ("sluicegate.limit", "5"),
+        ("sluicegate.remaining", "4"),
+        ("sluicegate.upstream", "orders"),
+    ] {
+        assert_eq!(attributes.get(key).map(String::as_str), Some(value), "{key}");
+    }
+    assert!(!attributes.contains_key("error.type"));
+    let steps: Vec<&str> = span.events.iter().map(|event| event.name.as_str()).collect();
+    assert_eq!(steps, ["decide", "connect", "first_byte"]);
+    let mut before = span.start_time_unix_nano;
+    for event in &span.events {
+        assert!((before..=span.end_time_unix_nano).contains(&event.time_unix_nano), "{span:?}");
+        before = event.time_unix_nano;
+    }
+    let line = gateway.logged("/v1/orders/7?code=*&a=");
+    assert_eq!(
+        (line["trace_id"].as_str(), line["span_id"].as_str()),
+        (Some("0af7651916cd43dd8448eb211c80319c"), Some(&*span_id))
+    );
+    eventually("the span is counted", || (counted(&gateway, "exported") == 1.0).then_some(()));
+}
+
+#[test]
+fn a_strangers_context_is_replaced_and_linked() {
+    let (collector, upstream) = (collector(), Upstream::ok());
+    let route = format!("[[route]]\nto = \"http://{}\"\n", upstream.addr());
+    let gateway = tracing(&collector, "sample = \"100%\"", &route);
+    let traceparent = format!("traceparent: {PARENT}");
+    gateway.client().request("GET", "/a", &[&traceparent, "tracestate: a=1", "baggage: user=7"], "");
+    let (sent, span) = (upstream.request(), span(&collector));
+    let passed = sent.header("traceparent").expect("there is one");
+    assert_eq!(passed, format!("00-{}-{}-01", hex(&span.trace_id), hex(&span.span_id)));
+    assert!(!passed.contains("0af7651916cd43dd8448eb211c80319c") && span.parent_span_id.is_empty());
+    assert_eq!((sent.all("tracestate").len(), sent.all("baggage")), (0, vec!["user=7"]));
+    assert_eq!(hex(&span.links[0].trace_id), "0af7651916cd43dd8448eb211c80319c");
+    // Refusals and failures are spans, too.
+    gateway.client().request("BREW", "/%zz", &[], "");
+    let refused = collector.request();
+    let refused = batch(&refused).resource_spans[0].scope_spans[0].spans[0].clone();
+    let attributes = shown(&refused.attributes);
+    assert_eq!(attributes["http.request.method"], "_OTHER");
+    assert_eq!(attributes["http.request.method_original"], "BREW");
+    assert_eq!((attributes["error.type"].as_str(), refused.name.as_str()), ("malformed", "_OTHER"));
+    assert_eq!(refused.status, None, "it is the client's error");
+}
+
+#[test]
+fn without_a_sampled_parent_the_share_decides_and_off_passes_everything() {
+    let (collector, upstream) = (collector(), Upstream::ok());
+    let route = format!("[[route]]\nto = \"http://{}\"\n", upstream.addr());
+    let gateway = tracing(&collector, "sample = \"0%\"\nparent = \"always\"", &route);
+    gateway.client().request("GET", "/a", &[], "");
+    let begun = upstream.request().header("traceparent").expect("a trace begins");
+    assert!(begun.starts_with("00-") && begun.ends_with("-00"), "{begun}");
+    let unsampled = PARENT.replace("-01", "-00");
+    gateway.client().request("GET", "/b", &[&format!("traceparent: {unsampled}")], "");
+    assert_eq!(upstream.request().header("traceparent"), Some(unsampled));
+    assert_eq!(gateway.logged("/b")["trace_id"], "0af7651916cd43dd8448eb211c80319c");
+    gateway.client().request("GET", "/c", &[&format!("traceparent: {PARENT}")], "");
+    assert_eq!(hex(&span(&collector).trace_id), "0af7651916cd43dd8448eb211c80319c");
+    // Two are none.
+    let twice = format!("traceparent: {PARENT}");
+    upstream.request();
+    gateway.client().request("GET", "/d", &[&twice, &twice, "tracestate: a=1"], "");
+    let sent = upstream.request();
+    assert!(sent.all("traceparent").len() == 1 && sent.all("tracestate").is_empty(), "{sent:?}");
+    // Off, everything passes as it came.
+    gateway.reload(&route);
+    gateway.client().request("GET", "/e", &["traceparent: odd", "traceparent: odd", "tracestate: a=1"], "");
+    let sent = upstream.request();
+    assert_eq!((sent.all("traceparent"), sent.all("tracestate")), (vec!["odd", "odd"], vec!["a=1"]));
+    assert_eq!(gateway.logged("/e")["trace_id"], serde_json::Value::Null);
+    assert_eq!(counted(&gateway, "exported"), 1.0);
+}
+
+#[test]
+fn a_collector_over_grpc_gets_the_same_and_its_metadata() {
+    let (collector, python) = (collector(), Python::serve("otlp_collector.py"));
+    let keys = format!(
+        "protocol = \"grpc\"\nsample = \"100%\"\nheaders = {{ x-hand-to = \"{}\" }}",
+        collector.addr()
+    );
+    let otlp = python.addr();
+    let gateway =
+        Gateway::start(&format!("[trace]\notlp = \"http://{otlp}\"\n{keys}\n[[route]]\nrespond = {{}}\n"));
+    assert_eq!(gateway.get("/over-grpc").status, 200);
+    let recorded = collector.request();
+    assert_eq!(recorded.line, "POST /grpc HTTP/1.1");
+    let span = batch(&recorded).resource_spans[0].scope_spans[0].spans[0].clone();
+    assert_eq!(shown(&span.attributes)["url.path"], "/over-grpc");
+    eventually("the span is counted", || (counted(&gateway, "exported") == 1.0).then_some(()));
+    // The headers to a collector are its credentials.
+    let effective = gateway.admin("/config").text();
+    assert!(effective.contains("x-hand-to = \"********\""), "{effective}");
+}
+
+#[test]
+fn who_refuses_costs_the_batch_and_who_is_busy_gets_it_again() {
+    let answers = std::sync::atomic::AtomicUsize::new(0);
+    let partial = ExportTraceServiceResponse {
+        partial_success: Some(ExportTracePartialSuccess { rejected_spans: 1, error_message: "no".into() }),
+    };
+    let partial = partial.encode_to_vec();
+    let collector =
+        Upstream::replying(move |_| match answers.fetch_add(1, std::sync::atomic::Ordering::Relaxed) {
+            0 => b"HTTP/1.1 503 No\r\nRetry-After: 0\r\nContent-Length: 0\r\n\r\n".to_vec(),
+            1 => b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n".to_vec(),
+            2 => b"HTTP/1.1 400 No\r\nContent-Length: 0\r\n\r\n".to_vec(),
+            _ => {
+                [format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", partial.len()).as_bytes(), &partial]
+                    .concat()
+            }
+        });
+    let gateway = tracing(&collector, "sample = \"100%\"", "[[route]]\nrespond = {}\n");
+    gateway.get("/busy");
+    let (first, again) = (collector.request(), collector.request());
+    assert_eq!(first.body, again.body);
+    eventually("it is taken", || (counted(&gateway, "exported") == 1.0).then_some(()));
+    gateway.get("/refused");
+    eventually("it is lost", || (counted(&gateway, "dropped") == 1.0).then_some(()));
+    gateway.get("/rejected");
+    eventually("it is lost", || (counted(&gateway, "dropped") == 2.0).then_some(()));
+    assert_eq!(counted(&gateway, "exported"), 1.0);
+    let said = gateway.stderr().join("\n");
+    assert!(said.contains("spans cannot be sent") && said.contains("takes spans again"), "{said}");
+}
+
+#[test]
+fn a_collector_that_hangs_costs_spans_and_no_request() {
+    let hanging = Upstream::raw(|stream| {
+        let mut peer = Client::over(stream);
+        while receive(&mut peer).is_some() {}
+    });
+    let mut gateway = tracing(&hanging, "sample = \"100%\"", "[[route]]\nrespond = {}\n");
+    let mut client = gateway.client();
+    let began = Instant::now();
+    // One batch is on its way, the queue takes 4096, and the rest is lost at once.
+    for _ in 0..6_000 {
+        assert_eq!(client.get("/a").status, 200);
+    }
+    eventually("spans are lost", || (counted(&gateway, "dropped") > 500.0).then_some(()));
+    assert_eq!(counted(&gateway, "exported"), 0.0);
+    assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
+    // The end does not wait for it either.
+    let began = Instant::now();
+    gateway.signal("TERM");
+    assert!(gateway.wait().success());
+    assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
+}
+
+#[test]
+fn what_was_sampled_before_a_stop_is_sent() {
+    let collector = collector();
+    let mut gateway = tracing(&collector, "sample = \"100%\"", "[[route]]\nrespond = {}\n");
+    gateway.get("/last");
+    gateway.signal("TERM");
+    assert!(gateway.wait().success());
+    assert_eq!(shown(&span(&collector).attributes)["url.path"], "/last");
+}
