@@ -39,7 +39,7 @@ struct Origin {
 
 /// The reading that stands for a time of the wall clock: congruent to it modulo `ALIGNED_S`, and small, so that times can be
 /// packed and multiplied.
-fn aligned_ns(unix: Duration) -> u64 {
+pub fn aligned_ns(unix: Duration) -> u64 {
     let since_s = unix.as_secs().saturating_sub(HEAD_START_S) % ALIGNED_S;
     (HEAD_START_S + since_s) * 1_000_000_000 + u64::from(unix.subsec_nanos())
 }

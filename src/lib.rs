@@ -31,6 +31,7 @@ pub mod quota;
 pub mod random;
 pub mod record;
 pub mod rendezvous;
+pub mod replay;
 pub mod server;
 pub mod service;
 pub mod sharded;

@@ -22,7 +22,7 @@ use super::override_view;
 use crate::auth;
 use crate::cause::Cause;
 use crate::clock;
-use crate::config::{show_share, show_size};
+use crate::config::{counted_as, show_share, show_size};
 use crate::identity::NOBODY;
 use crate::limit::lease_messages::{Left, Seen};
 use crate::limit::{Charge, PenaltyCheck, PolicyId};
@@ -42,7 +42,7 @@ use crate::upstream::{Live, Server};
 pub(in crate::app) use ahead::{Ahead, look_ahead};
 use arrival::{Arrival, Arrived};
 use identity::Authenticated;
-use limit::{Limit, key, limits};
+use limit::{Limit, limits};
 
 /// A request to explain.
 #[derive(Debug)]
@@ -346,7 +346,7 @@ impl Explained {
                 self.limits = limits(table, &check, if is_gateway { &peeked.foretold } else { &[] });
                 for (limit, charge) in self.limits.iter_mut().zip(&check.charges) {
                     let policy = policies.policy_of(charge);
-                    limit.key = key(policy, subject);
+                    limit.key = counted_as(policy, subject);
                     limit.overridden = limiter.filter(|_| charge.is_overridden).and_then(|limiter| {
                         let overrides = limiter.overrides();
                         let found = overrides.of(policy, subject.consumer(), subject.tenant(), now_ns)?;

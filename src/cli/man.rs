@@ -86,6 +86,7 @@ const SECTIONS: [Section; 4] = [
             ("0", "Done; of run: drained and stopped."),
             ("1", "Failed."),
             ("2", "Wrong usage."),
+            ("3", "Of migrate, replay and suggest: done, but for what they say."),
             ("78", "The configuration is wrong."),
         ],
     ),

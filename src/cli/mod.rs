@@ -8,8 +8,10 @@ pub mod explain;
 pub mod hash_key;
 pub mod man;
 pub mod migrate;
+pub mod replay;
 pub mod run;
 pub mod schema;
+pub mod suggest;
 pub mod upgrade;
 pub mod why;
 
@@ -53,6 +55,10 @@ enum Command {
     /// Print the configuration that does what another gateway's does, and list what it leaves out
     #[command(visible_alias = "import")]
     Migrate(migrate::Arguments),
+    /// Play an access log through a configuration, and say what its limits would have refused
+    Replay(replay::Arguments),
+    /// Print limits that fit an access log: those that would have refused few of its callers
+    Suggest(suggest::Arguments),
     /// Print the JSON schema of the configuration, for editors
     Schema,
     /// Let a running gateway hand over to the binary at its path, without losing a connection
@@ -91,6 +97,14 @@ pub fn main() -> ExitCode {
         Command::Migrate(arguments) => {
             let migrated = migrate::run(&arguments, &mut io::stdout(), &mut io::stderr());
             migrated.map_or(ExitCode::FAILURE, ExitCode::from)
+        }
+        Command::Replay(arguments) => {
+            let played = replay::run(&arguments, &config, &mut io::stdout().lock(), &mut io::stderr());
+            played.map_or(ExitCode::FAILURE, ExitCode::from)
+        }
+        Command::Suggest(arguments) => {
+            let suggested = suggest::run(&arguments, &config, &mut io::stdout().lock(), &mut io::stderr());
+            suggested.map_or(ExitCode::FAILURE, ExitCode::from)
         }
         Command::Schema => match schema::run(&mut io::stdout()) {
             Ok(()) => ExitCode::SUCCESS,

@@ -13,6 +13,7 @@ mod compile;
 mod compress;
 mod context;
 mod cost;
+mod counted;
 mod database;
 mod decisions;
 mod definition;
@@ -75,6 +76,7 @@ use tier_table::TierTable;
 
 pub(crate) use crate::units::{show_share, show_size};
 pub use added::{Added, TierRow};
+pub use counted::counted_as;
 pub use definition::{Definition, Loaded};
 pub use effective::fingerprint;
 pub use files::Files;

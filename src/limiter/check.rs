@@ -125,17 +125,47 @@ impl Limiter {
             Pending::Recall(recall) => {
                 let asked_ns = clock::now_ns();
                 let _ = timeout(deadline, recall.resolved()).await;
-                let memories = &check.memories;
-                let known: SmallVec<[Charge; 2]> =
-                    recall.remembered().iter().map(|index| memories[*index]).collect();
-                check.pass_retries(|memory| known.contains(memory));
-                let Some(waiting) = self.charge(subject, check).map(Box::new) else { return };
+                let Some(waiting) = self.recalled(recall, subject, check).map(Box::new) else { return };
                 // Both waits share one deadline, since the client waits for their sum.
                 let waited = Duration::from_nanos(clock::now_ns() - asked_ns);
                 (waiting, deadline.saturating_sub(waited))
             }
         };
         self.finish_charges(*waiting, left, check).await;
+    }
+
+    /// Goes on with a check at `now_ns`, with what Redis has answered by then and without waiting: for whoever drives time.
+    /// Returns what to pass again once Redis has answered more; `None` if the decision is made.
+    pub fn proceed(
+        self: &Arc<Self>,
+        pending: Pending,
+        subject: &impl Subject,
+        now_ns: u64,
+        check: &mut Check<'_>,
+    ) -> Option<Pending> {
+        match pending {
+            Pending::Recall(recall) => {
+                self.recalled(recall, subject, check).map(Box::new).map(Pending::Charges)
+            }
+            Pending::Charges(waiting) => {
+                self.resume(*waiting, now_ns, &mut check.decision);
+                self.conclude_check(check);
+                None
+            }
+        }
+    }
+
+    /// Charges a subject once it is known whether it is a retry. Returns what to wait for, if anything.
+    fn recalled(
+        self: &Arc<Self>,
+        recall: Recall,
+        subject: &impl Subject,
+        check: &mut Check<'_>,
+    ) -> Option<Waiting> {
+        let memories = &check.memories;
+        let known: SmallVec<[Charge; 2]> = recall.remembered().iter().map(|index| memories[*index]).collect();
+        check.pass_retries(|memory| known.contains(memory));
+        self.charge(subject, check)
     }
 
     /// Waits for the charges, so long at most, and completes the check.

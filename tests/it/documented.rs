@@ -24,6 +24,7 @@ const KINDS: &[(&str, &str)] = &[
     ("sh gateway own", "runs against a gateway of the checked-in gateway.toml"),
     ("text said", "is what the commands before it printed"),
     ("http said", "is the answer that the commands before it printed, but for times and numbers of its own"),
+    ("text log", "is the access log that the commands read"),
     ("text started", "is what a start of the checked-in gateway.toml prints"),
     ("text suites", "are cipher suites that a listener takes"),
     ("nginx", "becomes the configuration below it"),
@@ -85,6 +86,7 @@ fn place_of_commands(name: &str, document: &str) -> Directory {
     certify(&directory, "certs/api", &["api.example.com"]);
     for block in blocks(name, document) {
         let file = match block.kind {
+            "text log" => "access.log",
             "nginx" => "nginx.conf",
             "haproxy" => "haproxy.cfg",
             "yaml envoy" => "envoy.yaml",

@@ -12,6 +12,7 @@ pub const FLOORS: &[(&str, u8)] = &[
     ("cli", 7),
     ("app", 6),
     ("migrate", 6),
+    ("replay", 6),
     ("config", 5),
     ("proxy", 4),
     ("server", 4),

@@ -105,6 +105,7 @@ mod readme;
 mod reasons;
 mod redis_slow;
 mod reload;
+mod replay;
 mod reports;
 mod routes;
 mod sent_until_answered;

@@ -1,18 +1,15 @@
 //! One window of an explained request: the key it counts under, what is left here and in Redis, as text and as JSON.
 
-use std::net::IpAddr;
-
 use serde_json::json;
 
 use crate::app::{override_view, redis_view};
+use crate::clock;
 use crate::limit::lease_messages::{Left, Lent, Seen};
 use crate::limit::{Algorithm, Answer, Charge, Outcome, PenaltyCheck, Side, Worlds};
 use crate::limiter::{Check, Decider, Foretold, Limiter, Look};
-use crate::policy::definition::{Dimension, Origin};
-use crate::policy::key::Value;
-use crate::policy::{Policy, Subject, Table};
+use crate::policy::definition::Origin;
+use crate::policy::{Policy, Table};
 use crate::service::refusal::{Limited, Refusal, Violation};
-use crate::{clock, config};
 
 /// One window that the request would be charged to.
 #[derive(Debug)]
@@ -178,45 +175,6 @@ pub(super) fn without_request(limits: &mut [Limit]) {
     for limit in limits.iter_mut().filter(is_refused).filter(|limit| !limit.paid && !limit.is_refused()) {
         let stays = limit.charge.count_denied && limit.is_timed();
         limit.remaining = limit.remaining.map(|left| if stays { left } else { left + limit.cost });
-    }
-}
-
-/// The key that a policy counts a request under: each dimension and its value.
-pub(super) fn key(policy: &Policy, subject: &impl Subject) -> Vec<(String, String)> {
-    let values = policy.counted_as(subject);
-    let shown = policy.by.iter().zip(values).map(|(by, value)| (by.to_string(), value_shown(by, &value)));
-    shown.collect()
-}
-
-/// A value as operators see it: an address as text, a secret masked, everything else quoted, escaped and cut, because a
-/// client may have chosen it.
-fn value_shown(by: &Dimension, value: &Value) -> String {
-    if value.substituted {
-        return format!("is absent, ip {} instead", address(&value.bytes));
-    }
-    let is_secret = match by {
-        Dimension::Header(name) => name == http::header::COOKIE || config::is_secret_name(name.as_str()),
-        Dimension::Query(name) | Dimension::Param(name) | Dimension::Claim(name) | Dimension::Entry(name) => {
-            config::is_secret_name(name)
-        }
-        _ => false,
-    };
-    match by {
-        Dimension::Ip => address(&value.bytes),
-        _ if is_secret => config::MASK.to_owned(),
-        _ => {
-            let kept = &value.bytes[..value.bytes.len().min(VALUE_BYTES_MAX)];
-            let cut = if kept.len() < value.bytes.len() { "…" } else { "" };
-            format!("\"{}{cut}\"", kept.escape_ascii())
-        }
-    }
-}
-
-fn address(octets: &[u8]) -> String {
-    match (<[u8; 4]>::try_from(octets), <[u8; 16]>::try_from(octets)) {
-        (Ok(octets), _) => IpAddr::from(octets).to_string(),
-        (_, Ok(octets)) => IpAddr::from(octets).to_string(),
-        _ => octets.escape_ascii().to_string(),
     }
 }
 
@@ -413,5 +371,3 @@ fn retry_after_ns(charge: &Charge, lent: &Lent, left: f64) -> u64 {
 }
 
 const SECOND_NS: u64 = 1_000_000_000;
-/// Longer values are cut.
-const VALUE_BYTES_MAX: usize = 80;

@@ -12,7 +12,7 @@ mod limits;
 mod overrides;
 mod policies;
 mod send;
-mod table;
+pub(super) mod table;
 mod tiers;
 mod usage;
 

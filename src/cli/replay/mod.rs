@@ -1,0 +1,148 @@
+//! `sluicegate replay`: what a configuration would have done with the requests of an access log, as a table, as JSON or as
+//! a page of charts.
+
+mod html;
+pub(super) mod text;
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use super::check::EXIT_CONFIG;
+use super::migrate::EXIT_LEFT_OUT;
+use crate::app::error_chain;
+use crate::config::{self, Loaded};
+use crate::replay::format::Format;
+use crate::replay::{self, Options, Spread};
+
+/// What to play. Clap shows these comments as the help text.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    #[command(flatten)]
+    logs: Logs,
+    /// Another configuration, usually the one in force, to say what differs from it
+    #[arg(long, value_name = "FILE")]
+    against: Option<PathBuf>,
+    /// How many nodes the requests are spread over
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=NODES_MAX))]
+    nodes: u32,
+    /// How they are spread: one after the other, or by the client's address
+    #[arg(long, value_enum, default_value_t = Spreading::Turns)]
+    spread: Spreading,
+    /// How many callers and routes to list
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(0..=1_000))]
+    top: u16,
+    /// Print JSON
+    #[arg(long, conflicts_with = "html")]
+    json: bool,
+    /// Print a page with charts, in one file
+    #[arg(long)]
+    html: bool,
+}
+
+/// Which logs, and how to read them.
+#[derive(Debug, clap::Args)]
+pub struct Logs {
+    /// An access log, plain or compressed with gzip or zstd; - is standard input. Several are read as one
+    #[arg(long = "log", value_name = "FILE", required = true)]
+    paths: Vec<PathBuf>,
+    /// The format of the logs; without it that of their first lines
+    #[arg(long, value_enum)]
+    format: Option<Kind>,
+    /// The host of requests whose lines name none, as those of the common format
+    #[arg(long, value_name = "HOST")]
+    host: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Kind {
+    /// The gateway's own, JSON
+    Sluicegate,
+    /// The Common Log Format of Apache, also as Combined
+    #[value(alias = "combined", alias = "nginx", alias = "apache")]
+    Common,
+    /// Envoy's default
+    Envoy,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Spreading {
+    Turns,
+    Address,
+}
+
+impl Logs {
+    /// One node that plays these logs.
+    pub fn options(&self) -> Options {
+        let format = self.format.map(|kind| match kind {
+            Kind::Sluicegate => Format::Own,
+            Kind::Common => Format::Common,
+            Kind::Envoy => Format::Envoy,
+        });
+        let (logs, host) = (self.paths.clone(), self.host.clone());
+        Options { logs, format, host, nodes: 1, spread: Spread::Turns, top: 0 }
+    }
+}
+
+/// Prints the report on `out` and returns the exit code: 0, 1 if nothing can be read, [`EXIT_LEFT_OUT`] if a log ended
+/// early, or [`EXIT_CONFIG`].
+///
+/// # Errors
+/// If nothing can be written.
+pub fn run(
+    arguments: &Arguments,
+    candidate: &Path,
+    out: &mut dyn Write,
+    errors: &mut dyn Write,
+) -> io::Result<u8> {
+    let candidate = load(candidate);
+    let against = arguments.against.as_deref().map(load).transpose();
+    let (candidate, against) = match (candidate, against) {
+        (Ok(candidate), Ok(against)) => (candidate, against),
+        (candidate, against) => {
+            for found in [candidate.err(), against.err()].into_iter().flatten() {
+                writeln!(errors, "{found}")?;
+            }
+            return Ok(EXIT_CONFIG);
+        }
+    };
+    let options = Options {
+        nodes: arguments.nodes,
+        spread: match arguments.spread {
+            Spreading::Turns => Spread::Turns,
+            Spreading::Address => Spread::Address,
+        },
+        top: usize::from(arguments.top),
+        ..arguments.logs.options()
+    };
+    let report = match replay::replay(&options, candidate, against) {
+        Ok(report) => report,
+        Err(error) => {
+            writeln!(errors, "sluicegate: {}", error_chain(&error.into()))?;
+            return Ok(1);
+        }
+    };
+    if report.is_unreadable() {
+        writeln!(errors, "sluicegate: no line is one of an access log that replay reads")?;
+        return Ok(1);
+    }
+    if arguments.json {
+        serde_json::to_writer_pretty(&mut *out, &report)?;
+        writeln!(out)?;
+    } else if arguments.html {
+        out.write_all(html::page(&report).as_bytes())?;
+    } else {
+        out.write_all(text::shown(&report).as_bytes())?;
+    }
+    if report.is_cut() {
+        writeln!(errors, "sluicegate: a log ended early: what is shown is what was read before")?;
+        return Ok(EXIT_LEFT_OUT);
+    }
+    Ok(0)
+}
+
+fn load(path: &Path) -> Result<Loaded, config::Errors> {
+    config::load(path)
+}
+
+/// Nodes that are played at most.
+const NODES_MAX: i64 = 1_000;

@@ -1,0 +1,221 @@
+//! The report of a replay as people read it.
+
+use std::fmt::Write;
+
+use crate::cli::ctl::table::aligned;
+use crate::replay::report::{
+    CallerReport, DifferencesReport, LogReport, MinuteReport, PolicyReport, Report, WorldReport,
+};
+
+/// The whole report.
+pub fn shown(report: &Report) -> String {
+    let mut text = String::new();
+    for log in &report.logs {
+        text += &read(log);
+    }
+    text += &played(report);
+    text += &world(&report.candidate);
+    if let (Some(against), Some(differences)) = (&report.against, &report.differences) {
+        text += &format!("\nagainst: {}", world(against));
+        text += &differing(differences);
+    }
+    text
+}
+
+/// What was read of a log: `access.log: 1000000 lines (sluicegate)`, and what was wrong with them.
+pub fn read(log: &LogReport) -> String {
+    let format = log.format.unwrap_or("of no known format");
+    let mut text = format!("{}: {} ({format})\n", plain(&log.name), counted(log.lines, "line", "lines"));
+    let mut note = |count: u64, what: &str| {
+        if count > 0 {
+            let _ = writeln!(text, "  {count} {what}");
+        }
+    };
+    note(log.without_request, "about no request");
+    note(log.late, "came late and were played at the time of those around them");
+    note(log.strays, "with a time that fits to none around it, played at the time of those");
+    note(log.set_back, "times the clock was set back; time goes on in the replay");
+    note(log.pauses, "pauses of more than an hour");
+    note(log.unreadable, "that are none:");
+    for example in &log.examples {
+        let _ = writeln!(text, "    line {}: {}", example.line, example.why);
+    }
+    if let Some(why) = &log.ended_early {
+        let _ = writeln!(text, "  it ended early: {}", plain(why));
+    }
+    text
+}
+
+/// `1000000 requests from … to …, 12 of them answered 429; over 3 nodes, …`
+fn played(report: &Report) -> String {
+    let Some((first, last)) = report.first.zip(report.last) else { return "no requests\n".to_owned() };
+    let requests = report.candidate.requests;
+    let mut text = format!(
+        "{} from {} to {}, {} of them answered 429\n",
+        counted(requests, "request", "requests"),
+        date(first),
+        date(last),
+        report.answered_429
+    );
+    if report.no_host > 0 && report.candidate.no_route > 0 {
+        let _ = writeln!(text, "{} without a host: routes with hosts take none; see --host", report.no_host);
+    }
+    if report.candidate.no_address > 0 {
+        let _ =
+            writeln!(text, "{} without an address: they count as one client", report.candidate.no_address);
+    }
+    if report.nodes > 1 {
+        let how = match report.candidate.fleet {
+            true => "which share limits by leases, with a Redis that answers at once",
+            false => "each of which counts on its own, because there is no [redis]",
+        };
+        let _ = writeln!(text, "over {} nodes by {}, {how}", report.nodes, report.spread);
+    }
+    text
+}
+
+fn world(world: &WorldReport) -> String {
+    let share = share(world.denied, world.requests);
+    let mut text = format!("{} admitted, {} denied ({share})\n", world.admitted, world.denied);
+    let others = [
+        (world.unlimited, "on routes without a limit"),
+        (world.no_route, "for no route"),
+        (world.before_limits, "refused or answered before limits"),
+    ];
+    let others = others.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}"));
+    let others = others.collect::<Vec<_>>().join(", ");
+    if !others.is_empty() {
+        text += &format!("beside these {others}\n");
+    }
+    if let Some(minute) = &world.worst_minute {
+        text += &format!("the worst minute: {}\n", minute_shown(minute));
+    }
+    text += "\n";
+    if world.policies.is_empty() {
+        return text + "the configuration has no policies\n";
+    }
+    let headings = ["POLICY", "LIMIT", "BY", "ADMITTED", "DENIED", "SHARE", "KEYS", "HIT", "WORST MINUTE"];
+    let rows = world.policies.iter().map(row);
+    text += &aligned([headings.map(str::to_owned).to_vec()].into_iter().chain(rows).collect());
+    for policy in &world.policies {
+        text += &details(policy);
+    }
+    text
+}
+
+fn row(policy: &PolicyReport) -> Vec<String> {
+    let refused = policy.refused();
+    let name = match (&policy.replaces, policy.shadow) {
+        (Some(of), _) => format!("{} (for {of})", policy.policy),
+        (None, true) => format!("{} (shadow)", policy.policy),
+        (None, false) => policy.policy.clone(),
+    };
+    let about = if policy.keys_exact { "" } else { "~" };
+    vec![
+        plain(&name),
+        policy.limit.clone(),
+        if policy.by.is_empty() { "-".to_owned() } else { policy.by.join(", ") },
+        policy.admitted.to_string(),
+        refused.to_string(),
+        share(refused, policy.admitted + refused),
+        format!("{about}{}", policy.keys),
+        format!("{about}{}", policy.keys_denied),
+        policy.worst_minute.as_ref().map_or("-".to_owned(), minute_shown),
+    ]
+}
+
+/// Who was refused most, and what is not known.
+fn details(policy: &PolicyReport) -> String {
+    let mut notes = Vec::new();
+    for lacking in &policy.no_value {
+        notes.push(format!("{} had no value for {}", lines(lacking.requests), lacking.dimension));
+    }
+    if policy.unknown_costs > 0 {
+        notes.push(format!("the costs of {} are not in the log", lines(policy.unknown_costs)));
+    }
+    if policy.no_duration > 0 {
+        notes.push(format!("{} say not how long they took", lines(policy.no_duration)));
+    }
+    if policy.penalised > 0 {
+        notes.push(format!("{} were refused by its penalty", lines(policy.penalised)));
+    }
+    if policy.missing > 0 {
+        notes.push(format!("{} were refused because they lack a dimension", lines(policy.missing)));
+    }
+    if policy.worst_callers.is_empty() && notes.is_empty() {
+        return String::new();
+    }
+    let mut text = format!("\n{}\n", plain(&policy.policy));
+    for note in notes {
+        text += &format!("  {note}\n");
+    }
+    text + &callers(&policy.worst_callers, policy.worst_callers_error)
+}
+
+fn callers(callers: &[CallerReport], error: u64) -> String {
+    let about = if error > 0 { format!(", or up to {error} more") } else { String::new() };
+    let rows =
+        callers.iter().map(|it| vec![format!("  {}", it.count), format!("{}{about}", plain(&it.caller))]);
+    aligned(rows.collect())
+}
+
+fn differing(differences: &DifferencesReport) -> String {
+    let mut text = format!(
+        "\ndifferences\n  {} denied by the candidate alone\n  {} denied by the other alone\n  {} denied by both\n  {} denied by neither\n",
+        differences.newly_denied, differences.newly_admitted, differences.both_deny, differences.both_admit
+    );
+    if !differences.routes.is_empty() {
+        let headings = ["  ROUTE", "NEWLY DENIED", "NEWLY ADMITTED"].map(str::to_owned).to_vec();
+        let rows = differences.routes.iter().map(|route| {
+            let name = if route.route.is_empty() { "-" } else { &route.route };
+            vec![
+                format!("  {}", plain(name)),
+                route.newly_denied.to_string(),
+                route.newly_admitted.to_string(),
+            ]
+        });
+        text += &format!("\n{}", aligned([headings].into_iter().chain(rows).collect()));
+    }
+    for (what, who) in [
+        ("newly denied", &differences.newly_denied_callers),
+        ("newly admitted", &differences.newly_admitted_callers),
+    ] {
+        if !who.is_empty() {
+            text += &format!("\n{what}\n{}", callers(who, 0));
+        }
+    }
+    text
+}
+
+/// `2026-11-20 10:07 UTC, 120 of 600`
+pub fn minute_shown(minute: &MinuteReport) -> String {
+    format!("{}, {} of {}", date(minute.begins), minute.denied, minute.requests)
+}
+
+/// Seconds since 1970 as `2026-11-20 10:07 UTC`.
+pub fn date(seconds: u64) -> String {
+    let time = i64::try_from(seconds).ok().and_then(|it| time::OffsetDateTime::from_unix_timestamp(it).ok());
+    let Some(time) = time else { return "-".to_owned() };
+    format!("{} {:02}:{:02} UTC", time.date(), time.hour(), time.minute())
+}
+
+/// A part of a whole in percent.
+pub fn share(part: u64, whole: u64) -> String {
+    if whole == 0 {
+        return "-".to_owned();
+    }
+    format!("{:.2}%", part as f64 * 100.0 / whole as f64)
+}
+
+/// What somebody else has written must not steer the terminal.
+pub fn plain(text: &str) -> String {
+    text.chars().map(|one| if one.is_control() { char::REPLACEMENT_CHARACTER } else { one }).collect()
+}
+
+fn lines(count: u64) -> String {
+    counted(count, "line", "lines")
+}
+
+fn counted(count: u64, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
+}

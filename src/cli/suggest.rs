@@ -1,0 +1,186 @@
+//! `sluicegate suggest`: limits that fit an access log, as a part of a gateway.toml.
+
+use std::fmt::Write as _;
+use std::io::{self, Write};
+use std::path::Path;
+
+use super::check::EXIT_CONFIG;
+use super::migrate::EXIT_LEFT_OUT;
+use super::replay::{Logs, text};
+use crate::app::error_chain;
+use crate::config;
+use crate::policy::definition::Dimension;
+use crate::policy::shorthand;
+use crate::replay::suggest::{Asked, Error, Suggested, SuggestedWindow, Suggestion, suggest};
+use crate::replay::{Options, Spread};
+use crate::units;
+
+/// Which logs, and what for. Clap shows these comments as the help text.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    #[command(flatten)]
+    logs: Logs,
+    /// Who is a caller: dimensions as a policy's `by` has them, "consumer" or "ip, route"; may be given several times.
+    /// Without it "ip" and "consumer"
+    #[arg(long, value_name = "DIMENSIONS", value_parser = by)]
+    by: Vec<By>,
+    /// Limits for each route of the configuration apart
+    #[arg(long)]
+    per_route: bool,
+    /// The share of callers that may be refused at least once
+    #[arg(long, value_name = "SHARE", default_value = "0.1%", value_parser = units::share_ppm)]
+    refuse: u32,
+}
+
+#[derive(Clone, Debug)]
+struct By(Vec<Dimension>);
+
+fn by(text: &str) -> Result<By, String> {
+    let limit = shorthand::parse(&format!("1/s by {text}")).map_err(|error| error.to_string())?;
+    Ok(By(limit.by))
+}
+
+/// Prints a part of a gateway.toml on `out` and returns the exit code: 0, 1 if nothing can be read, [`EXIT_LEFT_OUT`] if a
+/// log ended early, or [`EXIT_CONFIG`].
+///
+/// # Errors
+/// If nothing can be written.
+pub fn run(
+    arguments: &Arguments,
+    config: &Path,
+    out: &mut dyn Write,
+    errors: &mut dyn Write,
+) -> io::Result<u8> {
+    let by: Vec<Vec<Dimension>> = match arguments.by.is_empty() {
+        true => vec![vec![Dimension::Ip], vec![Dimension::Consumer]],
+        false => arguments.by.iter().map(|by| by.0.clone()).collect(),
+    };
+    let is_of_routes = |by: &Dimension| matches!(by, Dimension::Route | Dimension::Param(_));
+    let routes = match arguments.per_route || by.iter().flatten().any(is_of_routes) {
+        false => None,
+        true => match config::load(config) {
+            Ok(loaded) => Some(loaded.config),
+            Err(found) => {
+                writeln!(errors, "{found}")?;
+                return Ok(EXIT_CONFIG);
+            }
+        },
+    };
+    let options = Options { nodes: 1, spread: Spread::Turns, top: 0, ..arguments.logs.options() };
+    let asked = Asked { by, per_route: arguments.per_route, refuse_ppm: arguments.refuse };
+    let suggested = match suggest(&options, &asked, routes) {
+        Ok(suggested) => suggested,
+        Err(Error::Routes(found)) => {
+            writeln!(errors, "{found}")?;
+            return Ok(EXIT_CONFIG);
+        }
+        Err(Error::Log(error)) => {
+            writeln!(errors, "sluicegate: {}", error_chain(&error.into()))?;
+            return Ok(1);
+        }
+    };
+    if suggested.requests == 0 {
+        writeln!(errors, "sluicegate: no line is one of an access log that suggest reads")?;
+        return Ok(1);
+    }
+    out.write_all(shown(&suggested, arguments.refuse).as_bytes())?;
+    if suggested.logs.iter().any(|log| log.ended_early.is_some()) {
+        writeln!(errors, "sluicegate: a log ended early: what is shown is of what was read before")?;
+        return Ok(EXIT_LEFT_OUT);
+    }
+    Ok(0)
+}
+
+fn shown(suggested: &Suggested, refuse_ppm: u32) -> String {
+    let mut shown = String::new();
+    for log in &suggested.logs {
+        text::read(log).lines().for_each(|line| _ = writeln!(shown, "# {line}"));
+    }
+    let hours = suggested.span_ns as f64 / 3.6e12;
+    let _ = writeln!(
+        shown,
+        "# {} requests over {hours:.1} hours; limits that refuse at most {} of the callers, each at least once",
+        suggested.requests,
+        units::show_share(refuse_ppm)
+    );
+    if suggested.left_out > 0 {
+        let _ = writeln!(
+            shown,
+            "# {} requests of callers beyond the first million are left out",
+            suggested.left_out
+        );
+    }
+    let mut names = Vec::new();
+    for suggestion in &suggested.policies {
+        shown += &policy(suggestion, &mut names);
+    }
+    shown
+}
+
+fn policy(suggestion: &Suggestion, names: &mut Vec<String>) -> String {
+    let by: Vec<String> = suggestion.by.iter().map(ToString::to_string).collect();
+    let who = if by.is_empty() { "all together".to_owned() } else { by.join(", ") };
+    let mut shown = "\n".to_owned();
+    if let Some(route) = &suggestion.route {
+        let _ = writeln!(shown, "# route {}", text::plain(route));
+    }
+    if suggestion.lacking > 0 {
+        let _ = writeln!(shown, "# {} requests have no value for {who}", suggestion.lacking);
+    }
+    if suggestion.windows.is_empty() {
+        return shown;
+    }
+    let _ = writeln!(
+        shown,
+        "# {} callers by {who} with {} requests, of whom these windows refuse {} ({})",
+        suggestion.callers,
+        suggestion.requests,
+        suggestion.refused,
+        text::share(suggestion.refused, suggestion.callers)
+    );
+    let name = name(suggestion.route.as_deref(), &by, names);
+    let by: Vec<String> = by.iter().map(|by| toml::Value::from(by.as_str()).to_string()).collect();
+    let windows: Vec<String> = suggestion.windows.iter().map(window).collect();
+    let _ = writeln!(shown, "[policy.{name}]\nby = [{}]\nlimit = [{}]", by.join(", "), windows.join(", "));
+    let _ = writeln!(shown, "algorithm = \"sliding-window\"");
+    let may_lack = |by: &Dimension| {
+        !matches!(by, Dimension::Ip | Dimension::Route | Dimension::Method | Dimension::Param(_))
+    };
+    if suggestion.by.iter().any(may_lack) {
+        let _ = writeln!(shown, "missing = \"skip\"");
+    }
+    shown
+}
+
+/// A name for the policy that no other one has, of letters that need no quotation marks.
+fn name(route: Option<&str>, by: &[String], names: &mut Vec<String>) -> String {
+    let who = if by.is_empty() { "all".to_owned() } else { by.join("-") };
+    let words = route.map_or_else(|| format!("suggested-{who}"), |route| format!("suggested-{route}-{who}"));
+    let plain = |one: char| if one.is_ascii_alphanumeric() { one.to_ascii_lowercase() } else { '-' };
+    let mut name: String = words.chars().map(plain).take(NAME_CHARS_MAX).collect();
+    while name.contains("--") {
+        name = name.replace("--", "-");
+    }
+    let name = name.trim_end_matches('-').to_owned();
+    let mut unique = name.clone();
+    let mut number = 1;
+    while names.contains(&unique) {
+        number += 1;
+        unique = format!("{name}-{number}");
+    }
+    names.push(unique.clone());
+    unique
+}
+
+fn window(window: &SuggestedWindow) -> String {
+    let unit = match window.period_s {
+        1 => "s",
+        60 => "m",
+        3_600 => "h",
+        _ => "d",
+    };
+    format!("\"{}/{unit}\"", window.limit)
+}
+
+/// Longer names are cut.
+const NAME_CHARS_MAX: usize = 60;

@@ -1,0 +1,132 @@
+//! The Common Log Format, and what Apache's Combined and nginx's default put behind it: the page before and the agent.
+//! What stands behind those is not read.
+//!
+//! `address - user [20/Nov/2026:10:00:00 +0000] "GET /a HTTP/1.1" 200 512 "referer" "agent"`
+
+use http::header::{REFERER, USER_AGENT};
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+use super::text::{Rest, number, present, request_line};
+use super::time;
+use crate::identity::Identity;
+use crate::replay::request::{Client, Line, NoLine, Request};
+
+/// Reads a line.
+///
+/// # Errors
+/// If it is none of this format.
+pub fn read(line: &[u8]) -> Result<Line, NoLine> {
+    let mut rest = Rest(line);
+    let address = rest.word()?;
+    let _ident = rest.word()?;
+    let user = user(&mut rest)?;
+    let began_ns = time::common(rest.between(b'[', b']')?)?;
+    let asked = rest.quoted()?;
+    let status = u16::try_from(number(rest.word()?)?).map_err(|_| NoLine::Form)?;
+    let bytes_out = number(rest.word()?)?;
+    let mut headers = HeaderMap::new();
+    for name in [REFERER, USER_AGENT] {
+        let Ok(value) = rest.quoted() else { break };
+        add(&mut headers, name, &value);
+    }
+    let Some(asked) = request_line(&asked) else { return Ok(Line::NoRequest) };
+    let address = std::str::from_utf8(address).ok().and_then(|text| text.parse().ok());
+    Ok(Line::Request(Box::new(Request {
+        began_ns,
+        lasted_ns: 0,
+        has_duration: false,
+        listener: Box::default(),
+        client: address.map(Client::Peer),
+        method: asked.method,
+        host: asked.host.unwrap_or_default(),
+        target: asked.target,
+        is_masked: false,
+        identity: Identity {
+            consumer: present(user).map(|user| user.into_owned().into()),
+            ..Identity::default()
+        },
+        is_unrecognised: status == 401,
+        headers,
+        status,
+        bytes_in: 0,
+        bytes_out,
+        was_denied: None,
+    })))
+}
+
+/// The user, who may have a space in the name: up to the time.
+fn user<'l>(rest: &mut Rest<'l>) -> Result<&'l [u8], NoLine> {
+    let end = memchr::memmem::find(rest.0, b" [").ok_or(NoLine::Form)?;
+    let (user, behind) = rest.0.split_at(end);
+    rest.0 = &behind[1..];
+    Ok(user)
+}
+
+/// Adds a field that the line has.
+pub(super) fn add(headers: &mut HeaderMap, name: HeaderName, value: &[u8]) {
+    if value != b"-"
+        && !value.is_empty()
+        && let Ok(value) = HeaderValue::from_bytes(value)
+    {
+        headers.append(name, value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(line: &str) -> Request {
+        match read(line.as_bytes()) {
+            Ok(Line::Request(request)) => *request,
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn lines_of_apache_and_nginx_are_requests() {
+        let line = r#"127.0.0.1 - frank [10/Oct/2000:13:55:36 -0700] "GET /apache_pb.gif HTTP/1.0" 200 2326"#;
+        let plain = request(line);
+        assert_eq!(plain.began_ns, 971_211_336_000_000_000);
+        assert_eq!(plain.client, Some(Client::Peer([127, 0, 0, 1].into())));
+        assert_eq!(plain.identity.consumer.as_deref(), Some("frank"));
+        assert_eq!((&*plain.target, plain.status, plain.bytes_out), ("/apache_pb.gif", 200, 2326));
+        assert!(plain.headers.is_empty() && !plain.has_duration);
+        let combined = request(
+            r#"2001:db8::7 - - [20/Nov/2026:10:00:00 +0000] "POST /a?b=%20 HTTP/2.0" 429 0 "-" "curl \"8\"" "-""#,
+        );
+        assert_eq!(combined.client, Some(Client::Peer("2001:db8::7".parse().expect("an address"))));
+        assert_eq!((combined.method.as_str(), &*combined.target), ("POST", "/a?b=%20"));
+        assert_eq!(combined.identity.consumer, None);
+        assert_eq!(combined.headers.get(USER_AGENT).expect("it is there"), "curl \"8\"");
+        assert_eq!(combined.headers.get(REFERER), None);
+        let named =
+            request(r#"host.example - a b [20/Nov/2026:10:00:00 +0000] "GET http://c/d HTTP/1.1" 401 -"#);
+        assert_eq!((named.client, &*named.host, &*named.target), (None, "c", "/d"));
+        assert_eq!(named.identity.consumer.as_deref(), Some("a b"));
+        assert!(named.is_unrecognised);
+    }
+
+    #[test]
+    fn bytes_that_were_no_http_are_lines_of_no_request() {
+        for asked in ["-", r"\x16\x03\x01", ""] {
+            let line = format!(r#"192.0.2.1 - - [20/Nov/2026:10:00:00 +0000] "{asked}" 400 157 "-" "-""#);
+            assert_eq!(read(line.as_bytes()), Ok(Line::NoRequest), "{line}");
+        }
+    }
+
+    #[test]
+    fn other_lines_are_none() {
+        for line in [
+            "",
+            "   ",
+            r#"192.0.2.1 - - [20/Nov/2026:10:00:00 +0000] "GET / HTTP/1.1" 200"#,
+            r#"192.0.2.1 - - [20/Nov/2026:10:00:00] "GET / HTTP/1.1" 200 5"#,
+            r#"192.0.2.1 - - [20/Nov/2026:10:00:00 +0000] "GET / HTTP/1.1 200 5"#,
+            r#"192.0.2.1 - - [20/Nov/2026:10:00:00 +0000] "GET / HTTP/1.1" 99999999 5"#,
+            r#"192.0.2.1 - - "GET / HTTP/1.1" 200 5"#,
+        ] {
+            assert!(read(line.as_bytes()).is_err(), "{line}");
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Envoy's default line.
+//!
+//! `[START_TIME] "METHOD PATH PROTOCOL" STATUS FLAGS BYTES_RECEIVED BYTES_SENT DURATION SERVICE_TIME "X-FORWARDED-FOR"
+//! "USER-AGENT" "X-REQUEST-ID" "AUTHORITY" "UPSTREAM_HOST"`. The address of the client is in it only if Envoy appends it
+//! to `X-Forwarded-For` (`use_remote_address`).
+
+use http::header::USER_AGENT;
+use http::{HeaderMap, HeaderName};
+
+use super::common::add;
+use super::text::{Rest, number, present, request_line};
+use super::time;
+use crate::identity::Identity;
+use crate::replay::request::{Client, Line, NoLine, Request};
+
+/// Reads a line.
+///
+/// # Errors
+/// If it is none of this format.
+pub fn read(line: &[u8]) -> Result<Line, NoLine> {
+    let mut rest = Rest(line);
+    let began_ns = time::rfc3339(rest.between(b'[', b']')?)?;
+    let asked = rest.quoted()?;
+    let status = u16::try_from(number(rest.word()?)?).map_err(|_| NoLine::Form)?;
+    let _flags = rest.word()?;
+    let (bytes_in, bytes_out) = (number(rest.word()?)?, number(rest.word()?)?);
+    let lasted_ms = number(rest.word()?)?;
+    let _service_time = rest.word()?;
+    let forwarded = rest.quoted()?;
+    let agent = rest.quoted()?;
+    let request_id = rest.quoted()?;
+    let authority = rest.quoted()?;
+    let _upstream = rest.quoted()?;
+    let Some(asked) = request_line(&asked) else { return Ok(Line::NoRequest) };
+    let mut headers = HeaderMap::new();
+    add(&mut headers, USER_AGENT, &agent);
+    add(&mut headers, HeaderName::from_static("x-request-id"), &request_id);
+    // The last address is the one that Envoy itself has added; what stands before it came with the request.
+    let (before, peer) = split_last(&forwarded);
+    add(&mut headers, HeaderName::from_static("x-forwarded-for"), before);
+    let peer = std::str::from_utf8(peer).ok().and_then(|text| text.trim().parse().ok());
+    let host = present(&authority).map(|authority| authority.into_owned().into());
+    Ok(Line::Request(Box::new(Request {
+        began_ns,
+        lasted_ns: lasted_ms.saturating_mul(1_000_000),
+        has_duration: true,
+        listener: Box::default(),
+        client: peer.map(Client::Peer),
+        method: asked.method,
+        host: asked.host.or(host).unwrap_or_default(),
+        target: asked.target,
+        is_masked: false,
+        identity: Identity::default(),
+        is_unrecognised: status == 401,
+        headers,
+        status,
+        bytes_in,
+        bytes_out,
+        was_denied: None,
+    })))
+}
+
+/// The last element of a list, and what stands before it.
+fn split_last(list: &[u8]) -> (&[u8], &[u8]) {
+    match memchr::memrchr(b',', list) {
+        Some(comma) => (&list[..comma], &list[comma + 1..]),
+        None => (b"", list),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_of_the_manual_is_a_request() {
+        let line = br#"[2016-04-15T20:17:00.310Z] "POST /api/v1/locations HTTP/2" 204 - 154 0 226 100 "198.51.100.7, 10.0.35.28" "nsq2http" "cc21d9b0-cf5c-432b-8c7e-98aeb7988cd2" "locations" "tcp://10.0.2.1:80""#;
+        let Ok(Line::Request(request)) = read(line) else { panic!("it is a request") };
+        assert_eq!(request.began_ns, 1_460_751_420_310_000_000);
+        assert_eq!((request.lasted_ns, request.bytes_in, request.bytes_out), (226_000_000, 154, 0));
+        assert_eq!((request.method.as_str(), &*request.target), ("POST", "/api/v1/locations"));
+        assert_eq!((&*request.host, request.status), ("locations", 204));
+        assert_eq!(request.client, Some(Client::Peer([10, 0, 35, 28].into())));
+        assert_eq!(request.headers.get("x-forwarded-for").expect("it is there"), "198.51.100.7");
+    }
+
+    #[test]
+    fn a_line_without_an_address_has_none() {
+        let line = br#"[2026-11-20T10:00:00.000Z] "GET / HTTP/1.1" 200 - 0 5 1 - "-" "-" "-" "a:80" "-""#;
+        let Ok(Line::Request(request)) = read(line) else { panic!("it is a request") };
+        assert_eq!((request.client, &*request.host, request.headers.len()), (None, "a:80", 0));
+        let line = br#"[2026-11-20T10:00:00.000Z] "- - HTTP/1.1" 400 DPE 0 11 0 - "-" "-" "-" "-" "-""#;
+        assert_eq!(read(line), Ok(Line::NoRequest));
+        let cut = br#"[2026-11-20T10:00:00.000Z] "GET / HTTP/1.1" 200 - 0 5 1 - "-" "-" "-" "a:80"#;
+        assert_eq!(read(cut), Err(NoLine::Form));
+    }
+}

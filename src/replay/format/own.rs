@@ -1,0 +1,168 @@
+//! The gateway's own access log: a JSON object a line, as `record` writes it.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use http::header::{REFERER, USER_AGENT};
+use http::{HeaderMap, HeaderName, Method};
+use serde::Deserialize;
+
+use super::{common, time};
+use crate::identity::Identity;
+use crate::replay::request::{Client, Line, NoLine, Request};
+use crate::unix_socket::NO_ADDRESS;
+
+/// The keys of a line that a decision may depend on.
+#[derive(Deserialize)]
+struct Entry<'l> {
+    #[serde(borrow)]
+    time: Cow<'l, str>,
+    #[serde(borrow)]
+    listener: Option<Cow<'l, str>>,
+    #[serde(borrow)]
+    client: Option<Cow<'l, str>>,
+    #[serde(borrow)]
+    peer: Option<Cow<'l, str>>,
+    #[serde(borrow)]
+    method: Option<Cow<'l, str>>,
+    #[serde(borrow)]
+    host: Option<Cow<'l, str>>,
+    #[serde(borrow)]
+    path: Option<Cow<'l, str>>,
+    consumer: Option<Box<str>>,
+    tenant: Option<Box<str>>,
+    tier: Option<Box<str>>,
+    #[serde(borrow)]
+    referer: Option<Cow<'l, str>>,
+    #[serde(borrow)]
+    user_agent: Option<Cow<'l, str>>,
+    headers: Option<BTreeMap<String, String>>,
+    status: u16,
+    #[serde(borrow)]
+    cause: Option<Cow<'l, str>>,
+    #[serde(borrow)]
+    decision: Option<Cow<'l, str>>,
+    total_us: Option<u64>,
+    #[serde(default)]
+    bytes_in: u64,
+    #[serde(default)]
+    bytes_out: u64,
+}
+
+/// Reads a line.
+///
+/// # Errors
+/// If it is none of this format.
+pub fn read(line: &[u8]) -> Result<Line, NoLine> {
+    let entry: Entry<'_> = serde_json::from_slice(line).map_err(|_| NoLine::Form)?;
+    let ended_ns = time::rfc3339(entry.time.as_bytes())?;
+    let method = entry.method.as_deref().and_then(|method| Method::from_bytes(method.as_bytes()).ok());
+    let (Some(method), Some(path)) = (method, &entry.path) else { return Ok(Line::NoRequest) };
+    let mut headers = HeaderMap::new();
+    let own = [(REFERER, &entry.referer), (USER_AGENT, &entry.user_agent)];
+    for (name, value) in own {
+        common::add(&mut headers, name, value.as_deref().unwrap_or_default().as_bytes());
+    }
+    for (name, value) in entry.headers.iter().flatten() {
+        if let Ok(name) = HeaderName::from_bytes(name.as_bytes()) {
+            common::add(&mut headers, name, value.as_bytes());
+        }
+    }
+    let was_denied = entry.decision.as_deref().map(|decision| matches!(decision, "denied" | "penalised"));
+    // A line is written when its request is over.
+    let lasted_ns = entry.total_us.unwrap_or(0).saturating_mul(1_000);
+    let by_hop = entry.peer.is_some();
+    Ok(Line::Request(Box::new(Request {
+        began_ns: ended_ns.saturating_sub(lasted_ns),
+        lasted_ns,
+        has_duration: entry.total_us.is_some(),
+        listener: entry.listener.as_deref().unwrap_or_default().into(),
+        client: entry.client.as_deref().and_then(address).map(|ip| Client::Found { ip, by_hop }),
+        method,
+        host: entry.host.as_deref().unwrap_or_default().into(),
+        target: path.as_ref().into(),
+        is_masked: true,
+        is_unrecognised: is_unrecognised(&entry),
+        identity: Identity {
+            consumer: entry.consumer,
+            tenant: entry.tenant,
+            tier: entry.tier,
+            ..Identity::default()
+        },
+        headers,
+        status: entry.status,
+        bytes_in: entry.bytes_in,
+        bytes_out: entry.bytes_out,
+        was_denied,
+    })))
+}
+
+/// Whether authentication did not recognise the client. One that a limit refused as well has a cause and no identity.
+fn is_unrecognised(entry: &Entry<'_>) -> bool {
+    entry.status == 401 || entry.status == 429 && entry.cause.is_some() && entry.consumer.is_none()
+}
+
+fn address(text: &str) -> Option<IpAddr> {
+    if text == "unix" { Some(NO_ADDRESS) } else { text.parse().ok() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_the_gateway_is_a_request_that_began_before_it_ended() {
+        let line = br#"{"time":"2024-02-29T00:00:01.500Z","request_id":"01J","listener":"edge","client":"192.0.2.200","peer":"10.0.0.1","protocol":"HTTP/2.0","method":"GET","host":"api.example.com","path":"/v1/orders/7?x=*","route":"orders","consumer":"ann","tenant":"acme","tier":"pro","user_agent":"a\u00e9b","headers":{"x-plan":"2"},"status":429,"reason":"over-limit","decision":"denied","decided":"local","policy":"per-tenant","retries":0,"total_us":500000,"bytes_in":10,"bytes_out":20}"#;
+        let Ok(Line::Request(request)) = read(line) else { panic!("it is a request") };
+        assert_eq!(request.began_ns, 1_709_164_801_000_000_000);
+        assert_eq!(request.lasted_ns, 500_000_000);
+        assert_eq!(request.client, Some(Client::Found { ip: [192, 0, 2, 200].into(), by_hop: true }));
+        let Identity { consumer, tenant, tier, .. } = &request.identity;
+        assert_eq!(
+            [consumer, tenant, tier].map(|it| it.as_deref().unwrap_or_default()),
+            ["ann", "acme", "pro"]
+        );
+        assert_eq!((&*request.host, &*request.target), ("api.example.com", "/v1/orders/7?x=*"));
+        assert_eq!(request.headers.get("x-plan").expect("it is there"), "2");
+        assert_eq!(request.headers.get(USER_AGENT).expect("it is there").as_bytes(), "aéb".as_bytes());
+        assert_eq!(
+            (request.status, request.was_denied, request.bytes_in, request.bytes_out),
+            (429, Some(true), 10, 20)
+        );
+        assert!(!request.is_unrecognised && request.is_masked);
+    }
+
+    #[test]
+    fn lines_of_no_request_and_no_lines() {
+        let handshake = br#"{"time":"2024-02-29T00:00:01.500Z","listener":"edge","client":"192.0.2.200","status":0,"reason":"tls-handshake","cause":"certificate-expired","retries":0,"bytes_in":0,"bytes_out":0}"#;
+        assert_eq!(read(handshake), Ok(Line::NoRequest));
+        for line in [
+            &b"{}"[..],
+            b"[]",
+            br#"{"time":"2024-02-29T00:00:01.500Z"}"#,
+            br#"{"time":"then","status":200}"#,
+            br#"{"time":"2024-02-29T00:00:01.500Z","status":"200"}"#,
+            br#"{"time":"2024-02-29T00:00:01.500Z","status":200,"path":"/","method":"GET","#,
+            b"\xff\xfe",
+        ] {
+            assert!(read(line).is_err(), "{}", line.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn a_client_that_nobody_recognised_is_known_by_the_answer() {
+        let line = |rest: &str| {
+            let line = format!(
+                r#"{{"time":"2024-02-29T00:00:01.500Z","client":"unix","method":"GET","path":"/",{rest}}}"#
+            );
+            match read(line.as_bytes()) {
+                Ok(Line::Request(request)) => request.is_unrecognised,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert!(line(r#""status":401"#) && line(r#""status":429,"cause":"token-expired""#));
+        assert!(!line(r#""status":200"#) && !line(r#""status":429"#));
+        assert!(!line(r#""status":502,"cause":"refused""#));
+    }
+}

@@ -1,0 +1,247 @@
+//! Several logs as one: the lines of all of them, each read in its own format, in the order of their times.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::path::PathBuf;
+
+use super::format::Format;
+use super::order::{Disorder, Order};
+use super::request::{Line, NoLine, Request};
+use super::source::{Source, Text, Unreadable};
+
+/// All logs of one replay.
+pub struct Logs {
+    logs: Vec<Log>,
+    /// The next line of each log that has one.
+    next: BinaryHeap<Reverse<Next>>,
+    is_begun: bool,
+}
+
+/// One log.
+struct Log {
+    source: Source,
+    /// Lines that were read to find out the format.
+    first: VecDeque<Option<Vec<u8>>>,
+    format: Option<Format>,
+    order: Order<Box<Request>>,
+    is_over: bool,
+    read: Read,
+    numbers: u64,
+}
+
+/// A request and the time to play it at.
+pub struct Next {
+    /// Nanoseconds since 1970; it never goes back.
+    pub at_ns: u64,
+    log: usize,
+    /// The request.
+    pub request: Box<Request>,
+}
+
+/// What was read of one log.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Read {
+    /// The log's name.
+    pub name: String,
+    /// Its format; `None` if no line has any.
+    pub format: Option<Format>,
+    /// All of its lines but empty ones.
+    pub lines: u64,
+    /// Lines that are none of the format.
+    pub unreadable: u64,
+    /// Lines about no request.
+    pub without_request: u64,
+    /// The first of those that are none of the format: their numbers, and why.
+    pub examples: Vec<(u64, NoLine)>,
+    /// What was found of its times.
+    pub disorder: Disorder,
+    /// Why it ended before its end, if it did.
+    pub ended_early: Option<String>,
+}
+
+impl Logs {
+    /// Opens logs, in this format or in the one that their first lines have.
+    ///
+    /// # Errors
+    /// If one cannot be read.
+    pub fn open(paths: &[PathBuf], format: Option<Format>) -> Result<Logs, Unreadable> {
+        let sources = paths.iter().map(|path| Source::open(path)).collect::<Result<Vec<_>, _>>()?;
+        Ok(Logs::of(sources, format))
+    }
+
+    /// The same of logs that are open.
+    pub fn of(sources: Vec<Source>, format: Option<Format>) -> Logs {
+        let held_max = (HELD_MAX / sources.len().max(1)).max(HELD_LEAST);
+        let logs = sources.into_iter().map(|source| Log::new(source, format, held_max)).collect();
+        Logs { logs, next: BinaryHeap::new(), is_begun: false }
+    }
+
+    /// The next request of all logs.
+    pub fn request(&mut self) -> Option<Next> {
+        if !self.is_begun {
+            self.is_begun = true;
+            (0..self.logs.len()).for_each(|log| self.look(log));
+        }
+        let Reverse(next) = self.next.pop()?;
+        self.look(next.log);
+        Some(next)
+    }
+
+    fn look(&mut self, log: usize) {
+        if let Some((at_ns, request)) = self.logs[log].next() {
+            self.next.push(Reverse(Next { at_ns, log, request }));
+        }
+    }
+
+    /// What was read so far.
+    pub fn read(&self) -> Vec<Read> {
+        let read = |log: &Log| Read {
+            disorder: log.order.disorder(),
+            ended_early: log.source.ended_early().map(str::to_owned),
+            ..log.read.clone()
+        };
+        self.logs.iter().map(read).collect()
+    }
+}
+
+impl Log {
+    fn new(mut source: Source, format: Option<Format>, held_max: usize) -> Log {
+        let mut first = VecDeque::new();
+        while format.is_none() && first.len() < FIRST_LINES {
+            match source.line() {
+                Some(Text::Line(line)) => first.push_back(Some(line.to_vec())),
+                Some(Text::Long) => first.push_back(None),
+                None => break,
+            }
+        }
+        let format = format.or_else(|| Format::of(first.iter().filter_map(Option::as_deref)));
+        let read = Read { name: source.name().to_owned(), format, ..Read::default() };
+        Log { source, first, format, order: Order::new(held_max), is_over: false, read, numbers: 0 }
+    }
+
+    /// The next request in the order of times.
+    fn next(&mut self) -> Option<(u64, Box<Request>)> {
+        loop {
+            if let Some(next) = self.order.pop(self.is_over) {
+                return Some(next);
+            }
+            if self.is_over {
+                return None;
+            }
+            if !self.push() {
+                self.order.finish();
+                self.is_over = true;
+            }
+        }
+    }
+
+    /// Reads one more line; `false` at the end.
+    fn push(&mut self) -> bool {
+        let read = match self.first.pop_front() {
+            Some(None) => Some(Err(NoLine::Long)),
+            Some(Some(line)) if line.is_empty() => None,
+            Some(Some(line)) => Some(self.format.map_or(Err(NoLine::Form), |format| format.read(&line))),
+            None => match self.source.line() {
+                None => return false,
+                Some(Text::Long) => Some(Err(NoLine::Long)),
+                Some(Text::Line([])) => None,
+                Some(Text::Line(line)) => {
+                    Some(self.format.map_or(Err(NoLine::Form), |format| format.read(line)))
+                }
+            },
+        };
+        self.numbers += 1;
+        let Some(read) = read else { return true };
+        self.read.lines += 1;
+        match read {
+            Ok(Line::Request(request)) => {
+                let logged_ns = match self.format {
+                    // Both begin and end are in these lines, which are written at the end.
+                    Some(Format::Own | Format::Envoy) => request.began_ns.saturating_add(request.lasted_ns),
+                    _ => request.began_ns,
+                };
+                self.order.push(request.began_ns, logged_ns, request);
+            }
+            Ok(Line::NoRequest) => self.read.without_request += 1,
+            Err(why) => {
+                self.read.unreadable += 1;
+                if self.read.examples.len() < EXAMPLES {
+                    self.read.examples.push((self.numbers, why));
+                }
+            }
+        }
+        true
+    }
+}
+
+impl Ord for Next {
+    fn cmp(&self, other: &Next) -> std::cmp::Ordering {
+        (self.at_ns, self.log).cmp(&(other.at_ns, other.log))
+    }
+}
+
+impl PartialOrd for Next {
+    fn partial_cmp(&self, other: &Next) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Next {
+    fn eq(&self, other: &Next) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Next {}
+
+/// Lines that are held to bring them into order, of all logs together.
+pub const HELD_MAX: usize = 1 << 17;
+/// The same of each log, however many there are.
+const HELD_LEAST: usize = 1 << 10;
+/// Lines that the format is found out from.
+const FIRST_LINES: usize = 20;
+/// Lines that are none of the format, of which the number is shown.
+const EXAMPLES: usize = 5;
+
+#[cfg(test)]
+mod tests {
+    use std::io::Cursor;
+
+    use super::*;
+
+    fn log(text: &str) -> Source {
+        Source::of("a.log".to_owned(), Box::new(Cursor::new(text.to_owned().into_bytes())))
+            .expect("memory is readable")
+    }
+
+    fn line(second: u32, path: &str) -> String {
+        format!("192.0.2.1 - - [20/Nov/2026:10:00:{second:02} +0000] \"GET {path} HTTP/1.1\" 200 5\n")
+    }
+
+    #[test]
+    fn logs_of_several_nodes_are_one() {
+        let own = r#"{"time":"2026-11-20T10:00:01.500Z","method":"GET","path":"/own","status":200}"#;
+        let [one, other] = [line(1, "/a") + &line(3, "/c"), line(2, "/b") + &line(4, "/d")];
+        let mut logs = Logs::of(vec![log(&one), log(&other), log(own)], None);
+        let mut targets = Vec::new();
+        while let Some(next) = logs.request() {
+            targets.push(next.request.target.into_string());
+        }
+        assert_eq!(targets, ["/a", "/own", "/b", "/c", "/d"]);
+        let formats: Vec<_> = logs.read().into_iter().map(|read| read.format).collect();
+        assert_eq!(formats, [Some(Format::Common), Some(Format::Common), Some(Format::Own)]);
+    }
+
+    #[test]
+    fn lines_that_are_none_are_counted_and_named() {
+        let text = format!("{}broken\n\n{}\u{0}\u{1}\n", line(1, "/a"), line(2, "/b"));
+        let mut logs = Logs::of(vec![log(&text)], None);
+        while logs.request().is_some() {}
+        let read = logs.read().remove(0);
+        assert_eq!((read.lines, read.unreadable, read.without_request), (4, 2, 0));
+        assert_eq!(read.examples, [(2, NoLine::Form), (5, NoLine::Form)]);
+        let mut none = Logs::of(vec![log("x\ny\n"), log("")], None);
+        assert!(none.request().is_none());
+        assert_eq!(none.read().iter().map(|read| read.lines).collect::<Vec<_>>(), [2, 0]);
+    }
+}

@@ -1,0 +1,58 @@
+//! What to play and how, and what is known of a log whatever is played.
+
+use std::path::PathBuf;
+
+use super::format::Format;
+
+/// What to play, and how.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The logs; `-` is standard input.
+    pub logs: Vec<PathBuf>,
+    /// Their format; `None`: that of their first lines.
+    pub format: Option<Format>,
+    /// The host of requests whose lines name none.
+    pub host: Option<String>,
+    /// How many nodes the requests are spread over.
+    pub nodes: u32,
+    /// How.
+    pub spread: Spread,
+    /// How many callers are listed.
+    pub top: usize,
+}
+
+/// How requests are spread over nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spread {
+    /// One after the other.
+    Turns,
+    /// By the client's address: a client keeps its node.
+    Address,
+}
+
+/// The requests of a log as they are, whatever is played.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Span {
+    /// When the first and the last one began, nanoseconds since 1970.
+    pub first_ns: Option<u64>,
+    pub last_ns: u64,
+    /// Those that were answered 429.
+    pub refused: u64,
+    /// Those without a host.
+    pub no_host: u64,
+}
+
+impl Span {
+    /// Counts a request.
+    pub fn add(&mut self, began_ns: u64, was_refused: bool, lacks_host: bool) {
+        self.first_ns = Some(self.first_ns.map_or(began_ns, |first_ns| first_ns.min(began_ns)));
+        self.last_ns = self.last_ns.max(began_ns);
+        self.refused += u64::from(was_refused);
+        self.no_host += u64::from(lacks_host);
+    }
+
+    /// From the first to the last, nanoseconds.
+    pub fn ns(&self) -> u64 {
+        self.first_ns.map_or(0, |first_ns| self.last_ns - first_ns)
+    }
+}
