@@ -172,7 +172,8 @@ impl<R: Clone> Share<R> {
     /// What goes back if it says nothing more: what it will hardly have spent since its last report.
     pub fn leave(&mut self, now_ns: u64) -> Vec<Back<R>> {
         let elapsed_ns = now_ns.saturating_sub(self.reported_ns);
-        let spent = u128::from(self.wanted) * u128::from(elapsed_ns) / u128::from(self.interval_ns) + 1;
+        let seen = if self.reports > 1 { self.seen } else { self.wanted };
+        let spent = u128::from(seen) * u128::from(elapsed_ns) / u128::from(self.interval_ns) + 1;
         self.held.take_beyond(u64::try_from(spent).unwrap_or(u64::MAX).min(self.held.units()))
     }
 

@@ -29,7 +29,7 @@ const KINDS: &[(&str, &str)] = &[
     ("nginx", "becomes the configuration below it"),
     ("haproxy", "becomes the configuration below it"),
     ("yaml rls", "is what the Envoys of tests/it/envoy_proxies.rs run"),
-    ("yaml rlqs", "is what the Envoys of tests/it/envoy_quota.rs run"),
+    ("yaml rlqs", "is what the Envoys of tests/it/envoy_quota_proxies.rs run"),
     ("yaml envoy", "becomes the configuration below it"),
     ("yaml kong", "becomes the configuration below it"),
     ("yaml ratelimit", "becomes the configuration below it"),
