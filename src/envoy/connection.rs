@@ -19,6 +19,7 @@ use super::limits::{
     CONNECTION_WINDOW_BYTES, GRACE, HEAD_BYTES_MAX, LOCAL_RESETS_MAX, PING_EVERY, PING_WITHIN, PRELUDE,
     STREAM_WINDOW_BYTES, STREAMS_MAX,
 };
+use super::quota_stream::OfConnection;
 use super::service::{RateLimits, Service};
 use crate::upstream::connect::LocalExecutor;
 
@@ -30,9 +31,10 @@ pub(super) async fn converse<R: RateLimits>(
 ) {
     let has_spoken = Arc::new(AtomicBool::new(false));
     let stream = Heard { stream, has_spoken: Arc::clone(&has_spoken) };
+    let of_connection = OfConnection::default();
     let service = service_fn(move |request| {
-        let service = Rc::clone(&service);
-        async move { Ok::<_, Infallible>(service.answer(request).await) }
+        let (service, of_connection) = (Rc::clone(&service), of_connection.clone());
+        async move { Ok::<_, Infallible>(service.answer(request, &of_connection).await) }
     });
     let mut builder = http2::Builder::new(LocalExecutor);
     builder

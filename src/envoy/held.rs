@@ -16,14 +16,38 @@ use super::limits::HELD_BYTES_MAX;
 #[derive(Debug)]
 pub(super) struct Held {
     body: Incoming,
-    bytes: usize,
+    bytes: HeldBytes,
+}
+
+/// What one call holds.
+#[derive(Clone, Debug)]
+pub(super) struct HeldBytes {
+    own: Arc<AtomicUsize>,
     all: Arc<AtomicUsize>,
 }
 
 impl Held {
     /// `all`: what the calls of one thread hold.
     pub(super) fn new(body: Incoming, all: &Arc<AtomicUsize>) -> Held {
-        Held { body, bytes: 0, all: Arc::clone(all) }
+        Held { body, bytes: HeldBytes { own: Arc::default(), all: Arc::clone(all) } }
+    }
+
+    /// What it holds, for a call that has many messages.
+    pub(super) fn bytes(&self) -> HeldBytes {
+        self.bytes.clone()
+    }
+}
+
+impl HeldBytes {
+    /// Counts bytes that have come. Returns what all calls hold then.
+    fn add(&self, bytes: usize) -> usize {
+        self.own.fetch_add(bytes, Ordering::Relaxed);
+        self.all.fetch_add(bytes, Ordering::Relaxed) + bytes
+    }
+
+    /// Counts out what has come: it is read. What has come of the next message stays uncounted; it is one buffer at most.
+    pub(super) fn release(&self) {
+        self.all.fetch_sub(self.own.swap(0, Ordering::Relaxed), Ordering::Relaxed);
     }
 }
 
@@ -38,8 +62,7 @@ impl Body for Held {
         let Some(frame) = ready!(Pin::new(&mut self.body).poll_frame(cx)) else { return Poll::Ready(None) };
         let frame = frame.map_err(|error| Status::cancelled(error.to_string()))?;
         if let Some(data) = frame.data_ref() {
-            self.bytes += data.len();
-            if self.all.fetch_add(data.len(), Ordering::Relaxed) + data.len() > HELD_BYTES_MAX {
+            if self.bytes.add(data.len()) > HELD_BYTES_MAX {
                 return Poll::Ready(Some(Err(Status::resource_exhausted("too many large messages at once"))));
             }
         }
@@ -57,6 +80,6 @@ impl Body for Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.all.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.bytes.release();
     }
 }

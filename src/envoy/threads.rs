@@ -79,14 +79,16 @@ impl Threads {
                     Err(error) => return drop(started.send(Err(error))),
                 };
                 let _ = started.send(Ok(()));
+                let (stop, stopped) = watch::channel(());
                 let service = Rc::new(Service {
                     rate_limits: start(),
                     health: HealthServer::new(HealthService::from_health_reporter(health)),
                     reflection: Reflection::new(),
                     stats,
                     held: Arc::default(),
+                    stopped,
                 });
-                runtime.block_on(run(service, handed));
+                runtime.block_on(run(service, handed, stop));
             })?;
             starts.recv().unwrap_or_else(|_| Err(std::io::Error::other("it ended in a panic")))?;
             Ok(Thread { handed: sender, load: Arc::default(), joined })
@@ -133,15 +135,18 @@ impl Threads {
     }
 }
 
-async fn run<R: RateLimits>(service: Rc<Service<R>>, mut handed: mpsc::Receiver<Handed>) {
-    let (stop, stopped) = watch::channel(());
+async fn run<R: RateLimits>(
+    service: Rc<Service<R>>,
+    mut handed: mpsc::Receiver<Handed>,
+    stop: watch::Sender<()>,
+) {
     let mut connections = JoinSet::new();
     let mut tick = tokio::time::interval(TICK);
     loop {
         tokio::select! {
             next = handed.recv() => match next {
                 Some(next) => {
-                    connections.spawn_local(serve(Rc::clone(&service), next, stopped.clone()));
+                    connections.spawn_local(serve(Rc::clone(&service), next, service.stopped.clone()));
                 }
                 None => break,
             },

@@ -44,6 +44,8 @@ mod documented;
 mod documents;
 mod drain;
 mod envoy_proxies;
+mod envoy_quota;
+mod envoy_quota_proxies;
 mod envoy_rls;
 mod error_pages;
 mod exact_bursts;

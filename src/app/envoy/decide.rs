@@ -1,4 +1,5 @@
-//! Decides checks of the rate limit service: by `Limiter::check_together`, on the counts that requests to the proxy have.
+//! Decides checks of the rate limit service: by `Limiter::check_together`, on the counts that requests to the proxy have. What
+//! it does for the rate limit quota service is in `quotas.rs`.
 
 use std::cell::{Cell, RefCell};
 use std::num::NonZeroU64;
@@ -11,10 +12,11 @@ use arc_swap::cache::Cache;
 use smallvec::SmallVec;
 use tonic::Status;
 
+use super::ledger::{Ledger, Reporter};
 use super::statuses::{self, Answer, Found};
 use crate::app::counts::Counts;
+use crate::envoy::{BucketAction, BucketQuotaUsage, Stats, Unit};
 use crate::envoy::{RateLimitDescriptor, RateLimitOverride, RateLimitRequest, RateLimitResponse, RateLimits};
-use crate::envoy::{Stats, Unit};
 use crate::limiter::{Check, Limiter, OwnLimit, Part};
 use crate::metrics::Worker;
 use crate::policy::domain::{DescriptorSubject, Domain, Entry, Matched};
@@ -26,11 +28,13 @@ use crate::{clock, hot_keys, usage};
 /// Decides the checks of one thread.
 pub(super) struct Decider {
     current: RefCell<Cache<Arc<ArcSwap<Snapshot>>, Arc<Snapshot>>>,
-    limiter: Arc<Limiter>,
+    pub(super) limiter: Arc<Limiter>,
     metrics: Worker,
     usage: Option<usage::Tally>,
     hot_keys: Option<hot_keys::Tally>,
-    stats: Stats,
+    pub(super) stats: Stats,
+    /// What proxies have of limits that are divided among them.
+    pub(super) ledger: Arc<Ledger>,
     random: Random,
     /// Wall-clock time minus monotonic time; renewed by the upkeep, so that checks need not read the wall clock.
     unix_offset_ns: Cell<i64>,
@@ -38,7 +42,7 @@ pub(super) struct Decider {
 
 impl Decider {
     /// Call it on its thread.
-    pub(super) fn new(counts: &Counts, metrics: Worker, stats: Stats) -> Decider {
+    pub(super) fn new(counts: &Counts, metrics: Worker, stats: Stats, ledger: Arc<Ledger>) -> Decider {
         let random = Random::seeded();
         Decider {
             current: RefCell::new(Cache::new(Arc::clone(&counts.current))),
@@ -47,18 +51,26 @@ impl Decider {
             usage: counts.usage.clone().map(usage::Tally::new),
             hot_keys: counts.hot_keys.as_ref().map(|keys| keys.tally(random.next())),
             stats,
+            ledger,
             random,
             unix_offset_ns: Cell::new(unix_offset_ns()),
         }
     }
+
+    /// The configuration in force.
+    pub(super) fn snapshot(&self) -> Arc<Snapshot> {
+        Arc::clone(self.current.borrow_mut().load())
+    }
 }
 
 impl RateLimits for Decider {
+    type Reporter = Reporter;
+
     async fn decide(&self, request: RateLimitRequest) -> Result<RateLimitResponse, Status> {
         if request.domain.is_empty() || request.descriptors.is_empty() {
             return Err(Status::invalid_argument("a check names a domain and at least one descriptor"));
         }
-        let snapshot = Arc::clone(self.current.borrow_mut().load());
+        let snapshot = self.snapshot();
         let Some(domain) = snapshot.table.domain(&request.domain) else {
             self.stats.unknown_domain(request.descriptors.len() as u64);
             return Ok(self.told(statuses::passed(request.descriptors.len())));
@@ -86,6 +98,26 @@ impl RateLimits for Decider {
             self.give_back(&asked, &check, now_ns);
         }
         Ok(self.told(answer.of(&asked.found, &check)))
+    }
+
+    fn reporter(&self, domain: &str) -> Reporter {
+        self.ledger.reporter(domain)
+    }
+
+    async fn report(&self, reporter: &mut Reporter, usages: Vec<BucketQuotaUsage>) -> Vec<BucketAction> {
+        self.answer_report(reporter, usages).await
+    }
+
+    async fn renew(&self, reporter: &mut Reporter) -> Vec<BucketAction> {
+        self.top_up(reporter).await
+    }
+
+    fn renewal_in(&self, reporter: &Reporter) -> Duration {
+        reporter.renewal_in(clock::now_ns())
+    }
+
+    fn end(&self, reporter: Reporter) {
+        self.end_reporter(reporter);
     }
 
     fn upkeep(&self) {
@@ -169,7 +201,7 @@ impl Decider {
     }
 
     /// Counts each policy's decision, and by the minute for whom it was made.
-    fn count(
+    pub(super) fn count(
         &self,
         snapshot: &Snapshot,
         parts: &[Part<'_, DescriptorSubject<'_>>],

@@ -1,7 +1,13 @@
 //! Joins the gRPC listener to the snapshot, the limiter and the metrics: what its threads answer with.
 
+mod assignments;
 mod decide;
+mod draw;
+mod ledger;
+mod quotas;
 mod statuses;
+
+use std::sync::Arc;
 
 use tokio::task::JoinHandle;
 use tonic_health::server::HealthReporter;
@@ -12,6 +18,7 @@ use crate::admin::{Phase, Readiness};
 use crate::envoy::{self, Asked, Config, Stats, Threads};
 use crate::metrics::Worker;
 use decide::Decider;
+use ledger::Ledger;
 
 /// What the listener needs once it is open.
 pub(super) struct Rls {
@@ -32,9 +39,10 @@ impl Rls {
         let (stats, health) = (Stats::default(), HealthReporter::new());
         let shown = stats.clone();
         counts.metrics.register(move |families| shown.collect(families));
+        let ledger = Arc::new(Ledger::new());
         let starts = cells.into_iter().map(|cells| {
-            let (counts, stats) = (counts.clone(), stats.clone());
-            move || Decider::new(&counts, cells, stats)
+            let (counts, stats, ledger) = (counts.clone(), stats.clone(), Arc::clone(&ledger));
+            move || Decider::new(&counts, cells, stats, ledger)
         });
         let threads = Threads::start(starts, &stats, &health)?;
         let is_ready = Box::new(move || readiness.phase() == Phase::Ready);

@@ -171,13 +171,17 @@ impl<S: Read + Write> Client<S> {
 
     /// The next head, interim ones too; the body is left unread.
     pub fn head(&mut self) -> Response {
-        let head = self.head_text();
-        let mut lines = head.split("\r\n");
-        let status_line = lines.next().unwrap_or_default();
-        let status = status_line.split(' ').nth(1).and_then(|status| status.parse().ok());
-        let status = status.unwrap_or_else(|| panic!("no status line: {status_line:?}"));
-        let headers = lines.filter(|line| !line.is_empty()).map(field).collect();
-        Response { status, headers, body: Vec::new() }
+        parsed(&self.head_text())
+    }
+
+    /// A request without a body, and its answer; `None` if the peer has gone before that began.
+    pub fn try_request(&mut self, method: &str, target: &str, fields: &[&str]) -> Option<Response> {
+        let fields: String = fields.iter().map(|field| format!("{field}\r\n")).collect();
+        if !self.is_taking(format!("{method} {target} HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n")) {
+            return None;
+        }
+        let head = parsed(&self.try_head()?);
+        Some(self.body_of(head))
     }
 
     /// The next head as it came, without the empty line.
@@ -318,6 +322,16 @@ pub fn closes_within(socket: &TcpStream, time: Duration) -> bool {
             Err(error) => return !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut),
         }
     }
+}
+
+/// A head as it came.
+fn parsed(head: &str) -> Response {
+    let mut lines = head.split("\r\n");
+    let status_line = lines.next().unwrap_or_default();
+    let status = status_line.split(' ').nth(1).and_then(|status| status.parse().ok());
+    let status = status.unwrap_or_else(|| panic!("no status line: {status_line:?}"));
+    let headers = lines.filter(|line| !line.is_empty()).map(field).collect();
+    Response { status, headers, body: Vec::new() }
 }
 
 fn field(line: &str) -> (String, String) {

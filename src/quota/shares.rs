@@ -1,0 +1,176 @@
+//! The reporters of one bucket, and how what is left of its limit is divided among them.
+
+use std::collections::HashMap;
+
+use super::receipts::Back;
+use super::share::Share;
+use super::{Assignment, StreamId, Usage};
+
+/// The shares of one bucket's reporters. `R` is what units were drawn as.
+#[derive(Clone, Debug)]
+pub struct Shares<R> {
+    shares: HashMap<StreamId, Share<R>>,
+    /// Units that passed without an assignment, and were not drawn yet.
+    owed: u64,
+    owed_ns: u64,
+}
+
+/// What there is of a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Left {
+    /// Units.
+    pub units: u64,
+    /// Whether all of the limit comes back within seconds.
+    pub is_quick: bool,
+}
+
+/// What a report has said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Heard {
+    /// Units that passed though nobody had assigned them.
+    pub unassigned: u64,
+    /// Whether the reporter has had no request for so long that it should forget the bucket.
+    pub is_idle: bool,
+}
+
+impl<R> Default for Shares<R> {
+    fn default() -> Shares<R> {
+        Shares { shares: HashMap::new(), owed: 0, owed_ns: 0 }
+    }
+}
+
+impl<R: Clone> Shares<R> {
+    /// Whether nobody reports the bucket.
+    pub fn is_empty(&self) -> bool {
+        self.shares.is_empty()
+    }
+
+    /// Whether a stream has reported the bucket.
+    pub fn has(&self, stream: StreamId) -> bool {
+        self.shares.contains_key(&stream)
+    }
+
+    /// Takes a report. `None` if the stream is new and there is no room for one more.
+    pub fn report(&mut self, stream: StreamId, usage: &Usage, now_ns: u64) -> Option<Heard> {
+        if !self.has(stream) && self.shares.len() >= SHARES_MAX {
+            return None;
+        }
+        let share = self.shares.entry(stream).or_insert_with(|| Share::new(now_ns));
+        let unassigned = share.report(usage, now_ns);
+        let is_idle = share.is_idle(now_ns, IDLE_NS);
+        if unassigned > 0 {
+            self.owed = self.owed(now_ns).saturating_add(unassigned);
+            self.owed_ns = now_ns;
+        }
+        Some(Heard { unassigned, is_idle })
+    }
+
+    /// Units to draw before any are assigned: they have passed already. Those of long ago are forgotten: a limit that has
+    /// had none left since then cannot take them back.
+    pub fn owed(&self, now_ns: u64) -> u64 {
+        if now_ns.saturating_sub(self.owed_ns) > OWED_NS { 0 } else { self.owed }
+    }
+
+    /// Takes off what was drawn of that.
+    pub fn paid(&mut self, units: u64) {
+        self.owed = self.owed.saturating_sub(units);
+    }
+
+    /// How many of the units that there are should be drawn for a stream now. If there are fewer than all reporters want,
+    /// each gets a part as large as its part of what they want. They have their turn once a `round`, so that the first and
+    /// the last of a round get the same.
+    pub fn plan(&mut self, stream: StreamId, left: Left, round: u64, now_ns: u64) -> u64 {
+        let Left { units: left, is_quick } = left;
+        let Some(own) = self.shares.get_mut(&stream) else { return 0 };
+        own.expect(left, is_quick);
+        let (need, is_new, had_turn) = (own.needs(), own.is_new(), own.round == round);
+        if need == 0 {
+            return 0;
+        }
+        let known = self.shares.values().filter(|share| !share.is_unknown());
+        let all = known.map(Share::needs).fold(0_u64, u64::saturating_add);
+        let waits = |(id, share): &(&StreamId, &Share<R>)| {
+            **id == stream || (share.hungers(now_ns) && share.round != round)
+        };
+        let waiting = self.shares.iter().filter(waits);
+        let weights = waiting.map(|(_, share)| share.weight()).fold(0, u64::saturating_add);
+        let Some(own) = self.shares.get_mut(&stream) else { return 0 };
+        // Of what comes back soon one that is unknown leaves the others a half, and misses nothing.
+        let left = if own.is_unknown() { left / 2 } else { left };
+        if all <= left && !own.is_unknown() {
+            own.round = round;
+            own.credit = 0;
+            return need;
+        }
+        if had_turn {
+            return 0;
+        }
+        own.round = round;
+        let part = u128::from(left) * PART * u128::from(own.weight()) / u128::from(weights.max(1));
+        let most = u128::from(need) * PART;
+        let credit = (u128::from(own.credit) + part).min(most);
+        // One that has just come is given a unit at once, if there is one.
+        let whole = (credit / PART).max(u128::from(is_new)).min(u128::from(left));
+        own.credit = u64::try_from(credit.saturating_sub(whole * PART)).unwrap_or(0);
+        // At most `left`.
+        whole as u64
+    }
+
+    /// Answers a report with what was drawn for the stream. `None` if it has no share.
+    pub fn answer(
+        &mut self,
+        stream: StreamId,
+        drawn: u64,
+        receipt: Option<R>,
+        now_ns: u64,
+    ) -> Option<(Assignment, Vec<Back<R>>)> {
+        Some(self.shares.get_mut(&stream)?.answer(drawn, receipt, now_ns))
+    }
+
+    /// Assigns what was drawn for the stream between two reports. `None` if that is nothing.
+    pub fn top_up(
+        &mut self,
+        stream: StreamId,
+        drawn: u64,
+        receipt: Option<R>,
+        now_ns: u64,
+    ) -> Option<Assignment> {
+        let share = self.shares.get_mut(&stream)?;
+        (drawn > 0).then(|| share.top_up(drawn, receipt, now_ns))
+    }
+
+    /// Whether a stream should be given more before its next report, now or later.
+    pub fn waits(&self, stream: StreamId) -> bool {
+        self.shares.get(&stream).is_some_and(|share| share.needs() > 0)
+    }
+
+    /// Whether it should be now.
+    pub fn hungers(&self, stream: StreamId, now_ns: u64) -> bool {
+        self.shares.get(&stream).is_some_and(|share| share.hungers(now_ns))
+    }
+
+    /// Whether a stream has said nothing about the bucket for as long as it was told something for.
+    pub fn is_silent(&self, stream: StreamId, now_ns: u64) -> bool {
+        self.shares.get(&stream).is_some_and(|share| share.is_silent(now_ns))
+    }
+
+    /// Forgets a stream that has ended or fallen silent. What it will hardly have spent since its last report goes back.
+    pub fn leave(&mut self, stream: StreamId, now_ns: u64) -> Vec<Back<R>> {
+        self.shares.remove(&stream).map(|mut share| share.leave(now_ns)).unwrap_or_default()
+    }
+
+    /// Forgets a stream that is told to forget the bucket. All that it has goes back.
+    pub fn abandon(&mut self, stream: StreamId) -> Vec<Back<R>> {
+        self.shares.remove(&stream).map(|mut share| share.take_all()).unwrap_or_default()
+    }
+}
+
+/// Reporters of one bucket: each turn looks at all of them.
+pub const SHARES_MAX: usize = 1_024;
+/// A part of a unit.
+const PART: u128 = 256;
+const SECOND_NS: u64 = 1_000_000_000;
+/// A bucket without a request for so long is to be forgotten.
+const IDLE_NS: u64 = 60 * SECOND_NS;
+/// How long units that passed unassigned are owed.
+const OWED_NS: u64 = 60 * SECOND_NS;

@@ -1,0 +1,293 @@
+//! The rate limit quota service: what a proxy is told, stream by stream.
+
+use std::time::Duration;
+
+use prost::Message;
+use sluicegate::envoy::{Code, RateLimitQuotaUsageReports};
+
+use crate::support::redis::Redis;
+use crate::support::rlqs::{Proxies, Proxy, Told};
+use crate::support::rls::{Rls, framed};
+use crate::support::{Gateway, eventually};
+
+/// A domain `edge` whose rules name this limit for a user and for an address, which a route counts, too.
+fn config(limit: &str) -> String {
+    format!(
+        "[admin]\nbind = \"127.0.0.1:0\"\ngrpc = \"127.0.0.1:0\"\n\
+         [rls.edge]\ndescriptors = [\n\
+         {{ entries = [{{ shop = \"*\" }}, {{ user = \"*\" }}], limit = \"per-user\" }},\n\
+         {{ entries = {{ remote_address = \"*\" }}, limit = \"per-address\" }},\n\
+         {{ entries = {{ watched = \"*\" }}, limit = \"watched\" }},\n\
+         {{ entries = {{ path = \"/static/*\" }}, unlimited = true }},\n\
+         {{ entries = {{ path = \"/closed\" }}, deny = true }},\n]\n\
+         [policy.per-user]\nlimit = \"{limit}\"\nby = [\"entry:shop\", \"entry:user\"]\n\
+         [policy.per-address]\nlimit = \"{limit}\"\nby = [\"ip\"]\n\
+         [policy.watched]\nlimit = \"1/h\"\nby = [\"entry:watched\"]\nshadow = true\n\
+         [[route]]\npath = \"/{{*rest}}\"\nlimit = \"per-address\"\nrespond = {{ status = 200, body = \"ok\" }}\n"
+    )
+}
+
+fn start(limit: &str) -> (Gateway, Proxies) {
+    let gateway = Gateway::start(&config(limit));
+    let proxies = Proxies::connect(gateway.listener("grpc"));
+    (gateway, proxies)
+}
+
+const ANN: &[(&str, &str)] = &[("user", "ann"), ("shop", "s1")];
+const ADDRESS: &[(&str, &str)] = &[("remote_address", "127.0.0.1")];
+
+fn assignments(gateway: &Gateway, told: &str) -> f64 {
+    gateway.metric("sluicegate_rlqs_assignments_total", &[&format!("told=\"{told}\"")])
+}
+
+fn requests(gateway: &Gateway, what: &str) -> f64 {
+    gateway.metric("sluicegate_rlqs_requests_total", &[&format!("what=\"{what}\"")])
+}
+
+#[test]
+fn a_bucket_is_assigned_what_its_limit_has() {
+    let (gateway, proxies) = start("160/h");
+    let mut proxy = proxies.begin("edge");
+    // An eighth of what is left, of a proxy that has just come; what passed before counts.
+    assert_eq!(proxy.report(ANN, 1, 0), Told::Spend { tokens: 19, seconds: 60 });
+    let mut rls = Rls::connect(gateway.listener("grpc"));
+    let answer = rls.ask("edge", &[crate::support::rls::descriptor(&[("shop", "s1"), ("user", "ann")])]);
+    assert_eq!(answer.statuses[0].limit_remaining, 139, "checks spend of the same count");
+    assert_eq!(proxy.report(ANN, 19, 41).tokens(), 75, "a quarter more than it had, if there is as much");
+    assert_eq!(proxy.report(&[("user", "bob"), ("shop", "s1")], 0, 1).tokens(), 20, "others have their own");
+    assert_eq!((requests(&gateway, "drawn"), requests(&gateway, "unassigned")), (115.0, 1.0));
+    assert_eq!(gateway.metric("sluicegate_rlqs_buckets", &[]), 2.0);
+}
+
+#[test]
+fn a_proxy_keeps_what_it_has_while_that_is_enough() {
+    let (gateway, proxies) = start("1600/h");
+    let mut proxy = proxies.begin("edge");
+    proxy.send(&[(ANN, 0, 1)]);
+    let first = proxy.next().expect("it is answered");
+    let told: Vec<Told> = first.into_iter().map(|(_, told)| told).collect();
+    // An Envoy begins a bucket full only after another rule.
+    assert_eq!(told, [Told::Deny, Told::Spend { tokens: 200, seconds: 60 }]);
+    proxy.send(&[(ANN, 4, 0)]);
+    let second = proxy.next().expect("it is answered");
+    let told: Vec<Told> = second.into_iter().map(|(_, told)| told).collect();
+    assert_eq!(told, [Told::Spend { tokens: 200, seconds: 60 }], "the same, and no other rule before it");
+    assert_eq!(requests(&gateway, "drawn"), 200.0);
+    // Nobody comes any more.
+    for _ in 0..5 {
+        proxy.report(ANN, 0, 0);
+    }
+    assert!(requests(&gateway, "returned") >= 190.0);
+}
+
+#[test]
+fn nothing_passes_where_nothing_is_left() {
+    let (gateway, proxies) = start("2/h");
+    let (mut first, mut second) = (proxies.begin("edge"), proxies.begin("edge"));
+    assert_eq!(first.report(ANN, 0, 1).tokens(), 2);
+    assert_eq!(second.report(ANN, 0, 1), Told::Deny);
+    assert_eq!(assignments(&gateway, "deny"), 1.0);
+    assert_eq!(
+        Rls::connect(gateway.listener("grpc")).code("edge", &[("shop", "s1"), ("user", "ann")]),
+        Code::OverLimit
+    );
+}
+
+#[test]
+fn who_waits_is_given_more_before_its_next_report() {
+    let (_gateway, proxies) = start("20/s");
+    let mut proxy = proxies.begin("edge");
+    let mut tokens = proxy.report(ANN, 0, 100).tokens();
+    for _ in 0..4 {
+        let answer = proxy.next_within(Duration::from_secs(5)).expect("there is more");
+        tokens += answer.last().expect("about the bucket").1.tokens();
+    }
+    assert!(tokens >= 20, "{tokens}");
+}
+
+#[test]
+fn what_no_policy_names_is_abandoned() {
+    let (gateway, proxies) = start("9/h");
+    let mut proxy = proxies.begin("edge");
+    assert_eq!(proxy.report(&[("who", "ann")], 1, 0), Told::Abandon);
+    assert_eq!(proxy.report(&[("user", "ann")], 1, 0), Told::Abandon);
+    assert_eq!(proxy.report(&[("path", "/static/a.png")], 1, 0), Told::Allow);
+    assert_eq!(proxy.report(&[("path", "/closed")], 1, 0), Told::Deny);
+    assert_eq!(proxies.begin("nobody").report(ANN, 1, 0), Told::Abandon);
+    let unknown = |what: &str| {
+        gateway.metric("sluicegate_rls_unknown_descriptors_total", &[&format!("what=\"{what}\"")])
+    };
+    assert_eq!((unknown("descriptor"), unknown("domain")), (2.0, 1.0));
+    assert_eq!(gateway.metric("sluicegate_rlqs_buckets", &[]), 0.0);
+}
+
+#[test]
+fn a_shadow_lets_all_pass_and_counts() {
+    let (gateway, proxies) = start("9/h");
+    let mut proxy = proxies.begin("edge");
+    for _ in 0..3 {
+        assert_eq!(proxy.report(&[("watched", "x")], 5, 0), Told::Allow);
+    }
+    let denied = ["policy=\"watched\"", "outcome=\"shadow-denied\""];
+    assert!(gateway.metric("sluicegate_decisions_total", &denied) >= 2.0);
+}
+
+#[test]
+fn proxies_and_own_routes_share_one_limit() {
+    let (gateway, proxies) = start("40/h");
+    let mut proxy = proxies.begin("edge");
+    assert_eq!(proxy.report(ADDRESS, 0, 23).tokens(), 29);
+    let mut client = gateway.client();
+    let statuses: Vec<u16> = (0..20).map(|_| client.request("GET", "/", &[], "").status).collect();
+    assert_eq!(statuses.iter().filter(|status| **status == 200).count(), 11);
+    assert_eq!(proxy.report(ADDRESS, 29, 10), Told::Deny);
+}
+
+#[test]
+fn a_stream_that_ends_gives_its_share_back() {
+    let (gateway, proxies) = start("100/h");
+    let mut rls = Rls::connect(gateway.listener("grpc"));
+    let mut code = || rls.code("edge", &[("shop", "s1"), ("user", "ann")]);
+    let mut proxy = proxies.begin("edge");
+    assert_eq!(proxy.report(ANN, 0, 80).tokens(), 100);
+    assert_eq!(code(), Code::OverLimit);
+    drop(proxy);
+    eventually("units are back", || (code() == Code::Ok).then_some(()));
+    assert_eq!(gateway.metric("sluicegate_rlqs_buckets", &[]), 0.0);
+    eventually("the stream is over", || {
+        (gateway.metric("sluicegate_rlqs_streams", &[]) == 0.0).then_some(())
+    });
+    // A connection that breaks off ends its streams.
+    let others = Proxies::connect(gateway.listener("grpc"));
+    others.begin("edge").report(&[("user", "eve"), ("shop", "s1")], 0, 1);
+    let mut last = others.begin("edge");
+    last.report(&[("user", "eve"), ("shop", "s1")], 0, 1);
+    std::mem::forget(last);
+    drop(others);
+    eventually("nobody holds anything", || {
+        (gateway.metric("sluicegate_rlqs_buckets", &[]) == 0.0).then_some(())
+    });
+}
+
+#[test]
+fn a_stream_that_falls_silent_loses_its_share() {
+    let (gateway, proxies) = start("100/h");
+    let mut proxy = proxies.begin("edge");
+    for _ in 0..3 {
+        proxy.report(ANN, 0, 1);
+    }
+    assert_eq!(gateway.metric("sluicegate_rlqs_buckets", &[]), 1.0);
+    eventually("its time is over", || (gateway.metric("sluicegate_rlqs_buckets", &[]) == 0.0).then_some(()));
+    assert_eq!(gateway.metric("sluicegate_rlqs_streams", &[]), 1.0, "it may report again");
+    assert!(proxy.report(ANN, 0, 1).tokens() > 0);
+}
+
+#[test]
+fn a_stream_that_never_reports_is_closed() {
+    let (gateway, proxies) = start("9/h");
+    let mut silent = proxies.begin("edge");
+    assert_eq!(silent.next(), Err(DEADLINE_EXCEEDED));
+    assert_eq!(gateway.metric("sluicegate_rlqs_streams", &[]), 0.0);
+}
+
+#[test]
+fn a_configuration_that_is_replaced_decides_the_next_report() {
+    let (gateway, proxies) = start("2/h");
+    let mut proxy = proxies.begin("edge");
+    assert_eq!(proxy.report(ANN, 0, 20).tokens(), 2);
+    gateway.reload(&config("100/h"));
+    assert!(proxy.report(ANN, 2, 30).tokens() >= 35);
+}
+
+#[test]
+fn without_redis_the_policy_says_what_is_assigned() {
+    for (when, admits) in [("allow", true), ("deny", false)] {
+        let mut redis = Redis::start(&[]);
+        let policy =
+            format!("overshoot = 0\nwhen-redis-down = \"{when}\"\nby = [\"entry:shop\", \"entry:user\"]\n");
+        let text = config("100/d").replace("by = [\"entry:shop\", \"entry:user\"]\n", &policy);
+        let redis_url = format!("[redis]\nurl = \"redis://{}\"\ndeadline = \"1s\"\n", redis.addr());
+        let gateway = Gateway::start(&format!("{text}{redis_url}"));
+        eventually("it is connected", || (gateway.metric("sluicegate_redis_up", &[]) > 0.0).then_some(()));
+        let proxies = Proxies::connect(gateway.listener("grpc"));
+        let mut proxy = proxies.begin("edge");
+        assert_eq!(proxy.report(ANN, 0, 1).tokens(), 12, "{when}");
+        redis.kill();
+        eventually("it is noticed", || (gateway.metric("sluicegate_redis_up", &[]) < 1.0).then_some(()));
+        let told = proxies.begin("edge").report(&[("user", "bob"), ("shop", "s1")], 0, 1);
+        assert_eq!(told.tokens() > 0, admits, "{when}: {told:?}");
+        redis.restart();
+        eventually("it counts again", || {
+            (proxies.begin("edge").report(&[("user", "eve"), ("shop", "s1")], 0, 1).tokens() > 0)
+                .then_some(())
+        });
+    }
+}
+
+#[test]
+fn a_gateway_that_stops_lets_its_streams_go() {
+    let (mut gateway, proxies) = start("9/h");
+    let mut proxy = proxies.begin("edge");
+    proxy.report(ANN, 0, 1);
+    gateway.signal("TERM");
+    assert_eq!(proxy.next(), Err(UNAVAILABLE));
+    gateway.wait();
+}
+
+#[test]
+fn hostile_reports_harm_nobody_else() {
+    let (gateway, proxies) = start("900/h");
+    let mut honest = proxies.begin("edge");
+    honest.report(ANN, 0, 1);
+    let ends = |send: &dyn Fn(&Proxy<'_>)| {
+        let mut proxy = proxies.begin("edge");
+        send(&proxy);
+        proxy.next().expect_err("it is ended")
+    };
+    let large = "x".repeat(1 << 20);
+    let code = ends(&|proxy| proxy.send(&[(&[("user", &large)], 1, 0)]));
+    assert!([OUT_OF_RANGE, RESOURCE_EXHAUSTED].contains(&code), "{code}");
+    assert_ne!(ends(&|proxy| proxy.send_bytes(framed(&[0xff; 64]))), 0, "no message at all");
+    let nameless = RateLimitQuotaUsageReports::default().encode_to_vec();
+    assert_eq!(ends(&|proxy| proxy.send_bytes(framed(&nameless))), INVALID_ARGUMENT, "no domain");
+    let mut odd = proxies.begin("edge");
+    let long = "k".repeat(100_000);
+    assert_eq!(odd.report(&[("user", &long), ("shop", "s1")], 1, 0), Told::Deny, "a name too long");
+    for value in ["a\0b", "${HOME}", "\u{202e}evil"] {
+        assert!(odd.report(&[("user", value), ("shop", "s1")], 0, 1).tokens() > 0);
+        assert_eq!(odd.report(&[(value, "v")], 0, 1), Told::Abandon);
+    }
+    odd.report(ANN, u64::MAX, u64::MAX);
+    odd.send(&[(&[], 1, 1)]);
+    let page = gateway.admin("/metrics").text();
+    assert!(!page.contains("evil") && !page.contains("HOME"), "no client's value is a label");
+    honest.send(&[(&[("user", "new"), ("shop", "s1")], 0, 1)]);
+    let told = honest.next().expect("it is answered");
+    assert!(told.last().expect("about the bucket").1.tokens() > 0);
+}
+
+#[test]
+fn ten_thousand_streams_hold_up_nobody() {
+    let (gateway, proxies) = start("900/h");
+    let mut honest = proxies.begin("edge");
+    let before = gateway.memory_kib();
+    let greedy = Proxies::connect(gateway.listener("grpc"));
+    let streams: Vec<Proxy<'_>> = (0..10_000).map(|_| greedy.begin("edge")).collect();
+    eventually("they are refused", || {
+        let refused = gateway.metric("sluicegate_rlqs_streams_refused_total", &[]);
+        (refused >= 9_000.0).then_some(())
+    });
+    for _ in 0..5 {
+        honest.report(ANN, 0, 1);
+    }
+    assert!(gateway.metric("sluicegate_rlqs_streams", &[]) <= 257.0);
+    let grown = gateway.memory_kib().saturating_sub(before);
+    assert!(grown < 64 * 1024, "{grown} KiB");
+    drop(streams);
+}
+
+const INVALID_ARGUMENT: u32 = 3;
+const DEADLINE_EXCEEDED: u32 = 4;
+const RESOURCE_EXHAUSTED: u32 = 8;
+const OUT_OF_RANGE: u32 = 11;
+const UNAVAILABLE: u32 = 14;
