@@ -21,7 +21,8 @@ impl Logs {
     /// If one cannot be opened.
     pub(super) fn open(config: &Config, metrics: &Metrics) -> Result<Logs, Error> {
         let access = Log::open(&config.access_log.to, &metrics.access_log)?;
-        let decisions = Log::named("decision log", &config.decisions.to, &metrics.decision_log)?;
+        let decisions =
+            Log::named("decision log", "decision-log", &config.decisions.to, &metrics.decision_log)?;
         Ok(Logs { access: Arc::new(access), decisions: Arc::new(decisions) })
     }
 

@@ -251,4 +251,4 @@ fn target(arguments: &Arguments) -> String {
 }
 
 /// How long to wait for the answer, which for `--all` over a million routes takes seconds.
-pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(30);

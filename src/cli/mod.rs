@@ -84,7 +84,8 @@ pub fn main() -> ExitCode {
         }
         Command::Explain(arguments) => explain::run(&arguments, &config),
         Command::Why(arguments) => {
-            why::run(&arguments, &config).map_or_else(|error| failed(&error), |()| ExitCode::SUCCESS)
+            let said = why::run(&arguments, &config, &mut io::stdout());
+            said.map_or_else(|error| failed(&error), |()| ExitCode::SUCCESS)
         }
         Command::Ctl(arguments) => {
             let done = ctl::run(&arguments, &config, &mut io::stdout());

@@ -1,12 +1,13 @@
 //! `sluicegate why`: what may keep a consumer out, as the gateway of a configuration and its fleet know it.
 
+use std::io::Write;
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use http::{HeaderMap, Method, StatusCode};
 
 use super::admin_client::{AdminClient, Place, encoded};
-use super::explain::PATIENCE;
 use crate::config;
 
 /// Whom it is about. Clap shows these comments as the help text.
@@ -29,7 +30,7 @@ pub struct Arguments {
 ///
 /// # Errors
 /// If no gateway answers, or it refuses.
-pub fn run(arguments: &Arguments, file: &Path) -> anyhow::Result<()> {
+pub fn run(arguments: &Arguments, file: &Path, out: &mut dyn Write) -> anyhow::Result<()> {
     let loaded = match config::load(file) {
         Ok(loaded) => loaded,
         Err(errors) => bail!("{errors}"),
@@ -42,7 +43,8 @@ pub fn run(arguments: &Arguments, file: &Path) -> anyhow::Result<()> {
         let detail = shown["detail"].as_str().unwrap_or("without a reason").escape_debug().to_string();
         bail!("the gateway answers {}: {detail}", answer.status().as_u16());
     }
-    super::say(shown["text"].as_str().unwrap_or_default());
+    // Who reads only the beginning closes the pipe.
+    let _ = out.write_all(shown["text"].as_str().unwrap_or_default().as_bytes());
     Ok(())
 }
 
@@ -59,6 +61,9 @@ impl Arguments {
         target
     }
 }
+
+/// Redis and a database are asked, each within seconds.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 #[cfg(test)]
 mod tests {

@@ -47,15 +47,25 @@ impl Log {
     /// The writer is a thread of its own and not a task: a pipe nobody reads may block it for ever, and must
     /// block nothing else.
     pub fn open(sink: &Sink, metrics: &AccessLog) -> Result<Log, Error> {
-        Log::named(ACCESS_LOG, sink, metrics)
+        Log::named(ACCESS_LOG, "access-log", sink, metrics)
     }
 
-    /// The same for a log with another name for operators.
-    pub fn named(name: &'static str, sink: &Sink, metrics: &AccessLog) -> Result<Log, Error> {
-        Log::start(name, open(name, sink)?, sink, metrics)
+    /// The same for a log with another name for operators, and its thread.
+    pub fn named(
+        name: &'static str,
+        thread: &'static str,
+        sink: &Sink,
+        metrics: &AccessLog,
+    ) -> Result<Log, Error> {
+        Log::start((name, thread), open(name, sink)?, sink, metrics)
     }
 
-    fn start(name: &'static str, output: Output, sink: &Sink, metrics: &AccessLog) -> Result<Log, Error> {
+    fn start(
+        (name, thread): (&'static str, &'static str),
+        output: Output,
+        sink: &Sink,
+        metrics: &AccessLog,
+    ) -> Result<Log, Error> {
         let queue = Arc::new(Queue::default());
         if matches!(output, Output::Off) {
             queue.switch(Output::Off);
@@ -63,7 +73,7 @@ impl Log {
         let writer = Writer { name, output, is_torn: false, failing: None, metrics: metrics.clone() };
         let tasks = queue.clone();
         thread::Builder::new()
-            .name(name.replace(' ', "-"))
+            .name(thread.into())
             .spawn(move || writer.run(&tasks))
             .map_err(|error| Error::Thread(name, error))?;
         Ok(Log { name, queue, sink: Mutex::new(sink.clone()), metrics: metrics.clone() })
@@ -273,7 +283,7 @@ mod tests {
         let metrics = AccessLog::default();
         let (mut reader, writer) = io::pipe().expect("a pipe");
         let output = Output::File(File::from(OwnedFd::from(writer)));
-        let log = Log::start(ACCESS_LOG, output, &Sink::Stdout, &metrics).expect("a thread");
+        let log = Log::start((ACCESS_LOG, "access-log"), output, &Sink::Stdout, &metrics).expect("a thread");
         let buffer = log.buffer();
         let mut offered = 0;
         while metrics.dropped.value() == 0 {
@@ -299,7 +309,7 @@ mod tests {
         let metrics = AccessLog::default();
         let (reader, writer) = io::pipe().expect("a pipe");
         let output = Output::File(File::from(OwnedFd::from(writer)));
-        let log = Log::start(ACCESS_LOG, output, &Sink::Stdout, &metrics).expect("a thread");
+        let log = Log::start((ACCESS_LOG, "access-log"), output, &Sink::Stdout, &metrics).expect("a thread");
         write_lines(&log, 0..5_000);
         assert!(!log.flush(Duration::from_millis(1)));
         let lost = log.close(Duration::from_millis(1));

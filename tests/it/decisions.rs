@@ -6,6 +6,8 @@ use serde_json::Value;
 
 use crate::auth::keys::hashed;
 use crate::support::gateway::binary;
+use crate::support::postgres::Postgres;
+use crate::support::redis::Redis;
 use crate::support::{Client, Directory, Gateway, Response, eventually, text};
 
 const CONFIG: &str = r#"
@@ -236,10 +238,11 @@ limit = ["calls", "tenants"]
 respond = {}
 "#;
 
-fn case(directory: Directory) -> Gateway {
+fn case(config: &str) -> Gateway {
+    let directory = Directory::new();
     let key = |name: &str| hashed(name, &["--consumer", name, "--tenant", "acme"]);
     directory.write("keys.toml", key("ann") + &key("bob"));
-    Gateway::start_in(directory, CASE)
+    Gateway::start_in(directory, config)
 }
 
 fn call(gateway: &Gateway, consumer: &str, id: &str) -> u16 {
@@ -250,7 +253,7 @@ fn call(gateway: &Gateway, consumer: &str, id: &str) -> u16 {
 /// "I am limited although I have made only 40 of 100 requests."
 #[test]
 fn the_walk_of_a_support_case() {
-    let gateway = case(Directory::new());
+    let gateway = case(CASE);
     let mut client = gateway.client();
     let mut send = |consumer: &str, times: usize| {
         let field = format!("X-Api-Key: {consumer}");
@@ -297,25 +300,19 @@ fn the_walk_of_a_support_case() {
 }
 
 #[test]
-fn a_database_explains_what_another_gateway_decided() {
-    let directory = Directory::new();
-    let mut gateway = case(directory);
-    for number in 0..61 {
-        call(&gateway, "ann", &format!("r{number}"));
-    }
-    assert_eq!(call(&gateway, "ann", "kept"), 429);
-    let written = || gateway.metric("sluicegate_decision_events_total", &["result=\"written\""]);
-    assert!(written() >= 0.0);
-    let database = gateway.file("state.db");
+fn a_database_explains_what_a_process_before_has_decided() {
+    let kept = Directory::new();
+    let url = format!("sqlite:{}", kept.join("state.db").display());
+    let start = || case(&CASE.replace("sqlite:state.db", &url).replace("60/h", "1/h"));
+    let mut gateway = start();
+    // The database is there before anything is drawn, and again when it ends.
+    eventually("the database is there", || {
+        (gateway.ask("secret", "GET", "/v1/overrides", &[], &Value::Null).status == 200).then_some(())
+    });
+    assert_eq!([call(&gateway, "ann", "first"), call(&gateway, "ann", "kept")], [200, 429]);
     gateway.signal("TERM");
     assert!(gateway.wait().success());
-    // A process that remembers nothing itself.
-    let directory = Directory::new();
-    for suffix in ["", "-wal"] {
-        let from = format!("{}{suffix}", database.display());
-        let _ = fs::copy(from, directory.join(&format!("state.db{suffix}")));
-    }
-    let other = case(directory);
+    let other = start();
     let answer = eventually("it is in the database", || {
         let answer = other.ask("secret", "GET", "/v1/decisions/kept", &[], &Value::Null);
         (answer.status == 200).then(|| answer.json())
@@ -328,8 +325,59 @@ fn a_database_explains_what_another_gateway_decided() {
 }
 
 #[test]
+fn a_fleet_explains_what_any_of_its_nodes_has_decided() {
+    let (server, mut redis) = (Postgres::shared(), Redis::start(&[]));
+    let url = server.url(&server.database());
+    let nodes = ["edge-1", "edge-2"].map(|name| {
+        let config = CASE.replace("name = \"edge-1\"", &format!("name = \"{name}\""));
+        let config = config.replace("url = \"sqlite:state.db\"", &format!("url = {url:?}"));
+        let exact = config.replace("algorithm = \"fixed-window\"", "overshoot = 0").replace("100/h", "3/h");
+        case(&format!("{exact}\n[redis]\nurl = \"redis://{}\"\n", redis.addr()))
+    });
+    for node in &nodes {
+        let up = || node.ask("secret", "GET", "/metrics", &[], &Value::Null).text();
+        eventually("Redis answers", || up().contains("condition=\"up\"} 1").then_some(()));
+        eventually("the database is there", || {
+            (node.ask("secret", "GET", "/v1/overrides", &[], &Value::Null).status == 200).then_some(())
+        });
+    }
+    let [one, two] = &nodes;
+    let window = |node: &Gateway, id: &str| {
+        eventually("the refusal is known", || {
+            let answer = node.ask("secret", "GET", &format!("/v1/decisions/{id}"), &[], &Value::Null);
+            (answer.status == 200).then(|| answer.json()["items"][0].clone())
+        })
+    };
+    assert_eq!([call(one, "ann", "a"), call(two, "ann", "b"), call(one, "ann", "c")], [200; 3]);
+    assert_eq!(call(one, "ann", "asked"), 429);
+    let asked = window(two, "asked");
+    assert_eq!(
+        (&asked["node"], &asked["windows"][0]["tier"]),
+        (&"edge-1".into(), &"redis".into()),
+        "{asked}"
+    );
+    assert!(asked["windows"][0]["age-ms"].is_u64(), "{asked}");
+    // It is not asked again for a window that is known to be empty.
+    assert_eq!(call(one, "ann", "known"), 429);
+    assert_eq!(window(two, "known")["windows"][0]["tier"], "remembered");
+    let (succeeded, shown) = said(two, &["why", "ann", "--policy", "calls"]);
+    assert!(succeeded, "{shown}");
+    assert!(shown.contains("nodes     2 nodes share one count through Redis; "), "{shown}");
+    assert!(shown.contains("limit     policy calls, window calls: 3 of 3 used, 0 left"), "{shown}");
+    assert!(shown.contains("by node edge-1, by Redis: policy calls"), "{shown}");
+    // A key that nobody has asked Redis about is decided without it.
+    redis.kill();
+    eventually("a node decides without Redis", || {
+        let id = "alone";
+        let refused = (0..5).any(|_| call(one, "bob", id) == 429);
+        let shown = refused.then(|| window(one, id))?;
+        (shown["windows"][0]["tier"] == "fallback").then_some(())
+    });
+}
+
+#[test]
 fn who_may_not_read_learns_nothing() {
-    let gateway = case(Directory::new());
+    let gateway = case(CASE);
     for page in ["/v1/decisions", "/v1/decisions/x", "/v1/why/ann"] {
         assert_eq!(
             Client::connect(gateway.listener("admin")).request("GET", page, &[], "").status,
