@@ -49,8 +49,18 @@ impl Following {
                 writer.write();
             }
         });
+        let (written, lost) = (Counter::default(), Counter::default());
+        let shown = (written.clone(), lost.clone());
+        metrics.register(move |families| {
+            families.counters(
+                "decision_events",
+                "Samples of decisions written to the control plane's database, and lost on the way",
+                None,
+                [([("result", "written")], shown.0.value()), ([("result", "dropped")], shown.1.value())],
+            )
+        });
         let recording = database.map(|database| {
-            let recorder = Recorder::new(Arc::clone(memory), Box::new(database), metrics);
+            let recorder = Recorder::new(Arc::clone(memory), Box::new(database), (written, lost));
             let stop = Arc::new(Notify::new());
             (tokio::spawn(recorder.follow(Arc::clone(&stop))), stop)
         });
@@ -110,18 +120,8 @@ impl Recorder {
     fn new(
         memory: Arc<Memory>,
         database: Box<dyn Fn() -> Option<Database> + Send + Sync>,
-        metrics: &Metrics,
+        (written, lost): (Counter, Counter),
     ) -> Recorder {
-        let (written, lost) = (Counter::default(), Counter::default());
-        let shown = (written.clone(), lost.clone());
-        metrics.register(move |families| {
-            families.counters(
-                "decision_events",
-                "Samples of decisions written to the control plane's database, and lost on the way",
-                None,
-                [([("result", "written")], shown.0.value()), ([("result", "dropped")], shown.1.value())],
-            )
-        });
         Recorder { memory, database, cursor: Cursor::default(), written, lost, is_failing: false }
     }
 

@@ -10,9 +10,9 @@ use super::printer::{table as show_table, text as show_text};
 use super::reader::{Table, Value};
 use crate::units::{show_duration, show_share};
 
-/// Every refusal is kept in memory, and written nowhere.
+/// Every refusal is kept in memory, and written nowhere: a flood would fill a disk that nobody gave for it.
 pub(super) fn unwritten() -> DecisionsConfig {
-    DecisionsConfig { to: Sink::Off, draws: Draws::default(), retention: RETENTION }
+    DecisionsConfig { to: Sink::Off, draws: Draws::default(), in_database: false, retention: RETENTION }
 }
 
 /// Reads it; `false` turns samples off.
@@ -29,9 +29,10 @@ pub(super) fn read(value: &Value<'_>) -> DecisionsConfig {
         denied_ppm: share("denied").unwrap_or(default.denied_ppm),
         per_second_max: per_second(&table).unwrap_or(default.per_second_max),
     };
+    let in_database = table.value("database").and_then(|value| value.boolean()).unwrap_or(true);
     let retention = table.value("retention").and_then(|value| value.duration(RETENTION_MIN));
     table.finish(&[]);
-    DecisionsConfig { to, draws, retention: retention.unwrap_or(RETENTION) }
+    DecisionsConfig { to, draws, in_database, retention: retention.unwrap_or(RETENTION) }
 }
 
 /// `max`: `"1000/s"`.
@@ -59,6 +60,7 @@ pub(super) fn show(decisions: &DecisionsConfig) -> String {
         ("sample", show_text(&show_share(admitted_ppm))),
         ("denied", show_text(&show_share(denied_ppm))),
         ("max", show_text(&format!("{per_second_max}/s"))),
+        ("database", decisions.in_database.to_string()),
         ("retention", show_text(&show_duration(decisions.retention))),
     ])
 }

@@ -1131,6 +1131,8 @@ struct Decisions {
     /// So many a second of the whole process at most: "1000/s"
     #[schemars(regex(pattern = r"^([0-9][0-9_]*/s|.*\$\{.*)$"))]
     max: Option<String>,
+    /// Whether the database gets them, if there is one
+    database: Option<bool>,
     /// How long a database keeps them
     retention: Option<Time>,
 }

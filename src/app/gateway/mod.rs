@@ -158,7 +158,8 @@ impl Gateway {
         let state =
             admin_state::state(&counts, &readiness, &publisher, (control_shown, &samples), admin.as_ref());
         let state = Arc::new(state);
-        let database = control.as_ref().map(Control::database);
+        let recorded = control.as_ref().filter(|_| config.decisions.in_database);
+        let database = recorded.map(Control::database);
         let following = decisions::Following::start(&samples, &logs.decisions, database, &metrics);
         Ok(Gateway {
             config_path: path.to_owned(),

@@ -13,6 +13,7 @@ mod watch;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use arc_swap::ArcSwap;
@@ -362,6 +363,8 @@ struct Fixed {
     grpc: Option<envoy::Config>,
     dns: dns::Config,
     log_level: String,
+    /// Whether the database gets samples of decisions, and for how long.
+    events: (bool, Duration),
 }
 
 impl Fixed {
@@ -376,6 +379,7 @@ impl Fixed {
             grpc: config.grpc.clone(),
             dns: config.dns.clone(),
             log_level: config.log_level.clone(),
+            events: (config.decisions.in_database, config.decisions.retention),
         }
     }
 
@@ -390,6 +394,10 @@ impl Fixed {
             ("admin", self.admin != config.admin || self.grpc != config.grpc),
             ("dns", self.dns != config.dns),
             ("log.level", self.log_level != config.log_level),
+            (
+                "log.decisions.database",
+                self.events != (config.decisions.in_database, config.decisions.retention),
+            ),
         ];
         for (setting, _) in fixed.iter().filter(|(_, changed)| *changed) {
             tracing::warn!(setting, "changed, but takes effect only after a restart");

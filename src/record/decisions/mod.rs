@@ -29,6 +29,8 @@ pub struct DecisionsConfig {
     pub to: Sink,
     /// Which are drawn.
     pub draws: Draws,
+    /// Whether the control plane's database gets them, too.
+    pub in_database: bool,
     /// How long a database keeps them.
     pub retention: Duration,
 }
