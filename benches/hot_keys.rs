@@ -24,7 +24,7 @@ struct Ours {
 
 impl Finder for Ours {
     fn count(&mut self, key: u64) {
-        if self.sketch.count(key, false) {
+        if self.sketch.count(key, false) > 0 {
             self.sketch.name(key);
         }
     }

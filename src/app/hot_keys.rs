@@ -25,6 +25,9 @@ use crate::policy::{NamedSubject, Naming};
 use crate::proxy::snapshot::Snapshot;
 use crate::random::Random;
 
+/// A step with Redis.
+type Step<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
 /// What is known of heavy keys, and how it is gathered.
 #[derive(Clone)]
 pub(in crate::app) struct HotKeys(Arc<Shared>);
@@ -57,7 +60,7 @@ impl HotKeys {
             families.counters("hot_key_minutes_lost", help, None, [([], unwritten.value())])
         });
         HotKeys(Arc::new(Shared {
-            checks: Mutex::new(Tally::new(&gathered, random.next())),
+            checks: Mutex::new(gathered.tally(random.next())),
             gathered,
             current: Arc::clone(publisher.current()),
             limiter: Arc::clone(publisher.limiter()),
@@ -74,7 +77,7 @@ impl HotKeys {
 
     /// The part of one thread.
     pub(in crate::app) fn tally(&self, seed: u64) -> Tally {
-        Tally::new(&self.0.gathered, seed)
+        self.0.gathered.tally(seed)
     }
 
     /// Counts the keys of a check that the control runtime has decided.
@@ -171,10 +174,7 @@ impl HotKeys {
     }
 
     /// What all nodes together have told of the last minutes that are over: how many nodes, and their keys.
-    fn of_fleet<'a>(
-        &'a self,
-        asked: &'a Asked,
-    ) -> Pin<Box<dyn Future<Output = Option<(usize, Vec<FleetRow>)>> + Send + 'a>> {
+    fn of_fleet<'a>(&'a self, asked: &'a Asked) -> Step<'a, Option<(usize, Vec<FleetRow>)>> {
         Box::pin(async move {
             let (notes, _) = self.0.fleet.as_ref()?;
             let last = self.0.gathered.book().last_minute().map(|(minute, _)| minute)?;

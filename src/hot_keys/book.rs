@@ -4,10 +4,10 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
-use super::Named;
+use super::inbox::Batch;
+use super::named::Named;
 use super::sketch::Counts;
 use super::slots::{Slots, covered};
-use super::tally::Batch;
 
 /// What is known of heavy keys.
 #[derive(Debug, Default)]

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use serde::{Deserialize, Serialize};
 
 use super::book::{Asked, HotKeyStat, ROWS_MAX};
+use super::named::NAME_BYTES_MAX;
 use super::sketch::Counts;
 
 /// What a key did, at one node or at all of them.
@@ -41,7 +42,7 @@ pub fn encode(rows: &[HotKeyStat]) -> Vec<u8> {
 pub fn decode(text: &[u8]) -> Vec<FleetRow> {
     let mut rows: Vec<FleetRow> = serde_json::from_slice(text).unwrap_or_default();
     rows.truncate(TOLD_MAX);
-    rows.retain(|row| row.name.len() <= super::NAME_BYTES_MAX);
+    rows.retain(|row| row.name.len() <= NAME_BYTES_MAX);
     rows
 }
 

@@ -52,21 +52,21 @@ impl Sketch {
         Sketch { buckets: Box::new([Bucket::default(); BUCKETS]), named_from: 1, random: seed.max(1) }
     }
 
-    /// Counts a decision about a key. Returns whether the key is worth a name and has none yet: it is heavier than half of
-    /// the keys here, and has come more than once.
+    /// Counts a decision about a key. Returns by how much it is heavier than half of the keys here; 0 if it is not, has a name
+    /// already, or has come only once.
     #[inline]
-    pub fn count(&mut self, key: u64, is_denied: bool) -> bool {
+    pub fn count(&mut self, key: u64, is_denied: bool) -> u32 {
         let bucket = &mut self.buckets[key as usize % BUCKETS];
         let known = (0..WAYS).find(|way| bucket.keys[*way] == key && bucket.weights[*way] > 0);
         let Some(way) = known else {
             self.admit(key, is_denied);
-            return false;
+            return 0;
         };
         let weight = bucket.weights[way].saturating_add(1);
         bucket.weights[way] = weight;
         bucket.requests[way] = bucket.requests[way].saturating_add(1);
         bucket.denied[way] = bucket.denied[way].saturating_add(u32::from(is_denied));
-        weight > self.named_from && bucket.named & 1 << way == 0
+        if bucket.named & 1 << way == 0 { weight.saturating_sub(self.named_from) } else { 0 }
     }
 
     /// Lets a key in, if chance has it.

@@ -2,46 +2,11 @@
 //! and only if nobody else has its hand in there.
 
 use std::cell::RefCell;
-use std::sync::{Arc, Mutex, TryLockError};
+use std::sync::Arc;
 
-use super::sketch::{Counts, Sketch};
-use super::{Gathered, Named};
-
-/// Where a worker leaves what it has counted.
-#[derive(Debug, Default)]
-pub(super) struct Inbox(Mutex<Vec<Batch>>);
-
-/// What a worker has counted since its last.
-#[derive(Debug)]
-pub(super) struct Batch {
-    /// When it began, seconds since the Unix epoch.
-    pub second: u64,
-    pub counts: Vec<(u64, Counts)>,
-    pub names: Vec<Named>,
-    /// Decisions by shard, about.
-    pub shards: Vec<u64>,
-}
-
-impl Inbox {
-    /// Takes everything out.
-    pub(super) fn empty(&self) -> Vec<Batch> {
-        std::mem::take(&mut *super::lock(&self.0))
-    }
-
-    /// Puts one in; `false` if that cannot be done now.
-    fn put(&self, batch: impl FnOnce() -> Batch) -> bool {
-        let mut batches = match self.0.try_lock() {
-            Ok(batches) => batches,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return false,
-        };
-        if batches.len() >= BATCHES_MAX {
-            return false;
-        }
-        batches.push(batch());
-        true
-    }
-}
+use super::inbox::{Batch, Inbox};
+use super::named::Named;
+use super::sketch::Sketch;
 
 /// One worker's part.
 #[derive(Debug)]
@@ -62,8 +27,7 @@ struct Own {
 }
 
 impl Tally {
-    /// An empty one; `seed` is what it chooses by.
-    pub fn new(gathered: &Gathered, seed: u64) -> Tally {
+    pub(super) fn new(inbox: Arc<Inbox>, seed: u64) -> Tally {
         let own = Own {
             sketch: Sketch::new(seed),
             names: Vec::new(),
@@ -71,14 +35,16 @@ impl Tally {
             until_sampled: SAMPLED,
             second: 0,
         };
-        Tally { inbox: gathered.inbox(), own: RefCell::new(own) }
+        Tally { inbox, own: RefCell::new(own) }
     }
 
     /// Counts a decision about a key. `named` is called for a key that is worth it, once a minute.
     #[inline]
     pub fn count(&self, key: u64, is_denied: bool, named: impl FnOnce() -> Named) {
         let mut own = self.own.borrow_mut();
-        if own.sketch.count(key, is_denied) && own.names.len() < NAMES_MAX {
+        let heavier = own.sketch.count(key, is_denied) as usize;
+        // The fewer names are left in this second, the heavier must be who gets one.
+        if heavier > own.names.len() / NAMES_STEP && own.names.len() < NAMES_MAX {
             own.sketch.name(key);
             own.names.push(named());
         }
@@ -125,10 +91,10 @@ impl Tally {
     }
 }
 
-/// Batches that wait for a reader who comes each second.
-const BATCHES_MAX: usize = 8;
 /// Names that are made in a second.
 pub(super) const NAMES_MAX: usize = 64;
+/// After so many names the next one is for a key that has come once more.
+const NAMES_STEP: usize = 4;
 /// Of so many decisions one is asked for its shard.
 const SAMPLED: u64 = 64;
 /// Shards that are told apart.

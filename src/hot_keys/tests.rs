@@ -1,6 +1,7 @@
 use std::collections::HashMap;
+use std::sync::Arc;
 
-use super::book::Standing;
+use super::named::NAME_BYTES_MAX;
 use super::*;
 
 /// Numbers by chance, the same in each run.
@@ -57,7 +58,7 @@ impl Watched {
     }
 
     fn count(&mut self, key: u64, is_denied: bool) {
-        if self.sketch.count(key, is_denied) {
+        if self.sketch.count(key, is_denied) > 0 {
             self.sketch.name(key);
         }
     }
@@ -147,7 +148,7 @@ fn hot_keys_are_found_in_a_flood_of_keys_that_come_once() {
     let (mut watched, mut real) = (Watched::new(), HashMap::<u64, u64>::new());
     let mut named = 0;
     let mut flood = |watched: &mut Watched, number: u64| {
-        named += u64::from(watched.sketch.count(mixed(number + 1_000_000), true));
+        named += u64::from(watched.sketch.count(mixed(number + 1_000_000), true) > 0);
     };
     // The flood comes first and has all the places.
     (0..floods / 2).for_each(|number| flood(&mut watched, number));
@@ -203,7 +204,7 @@ struct Node {
 impl Node {
     fn new() -> Node {
         let gathered = Gathered::default();
-        let workers = [Tally::new(&gathered, 1), Tally::new(&gathered, 2)];
+        let workers = [gathered.tally(1), gathered.tally(2)];
         workers.iter().for_each(|worker| worker.hand_over(NOON));
         Node { gathered, workers, second: NOON, decided: 0, changes: Vec::new() }
     }
@@ -306,7 +307,7 @@ fn long_names_are_cut_between_letters() {
 #[test]
 fn a_worker_that_nobody_reads_keeps_counting_and_no_more() {
     let gathered = Gathered::default();
-    let worker = Tally::new(&gathered, 1);
+    let worker = gathered.tally(1);
     for second in 1..=100 {
         (0..10).for_each(|_| worker.count(7, false, || named(7, "calls")));
         worker.hand_over(NOON + second);
@@ -348,4 +349,19 @@ fn what_nodes_tell_is_read_back_and_summed() {
     }
     let long = FleetRow { name: "x".repeat(1_000), ..told(1, 1) };
     assert_eq!(decode(&serde_json::to_vec(&[long]).expect("texts and numbers")), []);
+}
+
+#[test]
+fn many_light_keys_take_no_names_from_heavy_ones_that_come_in_the_same_second() {
+    let gathered = Gathered::default();
+    let worker = gathered.tally(1);
+    worker.hand_over(NOON);
+    for _ in 0..3 {
+        (1..=500).for_each(|key| worker.count(mixed(key), false, || named(mixed(key), "calls")));
+    }
+    (0..40).for_each(|_| worker.count(7, false, || named(7, "calls")));
+    worker.hand_over(NOON + 1);
+    gathered.turn(NOON + 1, |_| Facts { decided: 1_540, above: 1.0 });
+    let shown = gathered.book().shown(&asked(1));
+    assert_eq!((shown[0].key.key, shown[0].requests_per_second), (7, 40.0));
 }

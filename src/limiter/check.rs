@@ -237,7 +237,7 @@ impl Limiter {
         // Before `route_tenant` changes the keys: penalties are recorded on this node only, under the unrouted key.
         check.penalties = check.policies.penalty_checks(&check.charges);
         self.route_tenant(&mut check.charges, subject.tenant());
-        self.keep_hot_local(&mut check.charges);
+        self.hot.keep_local(&mut check.charges);
         self.charge_routed(|policies| ClientAddress::from(policies.client_of(subject)), check)
     }
 

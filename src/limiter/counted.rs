@@ -66,7 +66,7 @@ mod tests {
         let (limiter, table) =
             (limiter(), table(&[policy("jobs", "3/m by consumer"), policy("all", "1000/m by route")]));
         let gathered = Gathered::default();
-        let (tally, naming) = (Tally::new(&gathered, 1), Naming::default());
+        let (tally, naming) = (gathered.tally(1), Naming::default());
         tally.hand_over(60);
         for consumer in ["ann", "ann", "bob", "ann", "ann", "ann"] {
             let job = Job { consumer, units: 1, number: None };

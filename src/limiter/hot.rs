@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use arc_swap::ArcSwap;
 use smallvec::SmallVec;
 
-use super::Limiter;
 use crate::limit::{Algorithm, Charge, PolicyId, Quota};
 
 /// The keys that this node decides by itself for now, by the upper half of their first window's key.
@@ -17,27 +16,25 @@ pub(super) struct Hot {
     quotas: ArcSwap<HashMap<u64, Quota>>,
 }
 
-impl Limiter {
-    /// From now on these keys, and no others, are decided by this node alone, each by its quota, whose algorithm is that of
-    /// its policy.
-    pub fn keep_local(&self, quotas: HashMap<u64, Quota>) {
-        self.declare(quotas.values().copied());
-        self.hot.is_any.store(!quotas.is_empty(), Ordering::Release);
-        self.hot.quotas.store(quotas.into());
+impl Hot {
+    pub(super) fn put(&self, quotas: HashMap<u64, Quota>) {
+        let is_any = !quotas.is_empty();
+        self.quotas.store(quotas.into());
+        self.is_any.store(is_any, Ordering::Release);
     }
 
     /// Brings the charges of hot keys to this node. A policy's other windows over time do not count such a key, requests in
     /// flight go on being counted.
     #[inline]
-    pub(super) fn keep_hot_local(&self, charges: &mut SmallVec<[Charge; 4]>) {
-        if self.hot.is_any.load(Ordering::Acquire) {
-            self.replace_hot(charges);
+    pub(super) fn keep_local(&self, charges: &mut SmallVec<[Charge; 4]>) {
+        if self.is_any.load(Ordering::Acquire) {
+            self.replace(charges);
         }
     }
 
     #[cold]
-    fn replace_hot(&self, charges: &mut SmallVec<[Charge; 4]>) {
-        let quotas = self.hot.quotas.load();
+    fn replace(&self, charges: &mut SmallVec<[Charge; 4]>) {
+        let quotas = self.quotas.load();
         // The policy at hand, and its quota here until one of its windows has it.
         let mut own: Option<(PolicyId, u16, Option<Quota>, bool)> = None;
         charges.retain(|charge| {

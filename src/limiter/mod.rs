@@ -49,6 +49,7 @@ mod wait;
 mod waiting;
 mod watched;
 
+use std::collections::HashMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -246,6 +247,13 @@ impl Limiter {
     /// Makes the quotas of a configuration known; see [`Table::declare`].
     pub fn declare(&self, quotas: impl IntoIterator<Item = Quota>) {
         self.table.declare(quotas);
+    }
+
+    /// From now on these keys, and no others, are decided by this node alone, each by its quota, whose algorithm is that of
+    /// its policy.
+    pub fn keep_local(&self, quotas: HashMap<u64, Quota>) {
+        self.declare(quotas.values().copied());
+        self.hot.put(quotas);
     }
 
     /// Decides a request into `decision`, which it overwrites: filling it in place is cheaper than returning it, because

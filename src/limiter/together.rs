@@ -63,7 +63,7 @@ impl Limiter {
             self.route_tenant(own, part.subject.tenant());
             rest = others;
         }
-        self.keep_hot_local(&mut check.charges);
+        self.hot.keep_local(&mut check.charges);
         let address = |policies: Chosen<'_>| match parts.get(client) {
             Some(part) => ClientAddress::from(policies.client_of(&part.subject)),
             None => ClientAddress::default(),

@@ -94,7 +94,7 @@ impl Services {
         let view = Rc::new(view.with_pools(&[], random.next()).with_caches(&[]));
         let usage = shared.usage.clone().map(usage::Tally::new);
         let decisions = record::decisions::Hand::new(Arc::clone(&shared.decisions));
-        let hot_keys = shared.hot_keys.as_ref().map(|keys| hot_keys::Tally::new(keys, random.next()));
+        let hot_keys = shared.hot_keys.as_ref().map(|keys| keys.tally(random.next()));
         Services {
             shared,
             metrics: cells,

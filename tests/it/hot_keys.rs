@@ -1,7 +1,8 @@
 //! Which keys use most of a policy, as real gateways show it: found among many, named without secrets, told once when they are
 //! hot, summed over a fleet, and decided by the node alone where a policy says so.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 
@@ -31,6 +32,18 @@ fn shown(gateway: &Gateway, query: &str) -> Value {
     let answer = gateway.admin(&format!("/v1/hot-keys{query}"));
     assert_eq!(answer.status, 200, "{answer:?}");
     answer.json()
+}
+
+/// Calls `ask` until it returns something, over a whole minute: a minute has to be over, or a key to be hot for a while.
+fn in_a_minute<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        if let Some(answer) = ask() {
+            return answer;
+        }
+        assert!(Instant::now() < deadline, "waited in vain: {what}");
+        thread::sleep(Duration::from_millis(20));
+    }
 }
 
 fn names(shown: &Value) -> Vec<String> {
@@ -114,7 +127,7 @@ fn nothing_is_watched_where_it_is_turned_off() {
 /// One client, as fast as it can, until the gateway says that its key is hot.
 fn burn(gateway: &Gateway, user: &str) -> Client {
     let mut client = gateway.client();
-    eventually("the key is hot", || {
+    in_a_minute("the key is hot", || {
         for _ in 0..100 {
             client.send(format!("GET / HTTP/1.1\r\nHost: a\r\nX-User: {user}\r\n\r\n"));
             client.response();
@@ -169,7 +182,7 @@ fn the_nodes_of_a_fleet_are_summed() {
     for (node, times) in nodes.iter().zip([30, 60]) {
         send(node, "X-User", &[("ann".to_owned(), times), ("bob".to_owned(), 10)]);
     }
-    let fleet = eventually("both have told of the minute", || {
+    let fleet = in_a_minute("both have told of the minute", || {
         let fleet = shown(&nodes[0], "?minutes=2&policy=users")["fleet"].clone();
         (fleet["nodes"] == 2 && fleet["items"][1]["key"] == "header:x-user=bob").then_some(fleet)
     });
@@ -192,22 +205,18 @@ fn a_hot_key_is_decided_by_the_node_alone_where_its_policy_says_so() {
     let more = "overshoot = 0\nhot-keys = { above = \"50%\", then = \"local-only:5/h\" }";
     let node = node(&redis, 0, more);
     let mut client = burn(&node, "ann");
-    eventually("its own limit holds", || {
-        client.send("GET / HTTP/1.1\r\nHost: a\r\nX-User: ann\r\n\r\n");
-        (client.response().status == 429).then_some(())
+    let mut ask = |user: &str| {
+        client.send(format!("GET / HTTP/1.1\r\nHost: a\r\nX-User: {user}\r\n\r\n"));
+        client.response().status
+    };
+    let asked = || redis.info("stats", "total_commands_processed").parse::<u64>().expect("a number");
+    // On a busy machine it may be too slow to be hot for a while.
+    in_a_minute("its own limit holds, and Redis is not asked", || {
+        let before = asked();
+        let denied = (0..200).filter(|_| ask("ann") == 429).count();
+        (denied == 200 && asked() - before < 100).then_some(())
     });
-    let answer = client.request("GET", "/", &["X-User: bob"], "");
-    assert_eq!(answer.status, 200, "another key has the policy's limit");
-    // Redis is not asked for it any more.
-    let asked =
-        |redis: &Redis| redis.info("stats", "total_commands_processed").parse::<u64>().expect("a number");
-    let before = asked(&redis);
-    (0..500).for_each(|_| {
-        client.send("GET / HTTP/1.1\r\nHost: a\r\nX-User: ann\r\n\r\n");
-        assert_eq!(client.response().status, 429);
-    });
-    let after = asked(&redis);
-    assert!(after - before < 250, "{} commands for 500 requests", after - before);
+    assert_eq!(ask("bob"), 200, "another key has the policy's limit");
 }
 
 #[test]
@@ -217,7 +226,7 @@ fn without_redis_this_node_is_shown_at_once() {
     redis.kill();
     send(&node, "X-User", &[("ann".to_owned(), 20)]);
     let found = eventually("the key is shown", || {
-        let asked = std::time::Instant::now();
+        let asked = Instant::now();
         let found = shown(&node, "?policy=users");
         assert!(asked.elapsed() < Duration::from_secs(10));
         (!names(&found).is_empty()).then_some(found)
@@ -227,4 +236,4 @@ fn without_redis_this_node_is_shown_at_once() {
 }
 
 /// Where in its minute a node starts.
-const NEARLY_OVER: u64 = 48;
+const NEARLY_OVER: u64 = 38;
