@@ -291,7 +291,7 @@ access = { to = "logs/access.log", format = "json", sample = { "2xx" = "10%", "4
 otlp = "https://collector.example.com/base"
 protocol = "grpc"
 tls = { ca = "ca.pem" }
-headers = { x-team = "blue" }
+headers = { x-team = "${SECRET}" }
 sample = "0.5%"
 decides = "ratio"
 parent = "always"
@@ -1600,7 +1600,7 @@ fn the_process_is_checked() {
         (
             "[log]\naccess = { headers = [], format = \"{header:cookie} {client}\" }",
             "`format` cannot be written so",
-            "2:37",
+            "2:35",
             "`cookie` is not one of `headers`",
         ),
         (

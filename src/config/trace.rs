@@ -67,7 +67,7 @@ fn url(text: &Text<'_>) -> Option<Uri> {
 }
 
 /// Fields of the requests to the collector.
-fn fields(table: &Table<'_>) -> Vec<(HeaderName, String)> {
+fn fields(table: &Table<'_>) -> Vec<(HeaderName, HeaderValue)> {
     let mut fields = Vec::new();
     for entry in table.entries() {
         let name = HeaderName::from_bytes(entry.key.as_bytes()).ok();
@@ -75,18 +75,19 @@ fn fields(table: &Table<'_>) -> Vec<(HeaderName, String)> {
             entry.wrong_key(format!("`{}` is not a header's name", entry.key.escape_debug()), "");
         }
         let Some(text) = entry.text() else { continue };
-        if HeaderValue::from_str(&text.text).is_err() {
+        let Ok(mut value) = HeaderValue::from_str(&text.text) else {
             text.wrong(format!("the value of `{}` is not a header's value", entry.key.escape_debug()), "");
             continue;
-        }
-        fields.extend(name.map(|name| (name, text.text)));
+        };
+        value.set_sensitive(true);
+        fields.extend(name.map(|name| (name, value)));
     }
     fields
 }
 
 /// Hides what may be a collector's credentials.
 pub(super) fn hide(config: &mut Config) {
-    config.headers.iter_mut().for_each(|(_, value)| mask::MASK.clone_into(value));
+    config.headers.iter_mut().for_each(|(_, value)| *value = HeaderValue::from_static(mask::MASK));
 }
 
 /// Writes `[trace]`.
@@ -97,7 +98,10 @@ pub(super) fn show(page: &mut Page, config: &Config) {
     if config.trust != Trust::default() {
         page.key("tls", trust::show(&config.trust));
     }
-    let headers = config.headers.iter().map(|(name, value)| (key(name.as_str()), show_text(value)));
+    let headers = config
+        .headers
+        .iter()
+        .map(|(name, value)| (key(name.as_str()), show_text(value.to_str().unwrap_or_default())));
     page.key("headers", show_table(headers));
     page.key("sample", show_text(&show_share(config.sample_ppm)));
     page.key("decides", show_text(word(&DECIDES, &config.decides)));

@@ -7,6 +7,7 @@
 mod buffer;
 pub mod decisions;
 mod entry;
+mod field;
 pub mod format;
 mod log;
 mod queue;
@@ -23,10 +24,11 @@ use http::header::{REFERER, USER_AGENT};
 
 pub use buffer::Buffer;
 pub use entry::{Decision, Entry, Left};
+pub use field::{FIELD_NAME_BYTES_MAX, FIELDS_MAX, Field, Query};
 pub use format::{Format, PATH_BYTES_MAX, shown_query};
 pub use log::{Error, Log};
 pub use sampler::Sampler;
-pub use shown::{FIELD_NAME_BYTES_MAX, FIELDS_MAX, Field, Query, Shown, Values, detach};
+pub use shown::{Shown, Values, detach};
 pub use style::Style;
 pub use syslog::Syslog;
 

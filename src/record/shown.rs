@@ -7,19 +7,8 @@ use http::header::{REFERER, USER_AGENT};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use smallvec::SmallVec;
 
+use super::field::{FIELD_BYTES_MAX, Field, Query};
 use super::{AccessConfig, Format, Sink};
-
-/// How much of a query is shown, also of the one in a `Referer`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Query {
-    /// The whole query.
-    Keep,
-    /// No part of it.
-    Drop,
-    /// The names of parameters, with `*` for each value.
-    #[default]
-    Names,
-}
 
 /// The optional parts that lines show. Part of the snapshot, so a reload replaces it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,18 +19,6 @@ pub struct Shown {
     pub fields: Box<[Field]>,
 }
 
-/// A header field that is shown.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Field {
-    pub(super) name: HeaderName,
-    /// The bytes of a line up to the value.
-    pub(super) key: Box<[u8]>,
-    /// Whether it has a key of its own in the line; the others are together under `headers`.
-    pub(super) is_own: bool,
-    /// Whether its value is a URL, whose query is masked.
-    pub(super) is_url: bool,
-}
-
 /// Values of the shown fields, in the same order. Most lines have two, which need no allocation.
 pub type Values = SmallVec<[Option<HeaderValue>; 2]>;
 
@@ -50,7 +27,7 @@ impl Shown {
     pub fn new(config: &AccessConfig) -> Shown {
         let fields = if config.to == Sink::Off { &[][..] } else { &config.headers };
         // The line's writer expects fields with a key of their own first.
-        let mut fields: Vec<Field> = fields.iter().map(|name| Field::new(name, &config.format)).collect();
+        let mut fields: Vec<Field> = fields.iter().map(|name| field(name, &config.format)).collect();
         fields.sort_by_key(|field| !field.is_own);
         Shown { query: config.query, fields: fields.into() }
     }
@@ -82,26 +59,24 @@ impl Shown {
     }
 }
 
-impl Field {
-    fn new(name: &HeaderName, format: &Format) -> Field {
-        let is_ecs = *format == Format::Ecs;
-        let own = match *name {
-            USER_AGENT if is_ecs => Some("user_agent.original"),
-            USER_AGENT => Some("user_agent"),
-            REFERER if is_ecs => Some("http.request.referrer"),
-            REFERER => Some("referer"),
-            _ => None,
-        };
-        let key = match own {
-            Some(own) => format!(",\"{own}\":\""),
-            None => format!("\"{name}\":\""),
-        };
-        Field {
-            name: name.clone(),
-            key: key.into_bytes().into(),
-            is_own: own.is_some(),
-            is_url: *name == REFERER,
-        }
+fn field(name: &HeaderName, format: &Format) -> Field {
+    let is_ecs = *format == Format::Ecs;
+    let own = match *name {
+        USER_AGENT if is_ecs => Some("user_agent.original"),
+        USER_AGENT => Some("user_agent"),
+        REFERER if is_ecs => Some("http.request.referrer"),
+        REFERER => Some("referer"),
+        _ => None,
+    };
+    let key = match own {
+        Some(own) => format!(",\"{own}\":\""),
+        None => format!("\"{name}\":\""),
+    };
+    Field {
+        name: name.clone(),
+        key: key.into_bytes().into(),
+        is_own: own.is_some(),
+        is_url: *name == REFERER,
     }
 }
 
@@ -126,10 +101,3 @@ pub fn detach(values: &mut Values) {
         }
     }
 }
-
-/// The most fields that lines may show.
-pub const FIELDS_MAX: usize = 8;
-/// The longest name of a shown field.
-pub const FIELD_NAME_BYTES_MAX: usize = 64;
-/// Bytes of a value that a line shows.
-pub(super) const FIELD_BYTES_MAX: usize = 512;

@@ -1,6 +1,6 @@
 //! Settings of traces.
 
-use http::{HeaderName, Uri};
+use http::{HeaderName, HeaderValue, Uri};
 
 use crate::trust::Trust;
 
@@ -13,8 +13,8 @@ pub struct Config {
     pub protocol: Protocol,
     /// How the collector is verified, if its URL is of https.
     pub trust: Trust,
-    /// Fields that the collector asks for.
-    pub headers: Vec<(HeaderName, String)>,
+    /// Fields that the collector asks for; marked as sensitive, so that `Debug` does not show them.
+    pub headers: Vec<(HeaderName, HeaderValue)>,
     /// Parts per million of traces that are sampled.
     pub sample_ppm: u32,
     /// What decides whether a request is sampled that is a part of a trace already.

@@ -3,7 +3,7 @@
 
 use std::num::{NonZeroU64, NonZeroU128};
 
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderName, HeaderValue};
 
 /// The ids of a trace and of this gateway's span in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,9 +33,8 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// What a request's fields say. `None`: nothing, or nothing valid (section 4.3: it is as if it were not there).
-    pub fn of(headers: &HeaderMap) -> Option<Remote> {
-        let mut lines = headers.get_all(TRACEPARENT).iter();
+    /// What the lines of the field say. `None`: nothing valid (section 4.3: it is as if it were not there).
+    pub(super) fn of<'v>(mut lines: impl Iterator<Item = &'v HeaderValue>) -> Option<Remote> {
         let line = lines.next()?;
         if lines.next().is_some() {
             return None;
@@ -89,11 +88,22 @@ fn digits(text: &[u8]) -> Option<u128> {
 }
 
 fn write(digits: &mut [u8], bytes: &[u8]) {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
     for (pair, byte) in digits.as_chunks_mut::<2>().0.iter_mut().zip(bytes) {
-        *pair = [DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]];
+        *pair = DIGITS[usize::from(*byte)];
     }
 }
+
+/// The two digits of each byte.
+const DIGITS: [[u8; 2]; 256] = {
+    let digits = b"0123456789abcdef";
+    let mut pairs = [[0; 2]; 256];
+    let mut byte = 0;
+    while byte < pairs.len() {
+        pairs[byte] = [digits[byte >> 4], digits[byte & 15]];
+        byte += 1;
+    }
+    pairs
+};
 
 /// The field that names the sender's span.
 pub const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
@@ -171,12 +181,10 @@ mod tests {
 
     #[test]
     fn two_fields_are_none() {
-        let mut headers = HeaderMap::new();
-        headers.append(TRACEPARENT, HeaderValue::from_static(VALID));
-        assert_eq!(Remote::of(&headers), parsed(VALID));
-        headers.append(TRACEPARENT, HeaderValue::from_static(VALID));
-        assert_eq!(Remote::of(&headers), None);
-        assert_eq!(Remote::of(&HeaderMap::new()), None);
+        let line = HeaderValue::from_static(VALID);
+        assert_eq!(Remote::of([&line].into_iter()), parsed(VALID));
+        assert_eq!(Remote::of([&line, &line].into_iter()), None);
+        assert_eq!(Remote::of([].into_iter()), None);
     }
 
     proptest! {

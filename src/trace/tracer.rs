@@ -3,6 +3,7 @@
 
 use std::num::{NonZeroU64, NonZeroU128};
 
+use http::header::Entry;
 use http::{HeaderMap, HeaderValue};
 
 use super::config::{Config, Decides, Heeded};
@@ -51,47 +52,70 @@ impl Tracer {
     ///
     /// What continues a trace that nobody samples keeps its field as it came.
     pub fn begin(&self, headers: &mut HeaderMap, is_trusted: bool, random: impl Fn() -> u64) -> Trace {
-        let sent = Remote::of(headers);
         let is_heeded = match self.parent {
             Heeded::Trusted => is_trusted,
             Heeded::Always => true,
             Heeded::Never => false,
         };
-        match sent {
-            Some(parent) if is_heeded => self.go_on(headers, parent, random),
-            other => self.start(headers, other, random),
+        // One look for reading and writing: most requests bring none.
+        let field = headers.entry(TRACEPARENT);
+        let sent = match &field {
+            Entry::Occupied(lines) => Remote::of(lines.iter()),
+            Entry::Vacant(_) => None,
+        };
+        let (mut trace, value) = match sent {
+            Some(parent) if is_heeded => self.go_on(parent, random),
+            other => self.start(other, random),
+        };
+        match (field, value) {
+            (Entry::Occupied(mut lines), Some(value)) => {
+                lines.insert(value);
+            }
+            (Entry::Vacant(place), Some(value)) => {
+                place.insert(value);
+            }
+            (_, None) => {}
         }
+        match &mut trace.sampled {
+            _ if sent.is_none() || !is_heeded => {
+                // It belongs to a `traceparent` that is not there or not valid, or to another trace.
+                headers.remove(TRACESTATE);
+            }
+            Some(sampled) => sampled.state = state(headers),
+            None => {}
+        }
+        trace
     }
 
-    fn go_on(&self, headers: &mut HeaderMap, parent: Remote, random: impl Fn() -> u64) -> Trace {
+    /// The trace of a request that continues one, and its field, if that changes.
+    fn go_on(&self, parent: Remote, random: impl Fn() -> u64) -> (Trace, Option<HeaderValue>) {
+        let trace_id = parent.trace_id;
         let is_sampled = match self.decides {
             Decides::Parent => parent.is_sampled(),
-            Decides::Ratio => self.sampler.draws(parent.trace_id),
+            Decides::Ratio => self.sampler.draws(trace_id),
         };
         if !is_sampled && !parent.is_sampled() {
-            return Trace { ids: TraceIds { trace_id: parent.trace_id, span_id: None }, sampled: None };
+            return (Trace { ids: TraceIds { trace_id, span_id: None }, sampled: None }, None);
         }
         let flags = parent.flags & !SAMPLED | u8::from(is_sampled);
         let span_id = nonzero(random());
-        headers.insert(TRACEPARENT, traceparent(parent.trace_id, span_id, flags));
-        let sampled = is_sampled.then(|| {
-            let state = state(headers);
-            Box::new(Sampled { span_id, parent: Some(parent), link: None, state, flags })
-        });
-        Trace { ids: TraceIds { trace_id: parent.trace_id, span_id: Some(span_id) }, sampled }
+        let state = String::new();
+        let sampled =
+            is_sampled.then(|| Box::new(Sampled { span_id, parent: Some(parent), link: None, state, flags }));
+        let trace = Trace { ids: TraceIds { trace_id, span_id: Some(span_id) }, sampled };
+        (trace, Some(traceparent(trace_id, span_id, flags)))
     }
 
-    fn start(&self, headers: &mut HeaderMap, link: Option<Remote>, random: impl Fn() -> u64) -> Trace {
+    /// The trace that begins with a request, and its field.
+    fn start(&self, link: Option<Remote>, random: impl Fn() -> u64) -> (Trace, Option<HeaderValue>) {
         let trace_id = u128::from(random()) << 64 | u128::from(random());
         let (trace_id, span_id) = (NonZeroU128::new(trace_id).unwrap_or(NonZeroU128::MIN), nonzero(random()));
         let is_sampled = self.sampler.draws(trace_id);
         let flags = u8::from(is_sampled);
-        headers.insert(TRACEPARENT, traceparent(trace_id, span_id, flags));
-        // It belongs to a `traceparent` that is not there or not valid, or to another trace.
-        headers.remove(TRACESTATE);
-        let sampled = is_sampled
-            .then(|| Box::new(Sampled { span_id, parent: None, link, state: String::new(), flags }));
-        Trace { ids: TraceIds { trace_id, span_id: Some(span_id) }, sampled }
+        let state = String::new();
+        let sampled = is_sampled.then(|| Box::new(Sampled { span_id, parent: None, link, state, flags }));
+        let trace = Trace { ids: TraceIds { trace_id, span_id: Some(span_id) }, sampled };
+        (trace, Some(traceparent(trace_id, span_id, flags)))
     }
 }
 

@@ -63,7 +63,7 @@ fn counted(gateway: &Gateway, result: &str) -> f64 {
 fn a_span_says_what_happened_and_the_trace_goes_on_upstream() {
     let (collector, upstream) = (collector(), Upstream::ok());
     let more = format!(
-        "[client-ip]\ntrust = [\"127.0.0.1\"]\n[policy.p]\nlimit = \"5/m\"\n\
+        "[client-ip]\ntrust = [\"127.0.0.1\"]\n[policy.p]\nby = []\nlimit = \"5/m\"\n\
          [upstream.orders]\nservers = \"http://{}\"\n\
          [[route]]\nname = \"orders\"\npath = \"/v1/orders/{{id}}\"\nlimit = \"p\"\nto = \"orders\"\n",
         upstream.addr()

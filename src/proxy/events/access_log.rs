@@ -2,7 +2,7 @@
 
 use http::Version;
 
-use super::{FailedHandshake, Finished, UnreadHead};
+use super::event::{FailedHandshake, Finished, UnreadHead};
 use crate::cause::Cause;
 use crate::limiter::Count;
 use crate::policy::Table;

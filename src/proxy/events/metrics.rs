@@ -1,6 +1,6 @@
 //! Counts events in the metrics. The cells belong to the worker, so nothing here waits for another thread.
 
-use super::{FailedHandshake, Finished, UnreadHead};
+use super::event::{FailedHandshake, Finished, UnreadHead};
 use crate::metrics::{Exchange, Request};
 use crate::proxy::services::Services;
 use crate::proxy::snapshot::Snapshot;

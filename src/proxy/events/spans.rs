@@ -8,7 +8,7 @@ use opentelemetry_proto::tonic::trace::v1::span::{Event, Link, SpanKind};
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 use opentelemetry_proto::tonic::trace::v1::{Span, Status};
 
-use super::Finished;
+use super::event::Finished;
 use crate::metrics::Decision;
 use crate::proxy::facts::Steps;
 use crate::proxy::services::Services;

@@ -1,7 +1,7 @@
 //! How much of each value a line keeps, and how long a line can become.
 
 use super::target::PATH_BYTES_MAX;
-use crate::record::shown::FIELD_BYTES_MAX;
+use crate::record::field::FIELD_BYTES_MAX;
 use crate::record::syslog::HEADER_BYTES_MAX;
 use crate::record::{FIELD_NAME_BYTES_MAX, FIELDS_MAX};
 

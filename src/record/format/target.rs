@@ -1,7 +1,7 @@
 //! The target of a request in a line: its path, and as much of its query as is shown.
 
 use super::escape::Escape;
-use crate::record::shown::FIELD_BYTES_MAX;
+use crate::record::field::FIELD_BYTES_MAX;
 use crate::record::{Entry, Query};
 
 /// Appends the path and the part of the query that is shown: at most [`PATH_BYTES_MAX`] bytes before escaping.

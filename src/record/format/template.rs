@@ -11,7 +11,7 @@ use super::target::{self, PATH_BYTES_MAX};
 use super::value::{push_address, push_digits, push_hex};
 use crate::policy::braces::{self, Piece};
 use crate::record::Entry;
-use crate::record::shown::FIELD_BYTES_MAX;
+use crate::record::field::FIELD_BYTES_MAX;
 
 /// A compiled format.
 #[derive(Clone, Debug, PartialEq, Eq)]
