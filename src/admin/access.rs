@@ -80,6 +80,8 @@ pub(super) struct Proven {
     /// The name of a token or a certificate, or [`NOBODY`].
     pub who: String,
     pub role: Role,
+    /// When that ends, Unix seconds: an answer may last longer.
+    pub expires: Option<i64>,
 }
 
 impl Access {
@@ -91,7 +93,7 @@ impl Access {
         vouched: Option<&Vouched>,
         unix_seconds: i64,
     ) -> Result<Proven, Refusal> {
-        let nobody = |role| Proven { who: NOBODY.to_owned(), role };
+        let nobody = |role| Proven { who: NOBODY.to_owned(), role, expires: None };
         if needed == Role::Probe {
             return Ok(nobody(Role::Probe));
         }
@@ -121,7 +123,7 @@ impl Access {
         if token.expires.is_some_and(|expires| expires <= unix_seconds) {
             return Err(Refusal::TokenExpired);
         }
-        Ok(Proven { who: token.name.clone(), role: token.role })
+        Ok(Proven { who: token.name.clone(), role: token.role, expires: token.expires })
     }
 
     /// Whom a certificate stands for: the first that is listed.
@@ -146,7 +148,7 @@ impl Vouched {
         if unix_seconds > self.not_after {
             return Err(Refusal::CertificateExpired);
         }
-        Ok(Proven { who: self.who.clone(), role: self.role })
+        Ok(Proven { who: self.who.clone(), role: self.role, expires: Some(self.not_after.saturating_add(1)) })
     }
 }
 
@@ -209,7 +211,7 @@ mod tests {
             let headers = sent(given);
             assert!(access.check(Role::Probe, &headers, None, 0).is_ok(), "{given}");
             for role in [Role::Read, Role::Operate, Role::Admin] {
-                let proven = Proven { who: "token".to_owned(), role: Role::Admin };
+                let proven = Proven { who: "token".to_owned(), role: Role::Admin, expires: None };
                 let expected = if is_good { Ok(proven) } else { Err(Refusal::NoToken) };
                 assert_eq!(access.check(role, &headers, None, 0), expected, "{given} as {role:?}");
             }

@@ -34,6 +34,8 @@ struct Present {
     is_whole: bool,
     /// The permit of a page being shown, until the answer is written.
     place: Option<OwnedSemaphorePermit>,
+    /// Whether the answer has no end of its own: its reader only has to go on reading.
+    is_stream: bool,
     /// A pipelined request that waits for the answer before its own.
     next: Option<Waker>,
 }
@@ -54,7 +56,8 @@ impl Activity {
     /// The activity of a connection that was just accepted.
     pub(super) fn new(from: Option<IpAddr>) -> Arc<Activity> {
         let since = Instant::now();
-        let present = Present { phase: Phase::Head, since, is_whole: false, place: None, next: None };
+        let present =
+            Present { phase: Phase::Head, since, is_whole: false, place: None, is_stream: false, next: None };
         Arc::new(Activity { from, vouched: OnceLock::new(), present: Mutex::new(present) })
     }
 
@@ -64,6 +67,7 @@ impl Activity {
         present.since
             + match present.phase {
                 Phase::Head => limits.head,
+                Phase::Answer if present.is_stream => limits.stall,
                 Phase::Answer => limits.answer,
                 Phase::Idle => limits.idle,
                 Phase::Closing => limits.linger,
@@ -81,11 +85,12 @@ impl Activity {
         present.place.is_none().then_some(present.since)
     }
 
-    /// Takes one of the `places` for pages until the answer is written; false if none is free.
-    pub(super) fn takes_place(&self, places: &Arc<Semaphore>) -> bool {
+    /// Takes one of the `places` until the answer is written; false if none is free.
+    pub(super) fn takes_place(&self, places: &Arc<Semaphore>, is_stream: bool) -> bool {
         let place = Arc::clone(places).try_acquire_owned().ok();
         let is_there = place.is_some();
-        self.present().place = place;
+        let mut present = self.present();
+        (present.place, present.is_stream) = (place, is_stream && is_there);
         is_there
     }
 
@@ -102,7 +107,7 @@ impl Activity {
             return Poll::Pending;
         }
         present.enter(Phase::Answer);
-        present.is_whole = false;
+        (present.is_whole, present.is_stream) = (false, false);
         Poll::Ready(())
     }
 
@@ -117,7 +122,12 @@ impl Activity {
     /// Notes that hyper has nothing left to write.
     pub(super) fn flushed(&self) {
         let mut present = self.present();
-        if present.phase == Phase::Answer && present.is_whole {
+        if present.phase != Phase::Answer {
+            return;
+        }
+        if !present.is_whole && present.is_stream {
+            present.since = Instant::now();
+        } else if present.is_whole {
             present.enter(Phase::Idle);
             present.place = None;
             if let Some(next) = present.next.take() {

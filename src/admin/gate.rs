@@ -1,5 +1,5 @@
-//! Checks every request before its handler: host, credentials, method, role, a free place among the pages being shown;
-//! then reads the body.
+//! Checks every request before its handler: host, credentials, method, role, a free place among the pages being shown or
+//! the clients that watch; then reads the body.
 //!
 //! The order matters: a client that may not see an endpoint must not learn its methods, nor take a place.
 
@@ -11,8 +11,8 @@ use axum::body::Body;
 use axum::extract::{self, Request};
 use axum::middleware::Next;
 use axum::response::IntoResponse;
-use http::header::{AUTHORIZATION, CONNECTION, HeaderName};
-use http::{HeaderValue, Method, Response};
+use http::header::{ACCEPT, AUTHORIZATION, CONNECTION, HeaderName};
+use http::{HeaderMap, HeaderValue, Method, Response};
 use http_body::Body as _;
 use tokio::sync::Semaphore;
 
@@ -29,11 +29,20 @@ use crate::{clock, descriptors};
 #[derive(Clone)]
 pub(super) struct Gate {
     pub state: Arc<State>,
-    /// Permits for pages being shown, on all connections together.
-    pub places: Arc<Semaphore>,
+    /// Permits of all connections together.
+    pub places: Places,
     pub body_deadline: Duration,
     /// The operations behind it; empty for paths that are no endpoint.
     pub operations: Arc<[Permit]>,
+}
+
+/// How many answers there may be at once.
+#[derive(Clone)]
+pub(super) struct Places {
+    /// Of pages being shown.
+    pub pages: Arc<Semaphore>,
+    /// Of answers that do not end: those who watch must not keep scrapers out.
+    pub streams: Arc<Semaphore>,
 }
 
 /// What an operation requires of a request.
@@ -42,8 +51,42 @@ pub(super) struct Permit {
     /// GET allows HEAD too.
     pub method: Method,
     pub role: Role,
+    pub open_to: OpenTo,
+    /// Whether its answer does not end.
+    pub is_stream: bool,
     /// 0: the operation takes no body. One that comes stays unread, and the connection closes.
     pub body_bytes_max: usize,
+}
+
+/// Whom an operation answers without a role.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OpenTo {
+    Nobody,
+    /// Who accepts HTML: gets the page, which holds no data.
+    Browsers,
+    Everybody,
+}
+
+impl Permit {
+    /// The role that this request needs.
+    fn role_of(&self, request: &Request) -> Role {
+        let is_open = match self.open_to {
+            OpenTo::Nobody => false,
+            OpenTo::Browsers => wants_html(request.headers()),
+            OpenTo::Everybody => true,
+        };
+        if is_open { Role::Probe } else { self.role }
+    }
+}
+
+/// Whether `Accept` names HTML, as that of every browser does and that of no other client.
+pub(super) fn wants_html(headers: &HeaderMap) -> bool {
+    headers.get_all(ACCEPT).iter().any(|field| {
+        let types = field.as_bytes().split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
+        types
+            .map(|one| one.split(|byte| *byte == b';').next().unwrap_or_default())
+            .any(|one| one.trim_ascii_end().eq_ignore_ascii_case(b"text/html"))
+    })
 }
 
 /// Who sends a request, for the handlers that write that down.
@@ -53,6 +96,8 @@ pub(super) struct Client {
     pub who: String,
     /// What it may do.
     pub role: Role,
+    /// When that ends, Unix seconds.
+    pub expires: Option<i64>,
     /// `None` over a Unix socket.
     pub from: Option<IpAddr>,
     /// The request's id, which its answer has as `X-Request-Id`.
@@ -72,11 +117,11 @@ pub(super) async fn pass(
         Err(refusal) => refusal.into_response(),
         Ok((permit, proven)) => {
             let from = request.extensions().get::<Arc<Activity>>().and_then(|activity| activity.from);
-            let Proven { who, role } = proven;
-            let client = Client { who, role, from, request_id: request_id.clone() };
+            let Proven { who, role, expires } = proven;
+            let client = Client { who, role, expires, from, request_id: request_id.clone() };
             // What spends units comes as often as requests do; it is counted where they are.
             if permit.method != Method::GET && permit.role > Role::Read {
-                let Client { who, role: _, from, request_id } = &client;
+                let Client { who, from, request_id, .. } = &client;
                 let (method, path) = (&permit.method, request.uri().path());
                 tracing::info!(who, from = ?from, %method, path = ?path, request_id, "change asked for");
             }
@@ -123,22 +168,22 @@ impl Gate {
         if headers.get_all(AUTHORIZATION).iter().count() > 1 {
             return Err(Refusal::TwoAuthorizations);
         }
-        let least = self.operations.iter().map(|operation| operation.role).min();
+        let least = self.operations.iter().map(|operation| operation.role_of(request)).min();
         let now = i64::try_from(clock::unix().as_secs()).unwrap_or(i64::MAX);
         access.check(least.ok_or(Refusal::NoSuchPage)?, headers, vouched, now)?;
         let method = if request.method() == Method::HEAD { &Method::GET } else { request.method() };
         let operation = self.operations.iter().find(|operation| operation.method == *method);
         let operation = operation.ok_or_else(|| self.other_method())?;
-        let proven = access.check(operation.role, headers, vouched, now)?;
-        if operation.role > Role::Probe && !self.takes_place(request) {
-            return Err(Refusal::Busy);
+        let needed = operation.role_of(request);
+        let proven = access.check(needed, headers, vouched, now)?;
+        let (places, is_stream, none_left) = match operation.is_stream {
+            true => (&self.places.streams, true, Refusal::TooManyStreams),
+            false => (&self.places.pages, false, Refusal::Busy),
+        };
+        if needed > Role::Probe && !activity.is_some_and(|activity| activity.takes_place(places, is_stream)) {
+            return Err(none_left);
         }
         Ok((operation, proven))
-    }
-
-    fn takes_place(&self, request: &Request) -> bool {
-        let activity = request.extensions().get::<Arc<Activity>>();
-        activity.is_some_and(|activity| activity.takes_place(&self.places))
     }
 
     fn other_method(&self) -> Refusal {

@@ -10,12 +10,16 @@ pub(super) struct Limits {
     pub waiting_max: usize,
     /// Pages being shown at once.
     pub pages_max: usize,
+    /// Clients that watch `/v1/live` at once, beside those pages.
+    pub streams_max: usize,
     /// From accepting a connection to the last byte of its first head; of a later head from its own first byte on.
     pub head: Duration,
     /// From the last byte of a head to the last byte of the request's body, for operations that read one.
     pub body: Duration,
     /// From the last byte of a head to the last byte of the answer.
     pub answer: Duration,
+    /// For which the reader of `/v1/live` may take nothing.
+    pub stall: Duration,
     /// From an answer to the first byte of the next head. Scrapers come once a minute.
     pub idle: Duration,
     /// From the last byte of the last answer to the end of what the client still sends.
@@ -29,9 +33,11 @@ impl Default for Limits {
         Limits {
             waiting_max: 256,
             pages_max: 64,
+            streams_max: 256,
             head: Duration::from_secs(2),
             body: Duration::from_secs(10),
             answer: Duration::from_secs(30),
+            stall: Duration::from_secs(30),
             idle: Duration::from_secs(75),
             linger: Duration::from_secs(1),
             grace: Duration::from_secs(1),

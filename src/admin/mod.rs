@@ -1,4 +1,5 @@
-//! The admin listener: health, metrics, the configuration in force, explanations, keys of limits, over HTTP/1.1.
+//! The admin listener: health, metrics, the configuration in force, explanations, keys of limits, a page for browsers, over
+//! HTTP/1.1.
 //!
 //! It runs on the control runtime, has its own listener, and shares only [`State`] with the data plane, so a client that
 //! holds its connections open delays no request. `routes.rs` is the table of all endpoints; those
@@ -17,6 +18,8 @@ mod explain;
 mod gate;
 mod host;
 mod limits;
+mod live;
+mod page;
 mod pages;
 mod readiness;
 mod refusal;
@@ -41,6 +44,7 @@ pub use counts::{
 };
 pub use explain::ExplainRequest;
 pub use host::canonical as canonical_host;
+pub use live::{Live, Summary};
 pub use readiness::{Phase, Readiness};
 pub use secured::Settings;
 pub use serve::serve;

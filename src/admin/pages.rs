@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 
+use axum::Extension;
 use axum::body::Body;
 use axum::extract::State as Of;
 use http::{HeaderMap, Response, StatusCode, Uri};
+use serde_json::json;
 
 use super::api::Query;
 use super::explain::ExplainRequest;
+use super::gate::Client;
 use super::readiness::Phase;
 use super::refusal::Refusal;
 use super::state::State;
@@ -62,6 +65,12 @@ pub(super) async fn explain(Of(state): Of<Arc<State>>, uri: Uri) -> Answer {
 /// `/v1/upstreams`
 pub(super) async fn upstreams(Of(state): Of<Arc<State>>) -> Response<Body> {
     reply::json((state.upstreams)())
+}
+
+/// `/v1/whoami`: what the client may do, so that it offers nothing else.
+pub(super) async fn whoami(Extension(client): Extension<Client>) -> Response<Body> {
+    let Client { who, role, expires, .. } = client;
+    reply::json(json!({ "who": who, "role": role.word(), "expires": expires }).to_string())
 }
 
 /// `/v1/keys/{policy}/{value}…`. The path is split before each part is decoded, since a value may contain `/`.

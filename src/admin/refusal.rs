@@ -44,6 +44,8 @@ pub(super) enum Refusal {
     Method(HeaderValue),
     #[error("too many pages are being shown")]
     Busy,
+    #[error("too many others watch this gateway: close a page that nobody looks at")]
+    TooManyStreams,
     #[error("the body is larger than {0} bytes")]
     BodyTooLarge(usize),
     #[error("the body did not arrive in time")]
@@ -138,9 +140,11 @@ impl Refusal {
             }
             Refusal::ReadOnly | Refusal::RoleTooLow { .. } => StatusCode::FORBIDDEN,
             Refusal::OnlyRead(_) | Refusal::Method(_) => StatusCode::METHOD_NOT_ALLOWED,
-            Refusal::Busy | Refusal::NotReached | Refusal::NoRedis | Refusal::Overtaken => {
-                StatusCode::SERVICE_UNAVAILABLE
-            }
+            Refusal::Busy
+            | Refusal::TooManyStreams
+            | Refusal::NotReached
+            | Refusal::NoRedis
+            | Refusal::Overtaken => StatusCode::SERVICE_UNAVAILABLE,
             Refusal::ContentType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Refusal::NoDatabase | Refusal::NoMinutes => StatusCode::NOT_IMPLEMENTED,
             Refusal::OneNodeOnly | Refusal::Ambiguous => StatusCode::CONFLICT,
@@ -178,6 +182,8 @@ impl Refusal {
             Refusal::Busy | Refusal::NotReached | Refusal::NoRedis | Refusal::Overtaken => {
                 Some((RETRY_AFTER, HeaderValue::from_static("1")))
             }
+            // Places come free when somebody closes a page, which may take a while.
+            Refusal::TooManyStreams => Some((RETRY_AFTER, HeaderValue::from_static("10"))),
             Refusal::Changed(version) => version.map(|version| (ETAG, etag(version))),
             Refusal::Database(error) => of_database(&error).1.map(|after| (RETRY_AFTER, after.into())),
             Refusal::WrongHost

@@ -3,14 +3,14 @@
 //! A new endpoint is a line in [`endpoints`]. `gate.rs` checks what the table requires, so a handler need not.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
 use axum::handler::Handler;
 use axum::middleware::from_fn_with_state;
 use axum::routing::{MethodFilter, MethodRouter, any, on};
-use http::{Method, Response, StatusCode};
+use http::header::VARY;
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use tokio::sync::Semaphore;
 
 use super::access::Role;
@@ -18,10 +18,11 @@ use super::api::{
     BODY_BYTES_MAX, api_keys, audit, checks, consumers, decisions, document, hot_keys, limits, overrides,
     policies, snake_overrides, tiers, usage, why,
 };
-use super::gate::{self, Gate, Permit};
+use super::gate::{self, Gate, OpenTo, Permit, Places, wants_html};
+use super::limits::Limits;
 use super::refusal::Refusal;
 use super::state::State;
-use super::{pages, reply};
+use super::{live, page, pages, reply};
 
 pub(super) struct Endpoint {
     /// The path as `/` lists it.
@@ -47,7 +48,8 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
         operations: vec![operation],
     };
     vec![
-        one(&["/"], "this list", read(Role::Read, list)),
+        one(&["/"], "this list; to browsers a page", open(OpenTo::Browsers, root)),
+        one(&["/page/{file}"], "the parts of that page", open(OpenTo::Everybody, page::part)),
         one(&["/healthz"], "200 while the process lives", read(Role::Probe, pages::health)),
         one(
             &["/readyz"],
@@ -56,6 +58,12 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
         ),
         one(&["/metrics"], "metrics for Prometheus", read(Role::Read, pages::metrics)),
         one(&["/config"], "the configuration in force, secrets masked", read(Role::Read, pages::config)),
+        one(
+            &["/v1/live"],
+            "what the gateway does, each second, as server-sent events",
+            stream(Role::Read, live::show),
+        ),
+        one(&["/v1/whoami"], "who a token stands for, and its role", read(Role::Read, pages::whoami)),
         one(&["/v1/explain"], ABOUT_EXPLAIN, read(Role::Read, pages::explain)),
         one(&["/v1/upstreams"], "upstreams and how their servers are", read(Role::Read, pages::upstreams)),
         Endpoint {
@@ -226,8 +234,14 @@ pub(super) fn control() -> Vec<Endpoint> {
     ]
 }
 
-/// `/`: lists every endpoint, a line each.
-async fn list() -> Response<Body> {
+/// `/`: the page for browsers; for others every endpoint, a line each.
+async fn root(headers: HeaderMap) -> Response<Body> {
+    let mut response = if wants_html(&headers) { page::index(&headers) } else { list() };
+    response.headers_mut().insert(VARY, HeaderValue::from_static("accept"));
+    response
+}
+
+fn list() -> Response<Body> {
     let line = |Endpoint { shown, about, .. }| format!("{shown:<12} {about}\n");
     reply::text(StatusCode::OK, endpoints().into_iter().map(line).collect::<String>())
 }
@@ -239,28 +253,55 @@ where
     T: 'static,
 {
     Operation {
-        permit: Permit { method: Method::GET, role, body_bytes_max: 0 },
+        permit: Permit {
+            method: Method::GET,
+            role,
+            open_to: OpenTo::Nobody,
+            is_stream: false,
+            body_bytes_max: 0,
+        },
         handler: on(MethodFilter::GET, handler),
     }
+}
+
+/// One that some clients need no role for.
+fn open<H, T>(open_to: OpenTo, handler: H) -> Operation
+where
+    H: Handler<T, Arc<State>>,
+    T: 'static,
+{
+    let mut operation = read(Role::Read, handler);
+    operation.permit.open_to = open_to;
+    operation
+}
+
+/// One whose answer does not end.
+fn stream<H, T>(role: Role, handler: H) -> Operation
+where
+    H: Handler<T, Arc<State>>,
+    T: 'static,
+{
+    let mut operation = read(role, handler);
+    operation.permit.is_stream = true;
+    operation
 }
 
 /// An operation that changes something. DELETE takes no body.
 fn change(method: Method, role: Role, handler: MethodRouter<Arc<State>>) -> Operation {
     let body_bytes_max = if method == Method::DELETE { 0 } else { BODY_BYTES_MAX };
-    Operation { permit: Permit { method, role, body_bytes_max }, handler }
+    let permit = Permit { method, role, open_to: OpenTo::Nobody, is_stream: false, body_bytes_max };
+    Operation { permit, handler }
 }
 
-pub(super) fn router(
-    endpoints: Vec<Endpoint>,
-    state: &Arc<State>,
-    pages_max: usize,
-    body_deadline: Duration,
-) -> Router {
-    let places = Arc::new(Semaphore::new(pages_max));
+pub(super) fn router(endpoints: Vec<Endpoint>, state: &Arc<State>, limits: &Limits) -> Router {
+    let places = Places {
+        pages: Arc::new(Semaphore::new(limits.pages_max)),
+        streams: Arc::new(Semaphore::new(limits.streams_max)),
+    };
     let gate = |operations: Arc<[Permit]>| Gate {
         state: Arc::clone(state),
-        places: Arc::clone(&places),
-        body_deadline,
+        places: places.clone(),
+        body_deadline: limits.body,
         operations,
     };
     let gated = |operations: Vec<Operation>| {

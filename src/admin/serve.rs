@@ -32,7 +32,7 @@ pub async fn serve(
     shutdown: impl Future<Output = ()>,
 ) {
     let limits = Limits::default();
-    let router = routes::router(routes::endpoints(), &state, limits.pages_max, limits.body);
+    let router = routes::router(routes::endpoints(), &state, &limits);
     let secured = tls.map(|settings| Secured { settings, state });
     serve_within(&limits, listener, secured, router, shutdown).await;
 }

@@ -8,6 +8,7 @@ use super::access::Access;
 use super::control::Control;
 use super::counts::Counts;
 use super::explain::ExplainRequest;
+use super::live::Live;
 use super::readiness::Readiness;
 use crate::metrics::Metrics;
 use crate::record::decisions::Memory;
@@ -33,6 +34,8 @@ pub struct State {
     /// The page of one key as JSON, by the policy's name and a value for each of its dimensions:
     /// `/v1/keys/{policy}/{value}…`. `None` if there is no such policy, or it has other dimensions.
     pub key: KeyReader,
+    /// What all who watch are shown each second: `/v1/live`.
+    pub live: Live,
     /// The counts of limits: `/v1/limits:check` and its like.
     pub counts: Counts,
     /// How many nodes share limits; `None`: this gateway counts alone.

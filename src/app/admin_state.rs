@@ -8,6 +8,7 @@ use serde_json::json;
 use super::counts::Counts;
 use super::explain::{self, Known};
 use super::keys;
+use super::live;
 use super::publisher::Publisher;
 use super::upstreams;
 use crate::admin::{self, Readiness};
@@ -20,6 +21,7 @@ pub(super) fn state(
     counts: &Counts,
     readiness: &Readiness,
     publisher: &Publisher,
+    live: live::Sources,
     (control, samples): (Option<admin::Control>, &Arc<Memory>),
     own: Option<&admin::Config>,
 ) -> admin::State {
@@ -78,6 +80,7 @@ pub(super) fn state(
                 shown.to_string()
             })
         }),
+        live: live::live(live),
         counts: counts.for_operators(),
         nodes: Box::new(move || limiter_of_nodes.fleet().map(Fleet::nodes)),
         decisions: Arc::clone(samples),

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::control::{Control, Policies};
+use super::last_reload::LastReload;
 use super::logs::Logs;
 use super::publisher::prepare::Prepared;
 use super::publisher::{Changes, Publisher};
@@ -13,13 +14,20 @@ use super::service_manager;
 use crate::config::{self, Added, Errors, Files};
 use crate::metrics::Metrics;
 
+/// Who is told what came of a reload, beside the log.
+#[derive(Clone, Copy)]
+pub(super) struct Told<'t> {
+    pub(super) metrics: &'t Metrics,
+    pub(super) last: &'t LastReload,
+}
+
 /// Reads the file again and publishes it.
 pub(super) async fn reload(
     path: &Path,
     publisher: &mut Publisher,
     control: Option<&Control>,
     logs: &Logs,
-    metrics: &Metrics,
+    told: Told<'_>,
 ) {
     // Log rotation often sends SIGHUP too, as it does to most servers.
     if let Err(error) = logs.reopen() {
@@ -35,11 +43,13 @@ pub(super) async fn reload(
     match published {
         Ok(changes) => {
             publisher.warn_of(&changes);
-            metrics.reload_succeeded();
+            told.metrics.reload_succeeded();
+            told.last.succeeded(&changes);
             tracing::info!(generation = publisher.generation(), %changes, "reloaded");
         }
         Err(error) => {
-            metrics.reload_failed();
+            told.metrics.reload_failed();
+            told.last.failed(&error);
             tracing::error!("not reloaded, the old configuration stays: {}", super::error_chain(&error));
         }
     }
@@ -61,15 +71,17 @@ async fn read(path: PathBuf, has_rows: bool) -> anyhow::Result<Files> {
 
 /// Publishes the policies of the database and its tier table, which have changed, beside the files as they are in force: an
 /// edit waits for its SIGHUP.
-pub(super) async fn follow(publisher: &mut Publisher, control: &Control, metrics: &Metrics) {
+pub(super) async fn follow(publisher: &mut Publisher, control: &Control, told: Told<'_>) {
     match publish(control.files(), publisher, Some(control)).await {
         Ok(changes) => {
             publisher.warn_of(&changes);
-            metrics.reload_succeeded();
+            told.metrics.reload_succeeded();
+            told.last.succeeded(&changes);
             tracing::info!(generation = publisher.generation(), %changes, "the policies and tiers of the database are in force");
         }
         Err(error) => {
-            metrics.reload_failed();
+            told.metrics.reload_failed();
+            told.last.failed(&error);
             let why = super::error_chain(&error);
             tracing::error!("the policies and tiers of the database stay as they were: {why}");
             control.refused(why);

@@ -143,6 +143,12 @@ impl SharedTier {
         self.global.hints()
     }
 
+    /// What is known of each shard, for those who watch.
+    pub(super) fn status(&self) -> Box<dyn Fn() -> Vec<global::Status> + Send> {
+        let global = Arc::clone(&self.global);
+        Box::new(move || global.status())
+    }
+
     /// Adds the metrics of Redis to every scrape.
     pub(super) fn show(&self, metrics: &Metrics) {
         let global = Arc::clone(&self.global);

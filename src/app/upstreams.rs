@@ -1,5 +1,6 @@
 //! Upstreams as operators are shown them: which servers there are, how they are, and what is known of why.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -12,6 +13,50 @@ use crate::upstream::{Address, Live, Upstream};
 /// Every upstream with its servers.
 pub(super) fn shown(upstreams: &[Arc<Live>], now_ns: u64) -> Value {
     upstreams.iter().map(|upstream| upstream_shown(upstream, now_ns)).collect()
+}
+
+/// Upstreams with how many servers are well, and by name those that are not: as much as a person looks at. Those in trouble
+/// come first, so that a bound leaves out none of them.
+pub(super) fn brief(upstreams: &[Arc<Live>], now_ns: u64) -> Value {
+    let mut shown: Vec<(usize, Value)> = upstreams.iter().map(|live| brief_of(live, now_ns)).collect();
+    shown.sort_by_key(|(in_trouble, _)| Reverse(*in_trouble));
+    let others = shown.split_off(shown.len().min(UPSTREAMS_BRIEF));
+    let busiest: Value = shown.into_iter().map(|(_, shown)| shown).collect();
+    json!({ "first": busiest, "others": others.len() })
+}
+
+/// An upstream, and how many of its servers are not to be used as they should be.
+fn brief_of(live: &Live, now_ns: u64) -> (usize, Value) {
+    let upstream = &*live.load();
+    let states = upstream.states(now_ns);
+    let mut servers: Vec<(usize, State)> = states.into_iter().enumerate().collect();
+    servers.sort_by_key(|(_, state)| *state == State::Healthy);
+    let (count, healthy) =
+        (servers.len(), servers.iter().filter(|(_, state)| *state == State::Healthy).count());
+    let server = |(index, state): (usize, State)| {
+        let server = &upstream.servers[index];
+        let mut shown = json!({
+            "server": server.authority,
+            "state": state.word(),
+            "open": server.open.load(Ordering::Relaxed),
+            "idle": server.idle.load(Ordering::Relaxed),
+            "waiting": server.waiting.load(Ordering::Relaxed),
+        });
+        if let Some(failure) = upstream.health.check_failure(index) {
+            shown["failure"] = json!(failure);
+        } else if let Some(cause) = server.last_connect.cause() {
+            shown["failure"] = json!(cause.sentence());
+        }
+        shown
+    };
+    let shown = json!({
+        "name": upstream.config.name,
+        "all-used": upstream.health.is_panicking(),
+        "healthy": healthy,
+        "servers": count,
+        "first": servers.into_iter().take(SERVERS_BRIEF).map(server).collect::<Value>(),
+    });
+    (count - healthy, shown)
 }
 
 fn upstream_shown(live: &Live, now_ns: u64) -> Value {
@@ -104,3 +149,8 @@ fn server_shown(upstream: &Upstream, index: usize, state: State) -> Value {
     }
     shown
 }
+
+/// Upstreams that are shown in brief.
+const UPSTREAMS_BRIEF: usize = 20;
+/// Servers of each of them.
+const SERVERS_BRIEF: usize = 10;

@@ -33,6 +33,10 @@ pub(super) struct Reading {
     pub(super) sum_ns: u64,
 }
 
+/// Durations by bucket.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Durations([u64; BUCKETS]);
+
 /// Which bucket a duration falls into.
 pub(super) fn bucket(duration_ns: u64) -> usize {
     BOUNDS_NS.partition_point(|bound| *bound < duration_ns)
@@ -78,6 +82,41 @@ impl Reading {
     }
 }
 
+impl Durations {
+    pub(in crate::metrics) fn of(buckets: [u64; BUCKETS]) -> Durations {
+        Durations(buckets)
+    }
+
+    /// Those that came since an earlier moment.
+    pub fn since(&self, earlier: &Durations) -> Durations {
+        // A reading that races with a worker may see less than one before.
+        Durations(std::array::from_fn(|index| self.0[index].saturating_sub(earlier.0[index])))
+    }
+
+    /// With others.
+    pub fn and(&self, other: &Durations) -> Durations {
+        Durations(std::array::from_fn(|index| self.0[index] + other.0[index]))
+    }
+
+    /// The duration that this share of them did not exceed, seconds, taken as evenly spread within a bucket, as Prometheus's
+    /// `histogram_quantile` does. `None`: there are none.
+    pub fn quantile(&self, share: f64) -> Option<f64> {
+        let count: u64 = self.0.iter().sum();
+        let rank = share * count as f64;
+        let mut before = 0;
+        for (index, in_bucket) in self.0.iter().enumerate().filter(|(_, count)| **count > 0) {
+            if (before + in_bucket) as f64 >= rank {
+                let lower = index.checked_sub(1).map_or(0, |index| BOUNDS_NS[index]) as f64;
+                // Of what is above the last bound only that is known.
+                let upper = BOUNDS_NS.get(index).map_or(lower, |bound| *bound as f64);
+                return Some((lower + (upper - lower) * (rank - before as f64) / *in_bucket as f64) / 1e9);
+            }
+            before += in_bucket;
+        }
+        None
+    }
+}
+
 fn seconds(nanoseconds: u64) -> f64 {
     nanoseconds as f64 / 1e9
 }
@@ -94,5 +133,22 @@ mod tests {
         }
         assert_eq!(bucket(0), 0);
         assert_eq!(bucket(u64::MAX), BUCKETS - 1);
+    }
+
+    #[test]
+    fn quantiles_lie_within_their_bucket() {
+        let mut buckets = [0; BUCKETS];
+        assert_eq!(Durations(buckets).quantile(0.5), None);
+        // Four between 1 and 2.5 ms, four above a minute.
+        (buckets[4], buckets[BUCKETS - 1]) = (4, 4);
+        let durations = Durations(buckets);
+        let nearly = |share, seconds: f64| {
+            let found = durations.quantile(share).expect("there are some");
+            assert!((found - seconds).abs() < 1e-9, "{share}: {found}");
+        };
+        nearly(0.25, 0.001_75);
+        nearly(0.5, 0.002_5);
+        nearly(0.99, 60.0);
+        nearly(0.0, 0.001);
     }
 }

@@ -12,6 +12,7 @@ mod exposition;
 mod histogram;
 mod series;
 mod text;
+mod totals;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,12 +20,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use cells::Worker;
-pub use histogram::Histogram;
+pub use histogram::{Durations, Histogram};
 pub use series::{
     Comparison, Cost, Deadline, Decision, Exchange, IpVersion, Listener, Mirrored, Policy, Refusal, Refused,
-    Request, Route, Tier, Upstream,
+    Request, Route, RouteTotals, Tier, Upstream,
 };
 pub use text::{Families, Format, Labels, Unit};
+pub use totals::{Connections, DECISIONS, Totals};
 
 /// Everything that is counted in this process.
 pub struct Metrics {

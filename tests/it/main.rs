@@ -97,6 +97,7 @@ mod one_node;
 mod openapi;
 mod outliers;
 mod overload;
+mod page;
 mod patterns;
 mod penalty;
 mod pools;

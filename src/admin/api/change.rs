@@ -94,7 +94,7 @@ impl FromRequestParts<Arc<State>> for Change {
             return Err(Refusal::OneNodeOnly);
         }
         let client = parts.extensions.get::<Client>().ok_or(Refusal::NoSuchPage)?;
-        let Client { who, role: _, from, request_id } = client.clone();
+        let Client { who, from, request_id, .. } = client.clone();
         // PUT and DELETE are idempotent as they are (RFC 9110 section 9.2.2).
         let key = key.filter(|_| parts.method == Method::POST);
         let once = key.map(|key| Once { key, request: parts.uri.path().to_owned() });

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::Method;
 
 use super::*;
-use crate::admin::gate::Permit;
+use crate::admin::gate::{OpenTo, Permit};
 use crate::admin::routes::Operation;
 
 #[tokio::test]
@@ -90,7 +90,7 @@ async fn a_change_needs_its_role_and_its_method() {
 
 fn table() -> Vec<Endpoint> {
     let operation = |method, role, body_bytes_max, handler| Operation {
-        permit: Permit { method, role, body_bytes_max },
+        permit: Permit { method, role, open_to: OpenTo::Nobody, is_stream: false, body_bytes_max },
         handler,
     };
     vec![Endpoint {

@@ -269,7 +269,7 @@ async fn a_connection_that_was_accepted_before_the_end_is_answered_once() {
 fn over_duplex(state: State, limits: Limits, bytes_max: usize) -> Client<DuplexStream> {
     let (ours, theirs) = duplex(bytes_max);
     let state = Arc::new(state);
-    let router = routes::router(routes::endpoints(), &state, limits.pages_max, limits.body);
+    let router = routes::router(routes::endpoints(), &state, &limits);
     tokio::spawn(async move {
         let (_stop, stopped) = watch::channel(());
         converse(theirs, router, Activity::new(None), limits, stopped).await;

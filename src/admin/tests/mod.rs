@@ -4,6 +4,7 @@ mod answers;
 mod api;
 mod bodies;
 mod connections;
+mod live;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use super::counts::{self, Asked, Granted, HotKeysShown, PolicyUsage, WindowUsage
 use super::limits::Limits;
 use super::routes::{self, Endpoint};
 use super::serve::serve_within;
-use super::{Access, Counts, Phase, Readiness, State, Text, Verdict};
+use super::{Access, Counts, Live, Phase, Readiness, State, Text, Verdict};
 use crate::database::Time;
 use crate::hot_keys::{self, Named, Standing};
 use crate::listening::{Bind, Listener};
@@ -52,7 +53,7 @@ impl Admin {
         let mut state = state(readiness.clone());
         prepare(&mut state);
         let state = Arc::new(state);
-        let router = routes::router(endpoints, &state, limits.pages_max, limits.body);
+        let router = routes::router(endpoints, &state, &limits);
         let (stop, stopped) = oneshot::channel::<()>();
         let shutdown = async { drop(stopped.await) };
         let task = tokio::spawn(async move { serve_within(&limits, listener, None, router, shutdown).await });
@@ -115,6 +116,7 @@ fn state(readiness: Readiness) -> State {
         readiness,
         config: Box::new(|| "workers = 2\n".to_owned()),
         upstreams: Box::new(|| "[]".to_owned()),
+        live: Live::new(Box::new(|| "{}".to_owned())),
         explain: Box::new(|request| {
             let (method, url, headers) = (&request.method, &request.url, request.headers.len());
             let said = format!(r#"{{"asked":"{method} {url} from {:?} with {headers}"}}"#, request.from);

@@ -98,6 +98,12 @@ impl Control {
         move || shared.opened.get().cloned()
     }
 
+    /// How this node stands to the database, in a sentence.
+    pub(super) fn sentence(&self) -> Box<dyn Fn() -> String + Send> {
+        let shared = Arc::clone(&self.shared);
+        Box::new(move || shared.status.sentence())
+    }
+
     /// What the admin listener changes things by.
     pub(super) fn for_operators(&self) -> admin::Control {
         let [opened, changed, applied, shown, checked] = [(); 5].map(|()| Arc::clone(&self.shared));

@@ -21,6 +21,7 @@ use super::counts::{Clocks, Counts};
 use super::decisions;
 use super::envoy::Rls;
 use super::hot_keys::HotKeys;
+use super::last_reload::LastReload;
 use super::lines::say;
 use super::listening::{self, Role};
 use super::logs::Logs;
@@ -29,7 +30,7 @@ use super::publisher::{Process, Publisher};
 use super::signals::{Asked, Signals};
 use super::upgrade::{Predecessor, Program, Report};
 use super::upkeep::Upkeep;
-use super::{Inheritance, admin_state, first_try, node_name, reload, service_manager, shared_tier};
+use super::{Inheritance, admin_state, first_try, live, node_name, reload, service_manager, shared_tier};
 use crate::admin::{self, Phase, Readiness};
 use crate::cause::Cause;
 use crate::config::Config;
@@ -70,6 +71,7 @@ pub(super) struct Gateway {
     control: Option<Control>,
     /// Gathers heavy keys each second.
     watching: Option<tokio::task::JoinHandle<()>>,
+    last_reload: LastReload,
 }
 
 /// How a process ends.
@@ -155,8 +157,18 @@ impl Gateway {
         });
         let control = Control::start(config, &counts, shared_tier.as_ref(), prepared.issued());
         let control_shown = control.as_ref().map(|control| control.for_operators());
-        let state =
-            admin_state::state(&counts, &readiness, &publisher, (control_shown, &samples), admin.as_ref());
+        let last_reload = LastReload::default();
+        let live = live::Sources {
+            metrics: Arc::clone(&metrics),
+            current: Arc::clone(publisher.current()),
+            text: Arc::clone(publisher.text()),
+            readiness: readiness.clone(),
+            last_reload: last_reload.clone(),
+            database: control.as_ref().map(Control::sentence),
+            redis: shared_tier.as_ref().map(shared_tier::SharedTier::status),
+        };
+        let shown = (control_shown, &samples);
+        let state = admin_state::state(&counts, &readiness, &publisher, live, shown, admin.as_ref());
         let state = Arc::new(state);
         let recorded = control.as_ref().filter(|_| config.decisions.in_database);
         let database = recorded.map(Control::database);
@@ -181,6 +193,7 @@ impl Gateway {
             shared_tier,
             control,
             watching: hot_keys.map(|keys| tokio::spawn(keys.follow())),
+            last_reload,
         })
     }
 
@@ -297,13 +310,14 @@ impl Gateway {
     /// Publishes what is due. A stop signal drops that midway: what is in force can be drained.
     async fn publish(&mut self, due: Due, signals: &mut Signals, upkeep: &mut Upkeep) -> Option<End> {
         let (publisher, path) = (&mut self.publisher, &self.config_path);
-        let (logs, metrics, control) = (&self.logs, &self.metrics, self.control.as_ref());
+        let (logs, control) = (&self.logs, self.control.as_ref());
+        let told = reload::Told { metrics: &self.metrics, last: &self.last_reload };
         let work = async {
             match due {
-                Due::Reload => reload::reload(path, publisher, control, logs, metrics).await,
+                Due::Reload => reload::reload(path, publisher, control, logs, told).await,
                 Due::Policies => {
                     if let Some(control) = control {
-                        reload::follow(publisher, control, metrics).await;
+                        reload::follow(publisher, control, told).await;
                     }
                 }
                 Due::Files => {

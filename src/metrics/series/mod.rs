@@ -9,7 +9,7 @@ pub(in crate::metrics) mod upstream;
 
 pub use listener::{Deadline, Listener, Refused};
 pub use policy::{Comparison, Cost, Decision, Policy, Tier};
-pub use route::{Refusal, Request, Route};
+pub use route::{Refusal, Request, Route, RouteTotals};
 pub use upstream::{Exchange, IpVersion, Mirrored, Upstream};
 
 #[cfg(test)]

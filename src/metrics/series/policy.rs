@@ -82,7 +82,7 @@ impl Decision {
         Decision::ShadowPenalised,
     ];
 
-    pub(in crate::metrics) fn label(self) -> &'static str {
+    pub(in crate::metrics) const fn label(self) -> &'static str {
         match self {
             Decision::Admitted => "admitted",
             Decision::Denied => "denied",

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::metrics::cells::{Cells, Worker};
-use crate::metrics::histogram::{BUCKETS, Reading, bucket};
+use crate::metrics::histogram::{BUCKETS, Durations, Reading, bucket};
 use crate::metrics::text::{Families, Unit};
 
 /// Requests of one route, by status, with their durations and bytes.
@@ -22,6 +22,15 @@ pub struct Request {
     pub bytes_in: u64,
     /// Bytes of body sent.
     pub bytes_out: u64,
+}
+
+/// Requests of one route.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RouteTotals {
+    /// By class of their status: 1xx to 5xx, and what is no status.
+    pub classes: [u64; CLASSES.len()],
+    /// How long they took.
+    pub durations: Durations,
 }
 
 impl Route {
@@ -52,6 +61,19 @@ impl Route {
         Reading { buckets: self.0.totals(slot::BUCKETS_FIRST), sum_ns: self.0.total(slot::SUM_NS) }
     }
 
+    /// Requests so far by the class of their status, and how long they took.
+    pub(in crate::metrics) fn totals(&self) -> RouteTotals {
+        let mut classes = [0; CLASSES.len()];
+        for slot in 0..CODES {
+            let class = match KNOWN_CODES.get(slot) {
+                Some(code) => usize::from(code / 100 - 1),
+                None => slot - KNOWN_CODES.len(),
+            };
+            classes[class] += self.0.total(slot);
+        }
+        RouteTotals { classes, durations: Durations::of(self.0.totals(slot::BUCKETS_FIRST)) }
+    }
+
     pub(in crate::metrics) fn bytes_in(&self) -> u64 {
         self.0.total(slot::BYTES_IN)
     }
@@ -66,6 +88,30 @@ impl Route {
 
     pub(in crate::metrics) fn is_used(&self) -> bool {
         self.0.is_used()
+    }
+}
+
+impl RouteTotals {
+    /// Those that came since an earlier moment.
+    pub fn since(&self, earlier: &RouteTotals) -> RouteTotals {
+        RouteTotals {
+            // A reading that races with a worker may see less than one before.
+            classes: std::array::from_fn(|index| self.classes[index].saturating_sub(earlier.classes[index])),
+            durations: self.durations.since(&earlier.durations),
+        }
+    }
+
+    /// With those of another route.
+    pub fn and(&self, other: &RouteTotals) -> RouteTotals {
+        RouteTotals {
+            classes: std::array::from_fn(|index| self.classes[index] + other.classes[index]),
+            durations: self.durations.and(&other.durations),
+        }
+    }
+
+    /// All of them.
+    pub fn requests(&self) -> u64 {
+        self.classes.iter().sum()
     }
 }
 

@@ -1,0 +1,126 @@
+// What may be changed here, by whoever has the role for it: overrides, resets, tiers of consumers. Each form is one call of
+// the admin API, which checks, writes it down and says what is wrong.
+
+import { Refused, ask } from "./api.js";
+import { Table, at, empty, make } from "./dom.js";
+import { count } from "./numbers.js";
+
+const ROLES = ["probe", "read", "operate", "admin"];
+
+export class Changes {
+  /** Shows what this client may do. `has` says whether there is a database. */
+  show({ who, role }, hasDatabase) {
+    const place = at("change");
+    const state = `${who} ${role} ${hasDatabase}`;
+    if (this.state === state) return;
+    this.state = state;
+    if (!hasDatabase) {
+      place.replaceChildren(empty("There is no database to keep changes in: ", '[database] url = "sqlite:state.db"'));
+      return;
+    }
+    const may = ROLES.indexOf(role) >= ROLES.indexOf("operate");
+    place.replaceChildren(this.overrides(may), ...(may ? [this.add(), this.reset(), this.tier()] : [refusal(who, role)]));
+    this.list();
+  }
+
+  overrides(may) {
+    const panel = make("div", { class: "panel" });
+    const columns = [
+      { title: "For", of: (row) => [row["user-id"], row["tenant-id"] && `tenant ${row["tenant-id"]}`].filter(Boolean).join(", ") },
+      { title: "Policy", of: (row) => row.policy ?? "all" },
+      { title: "Limit", of: (row) => (row["override-type"] === "absolute" ? count(row.value) : `× ${row.value}`), number: true },
+      { title: "Until", short: true, of: (row) => row["expires-at"] ?? "it is deleted" },
+      { title: "Why", of: (row) => row.reason },
+      { title: "By", of: (row) => row["created-by"] },
+    ];
+    if (may) columns.push({ title: "", of: (row) => ({ text: "Delete", press: () => this.remove(row), label: `Delete the override for ${row["user-id"] ?? row["tenant-id"]}` }) });
+    this.table = new Table(panel, "Overrides, the oldest first", columns);
+    this.said = make("p", { role: "status" });
+    return make("div", {}, panel, this.said);
+  }
+
+  async list() {
+    try {
+      const { items } = await ask("/v1/overrides?limit=100");
+      this.table.show(items, () => empty("There is no override."));
+    } catch (error) {
+      this.say(error.message, true);
+    }
+  }
+
+  async remove(row) {
+    const whom = row["user-id"] ?? row["tenant-id"];
+    if (!confirm(`Delete the override for ${whom}? Its limit is the usual one from the next request on.`)) return;
+    await this.call("DELETE", `/v1/overrides/${encodeURIComponent(row.id)}`, undefined, `The override for ${whom} is deleted.`);
+  }
+
+  add() {
+    return form("Add an override", [
+      ["user-id", "Consumer"], ["tenant-id", "or tenant"], ["policy", "Policy (all if empty)"],
+      ["override-type", "Kind", ["absolute", "multiplicative"]], ["value", "Limit, or factor", "number"],
+      ["duration", "For, as 1h30m"], ["reason", "Why", "required"],
+    ], "Add", async (given) => {
+      const body = { ...given, value: Number(given.value) };
+      return this.call("POST", "/v1/overrides", body, `The override for ${given["user-id"] ?? given["tenant-id"]} is in force.`);
+    });
+  }
+
+  reset() {
+    return form("Let somebody begin anew: nothing is spent", [
+      ["kind", "Who", ["consumer", "tenant"]], ["id", "Name", "required"], ["policy", "Policy (all if empty)"], ["reason", "Why", "required"],
+    ], "Reset", async ({ kind, id, ...body }) => {
+      if (!confirm(`Reset the counts of ${kind} ${id}?`)) return false;
+      return this.call("POST", `/v1/usage/${kind}/${encodeURIComponent(id)}/reset`, body, `${id} begins anew.`);
+    });
+  }
+
+  tier() {
+    return form("Assign a tier to a consumer", [["id", "Consumer", "required"], ["tier", "Tier", "required"]], "Assign", ({ id, tier }) =>
+      this.call("PUT", `/v1/consumers/${encodeURIComponent(id)}/tier`, { tier }, `${id} has the tier ${tier}.`));
+  }
+
+  async call(method, path, body, done) {
+    try {
+      await ask(path, { method, body });
+      this.say(done, false);
+      await this.list();
+      return true;
+    } catch (error) {
+      this.say(error instanceof Refused ? error.message : "The gateway does not answer: look whether it was done before you try again.", true);
+      return false;
+    }
+  }
+
+  say(text, isBad) {
+    this.said.className = isBad ? "bad" : "good";
+    this.said.textContent = text;
+  }
+}
+
+function refusal(who, role) {
+  const text = who === "-"
+    ? "To change something this gateway has to know who you are: "
+    : `${who} has the role ${role}; changes need operate or more. `;
+  return empty(text, who === "-" ? '[admin] token = "${file:/path}"' : null);
+}
+
+/** A form whose fields have a name, a label and a kind; it is emptied when `work` has done it. */
+function form(title, fields, action, work) {
+  const id = (name) => `${action.toLowerCase()}-${name}`;
+  const field = ([name, label, kind]) => {
+    const input = Array.isArray(kind)
+      ? make("select", { id: id(name), name }, ...kind.map((one) => make("option", { value: one }, one)))
+      : make("input", {
+          id: id(name), name, maxlength: "4096", autocomplete: "off", spellcheck: "false",
+          required: kind !== undefined, inputmode: kind === "number" ? "decimal" : null,
+        });
+    return make("div", {}, make("label", { for: id(name) }, label), input);
+  };
+  const inputs = make("form", { class: "fields" }, ...fields.map(field), make("div", {}, make("button", { type: "submit" }, action)));
+  inputs.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    const given = Object.fromEntries([...new FormData(inputs)].filter(([, value]) => value.trim() !== ""));
+    if (await work(given)) inputs.reset();
+  });
+  return make("div", {}, make("h3", {}, title), inputs);
+}

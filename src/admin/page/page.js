@@ -1,0 +1,85 @@
+// The page: asks for a token if the gateway wants one, follows the stream, and hands each event to the panels.
+
+import { Refused, ask, keepToken, token } from "./api.js";
+import { at, say } from "./dom.js";
+import { Asks } from "./ask.js";
+import { Changes } from "./change.js";
+import { Charts } from "./charts.js";
+import { History } from "./history.js";
+import { Panels } from "./panels.js";
+import { Stream } from "./stream.js";
+
+const history = new History();
+const charts = new Charts(history);
+const asks = new Asks();
+const panels = new Panels((policy) => {
+  asks.pick(policy);
+  at("hot-title").scrollIntoView({ block: "nearest" });
+});
+const changes = new Changes();
+let me = null;
+
+const stream = new Stream({
+  event(summary) {
+    history.add(summary);
+    panels.show(summary);
+    charts.show();
+    if (me) changes.show(me, summary.database !== undefined);
+  },
+  state(word, detail) {
+    say(at("connection"), detail ? `${word}: ${detail}` : word);
+    at("connection").className = word === "live" ? "" : "warn";
+  },
+  refused: askForToken,
+});
+
+/** Shows the form, and why if a token was refused. */
+function askForToken(error) {
+  stream.stop();
+  asks.stop();
+  me = null;
+  const had = token();
+  if (error.status === 401) keepToken(null);
+  at("figures").hidden = true;
+  at("sign-in").hidden = false;
+  at("leave").hidden = true;
+  say(at("who"), "");
+  say(at("connection"), "signed out");
+  say(at("sign-in-why"), had || error.status !== 401 ? `The gateway refuses: ${error.message}.` : "This gateway asks for a token of [admin] with the role read or more.");
+  at("sign-in-why").className = had ? "bad" : "";
+  at("token").focus();
+}
+
+async function begin() {
+  try {
+    me = await ask("/v1/whoami");
+  } catch (error) {
+    if (error instanceof Refused && [401, 403, 421].includes(error.status)) {
+      askForToken(error);
+      return;
+    }
+    say(at("connection"), "reconnecting");
+    setTimeout(begin, 2000);
+    return;
+  }
+  at("sign-in").hidden = true;
+  at("figures").hidden = false;
+  at("leave").hidden = !token();
+  say(at("who"), me.who === "-" ? `role ${me.role}` : `${me.who}, role ${me.role}`);
+  stream.start();
+  asks.start();
+}
+
+at("token-form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  keepToken(at("token").value.trim());
+  at("token").value = "";
+  begin();
+});
+
+at("leave").addEventListener("click", () => {
+  keepToken(null);
+  askForToken(new Refused(401, "signed out"));
+});
+
+begin();

@@ -1,0 +1,122 @@
+// The panels that each event fills: figures of now, policies, routes, upstream servers, Redis, reasons, the configuration.
+
+import { Table, at, empty, facts, make, say } from "./dom.js";
+import { clock, count, duration, instant, percent, rate } from "./numbers.js";
+import { admitted, refused } from "./history.js";
+
+export class Panels {
+  /** `pick(policy)` is called when somebody chooses a policy. */
+  constructor(pick) {
+    const number = (title, of, tone) => ({ title, of, number: true, tone });
+    this.policies = new Table(at("policies"), "By second; refused in all since the start", [
+      { title: "Policy", of: (row) => (row.kind ? row.name : { text: row.name, press: () => pick(row.name), label: `Show keys and refusals of ${row.name}` }) },
+      number("Refused", (row) => rate(refused(row)), (row) => (refused(row) > 0 ? "bad" : "")),
+      number("of all", (row) => (refused(row) + admitted(row) > 0 ? percent(refused(row) / (refused(row) + admitted(row))) : "–")),
+      number("Let through", (row) => rate(admitted(row))),
+      number("in shadow refused", (row) => rate((row["shadow-denied"] ?? 0) + (row["shadow-penalised"] ?? 0))),
+      number("Penalised", (row) => rate(row.penalised)),
+      number("Refused in all", (row) => (row["refused-total"] === undefined ? "" : count(row["refused-total"]))),
+    ]);
+    this.routes = new Table(at("routes"), "By second, and how long requests take", [
+      { title: "Route", of: (row) => row.name },
+      number("Requests", (row) => rate(row["per-second"])),
+      number("4xx", (row) => rate(row["4xx"]), (row) => (row["4xx"] > 0 ? "warn" : "")),
+      number("5xx", (row) => rate(row["5xx"]), (row) => (row["5xx"] > 0 ? "bad" : "")),
+      number("Median", (row) => (row.kind ? "" : duration(row.p50))),
+      number("99 %", (row) => (row.kind ? "" : duration(row.p99))),
+    ]);
+    const health = { healthy: "good", "warming-up": "warn" };
+    this.upstreams = new Table(at("upstreams"), "Those in trouble first", [
+      { title: "Upstream", of: (row) => row.upstream },
+      { title: "Server", short: true, of: (row) => row.server },
+      { title: "State", short: true, of: (row) => row.state, tone: (row) => health[row.state] ?? (row.kind ? "" : "bad") },
+      number("Open", (row) => row.open),
+      number("Waiting", (row) => row.waiting, (row) => (row.waiting > 0 ? "warn" : "")),
+      { title: "Last failure", of: (row) => row.failure },
+    ]);
+    this.redis = new Table(at("redis"), "Shards, those in trouble first; by second", [
+      { title: "Shard", of: (row) => row.shard },
+      { title: "State", short: true, of: (row) => (row.up ? (row["in-time"] ? "up" : "slow") : row.condition), tone: (row) => (row.up ? (row["in-time"] ? "good" : "warn") : "bad") },
+      number("Operations", (row) => rate(row.operations)),
+      number("Round trip", (row) => duration(row["round-trip"] || null)),
+      number("Late", (row) => rate(row.late), (row) => (row.late > 0 ? "warn" : "")),
+      number("Lost", (row) => rate(row.lost), (row) => (row.lost > 0 ? "bad" : "")),
+      { title: "Server", of: (row) => [row.server, row.version].filter(Boolean).join(", ") },
+    ]);
+    this.reasons = new Table(at("reasons"), "Of all requests that this gateway answered itself with an error", [
+      { title: "Reason", of: (row) => row.reason },
+      number("By second", (row) => rate(row["per-second"])),
+      number("In all", (row) => count(row.total)),
+    ]);
+  }
+
+  show(summary) {
+    this.header(summary);
+    this.now(summary);
+    const { policies, routes, upstreams } = summary;
+    this.policies.show(withOthers(policies, "policies"), () =>
+      empty("No policy is configured, so nothing is limited. A first one: ", '[policy.calls] limit = "100/m" by = ["consumer"]'));
+    this.routes.show(withOthers(routes, "routes"), () => empty("No request came in the last second."));
+    const servers = upstreams.first.flatMap((one) => serversOf(one));
+    if (upstreams.others > 0) servers.push({ kind: "others", upstream: `${count(upstreams.others)} other upstreams`, state: "not shown" });
+    this.upstreams.show(servers, () => empty("No upstream is configured: routes answer on their own."));
+    this.redis.show(summary.redis ?? [], () =>
+      empty("Limits are counted by this gateway alone. To share them with others: ", '[redis] url = "redis://127.0.0.1"'));
+    this.reasons.show(summary.refusals, () => empty("No request has been refused since the start."));
+    this.configuration(summary);
+  }
+
+  header({ node, phase, version }) {
+    say(at("node"), node);
+    const badge = at("phase");
+    badge.hidden = false;
+    badge.className = `badge ${phase === "ready" ? "" : "warn"}`;
+    say(badge, phase);
+    say(at("version"), `Sluicegate ${version}`);
+    document.title = `${node} · Sluicegate`;
+  }
+
+  now({ requests, policies, connections, seconds }) {
+    const all = [...policies.busiest, policies.others];
+    const denied = all.reduce((sum, policy) => sum + refused(policy), 0);
+    const shown = (value) => (seconds ? rate(value) : "…");
+    facts(at("now"), [
+      ["Requests by second", shown(requests["per-second"])],
+      ["Refused by policies", shown(denied), denied > 0 ? "bad" : ""],
+      ["Server errors (5xx)", shown(requests["5xx"]), requests["5xx"] > 0 ? "bad" : ""],
+      ["Median", duration(requests.p50)],
+      ["99 % within", duration(requests.p99)],
+      ["Connections open", count(connections.open)],
+      ["Connections refused", shown(connections.refused), connections.refused > 0 ? "warn" : ""],
+    ], true);
+  }
+
+  configuration({ configuration, database, node, version }) {
+    const { reloads } = configuration;
+    const last = configuration["last-reload"];
+    const pairs = [
+      ["Generation", `${configuration.generation}, since ${instant(configuration["loaded-at"])}`],
+      ["Fingerprint", configuration.fingerprint],
+      ["Holds", `${count(configuration.routes)} routes, ${count(configuration.policies)} policies, ${count(configuration.upstreams)} upstreams`],
+      ["Reloads", `${count(reloads.succeeded)} took effect, ${count(reloads.failed)} did not`, reloads.failed > 0 ? "warn" : ""],
+      ["Last reload", last ? `${clock(last.at)}: ${last["in-force"] ? "in force" : "refused, the old one stays"}: ${last.said}` : "none since the start", last && !last["in-force"] ? "bad" : ""],
+    ];
+    if (database) pairs.push(["Control plane", database]);
+    pairs.push(["Gateway", `${node}, Sluicegate ${version}`]);
+    facts(at("configuration"), pairs);
+  }
+}
+
+/** The busiest, and a line for all others if there are any. */
+function withOthers({ busiest, others }, what) {
+  if (!others.count) return busiest;
+  return [...busiest, { ...others, kind: "others", name: `${count(others.count)} other ${what}` }];
+}
+
+function serversOf(upstream) {
+  const rows = upstream.first.map((server) => ({ upstream: upstream.name, ...server }));
+  const rest = upstream.servers - rows.length;
+  if (rest > 0) rows.push({ kind: "others", upstream: upstream.name, server: `${count(rest)} more`, state: "" });
+  if (upstream["all-used"]) rows.push({ kind: "others", upstream: upstream.name, server: "all", state: "used although not healthy" });
+  return rows;
+}

@@ -1,0 +1,127 @@
+//! The page of the admin listener in a real Chromium, driven by the scripts of tests/page.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::support::python::interpreter;
+use crate::support::{Client, Gateway, eventually, heavy, text};
+
+/// Runs a script of tests/page to its end, which it says in a word.
+fn drive(script: &str, gateway: &Gateway, more: &[&str], word: &str) {
+    let url = |addr: SocketAddr| format!("http://{addr}");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/page");
+    let output = Command::new("timeout")
+        .arg("300")
+        .arg(interpreter())
+        .arg(folder.join(script))
+        .args([url(gateway.listener("admin")), url(gateway.plain())])
+        .args(more)
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .output()
+        .expect("timeout is part of coreutils");
+    let said = text(&output.stdout) + &text(&output.stderr);
+    assert!(output.status.success() && said.contains(word), "{script}: {said}");
+}
+
+#[test]
+fn the_page_loads_follows_and_explains() {
+    let _alone = heavy();
+    drive("watch.py", &Gateway::start(CONFIG), &[], "watched");
+}
+
+#[test]
+fn the_page_is_there_for_keyboards_and_screen_readers() {
+    let _alone = heavy();
+    drive("accessible.py", &Gateway::start(CONFIG), &[], "accessible");
+}
+
+#[test]
+fn the_page_asks_for_a_token_until_it_ends_and_changes_what_its_role_may() {
+    let _alone = heavy();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("it is later than 1970");
+    let expires = now + Duration::from_secs(40);
+    let shown = text(&time_of(expires).into_bytes());
+    let gateway = Gateway::start(&format!(
+        "{CONFIG}{DATABASE}[admin]\nbind = \"127.0.0.1:0\"\ntokens = [\n  {{ name = \"brief\", token = \"short-lived\", role = \"read\", expires = \"{shown}\" }},\n  {{ name = \"olga\", token = \"may-operate\", role = \"operate\" }},\n]\n"
+    ));
+    drive("access.py", &gateway, &[&expires.as_secs().to_string()], "accessed");
+}
+
+#[test]
+fn hostile_names_are_text_on_the_page() {
+    let _alone = heavy();
+    drive("hostile.py", &Gateway::start(&format!("{CONFIG}{DATABASE}")), &[], "harmless");
+}
+
+#[test]
+fn ten_thousand_routes_make_no_large_page() {
+    let _alone = heavy();
+    let route = |number: usize| {
+        format!(
+            "[[route]]\nname = \"r{number}\"\npath = \"/r{number}\"\nlimit = \"1/h by ip\"\nrespond = {{}}\n"
+        )
+    };
+    let routes: String = (0..10_000).map(route).collect();
+    drive("many.py", &Gateway::start(&routes), &[], "many");
+}
+
+/// Those who watch have places of their own, and take nothing from probes, scrapers and workers.
+#[test]
+fn two_hundred_watch_and_nobody_else_notices() {
+    let _alone = heavy();
+    let gateway = Gateway::start(CONFIG);
+    let admin = gateway.listener("admin");
+    let watch = || {
+        let mut client = Client::connect(admin);
+        client.send("GET /v1/live HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        client
+    };
+    let mut watching: Vec<_> = (0..256).map(|_| watch()).collect();
+    for client in &mut watching {
+        assert_eq!(client.head().status, 200);
+    }
+    let refused = watch().response();
+    assert_eq!((refused.status, refused.header("retry-after")), (503, Some("10")));
+    assert!(refused.text().contains("too many others watch"), "{}", refused.text());
+    assert_eq!((gateway.admin("/readyz").status, gateway.admin("/metrics").status), (200, 200));
+    assert_eq!(gateway.get("/a").status, 200);
+    // One that goes leaves its place.
+    watching.pop();
+    eventually("there is a place", || (watch().head().status == 200).then_some(()));
+    // All of them are told the same, once a second.
+    let events: Vec<String> = watching.iter_mut().take(20).map(|client| client.line()).collect();
+    assert!(events.iter().all(|event| !event.is_empty()));
+    gateway.signal("TERM");
+    for client in &mut watching {
+        let rest = text(&client.rest());
+        assert!(rest.contains("\"phase\":\"draining\"") && rest.ends_with("0\r\n\r\n"), "{rest}");
+    }
+}
+
+/// As RFC 3339 has it.
+fn time_of(since_1970: Duration) -> String {
+    let output =
+        Command::new("date").args(["-u", "-d", &format!("@{}", since_1970.as_secs()), "+%FT%TZ"]).output();
+    text(&output.expect("date is part of coreutils").stdout).trim().to_owned()
+}
+
+/// A policy, and a route that it limits. Directories are the gateways' own.
+const CONFIG: &str = r#"
+[policy.calls]
+limit = "1/h"
+by = ["header:x-key"]
+
+[tier.pro]
+limit = "100/m"
+
+[[route]]
+name = "hello"
+path = "/{*rest}"
+limit = "calls"
+respond = { body = "hello" }
+
+"#;
+
+const DATABASE: &str = "[database]\nurl = \"sqlite:state.db\"\n\n[policy.of-consumers]\nlimit = \"100/m\"\nby = [\"consumer\"]\n\n";
