@@ -8,9 +8,13 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
-use http::{HeaderMap, HeaderValue, Method, Request, Response};
-use http_body_util::Full;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Collected, Full, Limited};
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
@@ -103,17 +107,7 @@ impl AdminClient {
         body: Option<String>,
     ) -> anyhow::Result<Response<Bytes>> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let mut request = Request::builder().method(method).uri(target).header(HOST, "localhost");
-        if let Some(token) = &self.token {
-            let mut bearer = HeaderValue::try_from(format!("Bearer {token}"))
-                .context("the token has characters that no header can carry")?;
-            bearer.set_sensitive(true);
-            request = request.header(AUTHORIZATION, bearer);
-        }
-        if body.is_some() {
-            request = request.header(CONTENT_TYPE, "application/json");
-        }
-        let mut request = request.body(Full::from(body.unwrap_or_default()))?;
+        let mut request = self.request(method, target, body.unwrap_or_default())?;
         request.headers_mut().extend(headers.clone());
         runtime.block_on(async {
             match timeout(self.within, self.exchange(request)).await {
@@ -123,6 +117,47 @@ impl AdminClient {
         })
     }
 
+    /// Asks for an answer that does not end, and hands over each piece of it until `each` returns `false`.
+    ///
+    /// # Errors
+    /// If there is no answer in time, or a refusal: its reason.
+    pub(super) fn follow(&self, target: &str, each: &mut dyn FnMut(&[u8]) -> bool) -> anyhow::Result<()> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let request = self.request(&Method::GET, target, String::new())?;
+        runtime.block_on(async {
+            let begun = timeout(self.within, async {
+                match &self.place {
+                    Place::Tcp(addr) => begin(TcpStream::connect(addr).await?, request).await,
+                    Place::Tls(place) => begin(secured(place).await?, request).await,
+                    Place::Unix(path) => begin(UnixStream::connect(path).await?, request).await,
+                }
+            });
+            let begun = begun.await.unwrap_or_else(|_| bail!("it has not answered within {:?}", self.within));
+            let mut body = begun.with_context(|| format!("no gateway answers on {}", self.place))?;
+            // The server sends something each second.
+            while let Some(frame) = timeout(self.within, body.frame()).await.context("it fell silent")? {
+                if frame?.data_ref().is_some_and(|piece| !each(piece)) {
+                    break;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn request(&self, method: &Method, target: &str, body: String) -> anyhow::Result<Request<Full<Bytes>>> {
+        let mut request = Request::builder().method(method).uri(target).header(HOST, "localhost");
+        if let Some(token) = &self.token {
+            let mut bearer = HeaderValue::try_from(format!("Bearer {token}"))
+                .context("the token has characters that no header can carry")?;
+            bearer.set_sensitive(true);
+            request = request.header(AUTHORIZATION, bearer);
+        }
+        if !body.is_empty() {
+            request = request.header(CONTENT_TYPE, "application/json");
+        }
+        Ok(request.body(Full::from(body))?)
+    }
+
     async fn exchange(&self, request: Request<Full<Bytes>>) -> anyhow::Result<Response<Bytes>> {
         match &self.place {
             Place::Tcp(addr) => Ok(over(TcpStream::connect(addr).await?, request, ANSWER_BYTES_MAX).await?),
@@ -130,6 +165,26 @@ impl AdminClient {
             Place::Unix(path) => Ok(over(UnixStream::connect(path).await?, request, ANSWER_BYTES_MAX).await?),
         }
     }
+}
+
+/// Sends a request over a connection that ends with the answer, and returns the body of a good one.
+async fn begin(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    request: Request<Full<Bytes>>,
+) -> anyhow::Result<Incoming> {
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    // It ends with the runtime, which is this answer's own.
+    tokio::spawn(connection);
+    let answer = sender.send_request(request).await?;
+    let status = answer.status();
+    if status == StatusCode::OK {
+        return Ok(answer.into_body());
+    }
+    let body = Limited::new(answer.into_body(), REFUSAL_BYTES_MAX).collect().await;
+    let body = body.map(Collected::to_bytes).unwrap_or_default();
+    let problem: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
+    let detail = problem["detail"].as_str().unwrap_or("without a reason").escape_debug().to_string();
+    bail!("it answers {}: {detail}", status.as_u16())
 }
 
 /// A connection over TLS to the listener, and to nobody else.
@@ -161,3 +216,5 @@ pub(super) fn encoded(value: impl AsRef<[u8]>) -> String {
 
 /// `explain --all` has a line and a JSON object for each of up to a million routes.
 const ANSWER_BYTES_MAX: usize = 512 * 1024 * 1024;
+/// The reason of a refusal.
+const REFUSAL_BYTES_MAX: usize = 64 * 1024;

@@ -12,7 +12,9 @@ pub mod replay;
 pub mod run;
 pub mod schema;
 pub mod suggest;
+pub mod top;
 pub mod upgrade;
+mod whom;
 pub mod why;
 
 use std::io;
@@ -48,6 +50,8 @@ enum Command {
     Explain(explain::Arguments),
     /// Say what may keep a consumer out: counts, overrides, its tenant, windows, the last refusals
     Why(why::Arguments),
+    /// Show a running gateway live in this terminal: who is refused, which keys are hot, servers, Redis
+    Top(top::Arguments),
     /// Change limits while traffic runs, and see who did: what the admin API does, by command
     Ctl(Box<ctl::Arguments>),
     /// Turn an API key or a password, read from standard input, into an entry of its file
@@ -87,6 +91,7 @@ pub fn main() -> ExitCode {
             let said = why::run(&arguments, &config, &mut io::stdout());
             said.map_or_else(|error| failed(&error), |()| ExitCode::SUCCESS)
         }
+        Command::Top(arguments) => top::run(&arguments, &config),
         Command::Ctl(arguments) => {
             let done = ctl::run(&arguments, &config, &mut io::stdout());
             done.map_or_else(|error| failed(&error), |()| ExitCode::SUCCESS)

@@ -1,4 +1,5 @@
-//! The page of the admin listener in a real Chromium, driven by the scripts of tests/page.
+//! The page of the admin listener in a real Chromium, driven by the scripts of tests/page, and `sluicegate top` in a
+//! pseudo-terminal.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -16,8 +17,9 @@ fn drive(script: &str, gateway: &Gateway, more: &[&str], word: &str) {
         .arg("300")
         .arg(interpreter())
         .arg(folder.join(script))
+        .args(more.iter().take_while(|argument| argument.ends_with("sluicegate")))
         .args([url(gateway.listener("admin")), url(gateway.plain())])
-        .args(more)
+        .args(more.iter().skip_while(|argument| argument.ends_with("sluicegate")))
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .output()
         .expect("timeout is part of coreutils");
@@ -65,6 +67,12 @@ fn ten_thousand_routes_make_no_large_page() {
     };
     let routes: String = (0..10_000).map(route).collect();
     drive("many.py", &Gateway::start(&routes), &[], "many");
+}
+
+#[test]
+fn top_shows_the_same_in_a_terminal() {
+    let _alone = heavy();
+    drive("top.py", &Gateway::start(CONFIG), &[env!("CARGO_BIN_EXE_sluicegate")], "topped");
 }
 
 /// Those who watch have places of their own, and take nothing from probes, scrapers and workers.

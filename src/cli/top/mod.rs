@@ -1,0 +1,94 @@
+//! `sluicegate top`: a running gateway live in a terminal, of the same events as the page of the admin listener.
+//!
+//! `view.rs` is what is known and chosen, `tables.rs` turns that into rows, `screen.rs` draws it, `source.rs` asks.
+
+mod numbers;
+mod screen;
+mod source;
+mod tables;
+mod view;
+
+use std::io::{self, IsTerminal};
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::time::Duration;
+
+use ratatui::DefaultTerminal;
+use ratatui::crossterm::event::{self, Event};
+
+use super::whom::Whom;
+use source::{Question, Told};
+use view::{Next, View};
+
+/// Which gateway to watch. Clap shows these comments as the help text.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    #[command(flatten)]
+    whom: Whom,
+}
+
+/// Watches until `q` is pressed.
+pub fn run(arguments: &Arguments, file: &Path) -> ExitCode {
+    if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
+        eprintln!(
+            "sluicegate: top needs a terminal; programs read /v1/live of the admin listener, or /metrics"
+        );
+        return ExitCode::from(EXIT_USAGE);
+    }
+    let watched = arguments.whom.client(file, WITHIN).and_then(|client| {
+        let (tell, told) = mpsc::channel();
+        let view = View::new(client.place().to_string());
+        let ask = source::start(client, &tell)?;
+        let mut terminal = ratatui::try_init()?;
+        let watched = watch(&mut terminal, view, &told, &ask);
+        ratatui::restore();
+        Ok(watched?)
+    });
+    watched.map_or_else(|error| super::failed(&error), |()| ExitCode::SUCCESS)
+}
+
+/// Draws whatever changes, until somebody has seen enough.
+fn watch(
+    terminal: &mut DefaultTerminal,
+    mut view: View,
+    told: &Receiver<Told>,
+    ask: &Sender<Question>,
+) -> io::Result<()> {
+    loop {
+        terminal.draw(|frame| screen::draw(frame, &mut view))?;
+        let mut is_changed = false;
+        while !is_changed {
+            while let Ok(told) = told.try_recv() {
+                view.hear(told);
+                is_changed = true;
+            }
+            if !event::poll(LOOK_EVERY)? {
+                continue;
+            }
+            is_changed = true;
+            match event::read()? {
+                Event::Key(key) => match view.press(key) {
+                    Next::Go => {}
+                    Next::Ask(question) => {
+                        // Nobody hears it only if that thread has panicked, which the terminal would show.
+                        let _ = ask.send(question);
+                    }
+                    Next::Leave => return Ok(()),
+                },
+                Event::Resize(..)
+                | Event::FocusGained
+                | Event::FocusLost
+                | Event::Mouse(_)
+                | Event::Paste(_) => {}
+            }
+        }
+    }
+}
+
+/// As clap has it for a command line that cannot be done.
+const EXIT_USAGE: u8 = 2;
+/// For an answer, and for the next event of a stream that sends one each second.
+const WITHIN: Duration = Duration::from_secs(10);
+/// How often news is looked for while no key is pressed.
+const LOOK_EVERY: Duration = Duration::from_millis(50);

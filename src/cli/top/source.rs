@@ -1,0 +1,151 @@
+//! What the gateway says: its events, and answers to questions. Two threads ask; both end with the process, which has
+//! nothing to wait for.
+
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread;
+use std::time::Duration;
+
+use http::{HeaderMap, Method, StatusCode};
+use serde_json::Value;
+
+use crate::cli::admin_client::{AdminClient, encoded};
+
+/// News.
+#[derive(Debug)]
+pub(super) enum Told {
+    /// An event of `/v1/live`.
+    Summary(Value),
+    /// There are no events, and why.
+    Away(String),
+    /// `/v1/hot-keys`, or why there are none.
+    HotKeys(Result<Value, String>),
+    /// `/v1/decisions`, or why there are none.
+    Decisions(Result<Value, String>),
+    /// The text that answers a question.
+    Answer(String),
+}
+
+/// What somebody has typed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Question {
+    /// Why the request of this id was refused.
+    Refusal(String),
+    /// What would happen to a request: its method and its URL.
+    Explain(String, String),
+}
+
+/// Begins to ask. Questions are answered one after the other.
+///
+/// # Errors
+/// If a thread does not start.
+pub(super) fn start(client: AdminClient, tell: &Sender<Told>) -> std::io::Result<Sender<Question>> {
+    let client = Arc::new(client);
+    let (following, telling) = (Arc::clone(&client), tell.clone());
+    thread::Builder::new().name("events".to_owned()).spawn(move || follow(&following, &telling))?;
+    let (ask, asked) = mpsc::channel();
+    let tell = tell.clone();
+    thread::Builder::new().name("questions".to_owned()).spawn(move || {
+        loop {
+            let told = match asked.recv_timeout(ASK_EVERY) {
+                Ok(question) => tell.send(Told::Answer(answer(&client, &question))),
+                Err(RecvTimeoutError::Timeout) => look(&client, &tell),
+                Err(RecvTimeoutError::Disconnected) => return,
+            };
+            if told.is_err() {
+                return;
+            }
+        }
+    })?;
+    Ok(ask)
+}
+
+/// Follows the events, and asks again whenever they end.
+fn follow(client: &AdminClient, tell: &Sender<Told>) {
+    let mut is_heard = true;
+    while is_heard {
+        let mut events = Events::default();
+        let followed = client.follow("/v1/live", &mut |piece| {
+            is_heard = events.of(piece).into_iter().all(|summary| tell.send(Told::Summary(summary)).is_ok());
+            is_heard
+        });
+        let why =
+            followed.map_or_else(|error| crate::app::error_chain(&error), |()| "reconnecting".to_owned());
+        is_heard = is_heard && tell.send(Told::Away(why)).is_ok();
+        thread::sleep(AGAIN_AFTER);
+    }
+}
+
+fn look(client: &AdminClient, tell: &Sender<Told>) -> Result<(), mpsc::SendError<Told>> {
+    tell.send(Told::HotKeys(ask(client, "/v1/hot-keys?limit=5")))?;
+    tell.send(Told::Decisions(ask(client, "/v1/decisions?limit=200")))
+}
+
+fn answer(client: &AdminClient, question: &Question) -> String {
+    let target = match question {
+        Question::Refusal(id) => format!("/v1/decisions/{}", encoded(id)),
+        Question::Explain(method, url) => {
+            format!("/v1/explain?method={}&url={}", encoded(method), encoded(url))
+        }
+    };
+    match ask(client, &target) {
+        Ok(answer) => answer["text"].as_str().unwrap_or_default().to_owned(),
+        Err(why) => why,
+    }
+}
+
+/// The JSON of a good answer, or the reason of another.
+fn ask(client: &AdminClient, target: &str) -> Result<Value, String> {
+    let answer = client.ask(&Method::GET, target, &HeaderMap::new(), None);
+    let answer = answer.map_err(|error| crate::app::error_chain(&error))?;
+    let shown: Value = serde_json::from_slice(answer.body()).unwrap_or_default();
+    match answer.status() {
+        StatusCode::OK => Ok(shown),
+        status => Err(shown["detail"].as_str().map_or_else(|| format!("it answers {status}"), str::to_owned)),
+    }
+}
+
+/// Takes server-sent events apart, of which a piece may hold a part or several.
+#[derive(Default)]
+struct Events(Vec<u8>);
+
+impl Events {
+    fn of(&mut self, piece: &[u8]) -> Vec<Value> {
+        self.0.extend_from_slice(piece);
+        let mut found = Vec::new();
+        while let Some(end) = self.0.windows(2).position(|two| two == b"\n\n") {
+            let event: Vec<u8> = self.0.drain(..end + 2).collect();
+            let data = event.strip_prefix(b"data: ").and_then(|data| serde_json::from_slice(data).ok());
+            found.extend(data);
+        }
+        // What is no event does not fill memory.
+        if self.0.len() > EVENT_BYTES_MAX {
+            self.0.clear();
+        }
+        found
+    }
+}
+
+/// How often keys and refusals are asked for.
+const ASK_EVERY: Duration = Duration::from_secs(2);
+/// Before a stream that has ended is asked for again.
+const AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// Far more than any event has.
+const EVENT_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn events_are_found_however_they_are_split() {
+        let text = b"data: {\"a\":1}\n\n: nothing\n\ndata: {\"a\":2}\n\n";
+        for size in 1..=text.len() {
+            let mut events = Events::default();
+            let found: Vec<Value> = text.chunks(size).flat_map(|piece| events.of(piece)).collect();
+            assert_eq!(found, [json!({ "a": 1 }), json!({ "a": 2 })], "{size}");
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! The panes of `top`: which columns they have, and the rows that follow from what is known.
+
+use serde_json::Value;
+
+use super::numbers::{count, duration, percent, rate};
+use super::view::View;
+
+/// One of the tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pane {
+    Policies,
+    HotKeys,
+    Refusals,
+    Upstreams,
+    Redis,
+    Routes,
+}
+
+/// A table as it is drawn.
+pub(super) struct Table {
+    /// The heading of each column, and how wide it is; the first takes what is left. Widths below 0 align to the right.
+    pub(super) columns: Vec<(&'static str, i16)>,
+    pub(super) rows: Vec<Row>,
+    /// What is said if there is no row.
+    pub(super) none: String,
+}
+
+pub(super) struct Row {
+    pub(super) cells: Vec<String>,
+    pub(super) tone: Tone,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tone {
+    Plain,
+    Bad,
+    Soft,
+}
+
+impl Pane {
+    pub(super) const ALL: [Pane; 6] =
+        [Pane::Policies, Pane::HotKeys, Pane::Refusals, Pane::Upstreams, Pane::Redis, Pane::Routes];
+
+    pub(super) fn title(self) -> &'static str {
+        match self {
+            Pane::Policies => "Policies",
+            Pane::HotKeys => "Hot keys",
+            Pane::Refusals => "Refusals",
+            Pane::Upstreams => "Upstreams",
+            Pane::Redis => "Redis",
+            Pane::Routes => "Routes",
+        }
+    }
+
+    pub(super) fn next(self) -> Pane {
+        Pane::ALL[(self as usize + 1) % Pane::ALL.len()]
+    }
+
+    pub(super) fn previous(self) -> Pane {
+        Pane::ALL[(self as usize + Pane::ALL.len() - 1) % Pane::ALL.len()]
+    }
+
+    pub(super) fn table(self, view: &View) -> Table {
+        let summary = view.summary.as_ref().unwrap_or(&Value::Null);
+        match self {
+            Pane::Policies => policies(&summary["policies"]),
+            Pane::HotKeys => hot_keys(&view.hot_keys),
+            Pane::Refusals => refusals(&view.decisions),
+            Pane::Upstreams => upstreams(&summary["upstreams"]),
+            Pane::Redis => redis(&summary["redis"]),
+            Pane::Routes => routes(&summary["routes"]),
+        }
+    }
+}
+
+/// What a policy refuses by second.
+pub(super) fn refused(policy: &Value) -> f64 {
+    sum(policy, &["denied", "missing-rejected", "penalised"])
+}
+
+/// What it lets through, that which shadow would have refused included.
+fn admitted(policy: &Value) -> f64 {
+    sum(policy, &["admitted", "shadow-denied", "shadow-penalised"])
+}
+
+fn sum(policy: &Value, fields: &[&str]) -> f64 {
+    fields.iter().filter_map(|field| policy[*field].as_f64()).sum()
+}
+
+fn policies(policies: &Value) -> Table {
+    let row = |(name, policy): (String, &Value)| {
+        let (refused, admitted) = (refused(policy), admitted(policy));
+        let share =
+            if refused + admitted > 0.0 { percent(refused / (refused + admitted)) } else { "-".to_owned() };
+        let cells =
+            vec![name, rate(&refused.into()), share, rate(&admitted.into()), count(&policy["refused-total"])];
+        Row { cells, tone: if refused > 0.0 { Tone::Bad } else { Tone::Plain } }
+    };
+    Table {
+        columns: vec![
+            ("policy", 0),
+            ("refused/s", -10),
+            ("of all", -8),
+            ("let through/s", -14),
+            ("refused", -11),
+        ],
+        rows: with_others(policies, "policies").map(row).collect(),
+        none: "no policy is configured, so nothing is limited".to_owned(),
+    }
+}
+
+fn routes(routes: &Value) -> Table {
+    let row = |(name, route): (String, &Value)| Row {
+        cells: vec![
+            name,
+            rate(&route["per-second"]),
+            rate(&route["4xx"]),
+            rate(&route["5xx"]),
+            duration(&route["p50"]),
+            duration(&route["p99"]),
+        ],
+        tone: if route["5xx"].as_f64().is_some_and(|rate| rate > 0.0) { Tone::Bad } else { Tone::Plain },
+    };
+    Table {
+        columns: vec![
+            ("route", 0),
+            ("requests/s", -11),
+            ("4xx/s", -8),
+            ("5xx/s", -8),
+            ("median", -9),
+            ("99 %", -9),
+        ],
+        rows: with_others(routes, "routes").map(row).collect(),
+        none: "no request came in the last second".to_owned(),
+    }
+}
+
+/// The busiest by name, and a row for all others if there are any.
+fn with_others<'v>(rows: &'v Value, what: &str) -> impl Iterator<Item = (String, &'v Value)> {
+    let named = rows["busiest"].as_array().into_iter().flatten();
+    let named = named.map(|row| (text(&row["name"]), row));
+    let others = &rows["others"];
+    let label = format!("{} other {what}", count(&others["count"]));
+    named.chain((others["count"].as_u64() > Some(0)).then_some((label, others)))
+}
+
+fn hot_keys(known: &Result<Value, String>) -> Table {
+    let columns =
+        vec![("key", 0), ("policy", 16), ("requests/s", -11), ("refused/s", -10), ("of policy", -10)];
+    let known = match known {
+        Ok(known) => known,
+        Err(why) => return Table { columns, rows: Vec::new(), none: why.clone() },
+    };
+    let items = if known["fleet"].is_null() { &known["items"] } else { &known["fleet"]["items"] };
+    let mut items: Vec<&Value> = items.as_array().into_iter().flatten().collect();
+    let requests = |row: &Value| row["requests-per-second"].as_f64().unwrap_or_default();
+    items.sort_by(|one, other| requests(other).total_cmp(&requests(one)));
+    let row = |key: &Value| Row {
+        cells: vec![
+            text(&key["key"]),
+            text(&key["policy"]),
+            rate(&key["requests-per-second"]),
+            rate(&key["denied-per-second"]),
+            key["of-policy"].as_f64().map_or_else(String::new, percent),
+        ],
+        tone: if key["hot"] == true { Tone::Bad } else { Tone::Plain },
+    };
+    let rows = items.into_iter().map(row).collect();
+    Table { columns, rows, none: "no key was counted in the last minute".to_owned() }
+}
+
+fn refusals(known: &Result<Value, String>) -> Table {
+    let columns = vec![("request", 0), ("at", 9), ("policy", 16), ("key", 24)];
+    let known = match known {
+        Ok(known) => known,
+        Err(why) => return Table { columns, rows: Vec::new(), none: why.clone() },
+    };
+    let items = known["items"].as_array().into_iter().flatten().filter(|row| row["admitted"] == false);
+    let row = |refusal: &Value| {
+        let window = &refusal["windows"][0];
+        // The time of day of a text as RFC 3339 has it, in UTC.
+        let time = text(&refusal["time"]).get(11..19).unwrap_or_default().to_owned();
+        let cells = vec![text(&refusal["request-id"]), time, text(&window["policy"]), text(&window["key"])];
+        Row { cells, tone: Tone::Plain }
+    };
+    Table { columns, rows: items.map(row).collect(), none: "no refusal is remembered".to_owned() }
+}
+
+fn upstreams(upstreams: &Value) -> Table {
+    let mut rows = Vec::new();
+    for upstream in upstreams["first"].as_array().into_iter().flatten() {
+        let servers = upstream["first"].as_array().into_iter().flatten();
+        let shown = servers.clone().count() as u64;
+        rows.extend(servers.map(|server| {
+            let is_well = server["state"] == "healthy" || server["state"] == "warming-up";
+            Row {
+                cells: vec![
+                    text(&server["server"]),
+                    text(&upstream["name"]),
+                    text(&server["state"]),
+                    count(&server["open"]),
+                    count(&server["waiting"]),
+                ],
+                tone: if is_well { Tone::Plain } else { Tone::Bad },
+            }
+        }));
+        let all = upstream["servers"].as_u64().unwrap_or_default();
+        if all > shown {
+            rows.push(soft(format!("{} more", all - shown), text(&upstream["name"])));
+        }
+    }
+    if upstreams["others"].as_u64() > Some(0) {
+        rows.push(soft(format!("{} other upstreams", count(&upstreams["others"])), String::new()));
+    }
+    Table {
+        columns: vec![("server", 0), ("upstream", 18), ("state", 12), ("open", -7), ("waiting", -8)],
+        rows,
+        none: "no upstream is configured".to_owned(),
+    }
+}
+
+fn soft(first: String, second: String) -> Row {
+    Row { cells: vec![first, second], tone: Tone::Soft }
+}
+
+fn redis(shards: &Value) -> Table {
+    let row = |shard: &Value| {
+        let is_up = shard["up"] == true;
+        let state = match (is_up, shard["in-time"] == true) {
+            (true, true) => "up".to_owned(),
+            (true, false) => "slow".to_owned(),
+            (false, _) => text(&shard["condition"]),
+        };
+        Row {
+            cells: vec![
+                text(&shard["shard"]),
+                state,
+                rate(&shard["operations"]),
+                duration(&shard["round-trip"]),
+                rate(&shard["late"]),
+                rate(&shard["lost"]),
+            ],
+            tone: if is_up { Tone::Plain } else { Tone::Bad },
+        }
+    };
+    Table {
+        columns: vec![
+            ("shard", 0),
+            ("state", 12),
+            ("ops/s", -9),
+            ("round trip", -11),
+            ("late/s", -7),
+            ("lost/s", -7),
+        ],
+        rows: shards.as_array().into_iter().flatten().map(row).collect(),
+        none: "limits are counted by this gateway alone: [redis] shares them".to_owned(),
+    }
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}

@@ -1,0 +1,120 @@
+//! Which gateway a command asks, and as whom.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use std::{env, fs};
+
+use anyhow::{Context, bail};
+
+use super::admin_client::{AdminClient, Place, Secure};
+use crate::config;
+use crate::trust::{Shown, Trust};
+
+/// The listener to ask, and what is shown to it. Clap shows these comments as the help text.
+#[derive(Debug, clap::Args)]
+pub(super) struct Whom {
+    /// The admin listener, as http://127.0.0.1:9900, https://10.0.0.7:9900 or unix:/run/sluicegate/admin.sock; without it that of --config
+    #[arg(long, global = true, value_parser = place)]
+    url: Option<Place>,
+    /// The file of the bearer token; without it the variable SLUICEGATE_TOKEN, or `token` of [admin] in --config
+    #[arg(long, global = true, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// The certificate to show as who one is: PEM, with its chain
+    #[arg(long, global = true, value_name = "FILE", requires = "private_key")]
+    cert: Option<PathBuf>,
+    /// Its private key
+    #[arg(long = "key", global = true, value_name = "FILE", requires = "cert")]
+    private_key: Option<PathBuf>,
+    /// The authorities that the listener's certificate is verified by; without it the system's, and of the listener of
+    /// gateway.toml the certificates that it names
+    #[arg(long, global = true, value_name = "FILE")]
+    ca: Option<PathBuf>,
+}
+
+fn place(text: &str) -> Result<Place, &'static str> {
+    if let Some(path) = text.strip_prefix("unix:").filter(|path| !path.is_empty()) {
+        return Ok(Place::Unix(path.into()));
+    }
+    let (authority, is_tls) = match (text.strip_prefix("http://"), text.strip_prefix("https://")) {
+        (Some(authority), _) => (authority, false),
+        (None, Some(authority)) => (authority, true),
+        (None, None) => return Err("write it as http://HOST:PORT, https://HOST:PORT or unix:/PATH"),
+    };
+    let authority = authority.strip_suffix('/').unwrap_or(authority);
+    let (host, port) = authority.rsplit_once(':').ok_or("write its port, as in http://127.0.0.1:9900")?;
+    match !host.is_empty() && !host.contains('/') && port.parse::<u16>().is_ok() {
+        true if is_tls => Ok(Place::Tls(Secure { authority: authority.to_owned(), ..Secure::default() })),
+        true => Ok(Place::Tcp(authority.to_owned())),
+        false => Err("write it as http://HOST:PORT, https://HOST:PORT or unix:/PATH"),
+    }
+}
+
+impl Whom {
+    /// What asks it, so long for one answer. A token by name is never taken from gateway.toml: the audit would name
+    /// somebody else.
+    ///
+    /// # Errors
+    /// If the file or the token cannot be read, or arguments do not fit together.
+    pub(super) fn client(&self, file: &Path, within: Duration) -> anyhow::Result<AdminClient> {
+        let given = match &self.token_file {
+            Some(path) => {
+                let text = fs::read_to_string(path);
+                let text = text.with_context(|| format!("{} cannot be read", path.display()))?;
+                Some(text.trim().to_owned())
+            }
+            None => env::var(TOKEN_VARIABLE).ok().filter(|token| !token.is_empty()),
+        };
+        if let Some(place) = &self.url {
+            return Ok(AdminClient::new(self.shown_to(place.clone())?, given, within));
+        }
+        let loaded = match config::load(file) {
+            Ok(loaded) => loaded,
+            Err(errors) => bail!("{errors}\n\n--url names a gateway without a file"),
+        };
+        let admin =
+            loaded.config.admin.context("gateway.toml turns the admin listener off: `admin = false`")?;
+        let place = self.shown_to(Place::of(&admin))?;
+        // Who shows a certificate is its bearer, and not that of the file's token.
+        let token = given.or(admin.token.filter(|_| self.cert.is_none()));
+        Ok(AdminClient::new(place, token, within))
+    }
+
+    /// The place with the certificates that were named.
+    fn shown_to(&self, place: Place) -> anyhow::Result<Place> {
+        let shown = self.cert.clone().zip(self.private_key.clone()).map(|(cert, key)| Shown { cert, key });
+        match place {
+            Place::Tls(Secure { authority, trust, own }) => {
+                let verify = trust.verify || self.ca.is_some();
+                let trust = Trust { ca: self.ca.clone(), shown, verify, ..trust };
+                Ok(Place::Tls(Secure { authority, trust, own }))
+            }
+            _ if shown.is_some() || self.ca.is_some() => {
+                bail!("--cert, --key and --ca are for a listener with TLS: write --url https://HOST:PORT")
+            }
+            other => Ok(other),
+        }
+    }
+}
+
+/// The token to send.
+const TOKEN_VARIABLE: &str = "SLUICEGATE_TOKEN";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_of_admin_listeners() {
+        let tcp = |text: &str| Ok(Place::Tcp(text.to_owned()));
+        assert_eq!(place("http://127.0.0.1:9900"), tcp("127.0.0.1:9900"));
+        assert_eq!(place("http://[::1]:9900/"), tcp("[::1]:9900"));
+        assert_eq!(place("http://gw.internal:80"), tcp("gw.internal:80"));
+        let secure = Secure { authority: "gw:1".to_owned(), ..Secure::default() };
+        assert!(secure.trust.verify);
+        assert_eq!(place("https://gw:1"), Ok(Place::Tls(secure)));
+        assert_eq!(place("unix:/run/a.sock"), Ok(Place::Unix("/run/a.sock".into())));
+        for wrong in ["", "unix:", "127.0.0.1:9900", "http://a", "http://:1", "http://a:x", "http://a/b:1"] {
+            assert!(place(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,116 @@
+"""`sluicegate top` in a pseudo-terminal. BINARY URL GATEWAY"""
+
+import fcntl
+import os
+import pty
+import select
+import struct
+import subprocess
+import sys
+import termios
+import time
+
+import pyte
+
+from browser import ask
+
+binary, url, gateway = sys.argv[1:4]
+WITHIN = 30
+
+
+class Terminal:
+    """A program at a terminal of this size, and what is on its screen."""
+
+    def __init__(self, columns, lines, arguments):
+        self.screen = pyte.Screen(columns, lines)
+        self.stream = pyte.ByteStream(self.screen)
+        self.written = b""
+        self.master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+        environment = dict(os.environ, TERM="xterm-256color")
+        self.child = subprocess.Popen(
+            [binary, "top", *arguments], stdin=slave, stdout=slave, stderr=slave, env=environment, start_new_session=True)
+        os.close(slave)
+
+    def text(self):
+        return "\n".join(self.screen.display)
+
+    def turn(self):
+        if select.select([self.master], [], [], 0.1)[0]:
+            try:
+                written = os.read(self.master, 65536)
+            except OSError:
+                return
+            self.written += written
+            self.stream.feed(written)
+
+    def shows(self, *wanted):
+        until = time.monotonic() + WITHIN
+        while not all(one in self.text() for one in wanted):
+            assert time.monotonic() < until, f"no {wanted} in\n{self.text()}"
+            self.turn()
+        return self.text()
+
+    def type(self, keys):
+        os.write(self.master, keys.encode())
+
+    def leaves(self):
+        until = time.monotonic() + WITHIN
+        while self.child.poll() is None:
+            assert time.monotonic() < until, "it does not end"
+            self.turn()
+        # What it wrote last.
+        while select.select([self.master], [], [], 0)[0]:
+            try:
+                self.written += os.read(self.master, 65536)
+            except OSError:
+                break
+        os.close(self.master)
+        return self.child.returncode
+
+
+for columns, lines in [(80, 24), (200, 60)]:
+    terminal = Terminal(columns, lines, ["--url", url])
+    terminal.shows("sluicegate", "live", "ready", "requests/s", "Policies")
+    refused = [ask(gateway + "/a", headers={"x-key": f"at {columns}"})[0] for _ in range(8)]
+    assert refused.count(429) == 7, refused
+    shown = terminal.shows("calls", "refused/s")
+    assert max(len(line.rstrip()) for line in terminal.screen.display) <= columns
+    if columns == 80:
+        # One pane after the other, and round to the first.
+        for pane in ["no key", "request", "no upstream is configured", "counted by this gateway alone", "requests/s", "let through/s"]:
+            terminal.type("\t")
+            terminal.turn()
+        terminal.shows("let through/s")
+    else:
+        terminal.shows("Hot keys", "Refusals", "Upstreams", "Redis", "Routes", "counted by this gateway alone", "no upstream is configured")
+    terminal.type("e")
+    terminal.shows("explain (as GET /path):")
+    terminal.type("get /a\r")
+    terminal.shows("Answer", "route")
+    terminal.type("\x1b")
+    time.sleep(0.2)
+    terminal.type("/no-such-id\r")
+    terminal.shows("Answer", "no")
+    terminal.type("\x1b")
+    time.sleep(0.2)
+    # A key that is not UTF-8, or none at all, ends nothing.
+    terminal.type("zZ?")
+    # Another size while it runs.
+    fcntl.ioctl(terminal.master, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
+    terminal.screen.resize(30, 100)
+    os.kill(terminal.child.pid, 28)
+    terminal.shows("Policies", "live")
+    terminal.type("q")
+    assert terminal.leaves() == 0
+    # The terminal is as it was: the other screen is left, and the cursor is back.
+    assert b"\x1b[?1049l" in terminal.written and b"\x1b[?25h" in terminal.written
+
+terminal = Terminal(80, 24, ["--url", "http://127.0.0.1:1"])
+terminal.shows("no gateway answers")
+terminal.type("\x03")
+assert terminal.leaves() == 0
+
+without = subprocess.run([binary, "top", "--url", url], stdin=subprocess.DEVNULL, capture_output=True, timeout=WITHIN)
+assert without.returncode == 2 and b"needs a terminal" in without.stderr, without
+print("topped")
