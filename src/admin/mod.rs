@@ -14,6 +14,7 @@ mod config;
 mod connection;
 mod control;
 mod counts;
+mod events;
 mod explain;
 mod gate;
 mod host;

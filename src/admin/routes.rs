@@ -22,7 +22,7 @@ use super::gate::{self, Gate, OpenTo, Permit, Places, wants_html};
 use super::limits::Limits;
 use super::refusal::Refusal;
 use super::state::State;
-use super::{live, page, pages, reply};
+use super::{events, page, pages, reply};
 
 pub(super) struct Endpoint {
     /// The path as `/` lists it.
@@ -61,7 +61,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
         one(
             &["/v1/live"],
             "what the gateway does, each second, as server-sent events",
-            stream(Role::Read, live::show),
+            stream(Role::Read, events::show),
         ),
         one(&["/v1/whoami"], "who a token stands for, and its role", read(Role::Read, pages::whoami)),
         one(&["/v1/explain"], ABOUT_EXPLAIN, read(Role::Read, pages::explain)),

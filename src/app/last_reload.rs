@@ -25,8 +25,8 @@ impl LastReload {
         self.say(true, changes.to_string());
     }
 
-    /// What was in force stays.
-    pub(super) fn failed(&self, error: &anyhow::Error) {
+    /// What was in force stays, for this reason, which is also given as a text.
+    pub(super) fn failed(&self, error: &anyhow::Error, text: String) {
         let text = match error.downcast_ref::<Errors>() {
             // Without the lines of the file, which may hold what is not for everybody who may see the page.
             Some(errors) => {
@@ -35,7 +35,7 @@ impl LastReload {
                 let found: Vec<String> = found.collect();
                 format!("{} wrong; {}", errors.count(), found.join("; "))
             }
-            None => super::error_chain(error),
+            None => text,
         };
         self.say(false, text);
     }

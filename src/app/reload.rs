@@ -49,8 +49,9 @@ pub(super) async fn reload(
         }
         Err(error) => {
             told.metrics.reload_failed();
-            told.last.failed(&error);
-            tracing::error!("not reloaded, the old configuration stays: {}", super::error_chain(&error));
+            let why = super::error_chain(&error);
+            tracing::error!("not reloaded, the old configuration stays: {why}");
+            told.last.failed(&error, why);
         }
     }
 }
@@ -81,8 +82,8 @@ pub(super) async fn follow(publisher: &mut Publisher, control: &Control, told: T
         }
         Err(error) => {
             told.metrics.reload_failed();
-            told.last.failed(&error);
             let why = super::error_chain(&error);
+            told.last.failed(&error, why.clone());
             tracing::error!("the policies and tiers of the database stay as they were: {why}");
             control.refused(why);
         }

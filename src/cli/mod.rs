@@ -91,7 +91,7 @@ pub fn main() -> ExitCode {
             let said = why::run(&arguments, &config, &mut io::stdout());
             said.map_or_else(|error| failed(&error), |()| ExitCode::SUCCESS)
         }
-        Command::Top(arguments) => top::run(&arguments, &config),
+        Command::Top(arguments) => top::run(&arguments, &config).unwrap_or_else(|error| failed(&error)),
         Command::Ctl(arguments) => {
             let done = ctl::run(&arguments, &config, &mut io::stdout());
             done.map_or_else(|error| failed(&error), |()| ExitCode::SUCCESS)

@@ -96,7 +96,7 @@ export class Asks {
   }
 
   showRecent(answer, error) {
-    const refusals = (answer?.items ?? []).filter((row) => !row.admitted).slice(0, 20);
+    const refusals = (answer?.items ?? []).filter((row) => !row.admitted).slice(0, 10);
     this.recentTable.show(refusals, () => (error ? absent(error, "This gateway does not remember single decisions.")
       : empty("No refusal is remembered. Which decisions are kept: ", '[log] decisions = { denied = "100%" }')));
   }

@@ -29,23 +29,25 @@ pub struct Arguments {
 }
 
 /// Watches until `q` is pressed.
-pub fn run(arguments: &Arguments, file: &Path) -> ExitCode {
+///
+/// # Errors
+/// If the gateway to ask is not known, or the terminal fails.
+pub fn run(arguments: &Arguments, file: &Path) -> anyhow::Result<ExitCode> {
     if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
         eprintln!(
             "sluicegate: top needs a terminal; programs read /v1/live of the admin listener, or /metrics"
         );
-        return ExitCode::from(EXIT_USAGE);
+        return Ok(ExitCode::from(EXIT_USAGE));
     }
-    let watched = arguments.whom.client(file, WITHIN).and_then(|client| {
-        let (tell, told) = mpsc::channel();
-        let view = View::new(client.place().to_string());
-        let ask = source::start(client, &tell)?;
-        let mut terminal = ratatui::try_init()?;
-        let watched = watch(&mut terminal, view, &told, &ask);
-        ratatui::restore();
-        Ok(watched?)
-    });
-    watched.map_or_else(|error| super::failed(&error), |()| ExitCode::SUCCESS)
+    let client = arguments.whom.client(file, WITHIN)?;
+    let (tell, told) = mpsc::channel();
+    let view = View::new(client.place().to_string());
+    let ask = source::start(client, &tell)?;
+    let mut terminal = ratatui::try_init()?;
+    let watched = watch(&mut terminal, view, &told, &ask);
+    ratatui::restore();
+    watched?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Draws whatever changes, until somebody has seen enough.
