@@ -21,7 +21,7 @@ pub(super) fn state(
     counts: &Counts,
     readiness: &Readiness,
     publisher: &Publisher,
-    live: live::Sources,
+    (live, fleet): (live::Sources, Option<live::Fleet>),
     (control, samples): (Option<admin::Control>, &Arc<Memory>),
     own: Option<&admin::Config>,
 ) -> admin::State {
@@ -80,7 +80,7 @@ pub(super) fn state(
                 shown.to_string()
             })
         }),
-        live: live::live(live),
+        live: live::live(live, fleet),
         counts: counts.for_operators(),
         nodes: Box::new(move || limiter_of_nodes.fleet().map(Fleet::nodes)),
         decisions: Arc::clone(samples),

@@ -16,6 +16,7 @@ use crate::metrics::Metrics;
 use crate::{auth, clock, policy};
 
 use super::explain::{Asked, Explained, InForce, Known, explain};
+use super::live::Shards;
 use super::notes::InRedis;
 
 /// This node's connection to the shared tier, and the task that sweeps its leases.
@@ -144,9 +145,9 @@ impl SharedTier {
     }
 
     /// What is known of each shard, for those who watch.
-    pub(super) fn status(&self) -> Box<dyn Fn() -> Vec<global::Status> + Send> {
+    pub(super) fn status(&self) -> Shards {
         let global = Arc::clone(&self.global);
-        Box::new(move || global.status())
+        Arc::new(move || global.status())
     }
 
     /// Adds the metrics of Redis to every scrape.

@@ -7,6 +7,7 @@ use std::process::Command;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::support::python::interpreter;
+use crate::support::redis::Redis;
 use crate::support::{Client, Gateway, eventually, heavy, text};
 
 /// Runs a script of tests/page to its end, which it says in a word.
@@ -52,6 +53,12 @@ fn the_page_asks_for_a_token_until_it_ends_and_changes_what_its_role_may() {
 }
 
 #[test]
+fn a_refusal_is_found_by_its_id_and_a_hot_key_without_any() {
+    let _alone = heavy();
+    drive("asked.py", &Gateway::start(CONFIG), &[], "asked");
+}
+
+#[test]
 fn hostile_names_are_text_on_the_page() {
     let _alone = heavy();
     drive("hostile.py", &Gateway::start(&format!("{CONFIG}{DATABASE}")), &[], "harmless");
@@ -73,6 +80,26 @@ fn ten_thousand_routes_make_no_large_page() {
 fn top_shows_the_same_in_a_terminal() {
     let _alone = heavy();
     drive("top.py", &Gateway::start(CONFIG), &[env!("CARGO_BIN_EXE_sluicegate")], "topped");
+}
+
+/// What a node does is shown by every other: its name, and what its policies refuse.
+#[test]
+fn the_page_of_any_node_shows_the_fleet() {
+    let _alone = heavy();
+    let redis = Redis::start(&[]);
+    let node = |name: &str| {
+        Gateway::start(&format!(
+            "{CONFIG}[redis]\nurl = \"redis://{}\"\n\n[node]\nname = \"{name}\"\n",
+            redis.addr()
+        ))
+    };
+    let (one, other) = (node("edge-1"), node("edge-2"));
+    drive(
+        "fleet.py",
+        &one,
+        &[&format!("http://{}", other.plain()), &format!("http://{}", other.listener("admin"))],
+        "together",
+    );
 }
 
 /// Those who watch have places of their own, and take nothing from probes, scrapers and workers.

@@ -48,6 +48,22 @@ export class Panels {
       number("By second", (row) => rate(row["per-second"])),
       number("In all", (row) => count(row.total)),
     ]);
+    this.fleet = new Table(at("fleet"), "Each node, by second, as it told the others in the last seconds", [
+      { title: "Node", of: (row) => row.node },
+      { title: "State", short: true, of: (row) => row.phase, tone: (row) => (row.phase === "ready" ? "good" : "warn") },
+      number("Requests", (row) => rate(row.requests)),
+      number("Refused", (row) => rate(row.refused), (row) => (row.refused > 0 ? "bad" : "")),
+      number("5xx", (row) => rate(row["5xx"]), (row) => (row["5xx"] > 0 ? "bad" : "")),
+      number("99 %", (row) => duration(row.p99)),
+      number("Open", (row) => count(row.open)),
+      number("Generation", (row) => row.generation),
+      { title: "Version", short: true, of: (row) => row.version },
+    ]);
+    this.fleetPolicies = new Table(at("fleet-policies"), "By second, those that refuse first", [
+      { title: "Policy", of: (row) => row.name },
+      number("Refused", (row) => rate(row.refused), (row) => (row.refused > 0 ? "bad" : "")),
+      number("Let through", (row) => rate(row.admitted)),
+    ]);
   }
 
   show(summary) {
@@ -64,6 +80,11 @@ export class Panels {
       empty("Limits are counted by this gateway alone. To share them with others: ", '[redis] url = "redis://127.0.0.1"'));
     this.reasons.show(summary.refusals, () => empty("No request has been refused since the start."));
     this.configuration(summary);
+    at("fleet-section").hidden = !summary.fleet;
+    if (summary.fleet) {
+      this.fleet.show(summary.fleet.nodes, () => empty("The nodes are being asked; it takes some seconds."));
+      this.fleetPolicies.show(summary.fleet.policies, () => empty("No policy has decided anything in the last seconds."));
+    }
   }
 
   header({ node, phase, version }) {

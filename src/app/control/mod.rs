@@ -30,6 +30,7 @@ use crate::database::config::Url;
 use crate::database::{self, Database};
 use crate::usage::Gathered;
 
+use super::live::Sentence;
 use super::shared_tier::SharedTier;
 use follower::Follower;
 use minutes::Usage;
@@ -99,9 +100,9 @@ impl Control {
     }
 
     /// How this node stands to the database, in a sentence.
-    pub(super) fn sentence(&self) -> Box<dyn Fn() -> String + Send> {
+    pub(super) fn sentence(&self) -> Sentence {
         let shared = Arc::clone(&self.shared);
-        Box::new(move || shared.status.sentence())
+        Arc::new(move || shared.status.sentence())
     }
 
     /// What the admin listener changes things by.

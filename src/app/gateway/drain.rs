@@ -21,7 +21,7 @@ impl Gateway {
         let shutdown = self.publisher.shutdown();
         say("draining");
         self.readiness.enter(Phase::Draining);
-        self.watching.iter().for_each(tokio::task::JoinHandle::abort);
+        self.watching.iter().chain(&self.telling).for_each(tokio::task::JoinHandle::abort);
         self.publisher.stop_ordering();
         if end == End::Stop {
             service_manager::stopping();

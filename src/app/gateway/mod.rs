@@ -72,6 +72,8 @@ pub(super) struct Gateway {
     /// Gathers heavy keys each second.
     watching: Option<tokio::task::JoinHandle<()>>,
     last_reload: LastReload,
+    /// Tells the other nodes what this one does.
+    telling: Option<tokio::task::JoinHandle<()>>,
 }
 
 /// How a process ends.
@@ -167,7 +169,9 @@ impl Gateway {
             database: control.as_ref().map(Control::sentence),
             redis: shared_tier.as_ref().map(shared_tier::SharedTier::status),
         };
-        let shown = (control_shown, &samples);
+        let fleet = shared_tier.as_ref().map(|tier| live::Fleet::new(tier.plain_notes()));
+        let telling = fleet.clone().map(|fleet| tokio::spawn(fleet.follow(live.clone())));
+        let (live, shown) = ((live, fleet), (control_shown, &samples));
         let state = admin_state::state(&counts, &readiness, &publisher, live, shown, admin.as_ref());
         let state = Arc::new(state);
         let recorded = control.as_ref().filter(|_| config.decisions.in_database);
@@ -192,6 +196,7 @@ impl Gateway {
             table_bytes,
             shared_tier,
             control,
+            telling,
             watching: hot_keys.map(|keys| tokio::spawn(keys.follow())),
             last_reload,
         })

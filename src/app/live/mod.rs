@@ -4,51 +4,31 @@
 //! busiest policies and routes, and what all others do together.
 
 mod busiest;
+mod fleet;
 mod rates;
+mod reading;
 
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
 use serde_json::{Map, Value, json};
 
-use super::last_reload::LastReload;
 use super::upstreams;
-use crate::admin::{self, Phase, Readiness};
-use crate::global::Status;
-use crate::metrics::{Metrics, Totals};
-use crate::proxy::snapshot::Snapshot;
-use crate::{clock, config};
+use crate::metrics::Totals;
+use crate::{admin, clock, config};
 use busiest::Busiest;
+pub(super) use fleet::Fleet;
 use rates::Interval;
-
-/// Where a summary is from.
-pub(super) struct Sources {
-    pub(super) metrics: Arc<Metrics>,
-    pub(super) current: Arc<ArcSwap<Snapshot>>,
-    /// The configuration in force as text.
-    pub(super) text: Arc<ArcSwap<String>>,
-    pub(super) readiness: Readiness,
-    pub(super) last_reload: LastReload,
-    /// How this node stands to its database, in a sentence. `None`: it has none.
-    pub(super) database: Option<Box<dyn Fn() -> String + Send>>,
-    /// The shards of Redis. `None`: limits are not shared.
-    pub(super) redis: Option<Box<dyn Fn() -> Vec<Status> + Send>>,
-}
+use reading::Reading;
+pub(super) use reading::{Sentence, Shards, Sources};
 
 /// The summary with what it remembers from one moment to the next.
 struct Summary {
     sources: Sources,
+    fleet: Option<Fleet>,
     before: Option<Reading>,
     policies: Busiest,
     routes: Busiest,
     fingerprint: Fingerprint,
-}
-
-/// What was counted at a moment.
-struct Reading {
-    at_ns: u64,
-    totals: Totals,
-    redis: Vec<Status>,
 }
 
 /// The fingerprint of a text, which takes as long as the text is.
@@ -58,10 +38,11 @@ struct Fingerprint {
     shown: String,
 }
 
-/// Shows summaries of these sources to all who watch.
-pub(super) fn live(sources: Sources) -> admin::Live {
+/// Shows summaries of these sources to all who watch, and what is known of the fleet if this is a node of one.
+pub(super) fn live(sources: Sources, fleet: Option<Fleet>) -> admin::Live {
     let mut summary = Summary {
         sources,
+        fleet,
         before: None,
         policies: Busiest::new(POLICIES_SHOWN),
         routes: Busiest::new(ROUTES_SHOWN),
@@ -73,12 +54,7 @@ pub(super) fn live(sources: Sources) -> admin::Live {
 impl Summary {
     fn of_now(&mut self) -> Value {
         let now_ns = clock::now_ns();
-        let redis = self.sources.redis.as_ref().map(|status| status());
-        let reading = Reading {
-            at_ns: now_ns,
-            totals: self.sources.metrics.totals(),
-            redis: redis.clone().unwrap_or_default(),
-        };
+        let reading = self.sources.reading();
         // What nobody has watched for a while has no rate of now.
         let before = self.before.take().filter(|before| now_ns.saturating_sub(before.at_ns) < STALE_NS);
         let before = before.as_ref().unwrap_or(&reading);
@@ -88,7 +64,7 @@ impl Summary {
         show("at", json!(clock::unix().as_millis() as f64 / 1e3));
         show("node", json!(&*self.sources.current.load().node.name));
         show("version", json!(env!("CARGO_PKG_VERSION")));
-        show("phase", json!(phase_word(self.sources.readiness.phase())));
+        show("phase", json!(self.sources.phase()));
         // 0: nothing to compare with yet, so that all rates are 0.
         show("seconds", json!(interval.seconds()));
         show("requests", interval.requests());
@@ -97,14 +73,16 @@ impl Summary {
         show("routes", self.routes.shown(interval.routes()));
         show("refusals", interval.refusals());
         show("upstreams", upstreams::brief(&self.sources.current.load().upstreams, now_ns));
-        if redis.is_some() {
+        if self.sources.redis.is_some() {
             show("redis", interval.redis());
         }
         show("configuration", self.configuration(&reading.totals));
         if let Some(sentence) = &self.sources.database {
             show("database", json!(sentence()));
         }
-        drop(interval);
+        if let Some(fleet) = &self.fleet {
+            show("fleet", fleet.shown(now_ns));
+        }
         self.before = Some(reading);
         Value::Object(shown)
     }
@@ -131,14 +109,6 @@ impl Fingerprint {
             self.of = Some(Arc::clone(text));
         }
         &self.shown
-    }
-}
-
-fn phase_word(phase: Phase) -> &'static str {
-    match phase {
-        Phase::Starting => "starting",
-        Phase::Ready => "ready",
-        Phase::Draining => "draining",
     }
 }
 

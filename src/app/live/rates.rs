@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use serde_json::{Value, json};
 
-use super::Reading;
 use super::busiest::Row;
+use super::reading::Reading;
 use crate::global::Status;
 use crate::metrics::{DECISIONS, RouteTotals};
 
