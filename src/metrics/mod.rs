@@ -21,8 +21,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub use cells::Worker;
 pub use histogram::Histogram;
 pub use series::{
-    Comparison, Cost, Deadline, Decision, Exchange, IpVersion, Listener, Mirrored, Policy, Refusal, Refused,
-    Request, Route, Tier, Upstream,
+    Comparison, Cost, Deadline, Decision, Exchange, IpVersion, Latency, Listener, Mirrored, Policy, Refusal,
+    Refused, Request, Route, Tier, Upstream, Window,
 };
 pub use text::{Families, Format, Labels, Unit};
 
@@ -33,6 +33,8 @@ pub struct Metrics {
     outside: Mutex<Worker>,
     routes: Names<Route>,
     policies: Names<Policy>,
+    windows: Names<Window>,
+    latency: Arc<Latency>,
     upstreams: Names<Upstream>,
     listeners: Names<Listener>,
     refusals: Names<Refusal>,
@@ -89,6 +91,8 @@ impl Metrics {
             policies: Names::new(POLICIES_MAX),
             upstreams: Names::new(UPSTREAMS_MAX),
             listeners: Names::new(LISTENERS_MAX),
+            windows: Names::new(WINDOWS_MAX),
+            latency: Arc::new(Latency::new(workers + 1)),
             refusals: Names::new(REFUSALS_MAX),
             causes: Names::new(REFUSALS_MAX),
             collectors: Mutex::default(),
@@ -117,6 +121,16 @@ impl Metrics {
 
     /// The series of an upstream; of all others together beyond [`UPSTREAMS_MAX`] names.
     pub fn upstream(&self, name: &str) -> Arc<Upstream> {
+    /// The series of a window of a policy, whose key has these dimensions; of all others together beyond [`WINDOWS_MAX`].
+    pub fn window(&self, policy: &str, window: &str, by: &str) -> Arc<Window> {
+        self.windows.named(&series::window::name(policy, window, by), || Window::new(self.rows()))
+    }
+
+    /// How long decisions take, of all policies.
+    pub fn latency(&self) -> Arc<Latency> {
+        Arc::clone(&self.latency)
+    }
+
         self.upstreams.named(name, || Upstream::new(self.rows()))
     }
 
@@ -239,6 +253,8 @@ pub const LISTENERS_MAX: usize = 256;
 pub const REFUSALS_MAX: usize = 256;
 /// The name of everything beyond those bounds.
 pub const OTHER: &str = "other";
+/// Windows of policies that have series of their own.
+pub const WINDOWS_MAX: usize = 8192;
 
 #[cfg(test)]
 mod tests {

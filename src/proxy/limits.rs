@@ -6,8 +6,9 @@
 use super::context::RequestContext;
 use super::limit_fields::{Fields, jittered};
 use super::reservation::Reservation;
+use super::services::TIMED_EVERY;
 use crate::limit::{Algorithm, Charge};
-use crate::limiter::{Check, Event, Pending};
+use crate::limiter::{Check, Pending};
 use crate::policy::{Facts, Found, HttpSubject, Table};
 use crate::service::refusal::{Limited, Refusal, Violation};
 use crate::{clock, usage};
@@ -33,6 +34,7 @@ pub enum Begun<'t> {
 pub struct Wait<'t> {
     pending: Pending,
     check: Check<'t>,
+    begun_ns: u64,
 }
 
 /// Decides one request on every limit of its route and counts it. Either all limits are charged or none is.
@@ -48,11 +50,21 @@ pub fn begin<'t>(
     let policies = table.chosen(found.route, facts.refused);
     let subject = HttpSubject::new(found, facts);
     let mut check = Check::default();
+    let begun_ns = context.services.time_decision();
     let limiter = &context.services.shared.limiter;
     let pending = limiter.check(policies, &subject, clock::ns_of(context.facts.started), &mut check);
     match pending {
-        None => Begun::Decided(end(context, table, found, &check)),
-        Some(pending) => Begun::Waits(Box::new(Wait { pending, check })),
+        None => {
+            if let Some(begun_ns) = begun_ns {
+                record_duration(context, &check, begun_ns, TIMED_EVERY);
+            }
+            Begun::Decided(end(context, table, found, &check))
+        }
+        // Every wait is measured: beside it, reading the clock costs nothing.
+        Some(pending) => {
+            let begun_ns = begun_ns.unwrap_or_else(clock::now_ns);
+            Begun::Waits(Box::new(Wait { pending, check, begun_ns }))
+        }
     }
 }
 
@@ -65,9 +77,10 @@ impl Wait<'_> {
         found: &Found<'_, '_>,
         facts: &Facts<'_, '_>,
     ) -> Decided {
-        let Wait { pending, mut check } = *self;
+        let Wait { pending, mut check, begun_ns } = *self;
         let limiter = &context.services.shared.limiter;
         limiter.finish(pending, &HttpSubject::new(found, facts), &mut check).await;
+        record_duration(context, &check, begun_ns, 1);
         end(context, table, found, &check)
     }
 }
@@ -75,7 +88,7 @@ impl Wait<'_> {
 /// Counts a decision and turns it into what the request needs.
 fn end(context: &mut RequestContext, table: &Table, found: &Found<'_, '_>, check: &Check<'_>) -> Decided {
     let Check { charges, decision, .. } = check;
-    count(context, &check.event);
+    count(context, check);
     count_usage(context, table, check);
     if let Some(missing) = &check.missing {
         let refusal = Refusal::MissingKey(missing.dimension.to_string());
@@ -105,9 +118,16 @@ fn end(context: &mut RequestContext, table: &Table, found: &Found<'_, '_>, check
 }
 
 /// Counts each policy's decision, and keeps the deciding one for the log.
-fn count(context: &mut RequestContext, event: &Event) {
-    context.view.snapshot.series.decided(&context.services.metrics, event);
-    context.verdict = event.deciding();
+fn count(context: &mut RequestContext, check: &Check<'_>) {
+    context.view.snapshot.series.decided(&context.services.metrics, check);
+    context.verdict = check.event.deciding();
+}
+
+/// Records how long the limiter took, for as many decisions as this one stands for.
+fn record_duration(context: &RequestContext, check: &Check<'_>, begun_ns: u64, weight: u64) {
+    let duration_ns = clock::now_ns().saturating_sub(begun_ns);
+    let latency = &context.view.snapshot.series.latency;
+    latency.record(&context.services.metrics, check.decision.tier, duration_ns, weight);
 }
 
 /// Counts each policy's decision for the consumer and the tenant, by the minute.

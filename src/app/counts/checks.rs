@@ -57,7 +57,7 @@ pub(super) async fn decide(counts: &Counts, asked: Vec<Asked>, is_together: bool
         for step in &steps {
             let Step::Decided(ready, check) = step else { continue };
             count_usage(counts, table, ready, check, is_taken_back);
-            snapshot.series.decided(&worker, &check.event);
+            snapshot.series.decided(&worker, check);
         }
     }
     if is_taken_back {

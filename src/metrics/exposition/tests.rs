@@ -1,7 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
-use crate::metrics::{Deadline, Decision, Exchange, Refused, Request};
+use crate::metrics::{Deadline, Decision, Exchange, Refused, Request, Tier};
 
 #[test]
 fn both_formats_are_well_formed() {
@@ -29,6 +29,9 @@ fn a_scrape_shows_what_was_counted() {
         r#"sluicegate_request_duration_seconds_count{route="or\"d\\ers"} 4"#,
         r#"sluicegate_request_body_bytes_total{route="or\"d\\ers"} 40"#,
         r#"sluicegate_decisions_total{policy="search",outcome="shadow-denied"} 1"#,
+        r#"sluicegate_window_decisions_total{policy="search",window="search-1h",by="ip,route",tier="global",outcome="denied"} 1"#,
+        r#"sluicegate_window_decisions_total{policy="search",window="search-1h",by="ip,route",tier="global",outcome="admitted"} 0"#,
+        r#"sluicegate_decision_duration_seconds_count{tier="fallback"} 16"#,
         r#"sluicegate_refused_requests_total{reason="no-route"} 1"#,
         r#"sluicegate_upstream_exchanges_total{upstream="orders",outcome="stall-timeout"} 1"#,
         r#"sluicegate_connections_open{listener="edge"} 1"#,
@@ -53,6 +56,8 @@ fn busy() -> Arc<Metrics> {
     metrics.route("never used");
     metrics.policy("search").decided(worker, Decision::ShadowDenied);
     metrics.refusal("no-route").count(worker);
+    metrics.window("search", "search-1h", "ip,route").said(worker, Tier::Global, false);
+    metrics.latency().record(worker, Tier::Fallback, 1_000, 16);
     let upstream = metrics.upstream("orders");
     upstream.exchanged(worker, Exchange::StallTimeout);
     upstream.answered(worker, 1_000_000);
