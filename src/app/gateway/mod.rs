@@ -26,6 +26,7 @@ use super::publisher::{Process, Publisher};
 use super::signals::{Asked, Signals};
 use super::upgrade::{Predecessor, Program, Report};
 use super::upkeep::Upkeep;
+use super::utilisation::Utilisation;
 use super::{Inheritance, admin_state, first_try, reload, service_manager, shared_tier};
 use crate::admin::{self, Phase, Readiness};
 use crate::cause::Cause;
@@ -46,6 +47,7 @@ pub(super) struct Gateway {
     metrics: Arc<Metrics>,
     workers: Vec<JoinHandle<()>>,
     shared: Arc<Shared>,
+    utilisation: Arc<Utilisation>,
     log: Arc<record::Log>,
     readiness: Readiness,
     admin: Option<(admin::Config, Arc<admin::State>)>,
@@ -106,6 +108,7 @@ impl Gateway {
             panics: metrics.panics.clone(),
             accept_errors: metrics.accept_errors.clone(),
             turns: (0..count).map(|_| AtomicU64::new(0)).collect(),
+            busy_ns: (0..count).map(|_| AtomicU64::new(0)).collect(),
             loads: (0..count).map(|_| AtomicUsize::new(0)).collect(),
             orders: senders,
         });
@@ -113,6 +116,8 @@ impl Gateway {
         let services = Arc::new(services(&publisher, &metrics, usage.clone(), count));
         let workers = spawn_workers(&shared, &services, &log, cells, receivers)?;
         register(&metrics, &publisher);
+        let utilisation = Utilisation::new(&shared);
+        show_utilisation(&metrics, &publisher, &utilisation);
         if let Some(shared_tier) = &shared_tier {
             shared_tier.show(&metrics);
         }
@@ -141,6 +146,7 @@ impl Gateway {
             metrics,
             workers,
             shared,
+            utilisation,
             log,
             readiness,
             admin: admin.map(|admin| (admin, state)),
@@ -237,7 +243,7 @@ impl Gateway {
 
     /// Handles signals, and watches files, memory and the control plane, until a signal ends the service.
     async fn attend(&mut self, signals: &mut Signals) -> End {
-        let mut upkeep = Upkeep::new(&self.shared);
+        let mut upkeep = Upkeep::new(&self.shared, &self.utilisation);
         let mut watch = tokio::time::interval(FILES_EVERY);
         watch.set_missed_tick_behavior(MissedTickBehavior::Skip);
         let mut policies = self.control.as_ref().map(Control::policies);
@@ -400,6 +406,16 @@ fn register(metrics: &Metrics, publisher: &Publisher) {
     metrics.register(move |families| overload.collect(families));
     let limiter = Arc::clone(publisher.limiter());
     metrics.register(move |families| limiter.table().collect(families));
+}
+
+/// Shows how much of what this node has is in use. The metrics hold what shows it, which must not hold them.
+fn show_utilisation(metrics: &Arc<Metrics>, publisher: &Publisher, utilisation: &Arc<Utilisation>) {
+    let (current, utilisation) = (Arc::clone(publisher.current()), Arc::clone(utilisation));
+    let own = Arc::downgrade(metrics);
+    metrics.register(move |families| match own.upgrade() {
+        Some(metrics) => utilisation.collect(&current.load().listeners, &metrics, families),
+        None => Ok(()),
+    });
 }
 
 fn reopen(log: &record::Log) {
