@@ -79,6 +79,8 @@ type Collector = Box<dyn Fn(&mut Families<'_>) -> fmt::Result + Send>;
 struct Configuration {
     generation: u64,
     loaded_unix_seconds: u64,
+    /// Whether the file was refused when it was last read.
+    is_refused: bool,
 }
 
 impl Metrics {
@@ -89,10 +91,10 @@ impl Metrics {
             outside: Mutex::new(Worker::new(workers)),
             routes: Names::new(ROUTES_MAX),
             policies: Names::new(POLICIES_MAX),
-            upstreams: Names::new(UPSTREAMS_MAX),
-            listeners: Names::new(LISTENERS_MAX),
             windows: Names::new(WINDOWS_MAX),
             latency: Arc::new(Latency::new(workers + 1)),
+            upstreams: Names::new(UPSTREAMS_MAX),
+            listeners: Names::new(LISTENERS_MAX),
             refusals: Names::new(REFUSALS_MAX),
             causes: Names::new(REFUSALS_MAX),
             collectors: Mutex::default(),
@@ -119,8 +121,6 @@ impl Metrics {
         self.policies.named(name, || Policy::new(self.rows()))
     }
 
-    /// The series of an upstream; of all others together beyond [`UPSTREAMS_MAX`] names.
-    pub fn upstream(&self, name: &str) -> Arc<Upstream> {
     /// The series of a window of a policy, whose key has these dimensions; of all others together beyond [`WINDOWS_MAX`].
     pub fn window(&self, policy: &str, window: &str, by: &str) -> Arc<Window> {
         self.windows.named(&series::window::name(policy, window, by), || Window::new(self.rows()))
@@ -131,6 +131,8 @@ impl Metrics {
         Arc::clone(&self.latency)
     }
 
+    /// The series of an upstream; of all others together beyond [`UPSTREAMS_MAX`] names.
+    pub fn upstream(&self, name: &str) -> Arc<Upstream> {
         self.upstreams.named(name, || Upstream::new(self.rows()))
     }
 
@@ -167,12 +169,18 @@ impl Metrics {
 
     /// A configuration serves since `unix_seconds`.
     pub fn published(&self, generation: u64, unix_seconds: u64) {
-        *lock(&self.configuration) = Configuration { generation, loaded_unix_seconds: unix_seconds };
+        let mut configuration = lock(&self.configuration);
+        (configuration.generation, configuration.loaded_unix_seconds) = (generation, unix_seconds);
     }
 
     /// A reload took effect.
     pub fn reload_succeeded(&self) {
         self.reloads_succeeded.add(1);
+    }
+
+    /// The file was read again, and is in force now or was refused.
+    pub fn file_read(&self, is_in_force: bool) {
+        lock(&self.configuration).is_refused = !is_in_force;
     }
 
     /// A reload was refused; the old configuration goes on serving.
@@ -245,6 +253,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub const ROUTES_MAX: usize = 4096;
 /// Policies that have series of their own.
 pub const POLICIES_MAX: usize = 4096;
+/// Windows of policies that have series of their own.
+pub const WINDOWS_MAX: usize = 8192;
 /// Upstreams that have series of their own.
 pub const UPSTREAMS_MAX: usize = 1024;
 /// Listeners that have series of their own.
@@ -253,8 +263,6 @@ pub const LISTENERS_MAX: usize = 256;
 pub const REFUSALS_MAX: usize = 256;
 /// The name of everything beyond those bounds.
 pub const OTHER: &str = "other";
-/// Windows of policies that have series of their own.
-pub const WINDOWS_MAX: usize = 8192;
 
 #[cfg(test)]
 mod tests {

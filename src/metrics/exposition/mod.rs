@@ -104,6 +104,12 @@ fn process(metrics: &Metrics, families: &mut Families<'_>) -> fmt::Result {
         "When the configuration in force was loaded",
         Some(&Unit::Seconds),
         [([], configuration.loaded_unix_seconds)],
+    )?;
+    families.gauges(
+        "config_last_reload_successful",
+        "Whether the configuration as it was last read is in force",
+        None,
+        [([], u64::from(!configuration.is_refused))],
     )
 }
 

@@ -39,6 +39,7 @@ fn a_scrape_shows_what_was_counted() {
         r#"sluicegate_worker_requests_total{worker="1"} 4"#,
         r#"sluicegate_parts{part="a"} 7"#,
         "sluicegate_config_generation 2",
+        "sluicegate_config_last_reload_successful 0",
         r#"sluicegate_config_reloads_total{result="failed"} 1"#,
         r#"sluicegate_upgrades_total{result="failed"} 1"#,
     ] {
@@ -55,9 +56,9 @@ fn busy() -> Arc<Metrics> {
     }
     metrics.route("never used");
     metrics.policy("search").decided(worker, Decision::ShadowDenied);
-    metrics.refusal("no-route").count(worker);
     metrics.window("search", "search-1h", "ip,route").said(worker, Tier::Global, false);
     metrics.latency().record(worker, Tier::Fallback, 1_000, 16);
+    metrics.refusal("no-route").count(worker);
     let upstream = metrics.upstream("orders");
     upstream.exchanged(worker, Exchange::StallTimeout);
     upstream.answered(worker, 1_000_000);
@@ -68,6 +69,7 @@ fn busy() -> Arc<Metrics> {
     metrics.published(2, 2_000);
     metrics.reload_succeeded();
     metrics.reload_failed();
+    metrics.file_read(false);
     metrics.upgrade_failed();
     metrics.register(|families| families.gauges("parts", "Parts", None, [([("part", "a")], 7_u64)]));
     metrics
