@@ -44,10 +44,18 @@ pub fn aligned_ns(unix: Duration) -> u64 {
     (HEAD_START_S + since_s) * 1_000_000_000 + u64::from(unix.subsec_nanos())
 }
 
+/// Time that this thread has worked, nanoseconds.
+pub fn thread_busy_ns() -> u64 {
+    ns(rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime))
+}
+
 fn monotonic_ns() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    let seconds = u64::try_from(now.tv_sec).unwrap_or_default();
-    seconds.saturating_mul(1_000_000_000).saturating_add(u64::try_from(now.tv_nsec).unwrap_or_default())
+    ns(rustix::time::clock_gettime(rustix::time::ClockId::Monotonic))
+}
+
+fn ns(time: rustix::time::Timespec) -> u64 {
+    let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
+    seconds.saturating_mul(1_000_000_000).saturating_add(u64::try_from(time.tv_nsec).unwrap_or_default())
 }
 
 /// The monotonic clock as the runtime's timers want it.

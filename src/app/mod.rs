@@ -38,6 +38,7 @@ mod signals;
 mod upgrade;
 mod upkeep;
 mod upstreams;
+mod utilisation;
 
 use std::path::Path;
 

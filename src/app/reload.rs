@@ -40,6 +40,7 @@ pub(super) async fn reload(
         Err(error) => Err(error),
     };
     service_manager::ready();
+    told.metrics.file_read(published.is_ok());
     match published {
         Ok(changes) => {
             publisher.warn_of(&changes);

@@ -1,4 +1,5 @@
-//! What the control runtime does at intervals while it attends to anything else: it measures memory, and tells systemd's
+//! What the control runtime does at intervals while it attends to anything else: it measures memory and how much the
+//! workers work, and tells systemd's
 //! watchdog that the workers turn.
 
 use std::sync::Arc;
@@ -7,6 +8,7 @@ use std::time::Duration;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use super::service_manager::Alive;
+use super::utilisation::{self, Utilisation};
 use crate::server::worker::Shared;
 use crate::service::overload::Overload;
 
@@ -15,14 +17,16 @@ pub(super) struct Upkeep {
     memory: Interval,
     overload: Arc<Overload>,
     alive: Alive,
+    utilisation: utilisation::Watch,
 }
 
 impl Upkeep {
     /// Nothing is done yet.
-    pub(super) fn new(shared: &Arc<Shared>) -> Upkeep {
+    pub(super) fn new(shared: &Arc<Shared>, utilisation: &Arc<Utilisation>) -> Upkeep {
         let mut memory = interval(MEMORY_EVERY);
         memory.set_missed_tick_behavior(MissedTickBehavior::Skip);
-        Upkeep { memory, overload: Arc::clone(&shared.overload), alive: Alive::new(shared) }
+        let (overload, alive) = (Arc::clone(&shared.overload), Alive::new(shared));
+        Upkeep { memory, overload, alive, utilisation: utilisation::Watch::new(utilisation) }
     }
 
     /// Waits until something is due, and does it. Every loop that waits for something else has this as a branch. It is
@@ -31,6 +35,7 @@ impl Upkeep {
         tokio::select! {
             _ = self.memory.tick() => self.overload.look(),
             () = self.alive.due() => self.alive.say(),
+            () = self.utilisation.due() => self.utilisation.compare(),
         }
     }
 }

@@ -197,8 +197,13 @@ impl Connector {
             .unwrap_or(Err(ConnectError::Timeout(CONNECT_WITHIN)))
     }
 
-    /// Reads the server's `INFO`; `None` if it fails or our user may not.
+    /// What the server says of itself; `None` if it fails or our user may not ask.
     pub(super) async fn look(&self, connection: &Connection) -> Option<About> {
+        Some(About::of(&self.info(connection).await?))
+    }
+
+    /// Reads the server's `INFO`; `None` if it fails or our user may not.
+    pub(super) async fn info(&self, connection: &Connection) -> Option<String> {
         if self.denied().contains(&connection.server.to_string()) {
             return None;
         }
@@ -212,7 +217,7 @@ impl Connector {
         };
         let answer = if is_denied { None } else { Some(connection.call(&redis::cmd("INFO")).await) };
         match answer {
-            Some(Ok(info)) => Some(About::of(&info)),
+            Some(Ok(info)) => redis::from_redis_value(info).ok(),
             Some(Err(error)) if error.code() != Some("NOPERM") => None,
             _ => {
                 self.denied().insert(connection.server.to_string());
@@ -340,8 +345,7 @@ impl About {
     }
 
     /// From the reply to INFO: lines of `name:value`.
-    fn of(info: &Value) -> About {
-        let text: String = redis::from_redis_value_ref(info).unwrap_or_default();
+    fn of(text: &str) -> About {
         let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
         let version = match (field("valkey_version:"), field("redis_version:")) {
             (Some(version), _) => format!("valkey {version}"),

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use super::readings::Reading;
 use super::{Global, Status};
 use crate::metrics::{Families, Unit};
 
@@ -54,6 +55,43 @@ impl Global {
         for (name, help, level) in counters {
             families.counters(name, help, None, each(level))?;
         }
-        Ok(())
+        let vanished = (0..).zip(&shards);
+        let vanished =
+            vanished.map(|(index, shard)| ([("shard", shard.shard.as_str())], self.readings.vanished(index)));
+        let help = "Times all keys of a shard were gone at once, as after FLUSHALL";
+        families.counters("redis_keys_vanished", help, None, vanished)?;
+        let help = "Nodes that share this Redis, as this node counts them";
+        families.gauges("fleet_nodes", help, None, [([], self.nodes())])?;
+        self.collect_readings(families)
+    }
+
+    /// Writes what servers say of themselves.
+    fn collect_readings(&self, families: &mut Families<'_>) -> fmt::Result {
+        let servers = self.readings.servers();
+        let each = |level: fn(&Reading) -> u64| {
+            servers.iter().map(move |(server, reading)| ([("server", server.as_str())], level(reading)))
+        };
+        families.gauges("redis_keys", "Keys in the database of a server", None, each(|it| it.keys))?;
+        let bytes = Some(&Unit::Bytes);
+        families.gauges("redis_memory", "Memory that a server uses", bytes, each(|it| it.memory))?;
+        let help = "Memory that a server may use; 0: no bound is set";
+        families.gauges("redis_memory_limit", help, bytes, each(|it| it.memory_max))?;
+        let help = "Keys that a server has evicted for want of memory";
+        families.counters("redis_evicted_keys", help, None, each(|it| it.evicted))?;
+        families.gauges("redis_replicas", "Replicas of a server", None, each(|it| it.replicas))?;
+        let help = "How far the replica of a server that is farthest behind is behind";
+        families.gauges("redis_replication_lag", help, bytes, each(|it| it.lag_bytes))?;
+        let help = "How long the most silent replica of a server has confirmed nothing";
+        families.gauges(
+            "redis_replication_silence",
+            help,
+            Some(&Unit::Seconds),
+            each(|it| it.lag_seconds),
+        )?;
+        let saturations = servers.iter().filter_map(|(server, reading)| {
+            reading.saturation.map(|saturation| ([("server", server.as_str())], saturation))
+        });
+        let help = "Share of its time in which the one thread of a server that runs commands works";
+        families.gauges("redis_saturation_ratio", help, None, saturations)
     }
 }

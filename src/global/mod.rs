@@ -20,6 +20,7 @@ mod node;
 mod notes;
 mod pipeline;
 mod probe;
+mod readings;
 mod ring;
 mod round_trip;
 mod routes;
@@ -57,6 +58,7 @@ use moved::Moves;
 use node::{Locator, Node};
 pub use notes::{NoteError, Notes};
 use pipeline::Pipeline;
+use readings::Readings;
 use ring::Ring;
 use routes::{Route, Shared};
 use script::Script;
@@ -70,6 +72,7 @@ pub struct Global {
     moves: Arc<Moves>,
     dedicated: Vec<(String, u8)>,
     nodes: Arc<AtomicU32>,
+    readings: Arc<Readings>,
     stop: watch::Sender<bool>,
     tasks: Mutex<JoinSet<()>>,
 }
@@ -195,10 +198,13 @@ impl Global {
             tasks.spawn(moved::ask(Arc::clone(&moves), Arc::clone(&shared), stop.subscribe()));
         }
         let nodes = Arc::new(AtomicU32::new(1));
+        let readings = Arc::new(Readings::new(shared.shards.len()));
+        // An observer leaves no marker.
         if is_member {
+            tasks.spawn(readings::keep(Arc::clone(&shared), Arc::clone(&readings), stop.subscribe()));
             tasks.spawn(Membership::new(Arc::clone(&shared), Arc::clone(&nodes)).keep(stop.subscribe()));
         }
-        Ok(Arc::new(Global { shared, moves, dedicated, nodes, stop, tasks: Mutex::new(tasks) }))
+        Ok(Arc::new(Global { shared, moves, dedicated, nodes, readings, stop, tasks: Mutex::new(tasks) }))
     }
 
     /// Sends an operation; neither waits nor takes a lock. `done` is called exactly once, with the answer, even if it

@@ -22,8 +22,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub use cells::Worker;
 pub use histogram::{Durations, Histogram};
 pub use series::{
-    Comparison, Cost, Deadline, Decision, Exchange, IpVersion, Listener, Mirrored, Policy, Refusal, Refused,
-    Request, Route, RouteTotals, Tier, Upstream,
+    Comparison, Cost, Deadline, Decision, Exchange, IpVersion, Latency, Listener, Mirrored, Policy, Refusal,
+    Refused, Request, Route, RouteTotals, Tier, Upstream, Window,
 };
 pub use text::{Families, Format, Labels, Unit};
 pub use totals::{Connections, DECISIONS, Totals};
@@ -35,6 +35,8 @@ pub struct Metrics {
     outside: Mutex<Worker>,
     routes: Names<Route>,
     policies: Names<Policy>,
+    windows: Names<Window>,
+    latency: Arc<Latency>,
     upstreams: Names<Upstream>,
     listeners: Names<Listener>,
     refusals: Names<Refusal>,
@@ -94,6 +96,8 @@ type Collector = Box<dyn Fn(&mut Families<'_>) -> fmt::Result + Send>;
 struct Configuration {
     generation: u64,
     loaded_unix_seconds: u64,
+    /// Whether the file was refused when it was last read.
+    is_refused: bool,
 }
 
 impl Metrics {
@@ -104,6 +108,8 @@ impl Metrics {
             outside: Mutex::new(Worker::new(workers)),
             routes: Names::new(ROUTES_MAX),
             policies: Names::new(POLICIES_MAX),
+            windows: Names::new(WINDOWS_MAX),
+            latency: Arc::new(Latency::new(workers + 1)),
             upstreams: Names::new(UPSTREAMS_MAX),
             listeners: Names::new(LISTENERS_MAX),
             refusals: Names::new(REFUSALS_MAX),
@@ -132,6 +138,16 @@ impl Metrics {
     /// The series of a policy; of all others together beyond [`POLICIES_MAX`] names.
     pub fn policy(&self, name: &str) -> Arc<Policy> {
         self.policies.named(name, || Policy::new(self.rows()))
+    }
+
+    /// The series of a window of a policy, whose key has these dimensions; of all others together beyond [`WINDOWS_MAX`].
+    pub fn window(&self, policy: &str, window: &str, by: &str) -> Arc<Window> {
+        self.windows.named(&series::window::name(policy, window, by), || Window::new(self.rows()))
+    }
+
+    /// How long decisions take, of all policies.
+    pub fn latency(&self) -> Arc<Latency> {
+        Arc::clone(&self.latency)
     }
 
     /// The series of an upstream; of all others together beyond [`UPSTREAMS_MAX`] names.
@@ -172,12 +188,18 @@ impl Metrics {
 
     /// A configuration serves since `unix_seconds`.
     pub fn published(&self, generation: u64, unix_seconds: u64) {
-        *lock(&self.configuration) = Configuration { generation, loaded_unix_seconds: unix_seconds };
+        let mut configuration = lock(&self.configuration);
+        (configuration.generation, configuration.loaded_unix_seconds) = (generation, unix_seconds);
     }
 
     /// A reload took effect.
     pub fn reload_succeeded(&self) {
         self.reloads_succeeded.add(1);
+    }
+
+    /// The file was read again, and is in force now or was refused.
+    pub fn file_read(&self, is_in_force: bool) {
+        lock(&self.configuration).is_refused = !is_in_force;
     }
 
     /// A reload was refused; the old configuration goes on serving.
@@ -250,6 +272,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub const ROUTES_MAX: usize = 4096;
 /// Policies that have series of their own.
 pub const POLICIES_MAX: usize = 4096;
+/// Windows of policies that have series of their own.
+pub const WINDOWS_MAX: usize = 8192;
 /// Upstreams that have series of their own.
 pub const UPSTREAMS_MAX: usize = 1024;
 /// Listeners that have series of their own.

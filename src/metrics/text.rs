@@ -84,14 +84,25 @@ impl<'e> Families<'e> {
         help: &str,
         samples: impl IntoIterator<Item = (Labels<'l, N>, Reading)>,
     ) -> fmt::Result {
+        let samples = samples
+            .into_iter()
+            .map(|(labels, reading)| (labels, reading.sum_seconds(), reading.count(), reading.by_bound()));
+        self.bucketed(name, help, samples)
+    }
+
+    /// Histograms with bounds of their own, in seconds: labels, the sum, the count, and the upper bound of each bucket with
+    /// its count alone.
+    pub(super) fn bucketed<'l, const N: usize, B: AsRef<[(f64, u64)]>>(
+        &mut self,
+        name: &str,
+        help: &str,
+        samples: impl IntoIterator<Item = (Labels<'l, N>, f64, u64, B)>,
+    ) -> fmt::Result {
+        let samples =
+            samples.into_iter().map(|(labels, sum, count, buckets)| (labels, (sum, count, buckets)));
         let seconds = Some(&Unit::Seconds);
-        self.family(name, help, seconds, MetricType::Histogram, samples, |encoder, reading| {
-            encoder.encode_histogram::<NoLabelSet>(
-                reading.sum_seconds(),
-                reading.count(),
-                &reading.by_bound(),
-                None,
-            )
+        self.family(name, help, seconds, MetricType::Histogram, samples, |encoder, (sum, count, buckets)| {
+            encoder.encode_histogram::<NoLabelSet>(sum, count, buckets.as_ref(), None)
         })
     }
 

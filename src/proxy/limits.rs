@@ -3,14 +3,15 @@
 //! It decides nothing: [`Limiter::check`](crate::limiter::Limiter::check) says what is charged and whether it is admitted.
 //! `limit_fields.rs` writes the fields, `service/problem.rs` chooses the status.
 
+use http::HeaderValue;
+
 use super::context::RequestContext;
 use super::limit_fields::{self, Fields, jittered};
 use super::reservation::Reservation;
+use super::services::TIMED_EVERY;
 use super::{client, decisions};
-use http::HeaderValue;
-
 use crate::limit::{Algorithm, Charge};
-use crate::limiter::{Check, Event, Pending};
+use crate::limiter::{Check, Pending};
 use crate::policy::{Facts, Found, HttpSubject, Table};
 use crate::service::refusal::{Limited, Refusal, Violation};
 use crate::{clock, usage};
@@ -36,6 +37,7 @@ pub enum Begun<'t> {
 pub struct Wait<'t> {
     pending: Pending,
     check: Check<'t>,
+    begun_ns: u64,
 }
 
 /// Decides one request on every limit of its route and counts it. Either all limits are charged or none is.
@@ -51,11 +53,21 @@ pub fn begin<'t>(
     let policies = table.chosen(found.route, facts.refused);
     let subject = HttpSubject::new(found, facts);
     let mut check = Check::default();
+    let begun_ns = context.services.time_decision();
     let limiter = &context.services.shared.limiter;
     let pending = limiter.check(policies, &subject, clock::ns_of(context.facts.started), &mut check);
     match pending {
-        None => Begun::Decided(end(context, table, (found, &subject), facts, &check)),
-        Some(pending) => Begun::Waits(Box::new(Wait { pending, check })),
+        None => {
+            if let Some(begun_ns) = begun_ns {
+                record_duration(context, &check, begun_ns, TIMED_EVERY);
+            }
+            Begun::Decided(end(context, table, (found, &subject), facts, &check))
+        }
+        // Every wait is measured: beside it, reading the clock costs nothing.
+        Some(pending) => {
+            let begun_ns = begun_ns.unwrap_or_else(clock::now_ns);
+            Begun::Waits(Box::new(Wait { pending, check, begun_ns }))
+        }
     }
 }
 
@@ -68,10 +80,11 @@ impl Wait<'_> {
         found: &Found<'_, '_>,
         facts: &Facts<'_, '_>,
     ) -> Decided {
-        let Wait { pending, mut check } = *self;
+        let Wait { pending, mut check, begun_ns } = *self;
         let limiter = &context.services.shared.limiter;
         let subject = HttpSubject::new(found, facts);
         limiter.finish(pending, &subject, &mut check).await;
+        record_duration(context, &check, begun_ns, 1);
         end(context, table, (found, &subject), facts, &check)
     }
 }
@@ -85,7 +98,7 @@ fn end(
     check: &Check<'_>,
 ) -> Decided {
     let Check { charges, decision, .. } = check;
-    count(context, &check.event);
+    count(context, check);
     count_keys(context, subject, check);
     count_usage(context, table, check);
     if let Some(missing) = &check.missing {
@@ -132,9 +145,16 @@ fn debug(context: &RequestContext, table: &Table, check: &Check<'_>) -> Option<H
 }
 
 /// Counts each policy's decision, and keeps the deciding one for the log.
-fn count(context: &mut RequestContext, event: &Event) {
-    context.view.snapshot.series.decided(&context.services.metrics, event);
-    context.verdict = event.deciding();
+fn count(context: &mut RequestContext, check: &Check<'_>) {
+    context.view.snapshot.series.decided(&context.services.metrics, check);
+    context.verdict = check.event.deciding();
+}
+
+/// Records how long the limiter took, for as many decisions as this one stands for.
+fn record_duration(context: &RequestContext, check: &Check<'_>, begun_ns: u64, weight: u64) {
+    let duration_ns = clock::now_ns().saturating_sub(begun_ns);
+    let latency = &context.view.snapshot.series.latency;
+    latency.record(&context.services.metrics, check.decision.tier, duration_ns, weight);
 }
 
 /// Counts the keys that the decision was about.

@@ -9,7 +9,7 @@ use arc_swap::ArcSwap;
 use super::config::{ClientIp, LimitHeaders, Node};
 use super::error_pages::ErrorPages;
 use super::request_body::RequestBody;
-use crate::limiter::Event;
+use crate::limiter::Check;
 use crate::random::Turns;
 use crate::service::config::Listener;
 use crate::trace::Tracer;
@@ -65,13 +65,22 @@ pub struct Series {
     pub no_route: Arc<metrics::Route>,
     /// By policy.
     pub policies: Vec<Arc<metrics::Policy>>,
+    /// By policy, and by window.
+    pub windows: Vec<Box<[Arc<metrics::Window>]>>,
+    /// Of all decisions.
+    pub latency: Arc<metrics::Latency>,
     /// By upstream.
     pub upstreams: Vec<Arc<metrics::Upstream>>,
 }
 
 impl Series {
-    /// Counts what each policy decided, and how candidates compare.
-    pub fn decided(&self, worker: &metrics::Worker, event: &Event) {
+    /// Counts what each policy and each of its windows decided, and how candidates compare.
+    pub fn decided(&self, worker: &metrics::Worker, check: &Check<'_>) {
+        let Check { charges, decision, event, .. } = check;
+        for (charge, outcome) in charges.iter().zip(&decision.outcomes) {
+            let window = &self.windows[charge.policy.index()][usize::from(charge.window)];
+            window.said(worker, decision.tier, outcome.is_admitted());
+        }
         for said in event.counts() {
             let series = &self.policies[said.policy.index()];
             series.decided(worker, said.decision);

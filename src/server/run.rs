@@ -127,6 +127,7 @@ fn advance<S: Service>(worker: &Worker<S>, deadlines: &Deadlines) {
 /// The worker's periodic work: closing idle connections that are too old, and the service's own.
 fn upkeep<S: Service>(worker: &Worker<S>) {
     worker.shared.turns[worker.index].fetch_add(1, Ordering::Relaxed);
+    worker.shared.busy_ns[worker.index].store(clock::thread_busy_ns(), Ordering::Relaxed);
     let now = clock::instant();
     worker.service.upkeep(now);
     accept::expire(worker, now);

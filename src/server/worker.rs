@@ -67,6 +67,8 @@ pub struct Shared {
     pub loads: Vec<AtomicUsize>,
     /// How often each worker has looked after its connections: it stands still if this does.
     pub turns: Vec<AtomicU64>,
+    /// Time that each worker has worked, nanoseconds, as of its last turn.
+    pub busy_ns: Vec<AtomicU64>,
     /// Where each worker receives, by its index.
     pub orders: Vec<mpsc::Sender<Order>>,
 }
@@ -224,6 +226,7 @@ pub(super) mod tests {
             panics: metrics.panics.clone(),
             accept_errors: metrics.accept_errors.clone(),
             turns: vec![AtomicU64::new(0)],
+            busy_ns: vec![AtomicU64::new(0)],
             loads: vec![AtomicUsize::new(0)],
             orders: Vec::new(),
         };

@@ -127,6 +127,14 @@ impl Overload {
         }
     }
 
+    /// The share of the memory that may be used that is in use, as of the last look; 0 where nothing bounds it.
+    pub fn used_share(&self) -> f64 {
+        match self.limit.load(Ordering::Relaxed) {
+            0 => 0.0,
+            limit => self.resident.load(Ordering::Relaxed) as f64 / limit as f64,
+        }
+    }
+
     /// Measures the memory in use and sets the step. It reads files under /proc, so workers must not call it.
     pub fn look(&self) {
         let config = self.config.load();

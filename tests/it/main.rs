@@ -92,6 +92,7 @@ mod migrate_envoy;
 mod migrate_guards;
 mod migrate_kong;
 mod mirror;
+mod monitoring;
 mod names;
 mod one_node;
 mod openapi;

@@ -83,6 +83,14 @@ fn every_metric_that_is_served_stands_in_the_table_with_its_labels() {
     eventually("the request is counted", || {
         (gateway.metric("sluicegate_requests_total", &["route=\"all\""]) > 0.0).then_some(())
     });
+    // One of sixteen is measured; how much Redis works is known from its second reading on.
+    eventually("a decision is measured", || {
+        gateway.get("/");
+        (gateway.metric("sluicegate_decision_duration_seconds_count", &[]) > 0.0).then_some(())
+    });
+    eventually("redis is read twice", || {
+        gateway.admin("/metrics").text().contains("sluicegate_redis_saturation_ratio{").then_some(())
+    });
     let served = served(&gateway.admin("/metrics").text());
     let mut listed: BTreeMap<&str, &str> = BTreeMap::new();
     let rows = rows("### Metrics");

@@ -182,7 +182,7 @@ impl Usage {
     pub(super) fn collect(&self, families: &mut Families<'_>) -> fmt::Result {
         let help = "Minutes of usage that wait for the control plane's database";
         families.gauges(
-            "usage_minutes_waiting",
+            "usage_writes_waiting",
             help,
             None,
             [([], self.waits.load(Ordering::Relaxed) as u64)],

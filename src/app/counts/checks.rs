@@ -60,7 +60,7 @@ pub(super) async fn decide(counts: &Counts, asked: Vec<Asked>, is_together: bool
             if let Some(keys) = &counts.hot_keys {
                 keys.count(&snapshot.naming, check, &ready.subject);
             }
-            snapshot.series.decided(&worker, &check.event);
+            snapshot.series.decided(&worker, check);
         }
     }
     if is_taken_back {

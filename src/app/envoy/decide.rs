@@ -208,7 +208,9 @@ impl Decider {
         check: &Check<'_>,
         now_ns: u64,
     ) {
-        snapshot.series.decided(&self.metrics, &check.event);
+        snapshot.series.decided(&self.metrics, check);
+        let duration_ns = clock::now_ns().saturating_sub(now_ns);
+        snapshot.series.latency.record(&self.metrics, check.decision.tier, duration_ns, 1);
         let is_left = |(number, part): &(u16, &Part<'_, _>)| {
             let mut own = check.charges.iter().filter(|charge| charge.part == *number).peekable();
             part.limit.is_some() && own.peek().is_some() && !own.any(|charge| charge.is_overridden)

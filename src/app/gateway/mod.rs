@@ -30,6 +30,7 @@ use super::publisher::{Process, Publisher};
 use super::signals::{Asked, Signals};
 use super::upgrade::{Predecessor, Program, Report};
 use super::upkeep::Upkeep;
+use super::utilisation::Utilisation;
 use super::{Inheritance, admin_state, first_try, live, node_name, reload, service_manager, shared_tier};
 use crate::admin::{self, Phase, Readiness};
 use crate::cause::Cause;
@@ -52,6 +53,7 @@ pub(super) struct Gateway {
     metrics: Arc<Metrics>,
     workers: Vec<JoinHandle<()>>,
     shared: Arc<Shared>,
+    utilisation: Arc<Utilisation>,
     logs: Logs,
     decisions: decisions::Following,
     exporter: Arc<Exporter>,
@@ -124,6 +126,7 @@ impl Gateway {
             panics: metrics.panics.clone(),
             accept_errors: metrics.accept_errors.clone(),
             turns: (0..count).map(|_| AtomicU64::new(0)).collect(),
+            busy_ns: (0..count).map(|_| AtomicU64::new(0)).collect(),
             loads: (0..count).map(|_| AtomicUsize::new(0)).collect(),
             orders: senders,
         });
@@ -138,6 +141,8 @@ impl Gateway {
         let services = Arc::new(services(&publisher, &metrics, gatherers, count));
         let workers = spawn_workers(&shared, &services, &logs.access, cells, receivers)?;
         register(&metrics, &publisher);
+        let utilisation = Utilisation::new(&shared);
+        show_utilisation(&metrics, &publisher, &utilisation);
         if let Some(shared_tier) = &shared_tier {
             shared_tier.show(&metrics);
         }
@@ -185,6 +190,7 @@ impl Gateway {
             metrics,
             workers,
             shared,
+            utilisation,
             exporter,
             readiness,
             admin: admin.map(|admin| (admin, state)),
@@ -284,7 +290,7 @@ impl Gateway {
 
     /// Handles signals, and watches files, memory and the control plane, until a signal ends the service.
     async fn attend(&mut self, signals: &mut Signals) -> End {
-        let mut upkeep = Upkeep::new(&self.shared);
+        let mut upkeep = Upkeep::new(&self.shared, &self.utilisation);
         let mut watch = tokio::time::interval(FILES_EVERY);
         watch.set_missed_tick_behavior(MissedTickBehavior::Skip);
         let mut policies = self.control.as_ref().map(Control::policies);
@@ -459,6 +465,16 @@ fn register(metrics: &Metrics, publisher: &Publisher) {
     metrics.register(move |families| overload.collect(families));
     let limiter = Arc::clone(publisher.limiter());
     metrics.register(move |families| limiter.table().collect(families));
+}
+
+/// Shows how much of what this node has is in use. The metrics hold what shows it, which must not hold them.
+fn show_utilisation(metrics: &Arc<Metrics>, publisher: &Publisher, utilisation: &Arc<Utilisation>) {
+    let (current, utilisation) = (Arc::clone(publisher.current()), Arc::clone(utilisation));
+    let own = Arc::downgrade(metrics);
+    metrics.register(move |families| match own.upgrade() {
+        Some(metrics) => utilisation.collect(&current.load().listeners, &metrics, families),
+        None => Ok(()),
+    });
 }
 
 fn reopen(logs: &Logs) {

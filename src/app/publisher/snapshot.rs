@@ -37,10 +37,16 @@ pub(super) fn snapshot(
         }
         series
     };
+    let window_series = |policy: &Policy| {
+        let by = policy.by.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+        policy.windows.iter().map(|window| metrics.window(&policy.name, &window.label, &by)).collect()
+    };
     let series = Series {
         routes: table.routes().iter().map(|route| metrics.route(&route.name)).collect(),
         no_route: metrics.route(NO_ROUTE),
         policies: table.policies().iter().map(policy_series).collect(),
+        windows: table.policies().iter().map(window_series).collect(),
+        latency: metrics.latency(),
         upstreams: config.upstreams.iter().map(|upstream| metrics.upstream(&upstream.name)).collect(),
     };
     let node = node_name::node(&config.node);

@@ -8,7 +8,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, text as openmetrics};
 use prometheus_client::registry::Registry;
 
-use super::series::{listener, policy, route, upstream};
+use super::series::{listener, policy, route, upstream, window};
 use super::text::{Families, Format, Unit, as_prometheus};
 use super::{Metrics, lock};
 
@@ -35,6 +35,8 @@ impl Collector for Scrape {
         process(&self.0, &mut families)?;
         route::families(&self.0.routes.all(), &mut families)?;
         policy::families(&self.0.policies.all(), &mut families)?;
+        window::families(&self.0.windows.all(), &mut families)?;
+        self.0.latency.families(&mut families)?;
         route::refusal_families(&self.0.refusals.all(), &self.0.causes.all(), &mut families)?;
         upstream::families(&self.0.upstreams.all(), &mut families)?;
         listener::families(&self.0.listeners.all(), &mut families)?;
@@ -126,6 +128,12 @@ fn process(metrics: &Metrics, families: &mut Families<'_>) -> fmt::Result {
         "When the configuration in force was loaded",
         Some(&Unit::Seconds),
         [([], configuration.loaded_unix_seconds)],
+    )?;
+    families.gauges(
+        "config_last_reload_successful",
+        "Whether the configuration as it was last read is in force",
+        None,
+        [([], u64::from(!configuration.is_refused))],
     )
 }
 

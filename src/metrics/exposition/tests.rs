@@ -1,7 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
-use crate::metrics::{Deadline, Decision, Exchange, Refused, Request};
+use crate::metrics::{Deadline, Decision, Exchange, Refused, Request, Tier};
 
 #[test]
 fn both_formats_are_well_formed() {
@@ -29,6 +29,9 @@ fn a_scrape_shows_what_was_counted() {
         r#"sluicegate_request_duration_seconds_count{route="or\"d\\ers"} 4"#,
         r#"sluicegate_request_body_bytes_total{route="or\"d\\ers"} 40"#,
         r#"sluicegate_decisions_total{policy="search",outcome="shadow-denied"} 1"#,
+        r#"sluicegate_window_decisions_total{policy="search",window="search-1h",by="ip,route",tier="global",outcome="denied"} 1"#,
+        r#"sluicegate_window_decisions_total{policy="search",window="search-1h",by="ip,route",tier="global",outcome="admitted"} 0"#,
+        r#"sluicegate_decision_duration_seconds_count{tier="fallback"} 16"#,
         r#"sluicegate_refused_requests_total{reason="no-route"} 1"#,
         r#"sluicegate_upstream_exchanges_total{upstream="orders",outcome="stall-timeout"} 1"#,
         r#"sluicegate_connections_open{listener="edge"} 1"#,
@@ -36,6 +39,7 @@ fn a_scrape_shows_what_was_counted() {
         r#"sluicegate_worker_requests_total{worker="1"} 4"#,
         r#"sluicegate_parts{part="a"} 7"#,
         "sluicegate_config_generation 2",
+        "sluicegate_config_last_reload_successful 0",
         r#"sluicegate_config_reloads_total{result="failed"} 1"#,
         r#"sluicegate_upgrades_total{result="failed"} 1"#,
     ] {
@@ -52,6 +56,8 @@ fn busy() -> Arc<Metrics> {
     }
     metrics.route("never used");
     metrics.policy("search").decided(worker, Decision::ShadowDenied);
+    metrics.window("search", "search-1h", "ip,route").said(worker, Tier::Global, false);
+    metrics.latency().record(worker, Tier::Fallback, 1_000, 16);
     metrics.refusal("no-route").count(worker);
     let upstream = metrics.upstream("orders");
     upstream.exchanged(worker, Exchange::StallTimeout);
@@ -63,6 +69,7 @@ fn busy() -> Arc<Metrics> {
     metrics.published(2, 2_000);
     metrics.reload_succeeded();
     metrics.reload_failed();
+    metrics.file_read(false);
     metrics.upgrade_failed();
     metrics.register(|families| families.gauges("parts", "Parts", None, [([("part", "a")], 7_u64)]));
     metrics

@@ -105,7 +105,8 @@ impl Listener {
         self.0.of_worker(index, slot::ACCEPTED)
     }
 
-    pub(in crate::metrics) fn open(&self) -> u64 {
+    /// Connections that are open.
+    pub fn open(&self) -> u64 {
         self.0.level(slot::OPEN)
     }
 

@@ -2,15 +2,19 @@
 //!
 //! Every method takes the [`Worker`](super::Worker) that counts and costs a few plain memory accesses.
 
+pub(in crate::metrics) mod latency;
 pub(in crate::metrics) mod listener;
 pub(in crate::metrics) mod policy;
 pub(in crate::metrics) mod route;
 pub(in crate::metrics) mod upstream;
+pub(in crate::metrics) mod window;
 
+pub use latency::Latency;
 pub use listener::{Deadline, Listener, Refused};
 pub use policy::{Comparison, Cost, Decision, Policy, Tier};
 pub use route::{Refusal, Request, Route, RouteTotals};
 pub use upstream::{Exchange, IpVersion, Mirrored, Upstream};
+pub use window::Window;
 
 #[cfg(test)]
 mod tests {
@@ -23,6 +27,9 @@ mod tests {
         }
         for (index, decision) in Decision::ALL.into_iter().enumerate() {
             assert_eq!(decision as usize, index);
+        }
+        for (index, tier) in Tier::ALL.into_iter().enumerate() {
+            assert_eq!(tier as usize, index);
         }
         for (index, cost) in Cost::ALL.into_iter().enumerate() {
             assert_eq!(cost as usize, index);

@@ -5,10 +5,10 @@ use std::time::Duration;
 use time::{Date, OffsetDateTime};
 
 /// `2026-11-21T12:26:08`: without the fraction and the `Z`.
-pub(super) type Text = [u8; 19];
+pub(in crate::record) type Text = [u8; 19];
 
 /// The second as text. RFC 3339 cannot write a year after 9999, so later seconds give the last one of that year.
-pub(super) fn text(unix_seconds: u64) -> Text {
+pub(in crate::record) fn text(unix_seconds: u64) -> Text {
     let seconds = unix_seconds.min(LAST_SECOND);
     let date = OffsetDateTime::from_unix_timestamp(seconds as i64).map_or(Date::MIN, OffsetDateTime::date);
     let of_day = seconds % 86_400;

@@ -1,0 +1,107 @@
+//! How much of what a node has is in use, in one figure for autoscalers: the greatest of its busiest worker, its memory and
+//! its connections.
+//!
+//! The control runtime compares what each worker has worked with what it had every few seconds; a scrape reads the last
+//! comparison, so that the figure does not depend on who scrapes how often.
+
+use std::fmt;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::time::{Interval, MissedTickBehavior, interval};
+
+use crate::clock;
+use crate::metrics::{Families, Metrics};
+use crate::server::worker::Shared;
+use crate::service::config::Listener;
+
+/// The shares in use.
+pub(super) struct Utilisation {
+    shared: Arc<Shared>,
+    /// Of the busiest worker, as of the last comparison.
+    busiest: Mutex<f64>,
+}
+
+/// What a comparison compares with.
+pub(super) struct Watch {
+    tick: Interval,
+    of: Arc<Utilisation>,
+    at: Instant,
+    /// Time that each worker had worked, nanoseconds.
+    busy_ns: Vec<u64>,
+}
+
+impl Utilisation {
+    /// Nothing is compared yet.
+    pub(super) fn new(shared: &Arc<Shared>) -> Arc<Utilisation> {
+        Arc::new(Utilisation { shared: Arc::clone(shared), busiest: Mutex::default() })
+    }
+
+    /// Writes the families.
+    ///
+    /// # Errors
+    /// If they cannot be written.
+    pub(super) fn collect(
+        &self,
+        listeners: &[Listener],
+        metrics: &Metrics,
+        families: &mut Families<'_>,
+    ) -> fmt::Result {
+        let workers = *self.busiest.lock().unwrap_or_else(PoisonError::into_inner);
+        let memory = self.shared.overload.used_share();
+        let connections = listeners.iter().map(|listener| {
+            metrics.listener(&listener.name).open() as f64 / listener.connections_max.max(1) as f64
+        });
+        let connections = connections.fold(0.0, f64::max);
+        families.gauges(
+            "utilisation_ratio",
+            "The greatest of the shares in use of this node's busiest worker, its memory and its connections",
+            None,
+            [([], workers.max(memory).max(connections))],
+        )?;
+        families.gauges(
+            "utilisation_part_ratio",
+            "Shares in use: of the time of the busiest worker, of memory, of the connections of the fullest listener",
+            None,
+            [
+                ([("part", "workers")], workers),
+                ([("part", "memory")], memory),
+                ([("part", "connections")], connections),
+            ],
+        )
+    }
+}
+
+impl Watch {
+    /// Compares for `of` from now on.
+    pub(super) fn new(of: &Arc<Utilisation>) -> Watch {
+        let mut tick = interval(EVERY);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        Watch { tick, of: Arc::clone(of), at: clock::instant(), busy_ns: vec![0; of.shared.busy_ns.len()] }
+    }
+
+    /// Ready when a comparison is due. Cancel-safe.
+    pub(super) async fn due(&mut self) {
+        self.tick.tick().await;
+    }
+
+    /// Compares.
+    pub(super) fn compare(&mut self) {
+        let now = clock::instant();
+        let had = now.saturating_duration_since(self.at);
+        self.at = now;
+        let worked = self.busy_ns.iter_mut().zip(&self.of.shared.busy_ns).map(|(before_ns, busy_ns)| {
+            let busy_ns = busy_ns.load(Ordering::Relaxed);
+            Duration::from_nanos(busy_ns.saturating_sub(std::mem::replace(before_ns, busy_ns)))
+        });
+        let most = worked.max().unwrap_or_default();
+        if !had.is_zero() {
+            let share = (most.as_secs_f64() / had.as_secs_f64()).min(1.0);
+            *self.of.busiest.lock().unwrap_or_else(PoisonError::into_inner) = share;
+        }
+    }
+}
+
+/// Long enough for what workers tell of themselves five times a second.
+const EVERY: Duration = Duration::from_secs(5);

@@ -1,0 +1,67 @@
+//! What one window of a policy said of requests, by who decided.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::policy::Tier;
+use crate::metrics::cells::{Cells, Worker};
+use crate::metrics::text::Families;
+
+/// What one window of a policy said.
+#[derive(Debug)]
+pub struct Window(Cells<{ SAID * Tier::ALL.len() }>);
+
+impl Window {
+    pub(in crate::metrics) fn new(workers: usize) -> Window {
+        Window(Cells::new(workers))
+    }
+
+    /// It had room for a request, or had none, whatever other windows said.
+    pub fn said(&self, worker: &Worker, tier: Tier, is_admitted: bool) {
+        self.0.count(worker, tier as usize * SAID + usize::from(!is_admitted));
+    }
+
+    fn total(&self, tier: Tier, is_admitted: bool) -> u64 {
+        self.0.total(tier as usize * SAID + usize::from(!is_admitted))
+    }
+}
+
+/// The name under which a window is kept: what its labels say.
+pub(in crate::metrics) fn name(policy: &str, window: &str, by: &str) -> String {
+    [policy, window, by].join(BETWEEN)
+}
+
+/// The family of windows. Of tiers that never decided there are no series.
+pub(in crate::metrics) fn families(
+    windows: &[(Box<str>, Arc<Window>)],
+    families: &mut Families<'_>,
+) -> fmt::Result {
+    families.counters(
+        "window_decisions",
+        "Whether each window of each policy had room for a request, whatever other windows said",
+        None,
+        windows.iter().flat_map(|(name, window)| {
+            let mut labels = name.split(BETWEEN);
+            let [policy, limit, by] = std::array::from_fn(|_| labels.next().unwrap_or_default());
+            let sample = move |tier: Tier, is_admitted| {
+                let outcome = if is_admitted { "admitted" } else { "denied" };
+                let labels = [
+                    ("policy", policy),
+                    ("window", limit),
+                    ("by", by),
+                    ("tier", tier.label()),
+                    ("outcome", outcome),
+                ];
+                (labels, window.total(tier, is_admitted))
+            };
+            let is_used = |tier: &Tier| window.total(*tier, true) + window.total(*tier, false) > 0;
+            let used = Tier::ALL.into_iter().filter(is_used);
+            used.flat_map(move |tier| [sample(tier, true), sample(tier, false)]).collect::<Vec<_>>()
+        }),
+    )
+}
+
+/// Between the parts of a window's name; names of a configuration cannot hold it.
+const BETWEEN: &str = "\0";
+/// Admitted, denied.
+const SAID: usize = 2;

@@ -1,0 +1,378 @@
+//! Alerts, dashboards and metrics as Prometheus takes them: its own tools read the rules and the metrics, and a real one
+//! scrapes a gateway under load and answers every expression.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
+use std::net::SocketAddr;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::readme::metrics_listed;
+use crate::support::python;
+use crate::support::redis::{Redis, free_port};
+use crate::support::tls::certify;
+use crate::support::{Directory, Gateway, Stop, end, eventually, get, heavy, stdout_of, text};
+
+const MONITORING: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/monitoring");
+const ALERTS: &str = include_str!("../../monitoring/alerts.yml");
+const RUNBOOK: &str = include_str!("../../docs/alerts.md");
+const DASHBOARDS: [(&str, &str); 2] = [
+    ("grafana.json", include_str!("../../monitoring/grafana.json")),
+    ("grafana-policy.json", include_str!("../../monitoring/grafana-policy.json")),
+];
+
+/// A running Prometheus that scrapes one gateway each second. It is stopped when the test ends.
+struct Prometheus {
+    child: Child,
+    addr: SocketAddr,
+    _directory: Directory,
+}
+
+impl Prometheus {
+    fn start(gateway: SocketAddr) -> Prometheus {
+        let directory = Directory::new();
+        let config = format!(
+            "global: {{ scrape_interval: 1s, evaluation_interval: 1s }}\nrule_files: [{MONITORING}/alerts.yml]\n\
+             scrape_configs:\n  - job_name: sluicegate\n    static_configs: [{{ targets: [\"{gateway}\"] }}]\n"
+        );
+        let file = directory.write("prometheus.yml", config);
+        let addr = SocketAddr::from(([127, 0, 0, 1], free_port()));
+        let mut child = Command::new("prometheus")
+            .arg(format!("--config.file={}", file.display()))
+            .arg(format!("--storage.tsdb.path={}", directory.join("data").display()))
+            .arg(format!("--web.listen-address={addr}"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("prometheus is installed (tests/all does it)");
+        eventually("prometheus is ready", || {
+            if let Ok(Some(status)) = child.try_wait() {
+                panic!("prometheus ended with {status}");
+            }
+            std::net::TcpStream::connect(addr).ok()
+        });
+        eventually("prometheus answers", || (get(addr, "/-/ready").status == 200).then_some(()));
+        Prometheus { child, addr, _directory: directory }
+    }
+
+    /// The values of an expression now; panics if it is none.
+    fn values(&self, expression: &str) -> Vec<f64> {
+        let answer = get(self.addr, &format!("/api/v1/query?query={}", encoded(expression))).json();
+        assert_eq!(answer["status"], "success", "{expression}: {answer}");
+        let value = |sample: &Value| {
+            let text = sample["value"][1].as_str().expect("a sample has a value");
+            text.parse::<f64>().expect("a number")
+        };
+        answer["data"]["result"].as_array().expect("a vector").iter().map(value).collect()
+    }
+}
+
+impl Drop for Prometheus {
+    fn drop(&mut self) {
+        end(&mut self.child);
+    }
+}
+
+fn encoded(text: &str) -> String {
+    text.bytes().map(|byte| format!("%{byte:02X}")).collect()
+}
+
+/// The names of metrics in an expression, as the table of the README has them.
+fn named(expression: &str) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    for piece in expression.split("sluicegate_").skip(1) {
+        let end = piece.find(|letter: char| !letter.is_ascii_lowercase() && letter != '_');
+        let name = &piece[..end.unwrap_or(piece.len())];
+        names.insert(name.strip_suffix("_bucket").unwrap_or(name).to_owned());
+    }
+    names
+}
+
+/// The expressions of a dashboard's panels, each with the panel's title.
+fn expressions(dashboard: &Value) -> Vec<(String, String)> {
+    let panels = dashboard["panels"].as_array().expect("a dashboard has panels");
+    let targets = |panel: &Value| {
+        let title = panel["title"].as_str().expect("a panel has a title").to_owned();
+        let targets = panel["targets"].as_array().expect("a panel has targets").clone();
+        targets
+            .into_iter()
+            .map(move |target| (title.clone(), target["expr"].as_str().expect("an expression").to_owned()))
+    };
+    panels.iter().flat_map(targets).collect()
+}
+
+/// The value behind `name: ` of each line that has it, in their order.
+fn fields<'a>(text: &'a str, name: &str) -> Vec<&'a str> {
+    text.lines().filter_map(|line| line.trim().trim_start_matches("- ").strip_prefix(name)).collect()
+}
+
+#[test]
+fn rules_are_valid_and_each_fires_when_it_should_and_only_then() {
+    stdout_of("promtool", &["check", "rules", &format!("{MONITORING}/alerts.yml")]);
+    stdout_of("promtool", &["test", "rules", &format!("{MONITORING}/alerts.test.yml")]);
+}
+
+#[test]
+fn every_alert_is_tested_both_ways_and_explained() {
+    let tests = include_str!("../../monitoring/alerts.test.yml");
+    let alerts = fields(ALERTS, "alert: ");
+    assert!(alerts.len() >= 10, "{alerts:?}");
+    let anchors: BTreeSet<String> =
+        RUNBOOK.lines().filter_map(|line| line.strip_prefix("## ")).map(str::to_lowercase).collect();
+    for (alert, runbook) in alerts.iter().zip(fields(ALERTS, "runbook_url: ")) {
+        let anchor = alert.to_lowercase();
+        assert_eq!(runbook, format!("docs/alerts.md#{anchor}"));
+        assert!(anchors.contains(&anchor), "docs/alerts.md has no section {alert}");
+        assert!(tests.contains(runbook), "no test has {alert} fire");
+    }
+    assert_eq!(anchors.len(), alerts.len(), "a section of docs/alerts.md is about no alert");
+    // A case of a test that expects an alert has the words behind it; one that expects none ends with the name.
+    let lines: Vec<&str> = tests.lines().map(str::trim).collect();
+    let silent: BTreeSet<&str> = lines
+        .windows(2)
+        .filter(|pair| !pair[1].starts_with("exp_alerts"))
+        .filter_map(|pair| pair[0].strip_prefix("alertname: "))
+        .collect();
+    let untested: Vec<_> = alerts.iter().filter(|alert| !silent.contains(*alert)).collect();
+    assert!(untested.is_empty(), "no test has these not fire: {untested:?}");
+}
+
+#[test]
+fn rules_and_dashboards_name_metrics_that_there_are() {
+    let listed: BTreeSet<String> = metrics_listed().into_iter().collect();
+    let boards = DASHBOARDS.iter().map(|(name, text)| (*name, *text));
+    for (name, text) in [("alerts.yml", ALERTS), ("docs/alerts.md", RUNBOOK)].into_iter().chain(boards) {
+        let named = named(text);
+        assert!(!named.is_empty() && named.is_subset(&listed), "{name}: {:?}", &named - &listed);
+    }
+}
+
+#[test]
+fn dashboards_are_as_the_schema_of_grafana_has_them() {
+    let files = DASHBOARDS.map(|(name, _)| format!("{MONITORING}/{name}"));
+    assert_eq!(python::client("grafana_dashboard.py", &files.each_ref().map(String::as_str)), "");
+}
+
+#[test]
+fn panels_lie_apart_and_name_variables_that_there_are() {
+    for (name, text) in DASHBOARDS {
+        let board: Value = serde_json::from_str(text).unwrap_or_else(|error| panic!("{name}: {error}"));
+        for field in ["uid", "title"] {
+            assert!(board[field].as_str().is_some_and(|value| !value.is_empty()), "{name} has no {field}");
+        }
+        assert!(board["uid"].as_str().is_some_and(|uid| uid.len() <= 40), "{name}: its uid is too long");
+        assert!(board["schemaVersion"].as_u64().is_some_and(|version| version >= 36), "{name}");
+        let variables: BTreeSet<&str> = board["templating"]["list"]
+            .as_array()
+            .expect("variables")
+            .iter()
+            .map(|variable| variable["name"].as_str().expect("a variable has a name"))
+            .collect();
+        let mut ids = BTreeSet::new();
+        let mut places: Vec<[u64; 4]> = Vec::new();
+        for panel in board["panels"].as_array().expect("panels") {
+            assert!(ids.insert(panel["id"].as_u64()), "{name}: two panels have one id: {panel}");
+            assert!(["timeseries", "stat"].contains(&panel["type"].as_str().expect("a type")), "{name}");
+            let place = ["x", "y", "w", "h"].map(|side| panel["gridPos"][side].as_u64().expect("a place"));
+            let [x, y, w, h] = place;
+            assert!(w > 0 && h > 0 && x + w <= 24, "{name}: {place:?} is not on the grid");
+            for [a, b, c, d] in &places {
+                let is_apart = x + w <= *a || a + c <= x || y + h <= *b || b + d <= y;
+                assert!(is_apart, "{name}: a panel lies over another at {place:?}");
+            }
+            places.push(place);
+            let mut letters = BTreeSet::new();
+            for target in panel["targets"].as_array().expect("targets") {
+                assert!(letters.insert(target["refId"].as_str()), "{name}: two targets have one letter");
+                assert_eq!(target["datasource"], panel["datasource"], "{name}");
+                let expression = target["expr"].as_str().expect("an expression");
+                for word in expression.split('$').skip(1) {
+                    let end = word.find(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
+                    let word = &word[..end.unwrap_or(word.len())];
+                    let is_known = word == "__rate_interval" || variables.contains(word);
+                    assert!(is_known, "{name}: no variable {word}");
+                }
+            }
+            assert!(!letters.is_empty(), "{name}: a panel shows nothing");
+        }
+    }
+}
+
+/// Requests over a connection that is kept, until it is told to stop.
+fn load(gateway: &Gateway, stop: &AtomicBool) {
+    let mut client = gateway.client();
+    while !stop.load(Ordering::SeqCst) {
+        for path in ["/leased", "/exact"] {
+            client.get(path);
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_real_prometheus_takes_every_metric_and_answers_every_expression() {
+    let _alone = heavy();
+    let redis = Redis::start(&[]);
+    let directory = Directory::new();
+    certify(&directory, "good", &["a.example"]);
+    let gateway = Gateway::start_in(
+        directory,
+        &format!(
+            "[listener.plain]\nbind = \"127.0.0.1:0\"\n[listener.tls]\nbind = \"127.0.0.1:0\"\n\
+             certs = [{{ cert = \"good.pem\", key = \"good.key\" }}]\n[database]\nurl = \"sqlite:state.db\"\n\
+             [redis]\nurl = \"redis://{}\"\n\
+             [policy.leased]\nby = [\"ip\"]\nlimit = [\"20/s\", \"1_000_000/h\"]\n\
+             [policy.exact]\nby = [\"ip\"]\nlimit = \"1_000/s\"\novershoot = 0\n\
+             [[route]]\npath = \"/leased\"\nto = \"echo\"\nlimit = \"leased\"\n\
+             [[route]]\npath = \"/exact\"\nto = \"echo\"\nlimit = \"exact\"\n",
+            redis.addr()
+        ),
+    );
+    let prometheus = Prometheus::start(gateway.listener("admin"));
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let _stop = Stop(&stop);
+        scope.spawn(|| load(&gateway, &stop));
+        let mut open: BTreeMap<String, String> = BTreeMap::new();
+        for (name, text) in DASHBOARDS {
+            let board: Value = serde_json::from_str(text).expect("JSON");
+            for (title, expression) in expressions(&board) {
+                let ready = expression
+                    .replace("$job", "sluicegate")
+                    .replace("$policy", "leased")
+                    .replace("$__rate_interval", "5s");
+                assert!(!ready.contains('$'), "{name}: {expression}");
+                open.insert(ready, format!("{name}: {title}"));
+            }
+        }
+        assert!(open.len() > 30, "{}", open.len());
+        // A server is saturated or not only from its second reading on.
+        let began = Instant::now();
+        while !open.is_empty() {
+            open.retain(|expression, _| !prometheus.values(expression).iter().any(|value| value.is_finite()));
+            assert!(began.elapsed() < Duration::from_secs(45), "no data for {open:#?}");
+            thread::sleep(Duration::from_millis(200));
+        }
+        rules_run(&prometheus);
+        assert_eq!(prometheus.values("scrape_samples_scraped{job=\"sluicegate\"} > 100").len(), 1);
+        tools_find_nothing(&gateway.admin("/metrics").text());
+    });
+}
+
+/// Every rule was evaluated without an error.
+fn rules_run(prometheus: &Prometheus) {
+    let rules = eventually("rules are evaluated", || {
+        let answer = get(prometheus.addr, "/api/v1/rules").json();
+        let rules = answer["data"]["groups"][0]["rules"].as_array().cloned().unwrap_or_default();
+        (!rules.is_empty() && rules.iter().all(|rule| rule["health"] != "unknown")).then_some(rules)
+    });
+    for rule in &rules {
+        assert_eq!(rule["health"], "ok", "{rule}");
+    }
+    assert_eq!(rules.len(), fields(ALERTS, "alert: ").len());
+}
+
+/// `promtool check metrics` neither fails nor has advice.
+fn tools_find_nothing(page: &str) {
+    let mut child = Command::new("promtool")
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("promtool comes with prometheus");
+    let mut input = child.stdin.take().expect("it was asked for");
+    input.write_all(page.as_bytes()).expect("it reads");
+    drop(input);
+    let output = child.wait_with_output().expect("it ends");
+    let said = text(&output.stdout) + &text(&output.stderr);
+    assert!(output.status.success() && said.trim().is_empty(), "{said}");
+}
+
+#[test]
+fn a_flush_of_redis_is_noticed_and_said_once() {
+    let redis = Redis::start(&[]);
+    let gateway = Gateway::start(&format!(
+        "[redis]\nurl = \"redis://{}\"\n[[route]]\npath = \"/\"\nto = \"echo\"\nlimit = \"9/s by ip\"\n",
+        redis.addr()
+    ));
+    let vanished = || gateway.metric("sluicegate_redis_keys_vanished_total", &[]);
+    eventually("the marker is left", || (redis.cli(&["EXISTS", "sg:!marker"]).trim() == "1").then_some(()));
+    eventually("what the server says is shown", || {
+        (gateway.metric("sluicegate_redis_keys", &[]) >= 1.0).then_some(())
+    });
+    assert!(gateway.metric("sluicegate_redis_memory_bytes", &[]) > 100_000.0);
+    let said =
+        || gateway.stderr().iter().filter(|line| line.contains("the keys of redis have vanished")).count();
+    assert_eq!((vanished() as u64, said()), (0, 0));
+    redis.cli(&["FLUSHALL"]);
+    eventually("the flush is noticed", || (vanished() > 0.0).then_some(()));
+    assert_eq!((vanished() as u64, said()), (1, 1));
+}
+
+#[test]
+fn windows_count_what_each_of_them_says() {
+    let gateway = Gateway::start(
+        "[policy.two]\nby = [\"ip\", \"route\"]\nlimit = [\"3/h\", \"1000/d\"]\n\
+         [[route]]\npath = \"/\"\nto = \"echo\"\nlimit = \"two\"\n",
+    );
+    for _ in 0..5 {
+        gateway.get("/");
+    }
+    let said = |window: &str, outcome: &str| {
+        let labels = [
+            format!("window=\"{window}\""),
+            format!("outcome=\"{outcome}\""),
+            "policy=\"two\",".to_owned(),
+            "by=\"ip,route\",tier=\"local\"".to_owned(),
+        ];
+        gateway.metric("sluicegate_window_decisions_total", &labels.each_ref().map(String::as_str)) as u64
+    };
+    assert_eq!((said("two-1h", "admitted"), said("two-1h", "denied")), (3, 2));
+    assert_eq!((said("two-1d", "admitted"), said("two-1d", "denied")), (5, 0), "it has room for all of them");
+}
+
+#[test]
+fn a_refused_file_is_shown_until_one_is_in_force() {
+    let config = "[[route]]\npath = \"/\"\nto = \"echo\"\n";
+    let gateway = Gateway::start(config);
+    let is_in_force = || gateway.metric("sluicegate_config_last_reload_successful", &[]) as u64;
+    assert_eq!(is_in_force(), 1);
+    gateway.reload_refused("[[route]]\npath = \"/\"\nto = \"nobody\"\n");
+    assert_eq!(is_in_force(), 0);
+    gateway.reload(config);
+    assert_eq!(is_in_force(), 1);
+}
+
+#[test]
+fn utilisation_is_the_greatest_of_its_parts() {
+    let gateway = Gateway::start(
+        "workers = 1\n[listener.plain]\nbind = \"127.0.0.1:0\"\nmax-connections = 4\n\
+         [[route]]\npath = \"/\"\nto = \"echo\"\n",
+    );
+    let part =
+        |part: &str| gateway.metric("sluicegate_utilisation_part_ratio", &[&format!("part=\"{part}\"")]);
+    let clients = [(); 3].map(|()| {
+        let mut client = gateway.client();
+        client.get("/");
+        client
+    });
+    assert_eq!(part("connections"), 0.75);
+    assert!(part("memory") > 0.0 && part("memory") < 0.75, "{}", part("memory"));
+    let whole = || gateway.metric("sluicegate_utilisation_ratio", &[]);
+    assert!(whole() >= 0.75);
+    drop(clients);
+    // A worker that has nothing but this to do is busy, once two comparisons are over.
+    eventually("the worker is seen to work", || {
+        for _ in 0..100 {
+            gateway.get("/");
+        }
+        (part("workers") > 0.01).then_some(())
+    });
+    assert!(part("workers") <= 1.0 && whole() <= 1.0);
+}
