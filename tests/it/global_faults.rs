@@ -64,9 +64,10 @@ fn calls_that_a_stalled_connection_delivers_late_count_once() {
     assert!(asked.iter().all(|asked| asked.counted().is_ok()), "new connections work");
     assert!(begin.elapsed() < Duration::from_millis(900), "and are used soon");
     toxic.thaw();
-    // What was stuck has arrived when connections end: they are closed on our side.
+    // What was stuck has arrived when connections end: they are closed on our side. Left are two pipelines, the count of
+    // nodes, the readings, and who asks here.
     let connected = || redis.info("clients", "connected_clients").parse::<u64>().unwrap_or(0);
-    eventually("the old connections are gone", || (connected() <= 4).then_some(()));
+    eventually("the old connections are gone", || (connected() <= 5).then_some(()));
     assert_eq!(counter(&redis, ONE), 11);
 }
 
