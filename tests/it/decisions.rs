@@ -331,12 +331,15 @@ fn a_database_explains_what_a_process_before_has_decided() {
 #[test]
 fn a_fleet_explains_what_any_of_its_nodes_has_decided() {
     let (server, mut redis) = (Postgres::shared(), Redis::start(&[]));
-    let url = server.url(&server.database());
+    let (url, copies) = (server.url(&server.database()), Directory::new());
     let nodes = ["edge-1", "edge-2"].map(|name| {
         let config = CASE.replace("name = \"edge-1\"", &format!("name = \"{name}\""));
-        let config = config.replace("url = \"sqlite:state.db\"", &format!("url = {url:?}"));
+        let config = config.replace(
+            "url = \"sqlite:state.db\"",
+            &format!("url = {url:?}\ncopy = {:?}", copies.join(name).display().to_string()),
+        );
         let exact = config.replace("algorithm = \"fixed-window\"", "overshoot = 0").replace("100/h", "3/h");
-        case(&format!("{exact}\n[redis]\nurl = \"redis://{}\"\n", redis.addr()))
+        case(&format!("{exact}\n[redis]\nurl = \"redis://{}\"\ndeadline = \"500ms\"\n", redis.addr()))
     });
     for node in &nodes {
         let up = || node.ask("secret", "GET", "/metrics", &[], &Value::Null).text();
