@@ -29,7 +29,7 @@ fn local_only(then: &Text<'_>) -> Option<Quota> {
     }
     let limit = then.text.strip_prefix(LOCAL_ONLY).and_then(|limit| shorthand::parse(limit.trim()).ok());
     let is_plain = |limit: &shorthand::Shorthand| {
-        limit.by.is_empty() && !limit.has_burst && limit.window.algorithm() != Algorithm::Concurrency
+        limit.by.is_empty() && limit.window.algorithm() != Algorithm::Concurrency
     };
     let limit = limit.filter(is_plain);
     if limit.is_none() {

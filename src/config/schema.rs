@@ -590,7 +590,7 @@ struct Uploads {
 }
 
 #[derive(JsonSchema)]
-#[schemars(deny_unknown_fields)]
+#[schemars(rename_all = "kebab-case", deny_unknown_fields)]
 struct Limits {
     memory: Option<Size>,
     headers: Option<LimitHeaders>,

@@ -1600,7 +1600,7 @@ fn the_process_is_checked() {
         (
             "[log]\naccess = { headers = [], format = \"{header:cookie} {client}\" }",
             "`format` cannot be written so",
-            "2:35",
+            "2:36",
             "`cookie` is not one of `headers`",
         ),
         (
@@ -1619,8 +1619,8 @@ fn the_process_is_checked() {
         (
             "[log]\naccess = { to = { syslog = \"syslog\", severity = \"warn\" } }",
             "`warn` is not a value of `severity`",
-            "2:50",
-            "did you mean `warning`?",
+            "2:49",
+            "write `emerg`, `alert`",
         ),
         ("[trace]\nsample = \"1%\"", "[trace] needs `otlp`", "1:2", "http://127.0.0.1:4318"),
         (
@@ -1631,7 +1631,7 @@ fn the_process_is_checked() {
         ),
         (
             "[trace]\notlp = \"http://u:p@a\"",
-            "`http://u:p@a` is not the URL of a collector",
+            "`http://u:********@a` is not the URL of a collector",
             "2:8",
             "write it as in",
         ),

@@ -61,10 +61,10 @@ impl Body for Held {
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let Some(frame) = ready!(Pin::new(&mut self.body).poll_frame(cx)) else { return Poll::Ready(None) };
         let frame = frame.map_err(|error| Status::cancelled(error.to_string()))?;
-        if let Some(data) = frame.data_ref() {
-            if self.bytes.add(data.len()) > HELD_BYTES_MAX {
-                return Poll::Ready(Some(Err(Status::resource_exhausted("too many large messages at once"))));
-            }
+        if let Some(data) = frame.data_ref()
+            && self.bytes.add(data.len()) > HELD_BYTES_MAX
+        {
+            return Poll::Ready(Some(Err(Status::resource_exhausted("too many large messages at once"))));
         }
         Poll::Ready(Some(Ok(frame)))
     }

@@ -111,6 +111,9 @@ pub struct Shown {
     pub minutes: Vec<(u64, Counts)>,
 }
 
+/// A key with the sum of its minutes, and each of them.
+type Row = (Arc<Named>, Counts, Vec<(u64, Counts)>);
+
 impl Book {
     /// Takes in what a worker has counted.
     pub(super) fn take(&mut self, batch: Batch) {
@@ -207,7 +210,7 @@ impl Book {
             (counts.requests > 0).then(|| HotKeyStat { key: Arc::clone(&known.named), counts, minute })
         };
         let mut rows: Vec<HotKeyStat> = self.keys.values().filter_map(stat).collect();
-        rows.sort_unstable_by(|one, two| heavier(one, two));
+        rows.sort_unstable_by(heavier);
         let mut of_policy: HashMap<Box<str>, usize> = HashMap::new();
         rows.retain(|row| {
             let count = of_policy.entry(row.key.policy.clone()).or_default();
@@ -239,7 +242,7 @@ impl Book {
         let running = self.second / MINUTE;
         let first = running.saturating_sub(asked.minutes - 1);
         let is_asked = |named: &Named| asked.policy.as_ref().is_none_or(|policy| *named.policy == **policy);
-        let mut all: HashMap<u64, (Arc<Named>, Counts, Vec<(u64, Counts)>)> = HashMap::new();
+        let mut all: HashMap<u64, Row> = HashMap::new();
         let over = self.minutes.iter().filter(|(minute, _)| *minute >= first && asked.minutes > 1);
         for stat in over.flat_map(|(_, rows)| rows).filter(|stat| is_asked(&stat.key)) {
             let (_, sum, minutes) = all

@@ -186,7 +186,8 @@ fn named(key: u64, policy: &str) -> Named {
     Named::new(key, policy, format!("consumer={key}"), Some(0))
 }
 
-const NOON: u64 = 1_800_000_000 - 1_800_000_000 % 60;
+/// Begins a minute.
+const NOON: u64 = 1_800_000_000;
 
 fn asked(minutes: u64) -> Asked {
     Asked { policy: None, minutes, each: 5 }

@@ -153,7 +153,8 @@ fn shares_follow_demand() {
     assert!((47_500..=50_500).contains(&all), "{passed:?}");
     assert!(passed[0].abs_diff(3 * passed[1]) < all / 20, "{passed:?}");
     let passed = run(&[2_000, 100], 1_000, 60, true);
-    assert!(passed[0].abs_diff(20 * passed[1]) < all / 20 && passed[0] > 45_000, "{passed:?}");
+    // What little it wants is rounded up.
+    assert!(passed[0].abs_diff(20 * passed[1]) < all / 15 && passed[0] > 45_000, "{passed:?}");
 }
 
 #[test]

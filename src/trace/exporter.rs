@@ -18,10 +18,13 @@ use super::otlp::{Error, Target};
 use crate::fetch::Connect;
 use crate::metrics;
 
+/// A span as it waits: a queue moves its pointer.
+type Queued = Box<Span>;
+
 /// Where workers leave finished spans.
 #[derive(Clone, Debug)]
 pub struct Spans {
-    queue: mpsc::Sender<Box<Span>>,
+    queue: mpsc::Sender<Queued>,
     dropped: metrics::Counter,
 }
 
@@ -90,7 +93,7 @@ impl Exporter {
 
 /// The task that sends.
 struct Sender {
-    spans: mpsc::Receiver<Box<Span>>,
+    spans: mpsc::Receiver<Queued>,
     phase: watch::Receiver<Phase>,
     metrics: metrics::Spans,
     /// Spans lost since sending began to fail, which was logged; `None`: the last batch went well.
@@ -123,7 +126,7 @@ impl Sender {
     }
 
     /// Waits a moment for more spans of the same batch.
-    async fn gather(&mut self, batch: &mut Vec<Box<Span>>) {
+    async fn gather(&mut self, batch: &mut Vec<Queued>) {
         let mut due = std::pin::pin!(sleep(BATCH_EVERY));
         let mut phase = self.phase.clone();
         while batch.len() < BATCH_SPANS_MAX {
@@ -142,7 +145,7 @@ impl Sender {
     }
 
     /// Sends a batch, again if the collector is away or busy, and counts what became of it.
-    async fn send(&mut self, spans: Vec<Box<Span>>) {
+    async fn send(&mut self, spans: Vec<Queued>) {
         let count = spans.len() as u64;
         let Some(target) = self.phase.borrow().target.clone() else { return self.metrics.dropped.add(count) };
         let (target, resource) = &*target;
@@ -216,7 +219,7 @@ fn resource(service: &str, node: &str) -> Resource {
     Resource { attributes: attributes.0, ..Resource::default() }
 }
 
-fn request(resource: &Resource, spans: Vec<Box<Span>>) -> ExportTraceServiceRequest {
+fn request(resource: &Resource, spans: Vec<Queued>) -> ExportTraceServiceRequest {
     let scope = InstrumentationScope {
         name: "sluicegate".to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),

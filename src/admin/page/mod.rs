@@ -126,8 +126,11 @@ mod tests {
                 assert!(!file.text.contains(forbidden), "{name} has {forbidden}");
             }
             let links = file.text.match_indices("://").filter(|(at, _)| {
-                let before = &file.text[..*at];
-                !before.ends_with("http") || !file.text[at + 3..].starts_with("www.w3.org/2000/svg")
+                let (before, after) = (&file.text[..*at], &file.text[at + 3..]);
+                let is_namespace = before.ends_with("http") && after.starts_with("www.w3.org/2000/svg");
+                // A line of gateway.toml that is shown.
+                let is_example = before.ends_with("redis") && after.starts_with("127.0.0.1\"'");
+                !is_namespace && !is_example
             });
             assert_eq!(links.count(), 0, "{name} names another host");
         }

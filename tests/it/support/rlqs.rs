@@ -106,10 +106,15 @@ impl Proxies {
     }
 }
 
+/// The entries of a bucket.
+type Bucket = Vec<(String, String)>;
+/// A bucket, and how many requests of it passed and were refused.
+type BucketUsage<'b> = (&'b [(&'b str, &'b str)], u64, u64);
+
 impl Proxy<'_> {
     /// Reports what passed and what was refused of buckets, without waiting for an answer.
-    pub fn send(&self, usages: &[(&[(&str, &str)], u64, u64)]) {
-        let usage = |(bucket, allowed, denied): &(&[(&str, &str)], u64, u64)| BucketQuotaUsage {
+    pub fn send(&self, usages: &[BucketUsage<'_>]) {
+        let usage = |(bucket, allowed, denied): &BucketUsage<'_>| BucketQuotaUsage {
             bucket_id: Some(id(bucket)),
             time_elapsed: None,
             num_requests_allowed: *allowed,
@@ -134,14 +139,14 @@ impl Proxy<'_> {
     }
 
     /// The next answer, or the status that ended the stream.
-    pub fn next(&mut self) -> Result<Vec<(Vec<(String, String)>, Told)>, u32> {
+    pub fn next(&mut self) -> Result<Vec<(Bucket, Told)>, u32> {
         let answer = self.runtime.block_on(async { timeout(PATIENCE, self.answers.recv()).await });
         let answer = answer.expect("it is answered in time").expect("a stream ends with a status")?;
         Ok(answer.bucket_action.into_iter().map(told).collect())
     }
 
     /// The answer that comes within a while, if one does.
-    pub fn next_within(&mut self, within: Duration) -> Option<Vec<(Vec<(String, String)>, Told)>> {
+    pub fn next_within(&mut self, within: Duration) -> Option<Vec<(Bucket, Told)>> {
         let answer = self.runtime.block_on(async { timeout(within, self.answers.recv()).await });
         Some(answer.ok()??.ok()?.bucket_action.into_iter().map(told).collect())
     }
