@@ -1,7 +1,6 @@
 //! `/v1/live`: server-sent events, one a second, until the client goes, its credentials end, or the gateway drains.
 
 use std::convert::Infallible;
-use std::future::Future as _;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -24,7 +23,8 @@ use crate::clock;
 pub(super) async fn show(Of(state): Of<Arc<State>>, Extension(client): Extension<Client>) -> Response<Sent> {
     let next = state.live.beat();
     let due = Box::pin(sleep_until(state.live.start_of(next)));
-    let events = Events { state, next, due, expires: client.expires, is_over: false };
+    let draining = Box::pin(state.readiness.draining());
+    let events = Events { state, next, due, draining, expires: client.expires, is_over: false };
     reply::with_type(StatusCode::OK, "text/event-stream", Sent::new(events))
 }
 
@@ -34,6 +34,8 @@ struct Events {
     /// The beat of the next event, and when it is due. The first is due at once.
     next: u64,
     due: Pin<Box<Sleep>>,
+    /// The last event is due when the process drains, whatever the beat: it may end before the next one.
+    draining: Pin<Box<dyn Future<Output = ()> + Send>>,
     /// When the client's credentials end, Unix seconds.
     expires: Option<i64>,
     is_over: bool,
@@ -50,7 +52,9 @@ impl Body for Events {
         if self.is_over {
             return Poll::Ready(None);
         }
-        ready!(self.due.as_mut().poll(cx));
+        if self.draining.as_mut().poll(cx).is_pending() {
+            ready!(self.due.as_mut().poll(cx));
+        }
         let now = i64::try_from(clock::unix().as_secs()).unwrap_or(i64::MAX);
         if self.expires.is_some_and(|expires| expires <= now) {
             self.is_over = true;

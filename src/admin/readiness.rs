@@ -1,11 +1,12 @@
 //! The phase of the process, which `/readyz` shows to load balancers.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+
+use tokio::sync::watch;
 
 /// The phase of the process. All clones share it, and it only moves forward.
-#[derive(Clone, Debug, Default)]
-pub struct Readiness(Arc<AtomicU8>);
+#[derive(Clone, Debug)]
+pub struct Readiness(Arc<watch::Sender<Phase>>);
 
 /// A phase of the process's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -18,19 +19,34 @@ pub enum Phase {
     Draining,
 }
 
+impl Default for Readiness {
+    fn default() -> Readiness {
+        Readiness(Arc::new(watch::Sender::new(Phase::Starting)))
+    }
+}
+
 impl Readiness {
     /// Enters a later phase. An earlier one is ignored: a start that finishes after the stop signal must not make a
     /// draining process ready.
     pub fn enter(&self, phase: Phase) {
-        self.0.fetch_max(phase as u8, Ordering::Relaxed);
+        self.0.send_if_modified(|now| {
+            let is_later = phase > *now;
+            *now = phase.max(*now);
+            is_later
+        });
     }
 
     /// The phase now.
     pub fn phase(&self) -> Phase {
-        match self.0.load(Ordering::Relaxed) {
-            0 => Phase::Starting,
-            1 => Phase::Ready,
-            _ => Phase::Draining,
+        *self.0.borrow()
+    }
+
+    /// Waits until the process drains.
+    pub(super) fn draining(&self) -> impl Future<Output = ()> + Send + 'static {
+        let mut phases = self.0.subscribe();
+        async move {
+            // Who drops the phase is over, too.
+            let _ = phases.wait_for(|phase| *phase == Phase::Draining).await;
         }
     }
 }
