@@ -57,7 +57,7 @@ impl HotKeys {
             let hot = shown.book().hot() as u64;
             families.gauges("hot_keys", "Keys that are hot now", None, [([], hot)])?;
             let help = "Minutes of heavy keys that Redis did not take, so that other nodes do not show them";
-            families.counters("hot_key_minutes_lost", help, None, [([], unwritten.value())])
+            families.counters("hot_key_writes_lost", help, None, [([], unwritten.value())])
         });
         HotKeys(Arc::new(Shared {
             checks: Mutex::new(gathered.tally(random.next())),

@@ -48,7 +48,7 @@ export class Asks {
       number("Requests", (row) => rate(row["requests-per-second"])),
       number("Refused", (row) => rate(row["denied-per-second"]), (row) => (row["denied-per-second"] > 0 ? "bad" : "")),
       number("of the policy", (row) => (row["of-policy"] === undefined ? "" : percent(row["of-policy"]))),
-      { title: "", short: true, of: (row) => (row.hot ? "hot" : ""), tone: () => "warn" },
+      { title: "State", short: true, of: (row) => (row.hot ? "hot" : ""), tone: () => "warn" },
     ]);
     this.recentTable = new Table(at("recent"), "The newest first; choose an id to see why", [
       { title: "Request", of: (row) => ({ text: row["request-id"], press: () => this.find(row["request-id"]), label: `Why was ${row["request-id"]} refused?` }) },

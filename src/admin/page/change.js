@@ -33,7 +33,7 @@ export class Changes {
       { title: "Why", of: (row) => row.reason },
       { title: "By", of: (row) => row["created-by"] },
     ];
-    if (may) columns.push({ title: "", of: (row) => ({ text: "Delete", press: () => this.remove(row), label: `Delete the override for ${row["user-id"] ?? row["tenant-id"]}` }) });
+    if (may) columns.push({ title: "Change", of: (row) => ({ text: "Delete", press: () => this.remove(row), label: `Delete the override for ${row["user-id"] ?? row["tenant-id"]}` }) });
     this.table = new Table(panel, "Overrides, the oldest first", columns);
     this.said = make("p", { role: "status" });
     return make("div", {}, panel, this.said);
