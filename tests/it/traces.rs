@@ -12,7 +12,7 @@ use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message;
 
 use crate::support::upstream::{Recorded, receive};
-use crate::support::{Client, Gateway, Python, Upstream, eventually};
+use crate::support::{Client, Directory, Gateway, Python, Upstream, eventually};
 
 const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
@@ -24,7 +24,11 @@ fn collector() -> Upstream {
 /// A gateway that traces to this collector, with routes of its own.
 fn tracing(collector: &Upstream, keys: &str, more: &str) -> Gateway {
     let otlp = collector.addr();
-    Gateway::start(&format!("[trace]\notlp = \"http://{otlp}\"\n{keys}\n{more}"))
+    // The log's own default hides values of queries.
+    let directory = Directory::new();
+    let log = directory.join("access.log").display().to_string();
+    let log = format!("[log]\naccess = {{ to = {log:?} }}\n");
+    Gateway::start_in(directory, &format!("{log}[trace]\notlp = \"http://{otlp}\"\n{keys}\n{more}"))
 }
 
 /// The next batch that a collector gets.
