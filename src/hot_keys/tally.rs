@@ -50,7 +50,7 @@ impl Tally {
         }
     }
 
-    /// Counts a decision for its shard. `shard` is asked for one in [`SAMPLED`], which stands for them all.
+    /// Counts a decision for its shard. `shard` is asked for one in `SAMPLED`, which stands for them all.
     #[inline]
     pub fn count_shard(&self, shard: impl FnOnce() -> usize) {
         let mut own = self.own.borrow_mut();

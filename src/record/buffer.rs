@@ -46,7 +46,7 @@ impl Buffer {
         self.queue.is_written()
     }
 
-    /// Writes a line as it is, with its line feed. It must have at most [`LINE_BYTES_MAX`] bytes.
+    /// Writes a line as it is, with its line feed. It must have at most `LINE_BYTES_MAX` bytes.
     pub fn write_line(&self, line: &[u8]) {
         let mut lines = self.lines.borrow_mut();
         if line.len() <= LINE_BYTES_MAX && self.has_room(&mut lines) {
