@@ -92,7 +92,8 @@ fn three_envoys_admit_together_what_a_limit_holds() {
     let asked = [0, 1, 2].map(|number| (envoys[number].addr(), "/", 40));
     let (passed, seconds) = run(&asked, || thread::sleep(Duration::from_secs(22)));
     within(&passed, 600.0 + 10.0 * seconds);
-    assert!(passed.iter().all(|passed| *passed > 150), "{passed:?}");
+    // Who comes first has more of what a full bucket holds; what comes back is divided.
+    assert!(passed.iter().all(|passed| *passed > 60), "{passed:?}");
     assert_eq!(gateway.metric("sluicegate_rls_unknown_descriptors_total", &[]), 0.0);
 }
 
