@@ -392,6 +392,18 @@ impl Limiter {
         }
     }
 
+    /// Begins what counts a charge while Redis does not answer, as the next request would: from then on units come back to
+    /// it. For who looks whether there are any before it takes some. Nothing is spent.
+    pub fn begin_without_answer(self: &Arc<Self>, charge: &Charge, client: ClientAddress, now_ns: u64) {
+        let shared = self.fleet.as_ref().and_then(|fleet| Some((fleet, fleet.plans.get(charge.plan)?)));
+        if let Some((fleet, plan)) = shared
+            && plan.quota.algorithm() != Algorithm::Concurrency
+        {
+            let free = Charge { cost: 0, ..*charge };
+            self.without_answer(fleet, plan, &free, client, now_ns, &mut Decision::default());
+        }
+    }
+
     /// Spends from this node's lease; `None`: Redis has to be asked.
     fn spend_lease(&self, fleet: &Fleet, plan: &Plan, charge: &Charge, now_ns: u64) -> Option<Said> {
         let (told, left) = fleet.change(charge, now_ns, |share| {

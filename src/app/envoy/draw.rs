@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use super::decide::Decider;
 use crate::clock;
 use crate::limit::{Algorithm, Answer, Charge, Worlds};
-use crate::limiter::{Check, Part, Refund};
+use crate::limiter::{self, Check, Part, Refund};
 use crate::policy::domain::{DescriptorSubject, Entry, Rule};
 use crate::proxy::snapshot::Snapshot;
 use crate::quota::{Back, Left};
@@ -51,9 +51,9 @@ impl Decider {
     /// How many requests fit now. Nothing is spent.
     pub(super) fn room(&self, limited: &Limited<'_>) -> Room {
         let policies = limited.snapshot.table.chosen_by(limited.rule);
-        let mut check = Check::default();
+        let (now_ns, mut check) = (clock::now_ns(), Check::default());
         let subject = self.subject(limited, NonZeroU64::MIN);
-        let Ok(peeked) = self.limiter.peek(policies, &subject, clock::now_ns(), &mut check) else {
+        let Ok(peeked) = self.limiter.peek(policies, &subject, now_ns, &mut check) else {
             return Room::Missing;
         };
         let windows = check.charges.iter().zip(&peeked.foretold).filter(|(charge, _)| is_enforced(charge));
@@ -68,6 +68,14 @@ impl Decider {
             foretold.outcome.remaining.saturating_add(own) / charge.cost.max(1)
         });
         let Some(units) = left.min() else { return Room::Unlimited };
+        if units == 0 {
+            // Nobody draws of nothing, and without Redis nothing comes back to a lease until somebody does.
+            let client = policies.client_of(&subject).into();
+            let alone = check.charges.iter().zip(&peeked.foretold);
+            for (charge, _) in alone.filter(|(_, foretold)| foretold.decider == limiter::Decider::Fallback) {
+                self.limiter.begin_without_answer(charge, client, now_ns);
+            }
+        }
         let enforced = check.charges.iter().filter(|charge| is_enforced(charge));
         let is_quick = enforced.map(|charge| charge.quota.period_ns().get()).max() <= Some(QUICK_NS);
         Room::Left(Left { units, is_quick })

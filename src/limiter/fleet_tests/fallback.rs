@@ -137,6 +137,28 @@ fn without_redis_the_fields_say_how_many_more_pass() {
 }
 
 #[test]
+fn a_lease_that_is_spent_fills_up_without_redis_for_who_only_looks() {
+    let desk = Arc::new(Desk::default());
+    let node = node(&desk);
+    let charge = leased(&node, 1, 100);
+    while decide(&node, &desk, &[charge], NOW).is_admitted() {}
+    desk.set_down(true);
+    let left = |now_ns| {
+        let foretold = node.foretell(&charge, ClientAddress::default(), now_ns);
+        assert_eq!(foretold.decider, Decider::Fallback);
+        foretold.outcome.remaining
+    };
+    let periods = |count| NOW + count * charge.quota.period_ns().get();
+    assert_eq!(left(periods(1)), 0);
+    node.begin_without_answer(&charge, ClientAddress::default(), periods(1));
+    assert_eq!(left(periods(1)), 0);
+    assert!((90..=100).contains(&left(periods(2))), "{}", left(periods(2)));
+    // Looking again takes nothing away.
+    node.begin_without_answer(&charge, ClientAddress::default(), periods(2));
+    assert!((90..=100).contains(&left(periods(2))), "{}", left(periods(2)));
+}
+
+#[test]
 fn every_address_has_its_own_coarse_limit_whatever_the_policy_counts() {
     let desk = Arc::new(Desk::default());
     let node = node(&desk);
