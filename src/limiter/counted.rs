@@ -17,22 +17,23 @@ impl Limiter {
     ) {
         for (charge, is_denied) in check.keys() {
             let key = charge.key.high();
+            let shard = || self.shard_of(check, charge);
             tally.count(key, is_denied, || {
                 let policy = check.policies.policy_of(charge);
                 // A policy that counts everybody together has one key, which needs no name.
                 let subject = subject(charge.part).filter(|_| !policy.by.is_empty());
                 let name = subject.map(|subject| naming.name(policy, subject)).unwrap_or_default();
-                Named::new(key, &policy.name, name, self.shard_of(charge))
+                Named::new(key, &policy.name, name, shard())
             });
-            if charge.plan.is_some() {
-                tally.count_shard(|| self.shard_of(charge).map_or(0, usize::from));
+            if check.is_shared(charge) {
+                tally.count_shard(|| shard().map_or(0, usize::from));
             }
         }
     }
 
-    /// The number of the shard that keeps a charge's key; `None` if this node counts it.
-    pub fn shard_of(&self, charge: &Charge) -> Option<u16> {
-        let fleet = self.fleet.as_ref().filter(|_| charge.plan.is_some())?;
+    /// The number of the shard that keeps a charge's key; `None` if only this node counts it.
+    fn shard_of(&self, check: &Check<'_>, charge: &Charge) -> Option<u16> {
+        let fleet = self.fleet.as_ref().filter(|_| check.is_shared(charge))?;
         u16::try_from(fleet.link.shard(charge.key)).ok()
     }
 
@@ -43,6 +44,14 @@ impl Limiter {
 }
 
 impl Check<'_> {
+    /// Whether the fleet shares a charge, or would if it were not so hot that each node decides it alone. Such a key has its
+    /// part of its shard's decisions still, or it would be taken for cooler than it is, or for all that there is.
+    fn is_shared(&self, charge: &Charge) -> bool {
+        let window = || self.policies.policy_of(charge).windows.get(usize::from(charge.window));
+        charge.plan.is_some()
+            || (charge.is_overridden && window().is_some_and(|window| window.plan.is_some()))
+    }
+
     /// The key of each policy that charged a subject, by its first window, and whether the policy denied it.
     fn keys(&self) -> impl Iterator<Item = (&Charge, bool)> {
         let mut outcomes = self.decision.outcomes.iter();

@@ -24,7 +24,7 @@ impl Hot {
     }
 
     /// Brings the charges of hot keys to this node. A policy's other windows over time do not count such a key, requests in
-    /// flight go on being counted.
+    /// flight go on being counted. What an operator has set for a holder stays.
     #[inline]
     pub(super) fn keep_local(&self, charges: &mut SmallVec<[Charge; 4]>) {
         if self.is_any.load(Ordering::Acquire) {
@@ -39,7 +39,7 @@ impl Hot {
         let mut own: Option<(PolicyId, u16, Option<Quota>, bool)> = None;
         charges.retain(|charge| {
             if own.is_none_or(|(policy, part, ..)| (policy, part) != (charge.policy, charge.part)) {
-                let quota = quotas.get(&charge.key.high()).copied();
+                let quota = quotas.get(&charge.key.high()).filter(|_| !charge.is_overridden).copied();
                 own = Some((charge.policy, charge.part, quota, false));
             }
             let Some((_, _, Some(quota), is_placed)) = &mut own else { return true };
@@ -65,6 +65,23 @@ mod tests {
 
     fn job(consumer: &'static str) -> Job {
         Job { consumer, units: 1, number: None }
+    }
+
+    #[test]
+    fn an_override_holds_for_a_hot_key() {
+        let limiter = limiter();
+        let table = table(&[policy("jobs", "5/m by consumer")]);
+        let mut charges = check(&limiter, &table, &job("ann"), NOW).charges;
+        let own = charges[0].quota;
+        let many = NonZeroU64::new(1_000).expect("it is not 0");
+        let local = Quota::new(own.algorithm(), many, own.period_ns(), many);
+        limiter.keep_local(HashMap::from([(charges[0].key.high(), local)]));
+        charges[0].is_overridden = true;
+        limiter.hot.keep_local(&mut charges);
+        assert_eq!(charges[0].quota, own);
+        charges[0].is_overridden = false;
+        limiter.hot.keep_local(&mut charges);
+        assert_eq!(charges[0].quota, local);
     }
 
     #[test]
