@@ -4,33 +4,22 @@ use super::context::RequestContext;
 use crate::clock;
 use crate::limit::{Algorithm, Charge, Outcome};
 use crate::limiter::Check;
-use crate::policy::{Facts, Found, HttpSubject, Table, naming};
+use crate::policy::{HttpSubject, Table, naming};
 use crate::record::decisions::{Sample, WINDOWS_MAX, Window};
 
 /// Draws the decision of a check, and keeps what is known of it if it is drawn.
 #[inline]
-pub fn sample(
-    context: &RequestContext,
-    table: &Table,
-    found: &Found<'_, '_>,
-    facts: &Facts<'_, '_>,
-    check: &Check<'_>,
-) {
+pub fn sample(context: &RequestContext, table: &Table, subject: &HttpSubject<'_>, check: &Check<'_>) {
     let draws = &context.view.snapshot.draws;
     let second = || clock::ns_of(context.facts.started) / SECOND_NS;
     if context.services.decisions.draws(draws, check.is_admitted(), second) {
-        keep(context, table, found, facts, check);
+        keep(context, table, subject, check);
     }
 }
 
 #[cold]
-fn keep(
-    context: &RequestContext,
-    table: &Table,
-    found: &Found<'_, '_>,
-    facts: &Facts<'_, '_>,
-    check: &Check<'_>,
-) {
+fn keep(context: &RequestContext, table: &Table, subject: &HttpSubject<'_>, check: &Check<'_>) {
+    let HttpSubject { route, facts, .. } = *subject;
     let now_ns = clock::ns_of(context.facts.started);
     let decision = &check.decision;
     let mut decided: Vec<(&Charge, &Outcome)> = check.charges.iter().zip(&decision.outcomes).collect();
@@ -41,21 +30,20 @@ fn keep(
         (true, _) => 2,
     });
     let windows_left_out = decided.len().saturating_sub(WINDOWS_MAX);
-    let subject = HttpSubject::new(found, facts);
     let limiter = &context.services.shared.limiter;
     let window = |(charge, outcome): (&Charge, &Outcome)| {
         let policy = &table.policies()[charge.policy.index()];
         let provenance = limiter.provenance(charge, decision.tier, now_ns);
+        // A hot key that each node decides alone has another limit, too.
         let overridden = charge.is_overridden.then(|| {
             let (consumer, tenant) = (facts.identity.consumer.as_deref(), facts.identity.tenant.as_deref());
-            let found = limiter.overrides().of(policy, consumer, tenant, now_ns);
-            found.map_or_else(|| "ended".into(), |found| found.id.clone())
+            limiter.overrides().of(policy, consumer, tenant, now_ns).map(|found| found.id.clone())
         });
         let is_in_flight = charge.quota.algorithm() == Algorithm::Concurrency;
         Window {
             policy: policy.name.clone(),
             window: policy.windows[usize::from(charge.window)].label.clone(),
-            key: context.view.snapshot.naming.name(policy, &subject).into(),
+            key: context.view.snapshot.naming.name(policy, subject).into(),
             limit: charge.quota.limit().get(),
             period_ns: if is_in_flight { 0 } else { charge.quota.period_ns().get() },
             remaining: outcome.remaining,
@@ -65,7 +53,7 @@ fn keep(
             wait_ns: outcome.retry_after_ns(),
             tier: provenance.by,
             age_ns: provenance.age_ns,
-            overridden,
+            overridden: overridden.flatten(),
             is_penalty: check.keeps_out(charge),
         }
     };
@@ -77,7 +65,7 @@ fn keep(
         time: context.services.unix(context.facts.started),
         request_id: text(context.facts.request_id.as_bytes()),
         node: context.view.snapshot.node.name.clone(),
-        route: text(found.route.name.as_bytes()),
+        route: text(route.as_bytes()),
         consumer: of_identity(&facts.identity.consumer),
         tenant: of_identity(&facts.identity.tenant),
         is_admitted: check.is_admitted(),

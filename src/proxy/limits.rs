@@ -61,7 +61,7 @@ pub fn begin<'t>(
             if let Some(begun_ns) = begun_ns {
                 record_duration(context, &check, begun_ns, TIMED_EVERY);
             }
-            Begun::Decided(end(context, table, (found, &subject), facts, &check))
+            Begun::Decided(end(context, table, found, &subject, &check))
         }
         // Every wait is measured: beside it, reading the clock costs nothing.
         Some(pending) => {
@@ -85,7 +85,7 @@ impl Wait<'_> {
         let subject = HttpSubject::new(found, facts);
         limiter.finish(pending, &subject, &mut check).await;
         record_duration(context, &check, begun_ns, 1);
-        end(context, table, (found, &subject), facts, &check)
+        end(context, table, found, &subject, &check)
     }
 }
 
@@ -93,8 +93,8 @@ impl Wait<'_> {
 fn end(
     context: &mut RequestContext,
     table: &Table,
-    (found, subject): (&Found<'_, '_>, &HttpSubject<'_>),
-    facts: &Facts<'_, '_>,
+    found: &Found<'_, '_>,
+    subject: &HttpSubject<'_>,
     check: &Check<'_>,
 ) -> Decided {
     let Check { charges, decision, .. } = check;
@@ -110,13 +110,14 @@ fn end(
     }
     context.attempts.steps.decide = context.elapsed_ns();
     context.left = limit_fields::left(charges, decision);
-    decisions::sample(context, table, found, facts, check);
+    decisions::sample(context, table, subject, check);
     let style = context.view.snapshot.limit_headers;
     let unix_seconds = context.services.unix(context.facts.started).as_secs();
     let limiter = &context.services.shared.limiter;
     let is_leased = |charge: &Charge| limiter.is_leased(charge);
     let mut fields = Fields::new(style, unix_seconds, table, found, charges, decision, is_leased);
     // Only who is trusted itself, and not whom a trusted hop speaks for: it would pass the field on.
+    let facts = subject.facts;
     if facts.trusted_peer && client::is_hop(&context.view.snapshot.client_ip, facts.client_ip) {
         fields.debug = debug(context, table, check);
     }
