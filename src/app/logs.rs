@@ -29,14 +29,15 @@ impl Logs {
     /// Goes on where another configuration says.
     ///
     /// # Errors
-    /// If one cannot be opened; the old one stays.
+    /// If one cannot be opened; both go on where they were.
     pub(super) fn switch(&self, before: &Config, after: &Config) -> Result<(), Error> {
-        if after.access_log.to != before.access_log.to {
-            self.access.switch(&after.access_log.to)?;
-        }
-        if after.decisions.to != before.decisions.to {
-            self.decisions.switch(&after.decisions.to)?;
-        }
+        let access = &after.access_log.to;
+        let access = (access != &before.access_log.to).then(|| self.access.open_other(access)).transpose()?;
+        let decisions = &after.decisions.to;
+        let decisions =
+            (decisions != &before.decisions.to).then(|| self.decisions.open_other(decisions)).transpose()?;
+        access.into_iter().for_each(|opened| self.access.put(opened));
+        decisions.into_iter().for_each(|opened| self.decisions.put(opened));
         Ok(())
     }
 
