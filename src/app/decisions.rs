@@ -38,8 +38,13 @@ impl Following {
             )
         });
         let lost = metrics.decision_log.dropped.clone();
-        let mut writer =
-            Writer { memory: Arc::clone(memory), lines: log.buffer(), cursor: Cursor::default(), lost };
+        let mut writer = Writer {
+            memory: Arc::clone(memory),
+            log: Arc::clone(log),
+            lines: log.buffer(),
+            cursor: Cursor::default(),
+            lost,
+        };
         let stop = Arc::new(Notify::new());
         let stopped = Arc::clone(&stop);
         let writing = tokio::spawn(async move {
@@ -86,6 +91,7 @@ impl Drop for Following {
 
 struct Writer {
     memory: Arc<Memory>,
+    log: Arc<Log>,
     lines: Buffer,
     cursor: Cursor,
     lost: Counter,
@@ -99,7 +105,10 @@ impl Writer {
         }
         self.lost.add(lost);
         let mut lines = Vec::new();
-        samples.iter().for_each(|sample| sample.push_lines(&mut lines));
+        for sample in &samples {
+            let before = self.log.before_line("decision", &sample.node, sample.time);
+            sample.push_lines(&before, &mut lines);
+        }
         lines.iter().for_each(|line| self.lines.write_line(line));
         self.lines.hand_over();
     }

@@ -111,7 +111,7 @@ pub enum Decision<'a> {
 
 impl<'a> Decision<'a> {
     /// In one word; empty if there is none.
-    pub(super) fn word(self) -> &'static str {
+    pub fn word(self) -> &'static str {
         match self {
             Decision::None => "",
             Decision::Admitted => "admitted",

@@ -8,8 +8,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use super::format::date;
 use super::queue::{Chunk, Output, Queue, Task};
-use super::syslog::{Sender, Sent};
+use super::syslog::{Header, Sender, Sent};
 use super::{Buffer, Sink};
 use crate::metrics::AccessLog;
 
@@ -21,6 +22,13 @@ pub struct Log {
     queue: Arc<Queue>,
     sink: Mutex<Sink>,
     metrics: AccessLog,
+}
+
+/// A sink that is open, and not written to yet.
+#[derive(Debug)]
+pub struct Opened {
+    output: Output,
+    sink: Sink,
 }
 
 /// Why a log cannot be opened; the operator must act on either.
@@ -84,19 +92,36 @@ impl Log {
         Buffer::new(self.queue.clone(), self.metrics.dropped.clone())
     }
 
-    /// Opens another sink and continues there; on an error the old one stays. A file that is the sink already is opened
-    /// again, which a log rotation needs.
-    pub fn switch(&self, sink: &Sink) -> Result<(), Error> {
-        let mut current = self.sink.lock().unwrap_or_else(PoisonError::into_inner);
-        self.queue.switch(open(self.name, sink)?);
-        *current = sink.clone();
-        Ok(())
+    /// Opens another sink, to continue there by [`Log::put`].
+    ///
+    /// # Errors
+    /// If it cannot be opened.
+    pub fn open_other(&self, sink: &Sink) -> Result<Opened, Error> {
+        Ok(Opened { output: open(self.name, sink)?, sink: sink.clone() })
     }
 
-    /// Opens the file of the present sink again, after a rotation.
+    /// Continues in another sink.
+    pub fn put(&self, opened: Opened) {
+        let mut current = self.sink.lock().unwrap_or_else(PoisonError::into_inner);
+        self.queue.switch(opened.output);
+        *current = opened.sink;
+    }
+
+    /// What stands before a line of this time from this node: the header of a message whose MSGID is `kind`, if lines are
+    /// messages of syslog.
+    pub fn before_line(&self, kind: &str, node: &str, time: Duration) -> Vec<u8> {
+        let mut before = Vec::new();
+        if let Sink::Syslog(syslog) = &*self.sink.lock().unwrap_or_else(PoisonError::into_inner) {
+            Header::new(syslog, node, kind).push(&mut before, &date::text(time.as_secs()), time);
+        }
+        before
+    }
+
+    /// Opens the file of the present sink again, after a rotation. On an error the old one stays.
     pub fn reopen(&self) -> Result<(), Error> {
         let sink = self.sink.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        self.switch(&sink)
+        self.put(self.open_other(&sink)?);
+        Ok(())
     }
 
     /// Waits, at most for `wait`, until every chunk handed over is written. Returns whether it is.
@@ -270,7 +295,7 @@ mod tests {
         let scratch = Scratch::new("switch");
         let (log, _) = open_log(&Sink::File(scratch.file("access.log")));
         let error =
-            log.switch(&Sink::File(scratch.file("absent/access.log"))).expect_err("no such directory");
+            log.open_other(&Sink::File(scratch.file("absent/access.log"))).expect_err("no such directory");
         assert!(error.to_string().contains("absent/access.log"), "{error}");
         log.reopen().expect("the old one is still known");
         write_lines(&log, 0..2);

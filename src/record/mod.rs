@@ -26,7 +26,7 @@ pub use buffer::Buffer;
 pub use entry::{Decision, Entry, Left};
 pub use field::{FIELD_NAME_BYTES_MAX, FIELDS_MAX, Field, Query};
 pub use format::{Format, PATH_BYTES_MAX, shown_query};
-pub use log::{Error, Log};
+pub use log::{Error, Log, Opened};
 pub use sampler::Sampler;
 pub use shown::{Shown, Values, detach};
 pub use style::Style;

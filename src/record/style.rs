@@ -18,7 +18,7 @@ impl Style {
     /// The style that a configuration asks for, on a node of this name.
     pub fn new(config: &AccessConfig, node: &str) -> Style {
         let header = match &config.to {
-            Sink::Syslog(syslog) => Some(Header::new(syslog, node)),
+            Sink::Syslog(syslog) => Some(Header::new(syslog, node, "access")),
             Sink::Stdout | Sink::Stderr | Sink::File(_) | Sink::Off => None,
         };
         Style { format: config.format.clone(), header, node: node.into() }

@@ -7,6 +7,8 @@ use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::format::date;
+
 /// Where messages go, and what they say of themselves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Syslog {
@@ -42,18 +44,25 @@ impl Syslog {
 /// The parts of a message's header before and behind its time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Header {
-    pub(super) before: Box<[u8]>,
-    pub(super) behind: Box<[u8]>,
+    before: Box<[u8]>,
+    behind: Box<[u8]>,
 }
 
 impl Header {
-    /// The header of messages from this node (RFC 5424 section 6).
-    pub(super) fn new(syslog: &Syslog, node: &str) -> Header {
+    /// The header of messages from this node (RFC 5424 section 6). `kind` is their MSGID.
+    pub(super) fn new(syslog: &Syslog, node: &str, kind: &str) -> Header {
         let is_graphic = !node.is_empty() && node.bytes().all(|byte| byte.is_ascii_graphic());
         let hostname = if is_graphic { &node[..node.len().min(HOSTNAME_BYTES_MAX)] } else { "-" };
         let priority = u32::from(syslog.facility) * 8 + u32::from(syslog.severity);
-        let behind = format!(" {hostname} sluicegate {} access - ", std::process::id());
+        let behind = format!(" {hostname} sluicegate {} {kind} - ", std::process::id());
         Header { before: format!("<{priority}>1 ").into_bytes().into(), behind: behind.into_bytes().into() }
+    }
+
+    /// Appends it with this time, whose second is `date`.
+    pub(super) fn push(&self, out: &mut Vec<u8>, date: &date::Text, time: Duration) {
+        out.extend_from_slice(&self.before);
+        date::push(out, date, time);
+        out.extend_from_slice(&self.behind);
     }
 }
 
@@ -181,7 +190,7 @@ mod tests {
     fn a_header_names_node_and_process() {
         let syslog = Syslog { facility: 23, severity: 7, ..Syslog::new(Address::Unix("/dev/log".into())) };
         let shown = |node: &str| {
-            let Header { before, behind } = Header::new(&syslog, node);
+            let Header { before, behind } = Header::new(&syslog, node, "access");
             String::from_utf8([before, behind].concat()).expect("text")
         };
         let pid = std::process::id();

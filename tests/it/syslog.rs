@@ -17,9 +17,13 @@ fn logging(to: &str, format: &str) -> Gateway {
 
 /// Whether a message is one of RFC 5424 with this priority, from this process, and ends so.
 fn is_message(message: &str, priority: &str, pid: u32, end: &str) -> bool {
+    is_message_of(message, "access", priority, pid, end)
+}
+
+fn is_message_of(message: &str, kind: &str, priority: &str, pid: u32, end: &str) -> bool {
     let fields: Vec<&str> = message.splitn(8, ' ').collect();
-    matches!(&fields[..], [head, time, _, "sluicegate", process, "access", "-", line]
-        if *head == format!("<{priority}>1") && time.ends_with('Z') && *process == pid.to_string() && line.ends_with(end))
+    matches!(&fields[..], [head, time, _, "sluicegate", process, id, "-", line]
+        if *id == kind && *head == format!("<{priority}>1") && time.ends_with('Z') && *process == pid.to_string() && line.ends_with(end))
 }
 
 #[test]
@@ -48,6 +52,24 @@ fn lines_are_messages_over_udp_and_unix_sockets() {
         is_message(&message, "189", gateway.pid(), "\"GET /over-unix HTTP/1.1\" 200 0 \"-\" \"-\""),
         "{message}"
     );
+}
+
+#[test]
+fn decisions_are_messages_too() {
+    let udp = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    udp.set_read_timeout(Some(PATIENCE)).expect("a bound");
+    let address = udp.local_addr().expect("an address");
+    let config = format!(
+        "[log]\ndecisions = {{ to = {{ syslog = \"udp://{address}\", facility = \"auth\" }} }}\n\
+         [policy.p]\nby = [\"ip\"]\nlimit = \"1/h\"\n\
+         [[route]]\npath = \"/{{*rest}}\"\nlimit = \"p\"\nrespond = {{}}\n"
+    );
+    let gateway = Gateway::start(&config);
+    assert_eq!([gateway.get("/").status, gateway.get("/").status], [200, 429]);
+    let mut room = [0; 9_000];
+    let length = udp.recv(&mut room).expect("a message");
+    let message = text(&room[..length]);
+    assert!(is_message_of(&message, "decision", "38", gateway.pid(), "}"), "{message}");
 }
 
 #[test]

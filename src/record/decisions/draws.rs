@@ -48,11 +48,9 @@ impl Budget {
     pub(super) fn take(&self, second: u64, max: u32) -> bool {
         let mut word = self.0.load(Ordering::Relaxed);
         loop {
-            let (known, taken) = (word >> 32, word & 0xffff_ffff);
-            let second = second & 0xffff_ffff;
             // A worker may be a moment behind another: the later second counts for both.
-            let next = if second > known { second << 32 } else { word };
-            if (if second > known { 0 } else { taken }) >= u64::from(max) {
+            let next = word.max(second << 32);
+            if next & 0xffff_ffff >= u64::from(max) {
                 return false;
             }
             match self.0.compare_exchange_weak(word, next + 1, Ordering::Relaxed, Ordering::Relaxed) {
@@ -65,7 +63,8 @@ impl Budget {
 
 /// Samples a second at most if nothing is said.
 const PER_SECOND: u32 = 1_000;
-/// The highest bound there may be: what follows the memory looks at it five times a second, and it keeps 10,000.
+/// The highest bound there may be: the log looks at the memory five times a second, and that keeps 10,000. The database
+/// looks once, so that what is beyond those is counted as lost.
 pub const PER_SECOND_MAX: u32 = 20_000;
 
 #[cfg(test)]

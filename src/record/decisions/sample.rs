@@ -93,15 +93,15 @@ impl Sample {
         Value::Object(fields)
     }
 
-    /// Appends the lines of a log, one for each window, with names as the access log has them.
-    pub fn push_lines(&self, lines: &mut Vec<Vec<u8>>) {
+    /// Appends the lines of a log, one for each window, with names as the access log has them. `before` stands before each.
+    pub fn push_lines(&self, before: &[u8], lines: &mut Vec<Vec<u8>>) {
         for window in &self.windows {
             let fields = self.fields().into_iter().chain(window.fields());
             let named = fields.map(|(name, value)| (name.replace('-', "_"), value));
             let mut line = Map::from_iter([("kind".to_owned(), json!("decision"))]);
             line.extend(named);
             // Texts are ASCII, so nothing in the line could steer a terminal.
-            lines.push(format!("{}\n", Value::Object(line)).into_bytes());
+            lines.push([before, format!("{}\n", Value::Object(line)).as_bytes()].concat());
         }
     }
 
@@ -214,8 +214,9 @@ pub(super) mod tests {
     #[test]
     fn a_line_has_the_request_and_one_window() {
         let mut lines = Vec::new();
-        refused().push_lines(&mut lines);
-        let line: Value = serde_json::from_slice(&lines[0]).expect("JSON");
+        refused().push_lines(b"<134>1 ", &mut lines);
+        let line = lines[0].strip_prefix(b"<134>1 ").expect("what stands before it");
+        let line: Value = serde_json::from_slice(line).expect("JSON");
         assert_eq!(lines.len(), 1);
         assert!(lines[0].ends_with(b"}\n"));
         assert_eq!(line["kind"], "decision");

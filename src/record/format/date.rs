@@ -23,7 +23,7 @@ pub(in crate::record) fn text(unix_seconds: u64) -> Text {
 }
 
 /// Appends the time with its milliseconds, whose second is `text`.
-pub(super) fn push(out: &mut Vec<u8>, text: &Text, time: Duration) {
+pub(in crate::record) fn push(out: &mut Vec<u8>, text: &Text, time: Duration) {
     let mut fraction = *b".000Z";
     put(&mut fraction[1..4], u64::from(time.subsec_millis()));
     out.extend_from_slice(text);

@@ -5,7 +5,6 @@ use std::sync::LazyLock;
 use super::names::{Ecs, Own};
 use super::template::Template;
 use super::{Format, date, json};
-use crate::record::syslog::Header;
 use crate::record::{Entry, Style};
 
 pub(in crate::record) use super::bounds::LINE_BYTES_MAX;
@@ -28,10 +27,8 @@ impl Formatter {
         if seconds != self.unix_seconds {
             *self = Formatter { unix_seconds: seconds, date: date::text(seconds) };
         }
-        if let Some(Header { before, behind }) = &style.header {
-            out.extend_from_slice(before);
-            date::push(out, &self.date, entry.time);
-            out.extend_from_slice(behind);
+        if let Some(header) = &style.header {
+            header.push(out, &self.date, entry.time);
         }
         self.push_line(out, &style.format, entry);
         out.push(b'\n');
