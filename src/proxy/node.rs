@@ -17,10 +17,11 @@ pub fn shown<'s>(snapshot: &'s Snapshot, conn: &Conn) -> Option<&'s HeaderValue>
     is_shown.then_some(&snapshot.node.value)
 }
 
-/// Names this gateway on an answer, in the place of one behind it.
+/// Names this gateway on an answer, in the place of one behind it, which has told its name to us alone.
 pub fn tell(snapshot: &Snapshot, conn: &Conn, headers: &mut HeaderMap) {
-    if let Some(name) = shown(snapshot, conn) {
-        headers.insert(X_GATEWAY_NODE, name.clone());
+    match shown(snapshot, conn) {
+        Some(name) => drop(headers.insert(X_GATEWAY_NODE, name.clone())),
+        None => drop(headers.remove(X_GATEWAY_NODE)),
     }
 }
 

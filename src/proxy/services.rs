@@ -3,7 +3,7 @@
 //! A request on an open connection, on a key that is in the table, over an idle connection upstream takes no lock and
 //! wakes no other thread.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, Ref, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -133,8 +133,8 @@ impl Services {
     }
 
     /// What the last request began with: for what need not be the newest.
-    pub fn last_view(&self) -> Rc<View> {
-        Rc::clone(&self.view.borrow())
+    pub fn last_view(&self) -> Ref<'_, View> {
+        Ref::map(self.view.borrow(), |view| &**view)
     }
 
     /// The same snapshot with pools for the servers there are now, if any have changed since this view was made.

@@ -382,6 +382,37 @@ fn a_fleet_explains_what_any_of_its_nodes_has_decided() {
 }
 
 #[test]
+fn a_reload_that_is_refused_leaves_every_log_where_it_was() {
+    let logs = Directory::new();
+    let config = |access: &str, decisions: &str| {
+        let [access, decisions] = [access, decisions].map(|file| logs.join(file).display().to_string());
+        format!("[log]\naccess = {{ to = {access:?} }}\ndecisions = {{ to = {decisions:?} }}\n{CONFIG}")
+    };
+    let before = config("access", "decisions");
+    let gateway = Gateway::start(&before);
+    gateway.reload_refused(&config("other", "absent/decisions"));
+    gateway.reload(&before);
+    assert_eq!(ask(&gateway, "192.0.2.1", "kept").status, 200);
+    let read = |file: &str| fs::read_to_string(logs.join(file)).unwrap_or_default();
+    eventually("its line is written", || read("access").contains("kept").then_some(()));
+    assert_eq!(read("other"), "");
+}
+
+#[test]
+fn an_inner_gateways_name_is_told_to_nobody_else() {
+    let inner = Gateway::start(
+        "[node]\nname = \"inner\"\nheader = \"always\"\n[[route]]\npath = \"/a\"\nrespond = {}\n",
+    );
+    let outer = format!(
+        "[node]\nname = \"outer\"\n[upstream.inner]\nservers = [\"http://{}\"]\n[[route]]\npath = \"/a\"\nto = \"inner\"\n",
+        inner.plain()
+    );
+    let outer = Gateway::start(&outer);
+    assert_eq!(inner.get("/a").header("x-gateway-node"), Some("inner"));
+    assert_eq!(outer.get("/a").header("x-gateway-node"), None);
+}
+
+#[test]
 fn who_may_not_read_learns_nothing() {
     let gateway = case(CASE);
     for page in ["/v1/decisions", "/v1/decisions/x", "/v1/why/ann"] {
