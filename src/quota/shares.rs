@@ -67,13 +67,21 @@ impl<R: Clone> Shares<R> {
 
     /// Units to draw before any are assigned: they have passed already. Those of long ago are forgotten: a limit that has
     /// had none left since then cannot take them back.
-    pub fn owed(&self, now_ns: u64) -> u64 {
+    pub(super) fn owed(&self, now_ns: u64) -> u64 {
         if now_ns.saturating_sub(self.owed_ns) > OWED_NS { 0 } else { self.owed }
     }
 
-    /// Takes off what was drawn of that.
-    pub fn paid(&mut self, units: u64) {
-        self.owed = self.owed.saturating_sub(units);
+    /// Takes them over, at most so many: whoever has them draws them, and meanwhile nobody else does.
+    pub fn take_owed(&mut self, most: u64, now_ns: u64) -> u64 {
+        let owed = self.owed(now_ns);
+        let taken = owed.min(most);
+        self.owed = owed - taken;
+        taken
+    }
+
+    /// Takes back those that could not be drawn.
+    pub fn owe_again(&mut self, units: u64) {
+        self.owed = self.owed.saturating_add(units);
     }
 
     /// How many of the units that there are should be drawn for a stream now. If there are fewer than all reporters want,

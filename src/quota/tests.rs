@@ -81,8 +81,9 @@ impl Scene {
     fn report(&mut self, stream: u64, proxy: &mut Proxy, now_ns: u64) -> Assignment {
         let (stream, usage) = (StreamId(stream), std::mem::take(&mut proxy.usage));
         self.shares.report(stream, &usage, now_ns).expect("there is room");
-        let paid = self.limit.draw(self.shares.owed(now_ns));
-        self.shares.paid(paid);
+        let owed = self.shares.take_owed(u64::MAX, now_ns);
+        let paid = self.limit.draw(owed);
+        self.shares.owe_again(owed - paid);
         let planned = self.shares.plan(stream, self.left(), now_ns / ROUND_NS, now_ns);
         let drawn = self.limit.draw(planned);
         let (assignment, back) = self.shares.answer(stream, drawn, Some(()), now_ns).expect("it has a share");
@@ -219,6 +220,19 @@ fn a_stream_that_ends_gives_back_what_it_will_not_have_spent() {
     scene.limit.take_back(back);
     assert!(scene.limit.drawn < drawn - 80 && scene.limit.drawn >= proxy.passed);
     assert!(scene.shares.is_empty());
+}
+
+#[test]
+fn what_passed_without_an_assignment_is_drawn_by_one_alone() {
+    let mut shares = Shares::<()>::default();
+    for stream in [0, 1] {
+        let usage = Usage { allowed: 10, denied: 0 };
+        assert!(shares.report(StreamId(stream), &usage, SECOND_NS).is_some());
+    }
+    // While the first waits for Redis, the second comes.
+    assert_eq!((shares.take_owed(15, SECOND_NS), shares.take_owed(15, SECOND_NS)), (15, 5));
+    shares.owe_again(3);
+    assert_eq!((shares.take_owed(15, SECOND_NS), shares.take_owed(15, SECOND_NS)), (3, 0));
 }
 
 #[test]

@@ -168,7 +168,10 @@ impl Decider {
             if is_known && heard.is_none() {
                 self.stats.no_share();
             }
-            heard.map(|heard| (heard, shares.owed(now_ns)))
+            heard.map(|heard| {
+                let owed = if heard.is_idle { 0 } else { shares.take_owed(left.units, now_ns) };
+                (heard, owed)
+            })
         });
         let Some((heard, owed)) = heard else {
             return self.blanket(name, stream, id, Blanket::DenyAll);
@@ -177,10 +180,7 @@ impl Decider {
         if heard.is_idle {
             return self.abandon(name, stream, id);
         }
-        if let Some(paid) = self.draw(limited, owed.min(left.units)).await {
-            left.units = left.units.saturating_sub(paid.requests());
-            self.ledger.with(&name, |shares| shares.paid(paid.requests()));
-        }
+        left.units -= self.pay(limited, &name, owed).await;
         let planned = self.ledger.with(&name, |shares| shares.plan(stream, left, round(now_ns), now_ns));
         let drawn = self.draw(limited, planned).await;
         let (units, receipt) = unpacked(drawn);
@@ -194,6 +194,15 @@ impl Decider {
         self.return_draws(back);
         let actions = self.assign(id, assignment);
         Answered { name, actions, has_share: true, waits }
+    }
+
+    /// Draws units that have passed already, and returns how many it got.
+    async fn pay(&self, limited: &Limited<'_>, name: &Arc<Name>, owed: u64) -> u64 {
+        let paid = self.draw(limited, owed).await.map_or(0, |draw| draw.requests());
+        if paid < owed {
+            self.ledger.with(name, |shares| shares.owe_again(owed - paid));
+        }
+        paid
     }
 
     /// What a stream that waits is given of a bucket, and whether it still waits.
@@ -213,13 +222,11 @@ impl Decider {
         };
         let Room::Left(left) = self.room(&limited) else { return (Vec::new(), false) };
         let (owed, planned) = self.ledger.with(name, |shares| {
-            let owed = shares.owed(now_ns).min(left.units);
+            let owed = shares.take_owed(left.units, now_ns);
             let left = Left { units: left.units - owed, ..left };
             (owed, shares.plan(stream, left, round(now_ns), now_ns))
         });
-        if let Some(paid) = self.draw(&limited, owed).await {
-            self.ledger.with(name, |shares| shares.paid(paid.requests()));
-        }
+        self.pay(&limited, name, owed).await;
         let (units, receipt) = unpacked(self.draw(&limited, planned).await);
         let (assignment, waits) = self.ledger.with(name, |shares| {
             let assignment = shares.top_up(stream, units, receipt, now_ns);
