@@ -66,6 +66,7 @@ pub struct Client {
     connect: Connect,
     trust: Trust,
     clear: Clear,
+    protocol: Protocol,
 }
 
 /// Which servers may be asked without TLS.
@@ -85,12 +86,17 @@ enum Protocol {
 impl Client {
     /// A client that verifies servers by `trust`.
     pub fn new(connect: Connect, trust: Trust) -> Client {
-        Client { connect, trust, clear: Clear::ThisMachine }
+        Client { connect, trust, clear: Clear::ThisMachine, protocol: Protocol::Http1 }
     }
 
     /// The same for servers that may be asked over plain HTTP: where neither question nor answer decides anything.
     pub fn also_in_the_clear(self) -> Client {
         Client { clear: Clear::Anybody, ..self }
+    }
+
+    /// The same over HTTP/2, without asking whether a server speaks it. Trailers are among an answer's fields.
+    pub fn over_http2(self) -> Client {
+        Client { protocol: Protocol::Http2, ..self }
     }
 
     /// Sends a request to its absolute URL and reads the whole answer. Redirects are not followed: where to ask is the
@@ -103,33 +109,11 @@ impl Client {
         B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + Unpin + 'static,
     {
         let host = host(request.uri()).to_owned();
-        let exchange = self.exchange(request, &host, Protocol::Http1);
+        let exchange = self.exchange(request, &host);
         timeout(within, exchange).await.unwrap_or(Err(Error::Timeout(host)))
     }
 
-    /// The same over HTTP/2, without asking whether the server speaks it. Trailers are among the answer's fields.
-    ///
-    /// # Errors
-    /// As [`Client::ask`].
-    pub async fn ask_over_http2<B>(
-        &self,
-        request: Request<B>,
-        within: Duration,
-    ) -> Result<Response<Bytes>, Error>
-    where
-        B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + Unpin + 'static,
-    {
-        let host = host(request.uri()).to_owned();
-        let exchange = self.exchange(request, &host, Protocol::Http2);
-        timeout(within, exchange).await.unwrap_or(Err(Error::Timeout(host)))
-    }
-
-    async fn exchange<B>(
-        &self,
-        request: Request<B>,
-        host: &str,
-        protocol: Protocol,
-    ) -> Result<Response<Bytes>, Error>
+    async fn exchange<B>(&self, request: Request<B>, host: &str) -> Result<Response<Bytes>, Error>
     where
         B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + Unpin + 'static,
     {
@@ -140,7 +124,7 @@ impl Client {
                 return Err(Error::Plain(host.to_owned()));
             }
             let tcp = TcpStream::connect((host, port.unwrap_or(80))).await.map_err(io)?;
-            return talk(tcp, request, host, protocol).await;
+            return talk(tcp, request, host, self.protocol).await;
         }
         let name = ServerName::try_from(self.trust.name(host).to_owned());
         let name = name.map_err(|_| Error::Url(host.to_owned()))?;
@@ -149,11 +133,11 @@ impl Client {
         // Read anew for each request: the files may have changed since the last one.
         let tls = tokio::task::spawn_blocking(move || connect(&trust)).await;
         let mut tls = tls.map_err(|error| io(std::io::Error::other(error)))?.map_err(Error::Trust)?;
-        if protocol == Protocol::Http2 {
+        if self.protocol == Protocol::Http2 {
             tls.alpn_protocols = vec![b"h2".to_vec()];
         }
         let connector = tokio_rustls::TlsConnector::from(Arc::new(tls));
-        talk(connector.connect(name, tcp).await.map_err(io)?, request, host, protocol).await
+        talk(connector.connect(name, tcp).await.map_err(io)?, request, host, self.protocol).await
     }
 }
 
@@ -203,7 +187,7 @@ pub async fn over<B>(
     answer_bytes_max: usize,
 ) -> Result<Response<Bytes>, Broken>
 where
-    B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + Unpin + 'static,
+    B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
 {
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     let _driver = AbortOnDrop(tokio::spawn(connection));

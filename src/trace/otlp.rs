@@ -43,9 +43,13 @@ pub(super) enum Error {
 
 impl Target {
     pub(super) fn new(config: &Config, connect: &Connect) -> Target {
+        // What a span says is no secret that only TLS may carry: collectors of a cluster seldom have it.
+        let client = Client::new(connect.clone(), config.trust.clone()).also_in_the_clear();
         Target {
-            // What a span says is no secret that only TLS may carry: collectors of a cluster seldom have it.
-            client: Client::new(connect.clone(), config.trust.clone()).also_in_the_clear(),
+            client: match config.protocol {
+                Protocol::Http => client,
+                Protocol::Grpc => client.over_http2(),
+            },
             url: config.target(),
             protocol: config.protocol,
             headers: config.headers.iter().cloned().collect(),
@@ -66,12 +70,13 @@ impl Target {
         for (name, value) in &self.headers {
             request.headers_mut().insert(name, value.clone());
         }
+        if self.protocol == Protocol::Grpc {
+            request.headers_mut().insert(TE, HeaderValue::from_static("trailers"));
+        }
+        let answer = self.client.ask(request, ANSWER_WITHIN).await?;
         match self.protocol {
-            Protocol::Http => taken_over_http(&self.client.ask(request, ANSWER_WITHIN).await?),
-            Protocol::Grpc => {
-                request.headers_mut().insert(TE, HeaderValue::from_static("trailers"));
-                taken_over_grpc(&self.client.ask_over_http2(request, ANSWER_WITHIN).await?)
-            }
+            Protocol::Http => taken_over_http(&answer),
+            Protocol::Grpc => taken_over_grpc(&answer),
         }
     }
 }
@@ -89,15 +94,21 @@ fn framed(batch: &ExportTraceServiceRequest) -> Bytes {
 fn taken_over_http(answer: &Response<Bytes>) -> Result<u64, Error> {
     match answer.status() {
         StatusCode::OK => Ok(rejected(answer.body())),
-        status @ (StatusCode::TOO_MANY_REQUESTS
+        status => Err(refused(status, answer.headers())),
+    }
+}
+
+/// Why a batch was not taken, by a status of HTTP alone.
+fn refused(status: StatusCode, headers: &HeaderMap) -> Error {
+    match status {
+        StatusCode::TOO_MANY_REQUESTS
         | StatusCode::BAD_GATEWAY
         | StatusCode::SERVICE_UNAVAILABLE
-        | StatusCode::GATEWAY_TIMEOUT) => {
-            let after = answer.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
-            let again = after.map(Duration::from_secs);
-            Err(Error::Busy { status: status.as_u16().to_string(), again })
+        | StatusCode::GATEWAY_TIMEOUT => {
+            let after = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
+            Error::Busy { status: status.as_u16().to_string(), again: after.map(Duration::from_secs) }
         }
-        status => Err(Error::Refused(status.as_u16().to_string())),
+        _ => Error::Refused(status.as_u16().to_string()),
     }
 }
 
@@ -111,7 +122,11 @@ fn taken_over_grpc(answer: &Response<Bytes>) -> Result<u64, Error> {
             Err(Error::Busy { status: format!("code {code} of gRPC"), again: None })
         }
         Some(code) => Err(Error::Refused(format!("code {code} of gRPC"))),
-        None => Err(Error::Refused(format!("{} and no code of gRPC", answer.status().as_u16()))),
+        None if answer.status() == StatusCode::OK => {
+            Err(Error::Refused("200 and no code of gRPC".to_owned()))
+        }
+        // Of a proxy on the way.
+        None => Err(refused(answer.status(), answer.headers())),
     }
 }
 
