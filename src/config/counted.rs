@@ -3,9 +3,10 @@
 
 use std::net::IpAddr;
 
-use super::mask::{MASK, is_secret_name};
+use super::mask::MASK;
 use crate::policy::definition::Dimension;
 use crate::policy::key::Value;
+use crate::policy::naming::sounds_secret;
 use crate::policy::{Policy, Subject};
 
 /// The key that a policy counts a request under: each dimension and its value.
@@ -21,16 +22,9 @@ fn value_shown(by: &Dimension, value: &Value) -> String {
     if value.substituted {
         return format!("is absent, ip {} instead", address(&value.bytes));
     }
-    let is_secret = match by {
-        Dimension::Header(name) => name == http::header::COOKIE || is_secret_name(name.as_str()),
-        Dimension::Query(name) | Dimension::Param(name) | Dimension::Claim(name) | Dimension::Entry(name) => {
-            is_secret_name(name)
-        }
-        _ => false,
-    };
     match by {
         Dimension::Ip => address(&value.bytes),
-        _ if is_secret => MASK.to_owned(),
+        _ if sounds_secret(by) => MASK.to_owned(),
         _ => {
             let kept = &value.bytes[..value.bytes.len().min(VALUE_BYTES_MAX)];
             let cut = if kept.len() < value.bytes.len() { "…" } else { "" };

@@ -138,22 +138,29 @@ impl Naming {
 
     /// Whether the value of a dimension may be a credential.
     fn is_secret(&self, dimension: &Dimension) -> bool {
-        match dimension {
-            Dimension::Header(name) => {
-                *name == COOKIE || self.headers.contains(name) || is_secret_name(name.as_str())
-            }
-            Dimension::Query(name) => {
-                is_secret_name(name) || self.parameters.iter().any(|known| query::is_named(name, known))
-            }
-            Dimension::Param(name) | Dimension::Claim(name) | Dimension::Entry(name) => is_secret_name(name),
-            Dimension::Body(path) => is_secret_name(&path.to_string()),
-            Dimension::Consumer
-            | Dimension::Tenant
-            | Dimension::Ip
-            | Dimension::Route
-            | Dimension::Method
-            | Dimension::Host => false,
+        let is_configured = match dimension {
+            Dimension::Header(name) => self.headers.contains(name),
+            Dimension::Query(name) => self.parameters.iter().any(|known| query::is_named(name, known)),
+            _ => false,
+        };
+        is_configured || sounds_secret(dimension)
+    }
+}
+
+/// Whether the value of a dimension may be a credential, by what it is called.
+pub fn sounds_secret(dimension: &Dimension) -> bool {
+    match dimension {
+        Dimension::Header(name) => *name == COOKIE || is_secret_name(name.as_str()),
+        Dimension::Query(name) | Dimension::Param(name) | Dimension::Claim(name) | Dimension::Entry(name) => {
+            is_secret_name(name)
         }
+        Dimension::Body(path) => is_secret_name(&path.to_string()),
+        Dimension::Consumer
+        | Dimension::Tenant
+        | Dimension::Ip
+        | Dimension::Route
+        | Dimension::Method
+        | Dimension::Host => false,
     }
 }
 
