@@ -119,13 +119,12 @@ impl Book {
     pub(super) fn take(&mut self, batch: Batch) {
         for named in batch.names {
             if self.keys.len() < KEYS_MAX {
-                let known = || Known {
-                    named: Arc::new(named.clone()),
+                self.keys.entry(named.key).or_insert_with(|| Known {
+                    named: Arc::new(named),
                     last: Slots::default(),
                     minutes: Default::default(),
                     is_hot: false,
-                };
-                self.keys.entry(named.key).or_insert_with(known);
+                });
             }
         }
         for (key, counts) in batch.counts {

@@ -22,8 +22,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub use cells::Worker;
 pub use histogram::{Durations, Histogram};
 pub use series::{
-    Comparison, Cost, Deadline, Decision, Exchange, IpVersion, Latency, Listener, Mirrored, Policy, Refusal,
-    Refused, Request, Route, RouteTotals, Tier, Upstream, Window,
+    CLASSES, Comparison, Cost, Deadline, Decision, Exchange, IpVersion, Latency, Listener, Mirrored, Policy,
+    Refusal, Refused, Request, Route, RouteTotals, Tier, Upstream, Window,
 };
 pub use text::{Families, Format, Labels, Unit};
 pub use totals::{Connections, DECISIONS, Totals};

@@ -159,11 +159,6 @@ pub(super) struct HeaderMatch {
 }
 
 impl Route {
-    /// The pattern that its paths match.
-    pub fn pattern(&self) -> &Pattern {
-        &self.pattern
-    }
-
     /// The path pattern it was written with.
     pub fn path(&self) -> &Pattern {
         &self.pattern

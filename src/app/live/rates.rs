@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::busiest::Row;
 use super::reading::Reading;
 use crate::global::Status;
-use crate::metrics::{DECISIONS, RouteTotals};
+use crate::metrics::{CLASSES, DECISIONS, RouteTotals};
 
 /// The time between two readings, and what came in it.
 pub(super) struct Interval<'r> {
@@ -156,8 +156,6 @@ fn by_name<T>(named: &[(Box<str>, T)]) -> HashMap<&str, &T> {
     named.iter().map(|(name, value)| (&**name, value)).collect()
 }
 
-/// Classes of statuses.
-const CLASSES: [&str; 6] = ["1xx", "2xx", "3xx", "4xx", "5xx", "other"];
 /// Decisions by which a request is refused.
 const REFUSED: [&str; 3] = ["denied", "missing-rejected", "penalised"];
 /// Reasons to refuse that are shown.

@@ -12,7 +12,7 @@ pub(in crate::metrics) mod window;
 pub use latency::Latency;
 pub use listener::{Deadline, Listener, Refused};
 pub use policy::{Comparison, Cost, Decision, Policy, Tier};
-pub use route::{Refusal, Request, Route, RouteTotals};
+pub use route::{CLASSES, Refusal, Request, Route, RouteTotals};
 pub use upstream::{Exchange, IpVersion, Mirrored, Upstream};
 pub use window::Window;
 

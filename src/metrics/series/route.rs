@@ -202,7 +202,8 @@ const KNOWN_CODES: [u16; 37] = [
     101, 200, 201, 202, 204, 206, 301, 302, 303, 304, 307, 308, 400, 401, 403, 404, 405, 406, 408, 409, 410,
     411, 412, 413, 414, 415, 416, 422, 429, 431, 499, 500, 501, 502, 503, 504, 505,
 ];
-const CLASSES: [&str; 6] = ["1xx", "2xx", "3xx", "4xx", "5xx", "other"];
+/// What the statuses of a class are called, in the order of [`RouteTotals::classes`].
+pub const CLASSES: [&str; 6] = ["1xx", "2xx", "3xx", "4xx", "5xx", "other"];
 const CODES: usize = KNOWN_CODES.len() + CLASSES.len();
 
 fn code_slot(status: u16) -> usize {

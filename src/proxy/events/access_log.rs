@@ -70,7 +70,7 @@ fn entry<'r>(services: &Services, event: &'r Finished<'_>) -> record::Entry<'r> 
     }
 }
 
-fn decision(table: &Table, verdict: Count) -> record::Decision<'_> {
+pub(super) fn decision(table: &Table, verdict: Count) -> record::Decision<'_> {
     let policy = &*table.policies()[verdict.policy.index()].name;
     match verdict.decision {
         metrics::Decision::Admitted => record::Decision::Admitted,

@@ -8,8 +8,8 @@ use opentelemetry_proto::tonic::trace::v1::span::{Event, Link, SpanKind};
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 use opentelemetry_proto::tonic::trace::v1::{Span, Status};
 
+use super::access_log;
 use super::event::Finished;
-use crate::metrics::Decision;
 use crate::proxy::facts::Steps;
 use crate::proxy::services::Services;
 use crate::record;
@@ -26,7 +26,7 @@ pub fn finished(services: &Services, event: &Finished<'_>) {
 fn span(services: &Services, event: &Finished<'_>, trace_id: u128, sampled: &Sampled) -> Span {
     let start = services.unix(event.request.started);
     let route = event.request.route.map(|route| &event.snapshot.table.routes()[route.index()]);
-    let pattern = route.map(|route| route.pattern().to_string()).unwrap_or_default();
+    let pattern = route.map(|route| route.path().to_string()).unwrap_or_default();
     let method = known_method(&event.request.method);
     let name = if pattern.is_empty() { method.to_owned() } else { format!("{method} {pattern}") };
     let mut attributes = Attributes::default();
@@ -130,24 +130,14 @@ fn identity(attributes: &mut Attributes, event: &Finished<'_>) {
 
 fn verdict(attributes: &mut Attributes, event: &Finished<'_>) {
     let Some(verdict) = event.verdict else { return };
-    let policy = &event.snapshot.table.policies()[verdict.policy.index()].name;
-    attributes.text("sluicegate.decision", decision(verdict.decision).as_bytes());
+    let table = &event.snapshot.table;
+    let policy = &table.policies()[verdict.policy.index()].name;
+    attributes.text("sluicegate.decision", access_log::decision(table, verdict).word().as_bytes());
     attributes.text("sluicegate.policy", policy.as_bytes());
     attributes.text("sluicegate.decided", verdict.tier.label().as_bytes());
     if let Some(left) = event.left {
         attributes.number("sluicegate.limit", left.limit);
         attributes.number("sluicegate.remaining", left.remaining);
-    }
-}
-
-/// The words of the access log.
-fn decision(decision: Decision) -> &'static str {
-    match decision {
-        Decision::Admitted => "admitted",
-        Decision::ShadowDenied => "shadow-denied",
-        Decision::Penalised => "penalised",
-        Decision::ShadowPenalised => "shadow-penalised",
-        Decision::Denied | Decision::MissingRejected => "denied",
     }
 }
 
