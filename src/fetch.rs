@@ -156,7 +156,7 @@ where
         Broken::Body => Error::Body(host.to_owned()),
     };
     if protocol == Protocol::Http2 {
-        return over_http2(stream, request, ANSWER_BYTES_MAX).await.map_err(broken);
+        return over_http2(stream, request).await.map_err(broken);
     }
     let authority = request.uri().authority().map(ToString::to_string).unwrap_or_default();
     if let Ok(authority) = HeaderValue::from_str(&authority) {
@@ -200,7 +200,6 @@ where
 async fn over_http2<B>(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     request: Request<B>,
-    answer_bytes_max: usize,
 ) -> Result<Response<Bytes>, Broken>
 where
     B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + Unpin + 'static,
@@ -208,7 +207,7 @@ where
     let (mut sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await?;
     let _driver = AbortOnDrop(tokio::spawn(connection));
     let (mut head, body) = sender.send_request(request).await?.into_parts();
-    let body = Limited::new(body, answer_bytes_max).collect().await.map_err(|_| Broken::Body)?;
+    let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await.map_err(|_| Broken::Body)?;
     head.headers.extend(body.trailers().cloned().unwrap_or_default());
     Ok(Response::from_parts(head, body.to_bytes()))
 }

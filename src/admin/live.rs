@@ -44,7 +44,7 @@ impl Live {
     /// The event of a beat: whoever asks first has it made.
     pub(super) fn event(&self, beat: u64) -> Bytes {
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        if made.beat != Some(beat) {
+        if made.beat < Some(beat) {
             made.event = format!("data: {}\n\n", (made.summary)()).into();
             made.beat = Some(beat);
         }

@@ -1125,7 +1125,7 @@ struct Log {
 #[derive(JsonSchema)]
 #[schemars(deny_unknown_fields)]
 struct Decisions {
-    to: Option<String>,
+    to: Option<LogTo>,
     sample: Option<Share>,
     denied: Option<Share>,
     /// So many a second of the whole process at most: "1000/s"

@@ -1,4 +1,5 @@
-//! Reads and writes `tls = { ca, cert, key, sni, min-version, verify }` of an upstream or of an issuer whose keys are fetched.
+//! Reads and writes `tls = { ca, cert, key, sni, min-version, verify }` of whom the gateway itself asks: an upstream, an
+//! issuer of keys, a collector of traces.
 
 use rustls::pki_types::ServerName;
 

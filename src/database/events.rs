@@ -6,7 +6,7 @@ use serde_json::Value as Json;
 
 use super::error::Error;
 use super::open::{CALL_MAX, Database};
-use super::sql::{Query, Row};
+use super::sql::{Query, Row, number};
 use super::time::Time;
 
 /// One decision.
@@ -85,7 +85,6 @@ fn sample(row: &Row) -> Result<Json, Error> {
 }
 
 fn added(events: &[Event]) -> Query {
-    let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
     let mut query = Query::new(
         "INSERT INTO rate_limit_events (user_id, tenant_id, node_id, decision, count_at_decision, limit_applied, \
          recorded_at, policy, tier, request_id, sample) VALUES",

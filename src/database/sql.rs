@@ -32,6 +32,11 @@ pub(super) enum Value {
     Json(Option<Json>),
 }
 
+/// A count as a database keeps it.
+pub(super) fn number(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
 impl Query {
     pub(super) fn new(text: impl Into<String>) -> Query {
         Query { text: text.into(), values: Vec::new() }

@@ -5,7 +5,7 @@
 use super::error::Error;
 use super::id;
 use super::open::{CALL_MAX, Database};
-use super::sql::{Query, Row};
+use super::sql::{Query, Row, number};
 use super::time::Time;
 use crate::usage;
 
@@ -96,7 +96,6 @@ impl Database {
 
 /// Adds rows of one minute. They come in one order from every node, so that two of them cannot wait for each other.
 fn added(at: Time, rows: &[usage::Row]) -> Query {
-    let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
     let mut query = Query::new(
         "INSERT INTO usage_minutes (minute, policy, consumer, tenant, admitted, denied, units) VALUES",
     );

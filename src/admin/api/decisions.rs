@@ -65,12 +65,18 @@ pub(in crate::admin) async fn list(Of(state): Of<Arc<State>>, uri: Uri) -> Answe
 /// The last refusals of a consumer's requests, the newest first: those that this node remembers, and those that any node has
 /// written to the database. A database that does not answer is left out.
 pub(super) async fn refusals_of(state: &State, consumer: &str, policy: Option<&str>) -> Vec<Value> {
-    let is_refusal = |sample: &Sample| !sample.is_admitted && &*sample.consumer == consumer;
+    let has_refused = |sample: &Sample| {
+        let mut windows = sample.windows.iter();
+        policy.is_none_or(|policy| windows.any(|window| &*window.policy == policy && !window.is_allowed))
+    };
+    let is_refusal =
+        |sample: &Sample| !sample.is_admitted && &*sample.consumer == consumer && has_refused(sample);
     let own = state.decisions.newest(is_refusal, REFUSALS_MAX as usize);
     let mut refusals: Vec<Value> = own.iter().map(|sample| sample.to_json()).collect();
     if let Some(database) = database(state) {
         refusals.extend(database.refusals_of(consumer, REFUSALS_MAX).await.unwrap_or_default());
     }
+    // Of the database's, those among the last ones of all policies.
     let refuses = |refusal: &Value| {
         let mut windows = refusal["windows"].as_array().into_iter().flatten();
         policy.is_none_or(|policy| {

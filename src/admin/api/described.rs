@@ -388,8 +388,7 @@ pub(in crate::admin) struct DecisionsMost;
 
 impl PartialSchema for DecisionsMost {
     fn schema() -> RefOr<Schema> {
-        let most = ObjectBuilder::new().schema_type(SchemaType::Type(Type::Integer));
-        most.minimum(Some(1)).maximum(Some(DECISIONS_MAX as usize)).into()
+        whole(DECISIONS_MAX as usize)
     }
 }
 
@@ -634,8 +633,7 @@ pub(in crate::admin) struct MinutesBack;
 
 impl PartialSchema for MinutesBack {
     fn schema() -> RefOr<Schema> {
-        let minutes = ObjectBuilder::new().schema_type(SchemaType::Type(Type::Integer));
-        minutes.minimum(Some(1)).maximum(Some(MINUTES_MAX as usize)).into()
+        whole(MINUTES_MAX as usize)
     }
 }
 
@@ -956,20 +954,12 @@ pub(super) fn rules() -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// PostgreSQL takes no NUL, and logs and terminals no control characters.
-const NO_CONTROL_CHARACTERS: &str = r"^[^\x00-\x1f\x7f-\x9f]*$";
-/// Claims of a key.
-pub(super) const CLAIMS_MAX: usize = 64;
-/// Texts of a claim.
-pub(super) const CLAIM_VALUES_MAX: usize = 64;
-
 /// Minutes of heavy keys.
 pub(in crate::admin) struct HotMinutes;
 
 impl PartialSchema for HotMinutes {
     fn schema() -> RefOr<Schema> {
-        let minutes = ObjectBuilder::new().schema_type(SchemaType::Type(Type::Integer));
-        minutes.minimum(Some(1)).maximum(Some(hot_keys::MINUTES_MAX as usize)).into()
+        whole(hot_keys::MINUTES_MAX as usize)
     }
 }
 
@@ -980,8 +970,7 @@ pub(in crate::admin) struct HotLimit;
 
 impl PartialSchema for HotLimit {
     fn schema() -> RefOr<Schema> {
-        let limit = ObjectBuilder::new().schema_type(SchemaType::Type(Type::Integer));
-        limit.minimum(Some(1)).maximum(Some(hot_keys::EACH_MAX)).into()
+        whole(hot_keys::EACH_MAX)
     }
 }
 
@@ -1054,3 +1043,16 @@ pub(in crate::admin) struct FleetKey {
     requests_per_second: f64,
     denied_per_second: f64,
 }
+
+/// A whole number from 1 to this one.
+fn whole(most: usize) -> RefOr<Schema> {
+    let number = ObjectBuilder::new().schema_type(SchemaType::Type(Type::Integer));
+    number.minimum(Some(1)).maximum(Some(most)).into()
+}
+
+/// PostgreSQL takes no NUL, and logs and terminals no control characters.
+const NO_CONTROL_CHARACTERS: &str = r"^[^\x00-\x1f\x7f-\x9f]*$";
+/// Claims of a key.
+pub(super) const CLAIMS_MAX: usize = 64;
+/// Texts of a claim.
+pub(super) const CLAIM_VALUES_MAX: usize = 64;

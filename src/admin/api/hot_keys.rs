@@ -15,7 +15,7 @@ use crate::admin::counts::HotKeysShown;
 use crate::admin::refusal::Refusal;
 use crate::admin::state::State;
 use crate::database::Time;
-use crate::hot_keys::{Asked, Counts, EACH_MAX, FleetRow, MINUTES_MAX, Shown, shown_name};
+use crate::hot_keys::{Asked, EACH_MAX, FleetRow, MINUTES_MAX, Shown, shown_name};
 
 /// Shows the keys that use most of each policy, the heaviest first.
 #[utoipa::path(get, path = "/v1/hot-keys", tag = "counts", operation_id = "list-hot-keys",
@@ -48,7 +48,7 @@ fn row_of(row: &Shown, all: &HotKeysShown) -> Value {
     let standing = row.standing.unwrap_or_default();
     let minutes = row.minutes.iter().map(|(minute, counts)| {
         let at = Time(i64::try_from(minute * MINUTE_SECONDS).unwrap_or(i64::MAX).saturating_mul(1_000_000));
-        json!({ "at": at, "requests-per-second": rate(counts.requests), "denied-per-second": rate(counts.denied) })
+        json!({ "at": at, "requests-per-second": rate(counts.requests, 1), "denied-per-second": rate(counts.denied, 1) })
     });
     json!({
         "policy": row.key.policy, "key": shown_name(&row.key.name), "id": id(row.key.key),
@@ -62,11 +62,10 @@ fn row_of(row: &Shown, all: &HotKeysShown) -> Value {
 }
 
 fn fleet_row(row: &FleetRow, minutes: u64) -> Value {
-    let Counts { requests, denied } = Counts { requests: row.requests, denied: row.denied };
     json!({
         "policy": row.policy, "key": shown_name(&row.name), "id": id(row.key),
-        "requests-per-second": rounded(rate(requests) / minutes as f64),
-        "denied-per-second": rounded(rate(denied) / minutes as f64),
+        "requests-per-second": rate(row.requests, minutes),
+        "denied-per-second": rate(row.denied, minutes),
     })
 }
 
@@ -75,8 +74,9 @@ fn id(key: u64) -> String {
     format!("{key:016x}")
 }
 
-fn rate(of_minute: u64) -> f64 {
-    rounded(of_minute as f64 / MINUTE_SECONDS as f64)
+/// How many a second, of so many in these minutes.
+fn rate(count: u64, minutes: u64) -> f64 {
+    rounded(count as f64 / (minutes * MINUTE_SECONDS) as f64)
 }
 
 fn rounded(number: f64) -> f64 {

@@ -1,6 +1,6 @@
 // The panels that each event fills: figures of now, policies, routes, upstream servers, Redis, reasons, the configuration.
 
-import { Table, at, empty, facts, make, say } from "./dom.js";
+import { Table, at, empty, facts, say } from "./dom.js";
 import { clock, count, duration, instant, percent, rate } from "./numbers.js";
 import { admitted, refused } from "./history.js";
 

@@ -8,7 +8,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{self, Block, Cell, Clear, Paragraph, Sparkline, Wrap};
 
 use super::numbers::{count, duration, rate};
-use super::tables::{Pane, Table, Tone, refused};
+use super::tables::{Pane, Table, Tone, refused_in_all};
 use super::view::{Prompt, View};
 
 /// Draws everything, and keeps what is scrolled within what there is.
@@ -56,9 +56,7 @@ fn draw_head(frame: &mut Frame<'_>, area: Rect, view: &View) {
         )),
     ]);
     let requests = &summary["requests"];
-    let policies = &summary["policies"];
-    let named = policies["busiest"].as_array().into_iter().flatten();
-    let denied: f64 = named.chain([&policies["others"]]).map(refused).sum();
+    let denied = refused_in_all(&summary["policies"]);
     let tone = if denied > 0.0 { Style::new().fg(Color::Red) } else { Style::new() };
     let second = Line::from(vec![
         Span::raw(format!("requests/s {}  ", rate(&requests["per-second"]))),

@@ -74,8 +74,14 @@ impl Pane {
 }
 
 /// What a policy refuses by second.
-pub(super) fn refused(policy: &Value) -> f64 {
+fn refused(policy: &Value) -> f64 {
     sum(policy, &["denied", "missing-rejected", "penalised"])
+}
+
+/// The same of all policies of a summary.
+pub(super) fn refused_in_all(policies: &Value) -> f64 {
+    let named = policies["busiest"].as_array().into_iter().flatten();
+    named.chain([&policies["others"]]).map(refused).sum()
 }
 
 /// What it lets through, that which shadow would have refused included.

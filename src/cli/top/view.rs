@@ -6,7 +6,7 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use serde_json::Value;
 
 use super::source::{Question, Told};
-use super::tables::{Pane, refused};
+use super::tables::{Pane, refused_in_all};
 
 pub(super) struct View {
     /// Where the gateway listens.
@@ -85,10 +85,8 @@ impl View {
             return;
         }
         let requests = summary["requests"]["per-second"].as_f64().unwrap_or_default();
-        let policies = &summary["policies"];
-        let named = policies["busiest"].as_array().into_iter().flatten();
-        let all: f64 = named.chain([&policies["others"]]).map(refused).sum();
-        self.history.push_back([requests.round() as u64, all.round() as u64]);
+        let refused = refused_in_all(&summary["policies"]);
+        self.history.push_back([requests.round() as u64, refused.round() as u64]);
         if self.history.len() > MOMENTS {
             self.history.pop_front();
         }

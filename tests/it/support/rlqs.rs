@@ -66,11 +66,7 @@ impl Told {
 
 impl Proxies {
     pub fn connect(addr: SocketAddr) -> Proxies {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()
-            .expect("a runtime");
+        let runtime = super::rls::runtime();
         let sender = runtime.block_on(async {
             let stream = TcpStream::connect(addr).await.expect("it listens");
             let (sender, connection) =
