@@ -17,7 +17,8 @@ pub mod upgrade;
 mod whom;
 pub mod why;
 
-use std::io;
+use std::fmt::Display;
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -137,11 +138,15 @@ pub fn main() -> ExitCode {
 
 /// Writes to standard output and ignores errors, unlike `print!`, which panics if `head` has closed the pipe.
 fn say(text: impl AsRef<[u8]>) {
-    use std::io::Write;
-    let _ = std::io::stdout().write_all(text.as_ref());
+    let _ = io::stdout().write_all(text.as_ref());
+}
+
+/// The same to standard error: `eprintln!` panics if nobody reads it any more.
+fn complain(text: impl Display) {
+    let _ = writeln!(io::stderr(), "{text}");
 }
 
 fn failed(error: &anyhow::Error) -> ExitCode {
-    eprintln!("sluicegate: {}", app::error_chain(error));
+    complain(format_args!("sluicegate: {}", app::error_chain(error)));
     ExitCode::FAILURE
 }

@@ -20,12 +20,12 @@ pub fn run(path: &Path, test_time: bool) -> ExitCode {
     let prepared = match config::read(path).and_then(prepare) {
         Ok(prepared) => prepared,
         Err(errors) => {
-            eprintln!("{errors}");
+            super::complain(errors);
             return ExitCode::from(EXIT_CONFIG);
         }
     };
     if !prepared.loaded.report.is_empty() {
-        eprintln!("{}", prepared.loaded.report);
+        super::complain(&prepared.loaded.report);
     }
     start_log(&prepared.loaded.config.log_level);
     match app::run(path, prepared, inheritance, test_time) {
@@ -41,5 +41,7 @@ fn start_log(level: &str) {
     let level = format!("h2=error,{level}");
     let filter = EnvFilter::try_new(level).unwrap_or_else(|_| EnvFilter::new("info"));
     let ansi = std::io::stderr().is_terminal();
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(ansi).init();
+    // A line that cannot be written would be reported by a macro that panics then.
+    let log = tracing_subscriber::fmt().log_internal_errors(false);
+    log.with_env_filter(filter).with_writer(std::io::stderr).with_ansi(ansi).init();
 }

@@ -39,6 +39,18 @@ fn usr1_opens_the_logs_again_while_it_serves_and_while_it_drains() {
 }
 
 #[test]
+fn who_reads_its_own_log_no_more_ends_nothing() {
+    let mut command = Command::new("bash");
+    let until_ready = r#"exec "$0" "$@" 2> >(sed -u '/sluicegate: ready$/q' >&2)"#;
+    command.args(["-c", until_ready, env!("CARGO_BIN_EXE_sluicegate")]);
+    let mut gateway = Gateway::start_by(command, Directory::new(), OK);
+    gateway.signal("HUP");
+    eventually("it is reloaded", || (gateway.reloads("succeeded") == 1.0).then_some(()));
+    assert!(gateway.is_running());
+    assert_eq!(gateway.get("/").status, 200);
+}
+
+#[test]
 fn hup_is_ignored_with_a_line_while_it_drains() {
     let mut gateway = Gateway::start(&format!("[shutdown]\nready-delay = \"20s\"\n{OK}"));
     gateway.signal("TERM");
