@@ -206,6 +206,7 @@ impl Limiter {
             penalty.wait_ns = self.table.penalty_ns(penalty.key, now_ns);
         }
         self.route_tenant(&mut check.charges, subject.tenant());
+        self.hot.keep_local(&mut check.charges);
         check.decision = self.peek_charges(&check.charges, now_ns);
         let client = ClientAddress::from(policies.client_of(subject));
         let foretell = |charge| self.foretell(charge, client, now_ns);
@@ -226,6 +227,7 @@ impl Limiter {
         }
         check.charges.retain(|charge| policies.policy_of(charge).is_blind());
         self.route_tenant(&mut check.charges, subject.tenant());
+        self.hot.keep_local(&mut check.charges);
         check.charges.is_empty() || self.peek_charges(&check.charges, now_ns).is_admitted()
     }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use arc_swap::ArcSwap;
 use smallvec::SmallVec;
 
-use crate::limit::{Algorithm, Charge, PolicyId, Quota};
+use crate::limit::{Algorithm, Charge, Key, PolicyId, Quota};
 
 /// The keys that this node decides by itself for now, by the upper half of their first window's key.
 #[derive(Debug, Default)]
@@ -51,10 +51,15 @@ impl Hot {
             }
             *is_placed = true;
             (charge.quota, charge.plan, charge.is_overridden) = (*quota, None, true);
+            // Counted apart: what the key spends under the one limit is not spent under the other.
+            charge.key = Key::new(charge.key.bits() ^ APART);
             true
         });
     }
 }
+
+/// In the lower half, so that the key has its name and its shard still; of the bits that a table compares.
+const APART: u128 = 1 << 16;
 
 #[cfg(test)]
 mod tests {
@@ -103,6 +108,8 @@ mod tests {
         assert!(check(&limiter, &table, &job("bob"), later).is_admitted());
         assert!(!check(&limiter, &table, &job("bob"), later).is_admitted(), "others keep their limit");
         limiter.keep_local(HashMap::new());
-        assert_eq!(check(&limiter, &table, &job("ann"), later).charges[0].quota, quota);
+        let cool = check(&limiter, &table, &job("ann"), later);
+        assert!(cool.is_admitted(), "what the key has spent here was not the policy's");
+        assert_eq!(cool.charges[0].quota, quota);
     }
 }
