@@ -393,7 +393,10 @@ impl Lease {
             true => Some(self.0.end_ns())
                 .filter(|heard_ns| *heard_ns > 0)
                 .map(|heard_ns| now_ns.saturating_sub(heard_ns)),
-            false => self.0.has(Flag::Known).then(|| self.0.unreported_ns(now_ns)),
+            // A bucket of this node's own knows what is left, but nobody may have told it.
+            false if !self.0.has(Flag::Known) || self.0.epoch() == 0 => None,
+            // Another thread may have reported a moment after this one read the clock.
+            false => Some(self.0.unreported_ns(now_ns)).filter(|ago_ns| *ago_ns < AGE_MAX_NS).or(Some(0)),
         }
     }
 
@@ -462,6 +465,8 @@ const PAUSE_NS: u64 = 8_000_000;
 const GRACE_NS: u64 = 2_000_000;
 /// A denied key is checked again after this, because other nodes return units they did not need.
 const RECHECK_NS: u64 = 500_000_000;
+/// Thirty days: what is said of a longer time is not true, because fewer bits of it are kept.
+const AGE_MAX_NS: u64 = 30 * 86_400 * 1_000_000_000;
 /// The shortest time ahead of need that a renewal is asked for, nanoseconds: about what an answer takes that requests can
 /// wait for.
 pub const LEAD_MIN_NS: u64 = 3_000_000;
