@@ -4,8 +4,8 @@ use super::context::RequestContext;
 use crate::clock;
 use crate::limit::{Algorithm, Charge, Outcome};
 use crate::limiter::Check;
-use crate::policy::{HttpSubject, Table, naming};
-use crate::record::decisions::{Sample, WINDOWS_MAX, Window};
+use crate::policy::{HttpSubject, Table};
+use crate::record::decisions::{Sample, WINDOWS_MAX, Window, printable};
 
 /// Draws the decision of a check, and keeps what is known of it if it is drawn.
 #[inline]
@@ -44,7 +44,7 @@ fn keep(context: &RequestContext, table: &Table, subject: &HttpSubject<'_>, chec
             policy: policy.name.clone(),
             window: policy.windows[usize::from(charge.window)].label.clone(),
             key: context.view.snapshot.naming.name(policy, subject).into(),
-            limit: charge.quota.limit().get(),
+            limit: charge.quota.capacity(),
             period_ns: if is_in_flight { 0 } else { charge.quota.period_ns().get() },
             remaining: outcome.remaining,
             cost: charge.cost,
@@ -77,25 +77,4 @@ fn keep(context: &RequestContext, table: &Table, subject: &HttpSubject<'_>, chec
     });
 }
 
-/// A text that others chose, as a sample holds it: printable ASCII, cut.
-fn printable(bytes: &[u8]) -> String {
-    let is_plain = |byte: &u8| (b' '..=b'~').contains(byte);
-    match std::str::from_utf8(bytes) {
-        Ok(text) if bytes.len() <= naming::NAME_BYTES_MAX && bytes.iter().all(is_plain) => text.to_owned(),
-        _ => bytes[..bytes.len().min(naming::NAME_BYTES_MAX)].escape_ascii().to_string(),
-    }
-}
-
 const SECOND_NS: u64 = 1_000_000_000;
-
-#[cfg(test)]
-mod tests {
-    use super::printable;
-
-    #[test]
-    fn what_others_chose_is_printable() {
-        assert_eq!(printable(b"4f0c-1"), "4f0c-1");
-        assert_eq!(printable(b"a\x1b[31m\xff"), "a\\x1b[31m\\xff");
-        assert!(printable(&[0; 5_000]).len() <= 4 * 256);
-    }
-}

@@ -14,7 +14,7 @@ use super::query::Query;
 use crate::admin::refusal::Refusal;
 use crate::admin::state::State;
 use crate::database::Database;
-use crate::record::decisions::{Sample, told};
+use crate::record::decisions::{Sample, printable, told};
 
 type Answer = Result<Response<Sent>, Refusal>;
 
@@ -23,6 +23,8 @@ type Answer = Result<Response<Sent>, Refusal>;
     params(("request-id" = Name, Path, description = "its `x-request-id`")),
     responses((status = 200, description = "What is known of it.", body = described::DecisionOfRequest)))]
 pub(in crate::admin) async fn show(Of(state): Of<Arc<State>>, Values([id]): Values<1>) -> Answer {
+    // As samples have it.
+    let id = printable(id.as_bytes());
     let samples = state.decisions.find(&id);
     let mut items: Vec<Value> = samples.iter().map(|sample| sample.to_json()).collect();
     if items.is_empty()
@@ -42,29 +44,36 @@ pub(in crate::admin) async fn show(Of(state): Of<Arc<State>>, Values([id]): Valu
     params(("consumer" = Option<Name>, Query, description = "about requests of this consumer"),
         ("tenant" = Option<Name>, Query, description = "about requests for this tenant"),
         ("policy" = Option<Name>, Query, description = "by this policy"),
+        ("refused" = Option<bool>, Query, description = "true: only refusals"),
         ("limit" = Option<described::DecisionsMost>, Query, description = "the most to show")),
     responses((status = 200, description = "What is known.", body = described::DecisionList)))]
 pub(in crate::admin) async fn list(Of(state): Of<Arc<State>>, uri: Uri) -> Answer {
     let mut query = Query::parse(uri.query().unwrap_or_default());
-    let consumer = query.text("consumer", ID_CHARS_MAX);
-    let tenant = query.text("tenant", ID_CHARS_MAX);
+    let mut name = |name| query.text(name, ID_CHARS_MAX).map(|text| printable(text.as_bytes()));
+    let (consumer, tenant) = (name("consumer"), name("tenant"));
     let policy = query.text("policy", ID_CHARS_MAX);
+    let only_refused = query.boolean("refused");
     let most = query.integer("limit", 1..=described::DECISIONS_MAX).unwrap_or(MOST);
     query.finish().map_err(Refusal::Invalid)?;
     let is = |wanted: &Option<String>, value: &str| wanted.as_deref().is_none_or(|wanted| wanted == value);
     let is_by = |sample: &Sample| {
         policy.as_deref().is_none_or(|policy| sample.windows.iter().any(|window| &*window.policy == policy))
     };
-    let holds =
-        |sample: &Sample| is(&consumer, &sample.consumer) && is(&tenant, &sample.tenant) && is_by(sample);
+    let holds = |sample: &Sample| {
+        is(&consumer, &sample.consumer)
+            && is(&tenant, &sample.tenant)
+            && is_by(sample)
+            && !(only_refused && sample.is_admitted)
+    };
     let samples = state.decisions.newest(holds, usize::try_from(most).unwrap_or(usize::MAX));
     let items: Vec<Value> = samples.iter().map(|sample| sample.to_json()).collect();
     Ok(answer::json(&json!({ "items": items })))
 }
 
 /// The last refusals of a consumer's requests, the newest first: those that this node remembers, and those that any node has
-/// written to the database. A database that does not answer is left out.
-pub(super) async fn refusals_of(state: &State, consumer: &str, policy: Option<&str>) -> Vec<Value> {
+/// written to the database; and whether that has answered, or there is none.
+pub(super) async fn refusals_of(state: &State, consumer: &str, policy: Option<&str>) -> (Vec<Value>, bool) {
+    let consumer = &*printable(consumer.as_bytes());
     let has_refused = |sample: &Sample| {
         let mut windows = sample.windows.iter();
         policy.is_none_or(|policy| windows.any(|window| &*window.policy == policy && !window.is_allowed))
@@ -73,8 +82,11 @@ pub(super) async fn refusals_of(state: &State, consumer: &str, policy: Option<&s
         |sample: &Sample| !sample.is_admitted && &*sample.consumer == consumer && has_refused(sample);
     let own = state.decisions.newest(is_refusal, REFUSALS_MAX as usize);
     let mut refusals: Vec<Value> = own.iter().map(|sample| sample.to_json()).collect();
+    let mut has_answered = true;
     if let Some(database) = database(state) {
-        refusals.extend(database.refusals_of(consumer, REFUSALS_MAX).await.unwrap_or_default());
+        let kept = database.refusals_of(consumer, REFUSALS_MAX).await;
+        has_answered = kept.is_ok();
+        refusals.extend(kept.unwrap_or_default());
     }
     // Of the database's, those among the last ones of all policies.
     let refuses = |refusal: &Value| {
@@ -90,7 +102,7 @@ pub(super) async fn refusals_of(state: &State, consumer: &str, policy: Option<&s
     };
     refusals.sort_by_key(|refusal| std::cmp::Reverse(moment(refusal)));
     refusals.dedup_by_key(|refusal| moment(refusal));
-    refusals
+    (refusals, has_answered)
 }
 
 /// Refusals that are looked at.

@@ -21,6 +21,7 @@ use crate::admin::state::State;
 use crate::clock;
 use crate::database::Time;
 use crate::limit::Algorithm;
+use crate::record::decisions::steady;
 
 /// Says what may keep a consumer out, a line for each fact.
 #[utoipa::path(get, path = "/v1/why/{consumer}", tag = "decisions", operation_id = "show-why",
@@ -39,7 +40,7 @@ pub(in crate::admin) async fn show(
     let tenant = query.text("tenant", ID_CHARS_MAX);
     let tier = query.text("tier", ID_CHARS_MAX);
     query.finish().map_err(Refusal::Invalid)?;
-    let refusals = refusals_of(&state, &consumer, policy.as_deref()).await;
+    let (refusals, has_answered) = refusals_of(&state, &consumer, policy.as_deref()).await;
     let known = || refusals.iter().find_map(|refusal| refusal["tenant"].as_str().map(str::to_owned));
     let tenant = tenant.or_else(known);
     let usage = |holder, policy: Option<String>, tenant| {
@@ -62,14 +63,13 @@ pub(in crate::admin) async fn show(
     lines.extend(overrides(&own));
     lines.extend(of_tenant(tenant.as_deref(), &own, &tenants));
     lines.extend(alignments(&own));
-    lines.extend(refused(&refusals));
+    lines.extend(refused(&refusals, policy.as_deref()));
+    if !has_answered {
+        lines.push(("refused", "the database does not answer: what only it knows is not shown".to_owned()));
+    }
     let text = lines.iter().fold(String::new(), |mut text, (about, said)| {
         // Writing to a text does not fail.
-        let _ = writeln!(
-            text,
-            "{about:<9} {}",
-            said.escape_debug().to_string().replace("\\'", "'").replace("\\\"", "\"")
-        );
+        let _ = writeln!(text, "{about:<9} {}", steady(said));
         text
     });
     let lines: Vec<Value> =
@@ -221,14 +221,18 @@ fn alignment(window: &WindowUsage, now: Duration) -> String {
     }
 }
 
-/// The last refusals, and who refused.
-fn refused(refusals: &[Value]) -> Vec<Line> {
+/// The last refusals, and who refused; of a policy, if one was asked about.
+fn refused(refusals: &[Value], policy: Option<&str>) -> Vec<Line> {
     if refusals.is_empty() {
         return vec![("refused", "no refusal of it is known here".to_owned())];
     }
     let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
     let line = |refusal: &Value| {
-        let window = &refusal["windows"][0];
+        let mut windows = refusal["windows"].as_array().into_iter().flatten();
+        let is_asked = |window: &&Value| {
+            policy.is_none_or(|policy| window["policy"] == policy && window["allowed"] == false)
+        };
+        let window = windows.find(is_asked).unwrap_or(&Value::Null);
         let tier = match window["tier"].as_str().unwrap_or_default() {
             "local" => "alone",
             "lease" => "by its lease",
@@ -296,7 +300,7 @@ mod tests {
 
     #[test]
     fn what_is_not_known_is_said() {
-        assert_eq!(refused(&[])[0].1, "no refusal of it is known here");
+        assert_eq!(refused(&[], None)[0].1, "no refusal of it is known here");
         assert_eq!(of_tenant(None, &[], &[])[0].1, "none is known of it: --tenant asks about one");
         assert_eq!(overrides(&[])[0].1, "none: each limit is that of its policy");
         assert_eq!(limits("limit", &[])[0].1, "no policy in force counts by it");

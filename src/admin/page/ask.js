@@ -58,7 +58,7 @@ export class Asks {
     ]);
     const ofPolicy = (first) => (this.policy ? `${first}policy=${encodeURIComponent(this.policy)}` : "");
     this.hot = new Poll(5000, () => `/v1/hot-keys?limit=5${ofPolicy("&")}`, (answer, error) => this.showHot(answer, error));
-    this.recent = new Poll(3000, () => `/v1/decisions?limit=200${ofPolicy("&")}`, (answer, error) => this.showRecent(answer, error));
+    this.recent = new Poll(3000, () => `/v1/decisions?refused=true&limit=10${ofPolicy("&")}`, (answer, error) => this.showRecent(answer, error));
     at("find-form").addEventListener("submit", (event) => {
       event.preventDefault();
       this.find(at("request-id").value.trim());
@@ -90,14 +90,17 @@ export class Asks {
   }
 
   showHot(answer, error) {
-    const rows = (answer?.fleet ?? answer)?.items ?? [];
-    const sorted = [...rows].sort((one, other) => other["requests-per-second"] - one["requests-per-second"]).slice(0, 20);
+    // What the fleet has said of minutes that are over, and what is this node's alone or of this minute.
+    const name = (row) => JSON.stringify([row.policy, row.id, row.key]);
+    const own = new Map((answer?.items ?? []).map((row) => [name(row), row]));
+    const all = new Map((answer?.fleet?.items ?? []).map((row) => [name(row), { ...own.get(name(row)), ...row }]));
+    for (const [id, row] of own) if (!all.has(id)) all.set(id, row);
+    const sorted = [...all.values()].sort((one, other) => other["requests-per-second"] - one["requests-per-second"]).slice(0, 20);
     this.hotTable.show(sorted, () => (error ? absent(error, "This gateway does not watch keys.") : empty("No key was counted in the last minute.")));
   }
 
   showRecent(answer, error) {
-    const refusals = (answer?.items ?? []).filter((row) => !row.admitted).slice(0, 10);
-    this.recentTable.show(refusals, () => (error ? absent(error, "This gateway does not remember single decisions.")
+    this.recentTable.show(answer?.items ?? [], () => (error ? absent(error, "This gateway does not remember single decisions.")
       : empty("No refusal is remembered. Which decisions are kept: ", '[log] decisions = { denied = "100%" }')));
   }
 

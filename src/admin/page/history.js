@@ -8,7 +8,8 @@ export class History {
   }
 
   add(summary) {
-    if (!summary.seconds) return;
+    // Rates of a moment say nothing.
+    if (!(summary.seconds >= 0.5)) return;
     const last = this.moments.at(-1);
     // A gap stays a gap: a line across it would be a guess.
     if (last && summary.at - last.at > 3) this.push({ at: last.at + 1 });

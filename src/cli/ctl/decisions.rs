@@ -16,6 +16,9 @@ pub(super) struct Arguments {
     /// By this policy
     #[arg(long)]
     policy: Option<String>,
+    /// Only refusals
+    #[arg(long, conflicts_with = "request_id")]
+    refused: bool,
     /// The most decisions to show
     #[arg(long, value_name = "DECISIONS", default_value_t = 50)]
     limit: u32,
@@ -30,6 +33,7 @@ impl Arguments {
             .with("consumer", self.consumer.as_ref())
             .with("tenant", self.tenant.as_ref())
             .with("policy", self.policy.as_ref())
+            .with("refused", self.refused.then_some("true"))
             .with("limit", Some(self.limit))
     }
 }
@@ -40,6 +44,8 @@ const COLUMNS: &[Column] = &[
     ("NODE", "node"),
     ("ADMITTED", "admitted"),
     ("WINDOW", "window"),
+    ("ALLOWED", "allowed"),
+    ("SHADOW", "shadow"),
     ("KEY", "key"),
     ("LEFT", "remaining"),
     ("LIMIT", "limit"),

@@ -78,7 +78,7 @@ fn follow(client: &AdminClient, tell: &Sender<Told>) {
 
 fn look(client: &AdminClient, tell: &Sender<Told>) -> Result<(), mpsc::SendError<Told>> {
     tell.send(Told::HotKeys(ask(client, "/v1/hot-keys?limit=5")))?;
-    tell.send(Told::Decisions(ask(client, "/v1/decisions?limit=200")))
+    tell.send(Told::Decisions(ask(client, "/v1/decisions?refused=true&limit=200")))
 }
 
 fn answer(client: &AdminClient, question: &Question) -> String {

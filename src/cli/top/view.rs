@@ -81,7 +81,7 @@ impl View {
     }
 
     fn remember(&mut self, summary: &Value) {
-        if summary["seconds"].as_f64() == Some(0.0) {
+        if summary["seconds"].as_f64().is_none_or(|seconds| seconds < SHORT) {
             return;
         }
         let requests = summary["requests"]["per-second"].as_f64().unwrap_or_default();
@@ -156,6 +156,8 @@ impl View {
 
 /// Moments that are remembered: as many as the widest terminal has columns.
 const MOMENTS: usize = 500;
+/// Seconds too short for a rate.
+const SHORT: f64 = 0.5;
 /// A line that is typed.
 const LINE_BYTES_MAX: usize = 2048;
 /// Rows of a page.

@@ -12,8 +12,8 @@ mod told;
 pub use draws::{Draws, PER_SECOND_MAX};
 pub use hand::Hand;
 pub use memory::{Cursor, KEPT_MAX, Memory};
-pub use sample::{Sample, WINDOWS_MAX, Window};
-pub use told::told;
+pub use sample::{Sample, WINDOWS_MAX, Window, printable};
+pub use told::{steady, told};
 
 use std::time::Duration;
 

@@ -77,9 +77,17 @@ impl Window {
 }
 
 impl Sample {
-    /// When the request would have passed, since the Unix epoch; `None`: never.
+    /// When the request would have passed, since the Unix epoch, to a millisecond; `None`: never, or nobody knows when.
     pub fn passes_at(&self) -> Option<Duration> {
-        Some(self.time + Duration::from_nanos(self.wait_ns?))
+        // What is in flight tells nobody when it ends, nor does Redis when it is back.
+        let is_known = |window: &Window| !window.refuses() || window.period_ns > 0;
+        if self.is_redis_down || !self.windows.iter().all(is_known) {
+            return None;
+        }
+        let at = self.time + Duration::from_nanos(self.wait_ns?);
+        // Rounded up: a millisecond before a window ends it is not over.
+        let ms = u64::try_from(at.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
+        Some(Duration::from_millis(ms))
     }
 
     /// For programs.
@@ -164,6 +172,15 @@ impl Window {
     }
 }
 
+/// A text that others chose, as a sample holds it: printable ASCII, cut.
+pub fn printable(bytes: &[u8]) -> String {
+    let is_plain = |byte: &u8| (b' '..=b'~').contains(byte);
+    match std::str::from_utf8(bytes) {
+        Ok(text) if bytes.len() <= TEXT_BYTES_MAX && bytes.iter().all(is_plain) => text.to_owned(),
+        _ => bytes[..bytes.len().min(TEXT_BYTES_MAX)].escape_ascii().to_string(),
+    }
+}
+
 /// Fields with a value.
 fn fields<const N: usize>(all: [(&str, Value); N]) -> Map<String, Value> {
     all.into_iter()
@@ -178,6 +195,8 @@ fn rfc3339(time: Duration) -> String {
     format!("{}.{:03}Z", String::from_utf8_lossy(&second), time.subsec_millis())
 }
 
+/// Bytes of a text, before they are escaped.
+const TEXT_BYTES_MAX: usize = 256;
 /// Windows of one sample.
 pub const WINDOWS_MAX: usize = 8;
 
@@ -209,6 +228,29 @@ pub(super) mod tests {
             windows: Box::new([window]),
             ..Sample::default()
         }
+    }
+
+    #[test]
+    fn what_others_chose_is_printable() {
+        assert_eq!(printable(b"4f0c-1"), "4f0c-1");
+        assert_eq!(printable(b"a\x1b[31m\xff"), "a\\x1b[31m\\xff");
+        assert!(printable(&[0; 5_000]).len() <= 4 * 256);
+    }
+
+    #[test]
+    fn when_a_request_would_pass_is_not_said_where_nobody_knows() {
+        let mut sample =
+            Sample { time: Duration::from_micros(36_503_200), wait_ns: Some(3_496_700_000), ..refused() };
+        assert_eq!(
+            sample.passes_at(),
+            Some(Duration::from_millis(40_000)),
+            "a window ends then, and not before"
+        );
+        sample.is_redis_down = true;
+        assert_eq!(sample.passes_at(), None);
+        let in_flight =
+            Sample { windows: Box::new([Window { period_ns: 0, ..sample.windows[0].clone() }]), ..refused() };
+        assert_eq!(in_flight.passes_at(), None);
     }
 
     #[test]

@@ -31,12 +31,20 @@ pub fn told(sample: &Value) -> String {
     }
     match (is("admitted"), sample["passes-at"].as_str()) {
         (true, _) => {}
-        (false, Some(at)) => {
+        (false, Some(at)) if sample["windows-left-out"].is_null() => {
             let waits =
                 windows.iter().filter(|window| window["allowed"] == false && window["shadow"] != true);
             let wait_ms = waits.filter_map(|window| window["wait-ms"].as_u64()).max();
             let later = wait_ms.map_or_else(String::new, |ms| format!(", {} later", seconds(ms)));
             let _ = writeln!(text, "passes    at {at}{later}, if nobody spends in between");
+        }
+        // That which lets it wait longest may be among those.
+        (false, Some(at)) => {
+            let _ = writeln!(text, "passes    at {at}, if nobody spends in between");
+        }
+        (false, None) if is("redis-down") => text.push_str("passes    when Redis answers again\n"),
+        (false, None) if windows.iter().any(|window| is_in_flight(window) && window["allowed"] == false) => {
+            text.push_str("passes    when another request ends: nobody knows when\n");
         }
         (false, None) => text.push_str("passes    never: it costs more than a window holds\n"),
     }
@@ -74,13 +82,18 @@ fn window_told(window: &Value) -> String {
         text.push_str("; a penalty, because the client sent on instead of waiting");
     }
     match window["wait-ms"].as_u64() {
-        _ if allowed => {}
+        _ if allowed || is_in_flight(window) => {}
         Some(wait_ms) => {
             let _ = write!(text, "; admits in {}", seconds(wait_ms));
         }
         None => text.push_str("; never admits this cost"),
     }
     text
+}
+
+/// Whether a window counts what is in flight: such a one has no period.
+fn is_in_flight(window: &Value) -> bool {
+    window["limit"].is_u64() && window["period-ms"].is_null()
 }
 
 fn by(window: &Value) -> String {
@@ -99,9 +112,20 @@ fn by(window: &Value) -> String {
     }
 }
 
-/// A text as it may stand on a terminal, whoever wrote it.
 fn shown(value: &Value) -> String {
-    value.as_str().unwrap_or("-").escape_debug().to_string()
+    steady(value.as_str().unwrap_or("-"))
+}
+
+/// A text as it may stand on a terminal, whoever wrote it. What is escaped in it already stays as it is.
+pub fn steady(text: &str) -> String {
+    let mut steady = String::with_capacity(text.len());
+    for one in text.chars() {
+        match one {
+            '"' | '\'' | '\\' => steady.push(one),
+            other => steady.extend(other.escape_debug()),
+        }
+    }
+    steady
 }
 
 fn seconds(ms: u64) -> String {
@@ -122,6 +146,24 @@ mod tests {
              node's lease, whose last word was 0.250 s old; its limit is that of override 01H; admits in 1.500 s\n\
              passes    at 2023-11-14T22:13:21.620Z, 1.500 s later, if nobody spends in between\n"
         );
+    }
+
+    #[test]
+    fn what_is_escaped_is_not_escaped_again() {
+        assert_eq!(steady("header:x=\"q\\\"\u{1b}"), "header:x=\"q\\\"\\u{1b}");
+    }
+
+    #[test]
+    fn nobody_is_promised_a_time_that_nobody_knows() {
+        let mut sample = refused();
+        sample.windows[0].period_ns = 0;
+        let text = told(&sample.to_json());
+        assert!(
+            text.ends_with("override 01H\npasses    when another request ends: nobody knows when\n"),
+            "{text}"
+        );
+        sample.is_redis_down = true;
+        assert!(told(&sample.to_json()).ends_with("passes    when Redis answers again\n"));
     }
 
     #[test]
