@@ -43,6 +43,23 @@ pub(super) fn is_guarded(block: &[Directive]) -> bool {
 }
 
 impl Reading<'_> {
+    /// Whether a condition refuses requests, which is listed: its place is closed.
+    pub(super) fn has_refusing_condition(&mut self, scope: &Scope<'_>) -> bool {
+        let refuses = |inside: &Directive| {
+            inside.name == "return" && inside.arg(0).starts_with('4') || inside.name == "deny"
+        };
+        let mut has_one = false;
+        for condition in scope.every("if") {
+            if condition.block().iter().any(refuses) {
+                condition.taken_whole();
+                let why = "a condition that refuses requests cannot be taken over; the place is closed (501) until then";
+                self.draft.notes.left_out(&condition.place, &condition.shown(), why);
+                has_one = true;
+            }
+        }
+        has_one
+    }
+
     /// The keys of a route for its lists; `None` if clients are kept out in a way that has no counterpart, which is listed.
     pub(super) fn access(&mut self, scope: &Scope<'_>) -> Option<Vec<(&'static str, String)>> {
         let mut is_closed = false;
@@ -61,17 +78,7 @@ impl Reading<'_> {
                 scope.all(companion).iter().for_each(|found| found.taken_whole());
             }
         }
-        for condition in scope.every("if") {
-            let refuses = |inside: &Directive| {
-                inside.name == "return" && inside.arg(0).starts_with('4') || inside.name == "deny"
-            };
-            if condition.block().iter().any(refuses) {
-                condition.taken_whole();
-                let why = "a condition that refuses requests cannot be taken over; the place is closed (501) until then";
-                self.draft.notes.left_out(&condition.place, &condition.shown(), why);
-                is_closed = true;
-            }
-        }
+        is_closed |= self.has_refusing_condition(scope);
         let rules: Vec<&Directive> = scope.rules();
         match addresses(&rules) {
             _ if is_closed => None,

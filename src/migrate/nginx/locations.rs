@@ -149,16 +149,17 @@ impl<'d> Reading<'d> {
         let proxy_host = target.as_ref().map(|target| target.host.clone()).unwrap_or_default();
         let around = Around { proxy_host: &proxy_host, ..around };
         self.shared(route, scope, &around);
-        // nginx is done with `return` and `rewrite` before it looks at limits and at who may come in.
+        // nginx is done with `return` and `rewrite` before it looks at limits and at who may come in, but not before conditions.
         if let Some(found) = scope.own("return").first() {
             return match self.answer(found, &around) {
-                Some((key, value)) => answered(route, key, value),
-                None => route.close(),
+                Some((key, value)) if !self.has_refusing_condition(scope) => answered(route, key, value),
+                _ => route.close(),
             };
         }
         let mut rewrite = None;
         for found in scope.own("rewrite") {
             match self.rewritten(found, at, &around) {
+                Some(Rewritten::Answer(..)) if self.has_refusing_condition(scope) => return route.close(),
                 Some(Rewritten::Answer(key, value)) => return answered(route, key, value),
                 Some(Rewritten::Path(path)) => rewrite = Some(path),
                 None => return route.close(),

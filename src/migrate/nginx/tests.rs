@@ -90,6 +90,20 @@ fn a_server_that_asks_for_certificates_is_not_reached_in_the_clear() {
 }
 
 #[test]
+fn what_a_condition_keeps_out_of_an_answer_stays_out() {
+    let within = "location / { if ($http_x_secret != s3) { return 403; } return 200 tok; }";
+    let beneath = "if ($http_user_agent ~* bot) { return 403; } location / { return 302 http://a.test/; }";
+    let rewritten = "if ($bad) { return 403; } location / { rewrite ^/(.*)$ http://a.test/$1 permanent; }";
+    for guarded in [within, beneath, rewritten] {
+        let migrated = migrated(&format!("server {{ listen 80; {guarded} }}\n"));
+        assert!(route(&migrated, "", "/{*rest}").contains("status = 501"), "{}", migrated.text);
+        assert!(!migrated.is_whole);
+    }
+    let open = migrated("server { listen 80; location / { return 200 tok; } }\n");
+    assert!(route(&open, "", "/{*rest}").contains("status = 200"), "{}", open.text);
+}
+
+#[test]
 fn one_server_at_both_web_ports_is_one() {
     let servers = format!(
         "server {{ listen 80; server_name a.test; {TO_A} }}\nserver {{ {TLS} server_name a.test; {TO_A} }}\n"
