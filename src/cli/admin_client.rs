@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
@@ -133,7 +133,9 @@ impl AdminClient {
                 }
             });
             let begun = begun.await.unwrap_or_else(|_| bail!("it has not answered within {:?}", self.within));
-            let mut body = begun.with_context(|| format!("no gateway answers on {}", self.place))?;
+            let begun = begun.with_context(|| format!("no gateway answers on {}", self.place))?;
+            let mut body =
+                begun.map_err(|refusal| anyhow!("the gateway on {} answers {refusal}", self.place))?;
             // The server sends something each second.
             while let Some(frame) = timeout(self.within, body.frame()).await.context("it fell silent")? {
                 if frame?.data_ref().is_some_and(|piece| !each(piece)) {
@@ -167,24 +169,24 @@ impl AdminClient {
     }
 }
 
-/// Sends a request over a connection that ends with the answer, and returns the body of a good one.
+/// Sends a request over a connection that ends with the answer, and returns the body of a good one, or what another says.
 async fn begin(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     request: Request<Full<Bytes>>,
-) -> anyhow::Result<Incoming> {
+) -> anyhow::Result<Result<Incoming, String>> {
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     // It ends with the runtime, which is this answer's own.
     tokio::spawn(connection);
     let answer = sender.send_request(request).await?;
     let status = answer.status();
     if status == StatusCode::OK {
-        return Ok(answer.into_body());
+        return Ok(Ok(answer.into_body()));
     }
     let body = Limited::new(answer.into_body(), REFUSAL_BYTES_MAX).collect().await;
     let body = body.map(Collected::to_bytes).unwrap_or_default();
     let problem: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
     let detail = problem["detail"].as_str().unwrap_or("without a reason").escape_debug().to_string();
-    bail!("it answers {}: {detail}", status.as_u16())
+    Ok(Err(format!("{}: {detail}", status.as_u16())))
 }
 
 /// A connection over TLS to the listener, and to nobody else.

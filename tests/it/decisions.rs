@@ -382,6 +382,28 @@ fn a_fleet_explains_what_any_of_its_nodes_has_decided() {
 }
 
 #[test]
+fn refusals_are_found_among_what_was_admitted_and_among_those_of_other_policies() {
+    let sampled = CASE.replace("to = \"off\"", "to = \"off\", sample = \"100%\"");
+    let config = sampled.replace("60/h", "2/h");
+    let gateway = case(&config.replace("limit = \"100/h\"", "limit = \"1/h\""));
+    assert_eq!(["a", "b", "c"].map(|id| call(&gateway, "ann", id)), [200, 429, 429]);
+    assert_eq!([call(&gateway, "bob", "d"), call(&gateway, "bob", "e")], [200, 429]);
+    let asked = |query: &str| {
+        let answer =
+            gateway.ask("secret", "GET", &format!("/v1/decisions?{query}"), &[], &Value::Null).json();
+        let items = answer["items"].as_array().expect("a list").clone();
+        items.iter().map(|item| item["request-id"].as_str().unwrap_or("-").to_owned()).collect::<Vec<_>>()
+    };
+    eventually("all are known", || (asked("limit=9").len() == 5).then_some(()));
+    assert_eq!(asked("refused=true"), ["e", "c", "b"]);
+    assert_eq!(asked("refused=true&consumer=ann&limit=1"), ["c"]);
+    let (_, shown) = said(&gateway, &["why", "ann", "--policy", "tenants"]);
+    assert!(shown.contains("no refusal of it is known here"), "{shown}");
+    let (_, shown) = said(&gateway, &["why", "bob", "--policy", "tenants"]);
+    assert!(shown.contains("policy tenants, window tenants") && shown.contains("request e"), "{shown}");
+}
+
+#[test]
 fn a_reload_that_is_refused_leaves_every_log_where_it_was() {
     let logs = Directory::new();
     let config = |access: &str, decisions: &str| {
