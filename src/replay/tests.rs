@@ -169,6 +169,20 @@ fn exact_windows_and_permits_of_a_fleet_are_exact() {
 }
 
 #[test]
+fn a_sliding_log_of_a_fleet_knows_the_time_of_every_request() {
+    let limit = "by = [\"ip\"]\nlimit = \"100/m\"\nalgorithm = \"sliding-log\"";
+    let fleet = "[redis]\nurl = \"redis://127.0.0.1:1\"";
+    for (nodes, more) in [(1, ""), (1, fleet), (3, fleet)] {
+        let mut world = world_of(nodes, &limited(limit, more));
+        let play = |number: u64| {
+            world.play(&get("/a/"), NOW + 7 + number * S / 20, (number % u64::from(nodes)) as usize)
+        };
+        let admitted = (0..2_000).map(play).filter(|outcome| !outcome.is_denied()).count();
+        assert_eq!(admitted, 200, "a hundred at once and a hundred a minute later; {nodes} nodes {more}");
+    }
+}
+
+#[test]
 fn a_client_that_was_not_recognised_meets_the_limits_of_strangers() {
     let text = "[limits]\nmemory = \"1MiB\"\n[auth.k]\nkind = \"api-key\"\nkeys = { file = \"k.toml\" }\n\
                 [policy.own]\nby = [\"consumer\"]\nlimit = \"1/h\"\n[policy.all]\nby = [\"ip\"]\nlimit = \"3/h\"\n\
