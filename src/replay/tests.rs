@@ -3,6 +3,7 @@
 use http::{HeaderMap, Method};
 
 use super::account::Outcome;
+use super::order::Turn;
 use super::request::{Client, Request};
 use super::world::World;
 use crate::config;
@@ -44,11 +45,16 @@ fn get(target: &str) -> Request {
     }
 }
 
+/// In time.
+fn at(at_ns: u64) -> Turn {
+    Turn { at_ns, logged_ns: at_ns, late_ns: 0 }
+}
+
 /// Plays the request so often, with so many nanoseconds between, and counts what is refused.
 fn denied(world: &mut World, request: &Request, times: u64, every_ns: u64) -> u64 {
     let play = |number: u64| {
         let at_ns = request.began_ns + number * every_ns;
-        world.play(&Request { began_ns: at_ns, ..request.clone() }, at_ns, 0)
+        world.play(&Request { began_ns: at_ns, ..request.clone() }, at(at_ns), 0)
     };
     (0..times).map(play).filter(|outcome| outcome.is_denied()).count() as u64
 }
@@ -68,10 +74,10 @@ fn limits_refill_by_the_time_of_the_log() {
 #[test]
 fn a_fixed_window_begins_when_that_of_the_wall_clock_does() {
     let mut world = world_of(1, &limited("by = []\nlimit = \"5/m\"\nalgorithm = \"fixed-window\"", ""));
-    let at = |second: u64| Request { began_ns: NOW + second * S, ..get("/a/") };
-    assert_eq!(denied(&mut world, &at(55), 5, 0), 0);
-    assert_eq!(denied(&mut world, &at(59), 3, 0), 3);
-    assert_eq!(denied(&mut world, &at(60), 6, 0), 1);
+    let second = |second: u64| Request { began_ns: NOW + second * S, ..get("/a/") };
+    assert_eq!(denied(&mut world, &second(55), 5, 0), 0);
+    assert_eq!(denied(&mut world, &second(59), 3, 0), 3);
+    assert_eq!(denied(&mut world, &second(60), 6, 0), 1);
 }
 
 #[test]
@@ -81,7 +87,7 @@ fn what_does_not_come_to_limits_is_told_apart() {
                 [[route]]\npath = \"/near\"\nallow = \"198.51.100.0/24\"\nlimit = \"1/h\"\nrespond = {}\n\
                 [[route]]\npath = \"/free\"\nrespond = {}\n";
     let mut world = world_of(1, text);
-    let mut play = |request: Request| world.play(&request, NOW, 0);
+    let mut play = |request: Request| world.play(&request, at(NOW), 0);
     assert_eq!(play(get("/b")), Outcome::NoRoute);
     assert_eq!(play(get("/free")), Outcome::Unlimited);
     assert_eq!(play(get("/near")), Outcome::BeforeLimits);
@@ -102,9 +108,9 @@ fn a_value_that_lines_do_not_have_is_said() {
     let mut headers = HeaderMap::new();
     headers.insert("x-plan", http::HeaderValue::from_static("pro"));
     for (target, is_masked) in [("/a/?q=1", false), ("/a/?q=*", true), ("/a/?q=*", false), ("/a/", false)] {
-        world.play(&Request { is_masked, headers: headers.clone(), ..get(target) }, NOW, 0);
+        world.play(&Request { is_masked, headers: headers.clone(), ..get(target) }, at(NOW), 0);
     }
-    world.play(&Request { client: None, ..get("/a/?q=2") }, NOW, 0);
+    world.play(&Request { client: None, ..get("/a/?q=2") }, at(NOW), 0);
     let policy = &world.account.policies[0];
     assert_eq!(policy.admitted, 2, "one with a value, and one whose value is a star");
     let lacking: Vec<(String, u64)> =
@@ -125,6 +131,21 @@ fn requests_are_in_flight_as_long_as_their_lines_say() {
 }
 
 #[test]
+fn a_request_that_is_played_late_is_in_flight_until_its_logged_end() {
+    let mut world = world_of(1, &limited("by = [\"ip\"]\nlimit = \"1 in flight\"", ""));
+    let slow = Request { lasted_ns: 15 * S, has_duration: true, ..get("/a/") };
+    let short = Request { lasted_ns: S / 10, ..slow.clone() };
+    world.play(&slow, Turn { late_ns: 5 * S, ..at(NOW) }, 0);
+    let mut refused = |from: u64| {
+        let play = |number: u64| world.play(&short, at(NOW + (from + number) * S), 0);
+        (0..10).map(play).filter(|outcome| outcome.is_denied()).count()
+    };
+    assert_eq!((refused(1), refused(11)), (9, 0), "ten seconds are left of it");
+    world.play(&slow, Turn { late_ns: 15 * S, ..at(NOW + 60 * S) }, 0);
+    assert_eq!(denied(&mut world, &Request { began_ns: NOW + 60 * S, ..short }, 10, S), 0, "it is over");
+}
+
+#[test]
 fn costs_are_those_of_the_lines() {
     let text = limited("by = [\"ip\"]\nlimit = \"100/h\"\ncost = { response-bytes = \"1KiB\" }", "");
     let mut world = world_of(1, &text);
@@ -137,7 +158,7 @@ fn nodes_without_redis_count_apart_and_those_with_it_together() {
     let limit = "by = [\"ip\"]\nlimit = \"100/h\"";
     let admitted = |more: &str, spread: fn(u64) -> usize| {
         let mut world = world_of(4, &limited(limit, more));
-        let play = |number: u64| world.play(&get("/a/"), NOW + number * S / 100, spread(number));
+        let play = |number: u64| world.play(&get("/a/"), at(NOW + number * S / 100), spread(number));
         (0..1_000).map(play).filter(|outcome| !outcome.is_denied()).count()
     };
     assert_eq!(admitted("", |number| (number % 4) as usize), 400);
@@ -152,7 +173,7 @@ fn nodes_without_redis_count_apart_and_those_with_it_together() {
 fn exact_windows_and_permits_of_a_fleet_are_exact() {
     let fleet = "[redis]\nurl = \"redis://127.0.0.1:1\"";
     let turns = |world: &mut World, request: &Request, times: u64| {
-        let play = |number: u64| world.play(request, request.began_ns, (number % 3) as usize);
+        let play = |number: u64| world.play(request, at(request.began_ns), (number % 3) as usize);
         (0..times).map(play).filter(|outcome| !outcome.is_denied()).count()
     };
     for algorithm in ["token-bucket", "fixed-window", "sliding-window", "sliding-log"] {
@@ -175,7 +196,7 @@ fn a_sliding_log_of_a_fleet_knows_the_time_of_every_request() {
     for (nodes, more) in [(1, ""), (1, fleet), (3, fleet)] {
         let mut world = world_of(nodes, &limited(limit, more));
         let play = |number: u64| {
-            world.play(&get("/a/"), NOW + 7 + number * S / 20, (number % u64::from(nodes)) as usize)
+            world.play(&get("/a/"), at(NOW + 7 + number * S / 20), (number % u64::from(nodes)) as usize)
         };
         let admitted = (0..2_000).map(play).filter(|outcome| !outcome.is_denied()).count();
         assert_eq!(admitted, 200, "a hundred at once and a hundred a minute later; {nodes} nodes {more}");
@@ -191,7 +212,7 @@ fn a_client_that_was_not_recognised_meets_the_limits_of_strangers() {
     let ann = Identity { consumer: Some("ann".into()), ..Identity::default() };
     let known = Request { identity: ann, ..get("/") };
     let unknown = Request { is_unrecognised: true, status: 401, ..get("/") };
-    let mut play = |request: &Request| world.play(request, NOW, 0);
+    let mut play = |request: &Request| world.play(request, at(NOW), 0);
     assert_eq!((play(&known), play(&known)), (Outcome::Admitted, Outcome::Denied));
     assert_eq!([&unknown; 3].map(play), [Outcome::Admitted, Outcome::Admitted, Outcome::Denied]);
     assert_eq!(world.account.policies.iter().map(|it| it.admitted).collect::<Vec<_>>(), [1, 4]);

@@ -14,6 +14,7 @@ use http::Method;
 use smallvec::SmallVec;
 
 use super::account::{Account, Outcome, PolicyAccount};
+use super::order::Turn;
 use super::redis::{Redis, Wire};
 use super::request::{Client, Request};
 use crate::clock;
@@ -101,12 +102,13 @@ impl World {
         self.redis.is_some()
     }
 
-    /// Plays a request at this time, nanoseconds since 1970, at one of the nodes. Times never go back.
-    pub fn play(&mut self, request: &Request, at_ns: u64, node: usize) -> Outcome {
-        let now_ns = self.reading(at_ns);
+    /// Plays a request at one of the nodes. Times never go back.
+    pub fn play(&mut self, request: &Request, turn: Turn, node: usize) -> Outcome {
+        let now_ns = self.reading(turn.at_ns);
         self.end_until(now_ns);
         self.sweep(now_ns);
-        let outcome = self.decide(request, now_ns, node);
+        let ends_ns = now_ns.saturating_add(request.lasted_ns.saturating_sub(turn.late_ns));
+        let outcome = self.decide(request, now_ns, ends_ns, node);
         self.account.add(outcome, request.began_ns);
         outcome
     }
@@ -134,10 +136,10 @@ impl World {
     pub fn reading(&mut self, at_ns: u64) -> u64 {
         let reads_ns = || clock::aligned_ns(Duration::from_nanos(at_ns));
         let origin = self.origin.get_or_insert_with(|| Origin { unix_ns: at_ns, reads_ns: reads_ns() });
-        origin.reads_ns + at_ns.saturating_sub(origin.unix_ns)
+        origin.reads_ns.saturating_add(at_ns.saturating_sub(origin.unix_ns))
     }
 
-    fn decide(&mut self, request: &Request, now_ns: u64, node: usize) -> Outcome {
+    fn decide(&mut self, request: &Request, now_ns: u64, ends_ns: u64, node: usize) -> Outcome {
         self.account.no_address += u64::from(request.client.is_none());
         let Some(seen) = self.see(request) else { return Outcome::BeforeLimits };
         if !self.listens_to(request, seen.client.ip) {
@@ -179,7 +181,6 @@ impl World {
         if found.route.holds {
             let held = Reservation::of(&self.table, None, &check.charges, &check.decision, now_ns);
             let number = self.account.requests;
-            let ends_ns = now_ns.saturating_add(request.lasted_ns);
             let spent = Spent {
                 bytes_in: request.bytes_in,
                 bytes_out: request.bytes_out,
@@ -254,7 +255,7 @@ impl World {
     /// Gives leases back that nobody uses, as each node does all the time.
     fn sweep(&mut self, now_ns: u64) {
         let Some(redis) = &self.redis else { return };
-        if now_ns < self.swept_ns + SWEEP_NS {
+        if now_ns < self.swept_ns.saturating_add(SWEEP_NS) {
             return;
         }
         self.swept_ns = now_ns;

@@ -71,10 +71,10 @@ pub fn read(line: &[u8]) -> Result<Line, NoLine> {
     }
     let was_denied = entry.decision.as_deref().map(|decision| matches!(decision, "denied" | "penalised"));
     // A line is written when its request is over.
-    let lasted_ns = entry.total_us.unwrap_or(0).saturating_mul(1_000);
+    let lasted_ns = entry.total_us.unwrap_or(0).saturating_mul(1_000).min(ended_ns);
     let by_hop = entry.peer.is_some();
     Ok(Line::Request(Box::new(Request {
-        began_ns: ended_ns.saturating_sub(lasted_ns),
+        began_ns: ended_ns - lasted_ns,
         lasted_ns,
         has_duration: entry.total_us.is_some(),
         listener: entry.listener.as_deref().unwrap_or_default().into(),
