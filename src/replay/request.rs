@@ -23,10 +23,8 @@ pub struct Request {
     pub method: Method,
     /// The authority that it was sent to, as it came; empty if the line has none.
     pub host: Box<str>,
-    /// Its path as it came, with the query.
+    /// Its path as it came, with the query, whose values may be masked with `*`.
     pub target: Box<str>,
-    /// Whether values of its query may be masked with `*`.
-    pub is_masked: bool,
     /// Who sent it. The line's consumer, tenant and tier; lines have no claims.
     pub identity: Identity,
     /// Whether authentication did not recognise its client.

@@ -221,7 +221,7 @@ impl World {
         Some(Seen {
             host: host::routed(&request.host),
             path: path::canonical(path).ok()?,
-            query: query.map(|query| if request.is_masked { unmasked(query) } else { query.to_owned() }),
+            query: query.map(unmasked),
             client,
             identity: &request.identity,
         })

@@ -82,7 +82,6 @@ pub fn read(line: &[u8]) -> Result<Line, NoLine> {
         method,
         host: entry.host.as_deref().unwrap_or_default().into(),
         target: path.as_ref().into(),
-        is_masked: true,
         is_unrecognised: is_unrecognised(&entry),
         identity: Identity {
             consumer: entry.consumer,
@@ -130,7 +129,7 @@ mod tests {
             (request.status, request.was_denied, request.bytes_in, request.bytes_out),
             (429, Some(true), 10, 20)
         );
-        assert!(!request.is_unrecognised && request.is_masked);
+        assert!(!request.is_unrecognised);
     }
 
     #[test]
