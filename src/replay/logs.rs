@@ -156,13 +156,13 @@ impl Log {
         let read = match self.first.pop_front() {
             Some(None) => Some(Err(NoLine::Long)),
             Some(Some(line)) if line.is_empty() => None,
-            Some(Some(line)) => Some(self.format.map_or(Err(NoLine::Form), |format| format.read(&line))),
+            Some(Some(line)) => Some(self.format.map_or(Err(NoLine::Format), |format| format.read(&line))),
             None => match self.source.line() {
                 None => return false,
                 Some(Text::Long) => Some(Err(NoLine::Long)),
                 Some(Text::Line([])) => None,
                 Some(Text::Line(line)) => {
-                    Some(self.format.map_or(Err(NoLine::Form), |format| format.read(line)))
+                    Some(self.format.map_or(Err(NoLine::Format), |format| format.read(line)))
                 }
             },
         };
@@ -282,5 +282,6 @@ mod tests {
         let mut none = Logs::of(vec![log("x\ny\n"), log("")], None, None);
         assert!(none.request().is_none());
         assert_eq!(none.read().iter().map(|read| read.lines).collect::<Vec<_>>(), [2, 0]);
+        assert_eq!(none.read()[0].examples, [(1, NoLine::Format), (2, NoLine::Format)]);
     }
 }

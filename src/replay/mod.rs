@@ -50,7 +50,7 @@ pub fn replay(options: &Options, candidate: Loaded, against: Option<Loaded>) -> 
         if let Some((other, differences)) = &mut other {
             let before = other.play(&request, turn, node);
             let route = || candidate.route_of(&request).unwrap_or_default().to_owned();
-            differences.add(&request, outcome, before, route);
+            differences.add(&request, candidate.naming(), outcome, before, route);
         }
     }
     Ok(Report::new(options, logs.read(), &logs.span(), &candidate, other.as_ref()))

@@ -194,10 +194,10 @@ impl<T> Order<T> {
         }
     }
 
-    /// Whether the few lines before those that are far off are the strays: there are fewer of them, and no pause explains it.
+    /// Whether the first lines are the strays, and not those that are far from them: they are few, and no pause explains it.
     fn began_with_strays(&self) -> bool {
         let (Some(first), Some(clock_ns)) = (self.suspects.front(), self.clock_ns) else { return false };
-        let is_first = self.placed < self.suspects.len() && self.held.len() == self.placed;
+        let is_first = self.placed * FEW_PART <= self.suspects.len() && self.held.len() == self.placed;
         is_first && (first.logged_ns < clock_ns || first.logged_ns > sum(clock_ns, PAUSE_MAX_NS))
     }
 
@@ -267,6 +267,8 @@ const FORWARD_NS: u64 = 3_600 * SECOND_NS;
 const BACK_NS: u64 = 60 * SECOND_NS;
 /// So many lines that agree show that a clock was set.
 const RUN: usize = 16;
+/// Strays at the beginning are at most this part of the lines that agree.
+const FEW_PART: usize = 4;
 /// No log pauses longer unless so many lines say so: 31 days.
 const PAUSE_MAX_NS: u64 = 31 * 86_400 * SECOND_NS;
 const SECOND_NS: u64 = 1_000_000_000;

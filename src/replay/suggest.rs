@@ -258,8 +258,9 @@ pub enum Error {
     Routes(#[from] config::Errors),
 }
 
-/// The routes of a log without a configuration.
-const EVERYTHING: &str = "[[route]]\npath = \"/{*rest}\"\nrespond = {}\n";
+/// The routes of a log without a configuration. Who sent a request is what its line says; the keys are never read.
+const EVERYTHING: &str = "[auth.any]\nkind = \"api-key\"\nkeys = { file = \"any.toml\" }\n\
+                          [[route]]\npath = \"/{*rest}\"\nauth = \"any\"\nrespond = {}\n";
 /// A second, a minute, an hour, a day.
 const PERIODS_S: [u64; 4] = [1, 60, 3_600, 86_400];
 /// Units that nobody uses, and that a sliding window can hold.

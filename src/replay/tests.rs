@@ -3,6 +3,7 @@
 use http::{HeaderMap, Method};
 
 use super::account::Outcome;
+use super::differ::Differences;
 use super::order::Turn;
 use super::request::{Client, Request};
 use super::world::World;
@@ -40,6 +41,7 @@ fn get(target: &str) -> Request {
         status: 200,
         bytes_in: 0,
         bytes_out: 0,
+        was_refused_before_limits: false,
         was_denied: None,
     }
 }
@@ -66,7 +68,7 @@ fn limits_refill_by_the_time_of_the_log() {
     let policy = &world.account.policies[0];
     assert_eq!((policy.admitted, policy.denied), (12, 8));
     assert_eq!((policy.keys.count(), policy.keys_denied.count()), (1, 1));
-    assert_eq!(policy.worst.top(5), [(8, "ip 192.0.2.1")]);
+    assert_eq!(policy.worst.top(5), [(8, "ip=192.0.2.1")]);
     assert_eq!(policy.minutes.worst().map(|(_, minute)| (minute.requests, minute.denied)), Some((10, 8)));
 }
 
@@ -215,4 +217,64 @@ fn a_client_that_was_not_recognised_meets_the_limits_of_strangers() {
     assert_eq!((play(&known), play(&known)), (Outcome::Admitted, Outcome::Denied));
     assert_eq!([&unknown; 3].map(play), [Outcome::Admitted, Outcome::Admitted, Outcome::Denied]);
     assert_eq!(world.account.policies.iter().map(|it| it.admitted).collect::<Vec<_>>(), [1, 4]);
+}
+
+#[test]
+fn callers_are_named_as_privacy_says_and_one_without_an_address_has_none() {
+    let worst = |more: &str, client: Option<Client>| {
+        let mut world = world_of(1, &limited("by = [\"ip\"]\nlimit = \"1/h\"", more));
+        let request = Request { client, ..get("/a/") };
+        assert_eq!(denied(&mut world, &request, 2, 0), 1);
+        world.account.policies[0].worst.top(1)[0].1.to_owned()
+    };
+    let client = get("/").client;
+    assert_eq!(worst("", client), "ip=192.0.2.1");
+    assert_eq!(worst("[privacy]\naddresses = \"prefix\"", client), "ip=192.0.2.0/24");
+    assert!(worst("[privacy]\naddresses = \"hash\"", client).starts_with("ip=#"));
+    assert_eq!(worst("", None), "ip=none");
+    let mut differences = Differences::default();
+    let world = world_of(1, "[privacy]\naddresses = \"prefix\"");
+    let (denied, admitted) = (Outcome::Denied, Outcome::Admitted);
+    differences.add(&get("/"), world.naming(), denied, admitted, String::new);
+    assert_eq!(differences.denied_callers.top(1), [(1, "ip=192.0.2.0/24")]);
+}
+
+#[test]
+fn keys_that_share_a_bucket_are_said() {
+    let text = limited("by = [\"ip\"]\nlimit = \"100/h\"", "").replace("1MiB", "64KiB");
+    let mut world = world_of(1, &text);
+    let mut play = |number: u32| {
+        let client = Some(Client::Peer(std::net::Ipv4Addr::from_bits(0xc633_0000 + number).into()));
+        world.play(&Request { client, ..get("/a/") }, at(NOW), 0);
+    };
+    (0..10).for_each(&mut play);
+    (0..5_000).for_each(play);
+    assert!(world.overflow_decisions() > 1_000, "{}", world.overflow_decisions());
+    assert_eq!(world_of(1, &text).overflow_decisions(), 0);
+}
+
+#[test]
+fn what_the_gateway_refused_before_limits_counts_nowhere() {
+    let mut world = world_of(1, &limited("by = [\"ip\"]\nlimit = \"1/h\"", ""));
+    let refused = Request { was_refused_before_limits: true, ..get("/a/") };
+    assert_eq!(world.play(&refused, at(NOW), 0), Outcome::BeforeLimits);
+    assert_eq!(world.play(&get("/a/"), at(NOW), 0), Outcome::Admitted);
+}
+
+#[test]
+fn what_is_charged_is_charged_to_who_is_known() {
+    let text = "[limits]\nmemory = \"1MiB\"\n[auth.k]\nkind = \"api-key\"\nkeys = { file = \"k.toml\" }\n\
+                [policy.own]\nby = [\"consumer\"]\nlimit = \"1/h\"\nmissing = \"skip\"\n\
+                [[route]]\npath = \"/known\"\nauth = \"k\"\nlimit = \"own\"\nrespond = {}\n\
+                [[route]]\npath = \"/open\"\nlimit = \"own\"\nrespond = {}\n";
+    let world = world_of(1, text);
+    let identity = Identity { consumer: Some("ann".into()), ..Identity::default() };
+    let charges = |target: &str, is_unrecognised: bool| {
+        let mut count = None;
+        let request = Request { identity: identity.clone(), is_unrecognised, ..get(target) };
+        world.charges(&request, |_, charges| count = Some(charges.len()));
+        count
+    };
+    assert_eq!(charges("/known", false), Some(1));
+    assert_eq!((charges("/known", true), charges("/open", false)), (Some(0), Some(0)));
 }

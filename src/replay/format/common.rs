@@ -63,6 +63,7 @@ pub fn read(line: &[u8]) -> Result<Line, NoLine> {
         status,
         bytes_in: 0,
         bytes_out,
+        was_refused_before_limits: false,
         was_denied: None,
     })))
 }

@@ -61,6 +61,7 @@ pub fn read(line: &[u8]) -> Result<Line, NoLine> {
         status,
         bytes_in,
         bytes_out,
+        was_refused_before_limits: false,
         was_denied: None,
     })))
 }
