@@ -157,19 +157,26 @@ impl<T> Order<T> {
 
     /// Keeps a line that is far off until it is known why.
     fn suspect(&mut self, held: Held<T>) {
-        let disagrees = |last: &Held<T>| {
-            let is_ahead = |logged_ns: u64| self.clock_ns.is_some_and(|clock_ns| logged_ns > clock_ns);
-            // Lines of a log that pauses often are far from each other, too, but each is later.
-            let is_later = is_ahead(last.logged_ns) && held.logged_ns >= last.logged_ns;
-            is_far(last.logged_ns, held.logged_ns) && !is_later
-        };
-        if self.suspects.back().is_some_and(disagrees) {
-            self.release_strays();
+        if self.suspects.back().is_some_and(|last| self.disagrees(last, &held)) {
+            let last = self.suspects.pop_back();
+            // If it goes on where the one before the last was, the last alone was wrong.
+            if self.suspects.back().is_none_or(|before| self.disagrees(before, &held)) {
+                self.release_strays();
+            }
+            last.into_iter().for_each(|last| self.stray(last));
         }
         self.suspects.push_back(held);
         if self.suspects.len() >= RUN {
             self.accept();
         }
+    }
+
+    /// Whether a line does not go on where the last one that was far off, too, has been.
+    fn disagrees(&self, last: &Held<T>, held: &Held<T>) -> bool {
+        let is_ahead = self.clock_ns.is_some_and(|clock_ns| last.logged_ns > clock_ns);
+        // Lines of a log that pauses often are far from each other, too, but each is later.
+        let is_later = is_ahead && held.logged_ns >= last.logged_ns;
+        is_far(last.logged_ns, held.logged_ns) && !is_later
     }
 
     /// The lines that were far off were right: the clock was set, the log paused, or those before them were strays.
@@ -395,6 +402,11 @@ mod tests {
         let (lines, disorder) = played(&seconds);
         assert_eq!(disorder.pauses, 4);
         assert!(lines.iter().all(|(at, second)| at == second));
+        // A stray among such lines is one alone.
+        let seconds = [100, 7_300, 9_000_000_000, 14_500, 21_700];
+        let (lines, disorder) = played(&seconds);
+        assert_eq!(disorder, Disorder { strays: 1, pauses: 3, ..Disorder::default() });
+        assert!(lines.iter().filter(|(_, second)| *second != seconds[2]).all(|(at, second)| at == second));
     }
 
     #[test]
