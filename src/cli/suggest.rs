@@ -5,14 +5,12 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use super::check::EXIT_CONFIG;
-use super::migrate::EXIT_LEFT_OUT;
-use super::replay::{Logs, text};
+use super::replay::{self, Logs, text};
 use crate::app::error_chain;
 use crate::config;
 use crate::policy::definition::Dimension;
 use crate::policy::shorthand;
 use crate::replay::suggest::{Asked, Error, Suggested, SuggestedWindow, Suggestion, suggest};
-use crate::replay::{Options, Spread};
 use crate::units;
 
 /// Which logs, and what for. Clap shows these comments as the help text.
@@ -40,8 +38,8 @@ fn by(text: &str) -> Result<By, String> {
     Ok(By(limit.by))
 }
 
-/// Prints a part of a gateway.toml on `out` and returns the exit code: 0, 1 if nothing can be read, [`EXIT_LEFT_OUT`] if a
-/// log ended early, or [`EXIT_CONFIG`].
+/// Prints a part of a gateway.toml on `out` and returns the exit code: 0, 1 if nothing can be read, 3 if a log ended
+/// early or has no line that can be read, or [`EXIT_CONFIG`].
 ///
 /// # Errors
 /// If nothing can be written.
@@ -66,7 +64,13 @@ pub fn run(
             }
         },
     };
-    let options = Options { nodes: 1, spread: Spread::Turns, top: 0, ..arguments.logs.options() };
+    let options = match arguments.logs.options() {
+        Ok(options) => options,
+        Err(why) => {
+            writeln!(errors, "sluicegate: {why}")?;
+            return Ok(1);
+        }
+    };
     let asked = Asked { by, per_route: arguments.per_route, refuse_ppm: arguments.refuse };
     let suggested = match suggest(&options, &asked, routes) {
         Ok(suggested) => suggested,
@@ -79,16 +83,11 @@ pub fn run(
             return Ok(1);
         }
     };
-    if suggested.requests == 0 {
-        writeln!(errors, "sluicegate: no line is one of an access log that suggest reads")?;
+    if !replay::is_readable(&suggested.logs, errors)? {
         return Ok(1);
     }
     out.write_all(shown(&suggested, arguments.refuse).as_bytes())?;
-    if suggested.logs.iter().any(|log| log.ended_early.is_some()) {
-        writeln!(errors, "sluicegate: a log ended early: what is shown is of what was read before")?;
-        return Ok(EXIT_LEFT_OUT);
-    }
-    Ok(0)
+    replay::exit_code(&suggested.logs, errors)
 }
 
 fn shown(suggested: &Suggested, refuse_ppm: u32) -> String {
@@ -96,18 +95,18 @@ fn shown(suggested: &Suggested, refuse_ppm: u32) -> String {
     for log in &suggested.logs {
         text::read(log).lines().for_each(|line| _ = writeln!(shown, "# {line}"));
     }
-    let hours = suggested.span_ns as f64 / 3.6e12;
     let _ = writeln!(
         shown,
-        "# {} requests over {hours:.1} hours; limits that refuse at most {} of the callers, each at least once",
-        suggested.requests,
+        "# {} over {}; limits that refuse at most {} of the callers, each at least once",
+        requests(suggested.requests),
+        span(suggested.span_ns),
         units::show_share(refuse_ppm)
     );
     if suggested.left_out > 0 {
         let _ = writeln!(
             shown,
-            "# {} requests of callers beyond the first million are left out",
-            suggested.left_out
+            "# {} of callers beyond the first million: left out",
+            requests(suggested.left_out)
         );
     }
     let mut names = Vec::new();
@@ -125,16 +124,16 @@ fn policy(suggestion: &Suggestion, names: &mut Vec<String>) -> String {
         let _ = writeln!(shown, "# route {}", text::plain(route));
     }
     if suggestion.lacking > 0 {
-        let _ = writeln!(shown, "# {} requests have no value for {who}", suggestion.lacking);
+        let _ = writeln!(shown, "# {} without a value for {who}", requests(suggestion.lacking));
     }
     if suggestion.windows.is_empty() {
         return shown;
     }
     let _ = writeln!(
         shown,
-        "# {} callers by {who} with {} requests, of whom these windows refuse {} ({})",
-        suggestion.callers,
-        suggestion.requests,
+        "# {} by {who} with {}, of whom these windows refuse {} ({})",
+        text::counted(suggestion.callers, "caller", "callers"),
+        requests(suggestion.requests),
         suggestion.refused,
         text::share(suggestion.refused, suggestion.callers)
     );
@@ -150,6 +149,20 @@ fn policy(suggestion: &Suggestion, names: &mut Vec<String>) -> String {
         let _ = writeln!(shown, "missing = \"skip\"");
     }
     shown
+}
+
+/// How long a log is.
+fn span(span_ns: u64) -> String {
+    let seconds = span_ns / 1_000_000_000;
+    match seconds {
+        ..120 => text::counted(seconds, "second", "seconds"),
+        120..7_200 => format!("{} minutes", seconds / 60),
+        7_200.. => format!("{:.1} hours", span_ns as f64 / 3.6e12),
+    }
+}
+
+fn requests(count: u64) -> String {
+    text::counted(count, "request", "requests")
 }
 
 /// A name for the policy that no other one has, of letters that need no quotation marks.
@@ -184,3 +197,18 @@ fn window(window: &SuggestedWindow) -> String {
 
 /// Longer names are cut.
 const NAME_CHARS_MAX: usize = 60;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_span_is_said_in_a_unit_that_fits() {
+        let said = |seconds: u64| span(seconds * 1_000_000_000);
+        assert_eq!([0, 1, 100].map(said), ["0 seconds", "1 second", "100 seconds"]);
+        assert_eq!(
+            [120, 7_199, 7_200, 100_000].map(said),
+            ["2 minutes", "119 minutes", "2.0 hours", "27.8 hours"]
+        );
+    }
+}

@@ -17,8 +17,8 @@ pub struct Account {
     pub denied: u64,
     /// Requests that no route answers.
     pub no_route: u64,
-    /// Requests that are refused or answered before limits are asked: an address that a route does not admit, a path that
-    /// is refused, a redirect of the listener, a preflight.
+    /// Requests that are refused or answered before limits are asked: an address that a route does not admit, a path or a
+    /// head that is refused, a body that says that it is too large, a redirect of the listener, a preflight.
     pub before_limits: u64,
     /// Requests of routes without a policy.
     pub unlimited: u64,
@@ -31,7 +31,7 @@ pub struct Account {
 }
 
 /// The account of one policy.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct PolicyAccount {
     /// Requests that it admitted, whatever others said.
     pub admitted: u64,
@@ -105,18 +105,7 @@ impl PolicyAccount {
         let may_lack = |by: &&Dimension| {
             !matches!(by, Dimension::Route | Dimension::Method | Dimension::Param(_) | Dimension::Entry(_))
         };
-        PolicyAccount {
-            admitted: 0,
-            denied: 0,
-            penalised: 0,
-            missing: 0,
-            keys: Distinct::default(),
-            keys_denied: Distinct::default(),
-            worst: Most::default(),
-            minutes: Minutes::default(),
-            lacking: policy.by.iter().filter(may_lack).map(|by| (by.clone(), 0)).collect(),
-            unknown_costs: 0,
-            no_duration: 0,
-        }
+        let lacking = policy.by.iter().filter(may_lack).map(|by| (by.clone(), 0)).collect();
+        PolicyAccount { lacking, ..PolicyAccount::default() }
     }
 }

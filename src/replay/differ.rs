@@ -6,6 +6,8 @@ use std::net::IpAddr;
 use super::account::Outcome;
 use super::request::{Client, Request};
 use super::tally::Most;
+use crate::policy::Naming;
+use crate::policy::naming::{VALUE_BYTES_MAX, text};
 use crate::policy::request::counted_address;
 
 /// The differences.
@@ -41,11 +43,9 @@ pub enum Caller {
 impl Caller {
     /// Who sent a request.
     pub fn of(request: &Request) -> Caller {
-        match (&request.identity.consumer, request.client) {
+        match (&request.identity.consumer, Caller::address_of(request)) {
             (Some(consumer), _) => Caller::Consumer(consumer.clone()),
-            (None, Some(Client::Found { ip, .. } | Client::Peer(ip))) => {
-                Caller::Address(counted_address(ip, IPV6_PREFIX))
-            }
+            (None, Some(ip)) => Caller::Address(counted_address(ip, IPV6_PREFIX)),
             (None, None) => Caller::Nobody,
         }
     }
@@ -55,20 +55,21 @@ impl Caller {
         request.client.map(|(Client::Found { ip, .. } | Client::Peer(ip))| ip)
     }
 
-    fn name(&self) -> String {
+    fn name(&self, naming: &Naming) -> String {
         match self {
-            Caller::Consumer(name) => format!("consumer \"{}\"", name.escape_default()),
-            Caller::Address(address) => format!("ip {address}"),
-            Caller::Nobody => "nobody".to_owned(),
+            Caller::Consumer(name) => format!("consumer={}", text(name.as_bytes(), VALUE_BYTES_MAX)),
+            Caller::Address(address) => format!("ip={}", naming.address(*address)),
+            Caller::Nobody => "ip=none".to_owned(),
         }
     }
 }
 
 impl Differences {
-    /// Compares what became of a request.
+    /// Compares what became of a request, whose caller is named so.
     pub fn add(
         &mut self,
         request: &Request,
+        naming: &Naming,
         candidate: Outcome,
         other: Outcome,
         route: impl FnOnce() -> String,
@@ -86,8 +87,7 @@ impl Differences {
             }
         };
         let caller = Caller::of(request);
-        let name = caller.name();
-        callers.meet(caller, || name);
+        callers.meet(caller.clone(), || caller.name(naming));
         self.routes.entry(route()).or_default()[newly] += 1;
     }
 }

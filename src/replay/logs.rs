@@ -2,10 +2,11 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
-use std::path::PathBuf;
 
 use super::format::Format;
-use super::order::{Disorder, Order};
+use super::format::time::TIME_MAX_NS;
+use super::options::{Options, Span};
+use super::order::{Disorder, Order, Turn};
 use super::request::{Line, NoLine, Request};
 use super::source::{Source, Text, Unreadable};
 
@@ -15,6 +16,9 @@ pub struct Logs {
     /// The next line of each log that has one.
     next: BinaryHeap<Reverse<Next>>,
     is_begun: bool,
+    /// The host of requests whose lines name none.
+    host: Option<Box<str>>,
+    span: Span,
 }
 
 /// One log.
@@ -29,12 +33,12 @@ struct Log {
     numbers: u64,
 }
 
-/// A request and the time to play it at.
+/// A request and when it is played.
 pub struct Next {
-    /// Nanoseconds since 1970; it never goes back.
-    pub at_ns: u64,
+    /// Its time never goes back.
+    pub turn: Turn,
     log: usize,
-    /// The request.
+    /// The request; it began when it is played, by its log's clock.
     pub request: Box<Request>,
 }
 
@@ -60,20 +64,21 @@ pub struct Read {
 }
 
 impl Logs {
-    /// Opens logs, in this format or in the one that their first lines have.
+    /// Opens logs, in the format that is asked for or in the one that their first lines have.
     ///
     /// # Errors
     /// If one cannot be read.
-    pub fn open(paths: &[PathBuf], format: Option<Format>) -> Result<Logs, Unreadable> {
-        let sources = paths.iter().map(|path| Source::open(path)).collect::<Result<Vec<_>, _>>()?;
-        Ok(Logs::of(sources, format))
+    pub fn open(options: &Options) -> Result<Logs, Unreadable> {
+        let sources = options.logs.iter().map(|path| Source::open(path)).collect::<Result<Vec<_>, _>>()?;
+        Ok(Logs::of(sources, options.format, options.host.as_deref()))
     }
 
     /// The same of logs that are open.
-    pub fn of(sources: Vec<Source>, format: Option<Format>) -> Logs {
+    fn of(sources: Vec<Source>, format: Option<Format>, host: Option<&str>) -> Logs {
         let held_max = (HELD_MAX / sources.len().max(1)).max(HELD_LEAST);
         let logs = sources.into_iter().map(|source| Log::new(source, format, held_max)).collect();
-        Logs { logs, next: BinaryHeap::new(), is_begun: false }
+        let (next, host, span) = (BinaryHeap::new(), host.map(Into::into), Span::default());
+        Logs { logs, next, is_begun: false, host, span }
     }
 
     /// The next request of all logs.
@@ -82,14 +87,25 @@ impl Logs {
             self.is_begun = true;
             (0..self.logs.len()).for_each(|log| self.look(log));
         }
-        let Reverse(next) = self.next.pop()?;
+        let Reverse(mut next) = self.next.pop()?;
         self.look(next.log);
+        let request = &mut next.request;
+        request.began_ns = next.turn.logged_ns;
+        if let (true, Some(host)) = (request.host.is_empty(), &self.host) {
+            request.host = host.clone();
+        }
+        self.span.add(request);
         Some(next)
     }
 
+    /// What is known of the requests that were handed out.
+    pub fn span(&self) -> Span {
+        self.span
+    }
+
     fn look(&mut self, log: usize) {
-        if let Some((at_ns, request)) = self.logs[log].next() {
-            self.next.push(Reverse(Next { at_ns, log, request }));
+        if let Some((turn, request)) = self.logs[log].next() {
+            self.next.push(Reverse(Next { turn, log, request }));
         }
     }
 
@@ -120,7 +136,7 @@ impl Log {
     }
 
     /// The next request in the order of times.
-    fn next(&mut self) -> Option<(u64, Box<Request>)> {
+    fn next(&mut self) -> Option<(Turn, Box<Request>)> {
         loop {
             if let Some(next) = self.order.pop(self.is_over) {
                 return Some(next);
@@ -140,13 +156,13 @@ impl Log {
         let read = match self.first.pop_front() {
             Some(None) => Some(Err(NoLine::Long)),
             Some(Some(line)) if line.is_empty() => None,
-            Some(Some(line)) => Some(self.format.map_or(Err(NoLine::Form), |format| format.read(&line))),
+            Some(Some(line)) => Some(self.format.map_or(Err(NoLine::Format), |format| format.read(&line))),
             None => match self.source.line() {
                 None => return false,
                 Some(Text::Long) => Some(Err(NoLine::Long)),
                 Some(Text::Line([])) => None,
                 Some(Text::Line(line)) => {
-                    Some(self.format.map_or(Err(NoLine::Form), |format| format.read(line)))
+                    Some(self.format.map_or(Err(NoLine::Format), |format| format.read(line)))
                 }
             },
         };
@@ -157,7 +173,9 @@ impl Log {
             Ok(Line::Request(request)) => {
                 let logged_ns = match self.format {
                     // Both begin and end are in these lines, which are written at the end.
-                    Some(Format::Own | Format::Envoy) => request.began_ns.saturating_add(request.lasted_ns),
+                    Some(Format::Own | Format::Envoy) => {
+                        request.began_ns.saturating_add(request.lasted_ns).min(TIME_MAX_NS)
+                    }
                     _ => request.began_ns,
                 };
                 self.order.push(request.began_ns, logged_ns, request);
@@ -176,7 +194,7 @@ impl Log {
 
 impl Ord for Next {
     fn cmp(&self, other: &Next) -> std::cmp::Ordering {
-        (self.at_ns, self.log).cmp(&(other.at_ns, other.log))
+        (self.turn.at_ns, self.log).cmp(&(other.turn.at_ns, other.log))
     }
 }
 
@@ -222,7 +240,7 @@ mod tests {
     fn logs_of_several_nodes_are_one() {
         let own = r#"{"time":"2026-11-20T10:00:01.500Z","method":"GET","path":"/own","status":200}"#;
         let [one, other] = [line(1, "/a") + &line(3, "/c"), line(2, "/b") + &line(4, "/d")];
-        let mut logs = Logs::of(vec![log(&one), log(&other), log(own)], None);
+        let mut logs = Logs::of(vec![log(&one), log(&other), log(own)], None, None);
         let mut targets = Vec::new();
         while let Some(next) = logs.request() {
             targets.push(next.request.target.into_string());
@@ -233,15 +251,37 @@ mod tests {
     }
 
     #[test]
+    fn one_line_whose_time_is_wrong_stretches_nothing() {
+        let stray = line(30, "/stray").replace("2026", "2099");
+        let broken = r#"{"time":"2026-11-20T10:00:01.500Z","method":"GET","path":"/","status":200,"total_us":99999999999999}"#;
+        let own = |second: u32| {
+            format!(
+                r#"{{"time":"2026-11-20T10:00:{second:02}.500Z","method":"GET","path":"/","status":200}}"#
+            ) + "\n"
+        };
+        let lines = |count: u32| (0..count).map(|second| line(second, "/a")).collect::<String>();
+        let late = (0..40).map(own).collect::<String>() + broken;
+        for text in [stray.clone() + &lines(20), lines(10) + &stray + &lines(20), lines(20) + &stray, late] {
+            let mut logs = Logs::of(vec![log(&text)], None, Some("api.example"));
+            while let Some(next) = logs.request() {
+                assert_eq!(&*next.request.host, "api.example");
+            }
+            assert!(logs.span().ns() < 41_000_000_000, "{:?} of\n{text}", logs.span());
+            assert_eq!(logs.span().no_host, 0);
+        }
+    }
+
+    #[test]
     fn lines_that_are_none_are_counted_and_named() {
         let text = format!("{}broken\n\n{}\u{0}\u{1}\n", line(1, "/a"), line(2, "/b"));
-        let mut logs = Logs::of(vec![log(&text)], None);
+        let mut logs = Logs::of(vec![log(&text)], None, None);
         while logs.request().is_some() {}
         let read = logs.read().remove(0);
         assert_eq!((read.lines, read.unreadable, read.without_request), (4, 2, 0));
         assert_eq!(read.examples, [(2, NoLine::Form), (5, NoLine::Form)]);
-        let mut none = Logs::of(vec![log("x\ny\n"), log("")], None);
+        let mut none = Logs::of(vec![log("x\ny\n"), log("")], None, None);
         assert!(none.request().is_none());
         assert_eq!(none.read().iter().map(|read| read.lines).collect::<Vec<_>>(), [2, 0]);
+        assert_eq!(none.read()[0].examples, [(1, NoLine::Format), (2, NoLine::Format)]);
     }
 }

@@ -28,7 +28,6 @@ use siphasher::sip::SipHasher13;
 use crate::config::Loaded;
 use differ::{Caller, Differences};
 use logs::{Logs, Next};
-use options::Span;
 pub use options::{Options, Spread};
 use report::Report;
 pub use source::Unreadable;
@@ -39,29 +38,22 @@ use world::World;
 /// # Errors
 /// If a log cannot be read.
 pub fn replay(options: &Options, candidate: Loaded, against: Option<Loaded>) -> Result<Report, Unreadable> {
-    let mut logs = Logs::open(&options.logs, options.format)?;
+    let mut logs = Logs::open(options)?;
     let mut candidate = World::new(candidate, options.nodes);
     let mut other = against.map(|loaded| (World::new(loaded, options.nodes), Differences::default()));
-    let mut span = Span::default();
-    let mut requests = 0;
-    while let Some(Next { at_ns, mut request, .. }) = logs.request() {
-        if let (true, Some(host)) = (request.host.is_empty(), &options.host) {
-            request.host = host.as_str().into();
-        }
-        span.add(request.began_ns, request.status == 429, request.host.is_empty());
+    while let Some(Next { turn, request, .. }) = logs.request() {
         let node = match options.spread {
-            Spread::Turns => (requests % u64::from(options.nodes)) as usize,
+            Spread::Turns => ((logs.span().requests - 1) % u64::from(options.nodes)) as usize,
             Spread::Address => (hash(&Caller::address_of(&request)) % u64::from(options.nodes)) as usize,
         };
-        requests += 1;
-        let outcome = candidate.play(&request, at_ns, node);
+        let outcome = candidate.play(&request, turn, node);
         if let Some((other, differences)) = &mut other {
-            let before = other.play(&request, at_ns, node);
+            let before = other.play(&request, turn, node);
             let route = || candidate.route_of(&request).unwrap_or_default().to_owned();
-            differences.add(&request, outcome, before, route);
+            differences.add(&request, candidate.naming(), outcome, before, route);
         }
     }
-    Ok(Report::new(options, logs.read(), &span, &candidate, other.as_ref()))
+    Ok(Report::new(options, logs.read(), &logs.span(), &candidate, other.as_ref()))
 }
 
 /// The same in each replay, so that the same log is spread alike.

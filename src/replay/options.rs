@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use super::format::Format;
+use super::request::Request;
 
 /// What to play, and how.
 #[derive(Clone, Debug)]
@@ -33,6 +34,8 @@ pub enum Spread {
 /// The requests of a log as they are, whatever is played.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Span {
+    /// How many there are.
+    pub requests: u64,
     /// When the first and the last one began, nanoseconds since 1970.
     pub first_ns: Option<u64>,
     pub last_ns: u64,
@@ -44,11 +47,13 @@ pub struct Span {
 
 impl Span {
     /// Counts a request.
-    pub fn add(&mut self, began_ns: u64, was_refused: bool, lacks_host: bool) {
+    pub fn add(&mut self, request: &Request) {
+        let began_ns = request.began_ns;
+        self.requests += 1;
         self.first_ns = Some(self.first_ns.map_or(began_ns, |first_ns| first_ns.min(began_ns)));
         self.last_ns = self.last_ns.max(began_ns);
-        self.refused += u64::from(was_refused);
-        self.no_host += u64::from(lacks_host);
+        self.refused += u64::from(request.status == 429);
+        self.no_host += u64::from(request.host.is_empty());
     }
 
     /// From the first to the last, nanoseconds.

@@ -1,5 +1,5 @@
 //! The Redis of a replayed fleet: it keeps what nodes share by the arithmetic of the real one ([`ScriptModel`] for leases,
-//! [`State`] for exact windows) and answers at once, by the clock of the log.
+//! [`State`] and [`Log`] for exact windows) and answers at once, by the clock of the log.
 //!
 //! It has no network: no delay, no loss, no restart. What those do to limits is what `tests/sim` measures.
 
@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use smallvec::SmallVec;
 
 use crate::limit::lease_messages::{Hold, Op, Part, Reply, Taken, Unanswered};
-use crate::limit::{Key, ScriptModel, State};
+use crate::limit::{Algorithm, Key, Log, Outcome, ScriptModel, State};
 use crate::limiter::{Done, Link};
 
 /// What nodes ask, and what it keeps.
@@ -22,10 +22,16 @@ pub struct Redis {
 #[derive(Default)]
 struct Kept {
     leased: HashMap<Key, (ScriptModel, u64)>,
-    exact: HashMap<Key, (State, u64)>,
+    exact: HashMap<Key, (Exact, u64)>,
     /// Permits that each node holds.
     held: HashMap<Key, Box<[u64]>>,
     nodes: usize,
+}
+
+/// What is kept of one exact window.
+enum Exact {
+    Words(State),
+    Log(Log),
 }
 
 /// One node's way to it.
@@ -60,30 +66,31 @@ impl Redis {
 
 impl Kept {
     fn act(&mut self, node: usize, op: &Op, now_ns: u64) -> Result<Reply, Unanswered> {
+        // Redis counts microseconds, and is told them when something comes back.
+        let now_ns = now_ns / 1_000 * 1_000;
         self.forget(now_ns);
         Ok(match op {
             Op::Renew(renewal) => {
-                let until_ns = now_ns + 2 * renewal.plan.quota.period_ns().get() + LEASE_NS;
+                let lasts_ns =
+                    renewal.plan.quota.period_ns().get().saturating_mul(2).saturating_add(LEASE_NS);
                 let (model, kept_ns) = self.leased.entry(renewal.key).or_default();
-                *kept_ns = (*kept_ns).max(until_ns);
+                *kept_ns = (*kept_ns).max(now_ns.saturating_add(lasts_ns));
                 Reply::Grant(model.renew(renewal, now_ns / 1_000))
             }
             Op::Take(parts) => Reply::Taken(self.take(parts, now_ns)),
             Op::Return { parts, taken_us } => {
                 for part in parts {
-                    self.change(part, now_ns, |state| {
-                        state.give_back(&part.plan.quota, part.cost, taken_us * 1_000)
-                    });
+                    self.kept(part, now_ns).give_back(part, taken_us.saturating_mul(1_000));
                 }
                 Reply::Returned
             }
             Op::Debit(parts) => {
                 for part in parts {
-                    self.change(part, now_ns, |state| state.debit(&part.plan.quota, part.cost, now_ns));
+                    self.kept(part, now_ns).debit(part, now_ns);
                 }
                 Reply::Returned
             }
-            Op::Peek(part) => Reply::Peeked(self.state(part).take(&part.plan.quota, part.cost, now_ns).1),
+            Op::Peek(part) => Reply::Peeked(self.peek(part, now_ns)),
             Op::Hold(hold) => Reply::Taken(self.hold(node, hold, now_ns)),
             // Operators look; no node of a replay has one.
             Op::Look(_) => return Err(Unanswered::Lost),
@@ -91,19 +98,32 @@ impl Kept {
     }
 
     fn take(&mut self, parts: &[Part], now_ns: u64) -> Taken {
-        let taken = parts.iter().map(|part| self.state(part).take(&part.plan.quota, part.cost, now_ns));
-        let (states, outcomes): (Vec<_>, SmallVec<[_; 2]>) = taken.unzip();
-        let refuses =
-            |(part, outcome): (&Part, &crate::limit::Outcome)| !outcome.is_admitted() && !part.shadow;
+        let mut outcomes: SmallVec<[Outcome; 2]> = parts.iter().map(|part| self.peek(part, now_ns)).collect();
+        let refuses = |(part, outcome): (&Part, &Outcome)| !outcome.is_admitted() && !part.shadow;
         let admitted = !parts.iter().zip(&outcomes).any(refuses);
-        for ((part, state), outcome) in parts.iter().zip(states).zip(&outcomes) {
+        for (part, outcome) in parts.iter().zip(&mut outcomes) {
             if admitted && outcome.is_admitted() {
-                self.change(part, now_ns, |_| state);
+                *outcome = self.kept(part, now_ns).take(part, now_ns);
             } else if part.count_denied {
-                self.change(part, now_ns, |state| state.count_denied(&part.plan.quota, part.cost, now_ns));
+                self.kept(part, now_ns).count_denied(part, now_ns);
             }
         }
         Taken { at_us: now_ns / 1_000, outcomes, admitted }
+    }
+
+    fn peek(&self, part: &Part, now_ns: u64) -> Outcome {
+        match self.exact.get(&part.key) {
+            Some((exact, _)) => exact.peek(part, now_ns),
+            None => Exact::new(part).peek(part, now_ns),
+        }
+    }
+
+    /// What is kept of a window that changes now.
+    fn kept(&mut self, part: &Part, now_ns: u64) -> &mut Exact {
+        let until_ns = now_ns.saturating_add(part.plan.quota.period_ns().get().saturating_mul(2));
+        let (exact, kept_ns) = self.exact.entry(part.key).or_insert_with(|| (Exact::new(part), 0));
+        *kept_ns = (*kept_ns).max(until_ns);
+        exact
     }
 
     /// A node says all that it holds; what the others hold is what they said last.
@@ -123,16 +143,6 @@ impl Kept {
         Taken { at_us: now_ns / 1_000, outcomes: [outcome].into_iter().collect(), admitted }
     }
 
-    fn state(&self, part: &Part) -> State {
-        self.exact.get(&part.key).map_or_else(State::default, |(state, _)| *state)
-    }
-
-    fn change(&mut self, part: &Part, now_ns: u64, change: impl FnOnce(State) -> State) {
-        let until_ns = now_ns + 2 * part.plan.quota.period_ns().get();
-        let (state, kept_ns) = self.exact.entry(part.key).or_default();
-        (*state, *kept_ns) = (change(*state), (*kept_ns).max(until_ns));
-    }
-
     /// Forgets keys whose windows are over, as Redis does, once there are many.
     fn forget(&mut self, now_ns: u64) {
         let is_full = |length: usize, capacity: usize| length == capacity && length >= KEYS_LEAST;
@@ -141,6 +151,54 @@ impl Kept {
         }
         if is_full(self.exact.len(), self.exact.capacity()) {
             self.exact.retain(|_, (_, until_ns)| *until_ns > now_ns);
+        }
+    }
+}
+
+impl Exact {
+    fn new(part: &Part) -> Exact {
+        match part.plan.quota.algorithm() {
+            Algorithm::SlidingLog => Exact::Log(Log::default()),
+            _ => Exact::Words(State::default()),
+        }
+    }
+
+    fn peek(&self, part: &Part, now_ns: u64) -> Outcome {
+        match self {
+            Exact::Words(state) => state.take(&part.plan.quota, part.cost, now_ns).1,
+            Exact::Log(log) => log.peek(&part.plan.quota, part.cost, now_ns),
+        }
+    }
+
+    fn take(&mut self, part: &Part, now_ns: u64) -> Outcome {
+        match self {
+            Exact::Words(state) => {
+                let (taken, outcome) = state.take(&part.plan.quota, part.cost, now_ns);
+                *state = taken;
+                outcome
+            }
+            Exact::Log(log) => log.take(&part.plan.quota, part.cost, now_ns),
+        }
+    }
+
+    fn count_denied(&mut self, part: &Part, now_ns: u64) {
+        match self {
+            Exact::Words(state) => *state = state.count_denied(&part.plan.quota, part.cost, now_ns),
+            Exact::Log(log) => log.count_denied(&part.plan.quota, part.cost, now_ns),
+        }
+    }
+
+    fn debit(&mut self, part: &Part, now_ns: u64) {
+        match self {
+            Exact::Words(state) => *state = state.debit(&part.plan.quota, part.cost, now_ns),
+            Exact::Log(log) => log.debit(&part.plan.quota, part.cost, now_ns),
+        }
+    }
+
+    fn give_back(&mut self, part: &Part, taken_ns: u64) {
+        match self {
+            Exact::Words(state) => *state = state.give_back(&part.plan.quota, part.cost, taken_ns),
+            Exact::Log(log) => log.give_back(part.cost, taken_ns),
         }
     }
 }

@@ -62,6 +62,8 @@ pub struct LogReport {
     pub set_back: u64,
     /// How often the log goes on more than an hour later.
     pub pauses: u64,
+    /// Whether the newest line comes first, so that hardly any has its time.
+    pub newest_first: bool,
     /// Why it ended before its end.
     pub ended_early: Option<String>,
 }
@@ -95,6 +97,8 @@ pub struct WorldReport {
     pub no_route: u64,
     /// Requests without an address; they count as one client.
     pub no_address: u64,
+    /// Decisions on a bucket that keys share, because the limiter's table was full.
+    pub overflow_decisions: u64,
     /// The minute with the most refusals.
     pub worst_minute: Option<MinuteReport>,
     /// Each minute with a request.
@@ -232,20 +236,14 @@ impl Report {
             differences: other.map(|(_, differences)| DifferencesReport::of(differences, options.top)),
         }
     }
-
-    /// Whether a log ended before its end.
-    pub fn is_cut(&self) -> bool {
-        self.logs.iter().any(|log| log.ended_early.is_some())
-    }
-
-    /// Whether no line of any log could be read, although there are some.
-    pub fn is_unreadable(&self) -> bool {
-        let lines = |count: fn(&LogReport) -> u64| self.logs.iter().map(count).sum::<u64>();
-        lines(|log| log.lines) > 0 && lines(|log| log.lines) == lines(|log| log.unreadable)
-    }
 }
 
 impl LogReport {
+    /// Whether no line of it could be read.
+    pub fn is_unreadable(&self) -> bool {
+        self.lines == self.unreadable
+    }
+
     pub(super) fn of(read: Read) -> LogReport {
         let example = |(line, why): (u64, super::request::NoLine)| Example { line, why: why.to_string() };
         LogReport {
@@ -259,6 +257,7 @@ impl LogReport {
             strays: read.disorder.strays,
             set_back: read.disorder.set_back,
             pauses: read.disorder.pauses,
+            newest_first: read.disorder.newest_first,
             ended_early: read.ended_early,
         }
     }
@@ -277,6 +276,7 @@ impl WorldReport {
             before_limits: account.before_limits,
             no_route: account.no_route,
             no_address: account.no_address,
+            overflow_decisions: world.overflow_decisions(),
             worst_minute: worst(&account.minutes),
             minutes: account.minutes.iter().map(minute).collect(),
             beyond_minutes: account.minutes.beyond,

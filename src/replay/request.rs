@@ -23,10 +23,8 @@ pub struct Request {
     pub method: Method,
     /// The authority that it was sent to, as it came; empty if the line has none.
     pub host: Box<str>,
-    /// Its path as it came, with the query.
+    /// Its path as it came, with the query, whose values may be masked with `*`.
     pub target: Box<str>,
-    /// Whether values of its query may be masked with `*`.
-    pub is_masked: bool,
     /// Who sent it. The line's consumer, tenant and tier; lines have no claims.
     pub identity: Identity,
     /// Whether authentication did not recognise its client.
@@ -39,6 +37,8 @@ pub struct Request {
     pub bytes_in: u64,
     /// Bytes of its answer's body.
     pub bytes_out: u64,
+    /// Whether it was refused before limits were asked, whatever those are: its head or body is none that is served.
+    pub was_refused_before_limits: bool,
     /// Whether limits refused it, if the line tells.
     pub was_denied: Option<bool>,
 }
@@ -69,6 +69,9 @@ pub enum Line {
 /// Why a line is none of its format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoLine {
+    /// Nor is any other line near the beginning of its log one of a format that is read.
+    #[error("it is of no format that is read")]
+    Format,
     /// It has another form.
     #[error("it has another form")]
     Form,

@@ -15,6 +15,7 @@ pub struct Source {
     name: String,
     reader: Box<dyn BufRead>,
     line: Vec<u8>,
+    is_begun: bool,
     ended_early: Option<String>,
 }
 
@@ -73,7 +74,7 @@ impl Source {
         } else {
             Box::new(reader)
         };
-        Ok(Source { name, reader, line: Vec::new(), ended_early: None })
+        Ok(Source { name, reader, line: Vec::new(), is_begun: false, ended_early: None })
     }
 
     /// The name of the file.
@@ -95,7 +96,10 @@ impl Source {
         match self.fill() {
             Ok(Filled::End) => None,
             Ok(Filled::Line) => {
-                let line = self.line.strip_suffix(b"\n").unwrap_or(&self.line);
+                let is_first = !std::mem::replace(&mut self.is_begun, true);
+                let marked = self.line.strip_prefix(&BYTE_ORDER_MARK).filter(|_| is_first);
+                let line = marked.unwrap_or(&self.line);
+                let line = line.strip_suffix(b"\n").unwrap_or(line);
                 Some(Text::Line(line.strip_suffix(b"\r").unwrap_or(line)))
             }
             Ok(Filled::Long) => Some(Text::Long),
@@ -127,6 +131,8 @@ enum Filled {
 }
 
 const BUFFER_BYTES: usize = 256 * 1024;
+/// What some editors write before UTF-8.
+const BYTE_ORDER_MARK: [u8; 3] = [0xef, 0xbb, 0xbf];
 /// The first bytes of a gzip file (RFC 1952 section 2.3.1).
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 /// The first bytes of a zstd frame (RFC 8878 section 3.1.1).
@@ -174,6 +180,8 @@ mod tests {
             assert_eq!(lines(&bytes), expected);
         }
         assert_eq!(lines(b""), (Vec::new(), None));
+        let marked = lines("\u{feff}one\n\u{feff}two".as_bytes());
+        assert_eq!(marked.0, ["one", "\u{feff}two"]);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU64;
 
 use super::logs::{Logs, Next};
-use super::options::{Options, Span};
+use super::options::Options;
 use super::report::LogReport;
 use super::source::Unreadable;
 use super::world::World;
@@ -83,30 +83,23 @@ struct Group {
 /// # Errors
 /// If a log cannot be read, or a route has not what callers are told apart by.
 pub fn suggest(options: &Options, asked: &Asked, routes: Option<Config>) -> Result<Suggested, Error> {
-    let mut logs = Logs::open(&options.logs, options.format)?;
+    let mut logs = Logs::open(options)?;
     let mut world = World::new(counting(asked, routes)?, 1);
     let (mut groups, mut room) = (Groups::new(), Room { callers: 0, left_out: 0 });
-    let (mut span, mut requests) = (Span::default(), 0);
-    while let Some(Next { at_ns, mut request, .. }) = logs.request() {
-        if let (true, Some(host)) = (request.host.is_empty(), &options.host) {
-            request.host = host.as_str().into();
-        }
-        span.add(request.began_ns, request.status == 429, request.host.is_empty());
-        requests += 1;
-        let now_ns = world.reading(at_ns);
+    while let Some(Next { turn, request, .. }) = logs.request() {
+        let now_ns = world.reading(turn.at_ns);
         world.charges(&request, |route, charges| {
-            for number in 0..asked.by.len() {
-                let route = if asked.per_route { route } else { "" };
-                let of_route = match groups.get_mut(route) {
-                    Some(of_route) => of_route,
-                    None => groups.entry(route.to_owned()).or_default(),
-                };
-                of_route.resize_with(asked.by.len(), Group::default);
+            let route = if asked.per_route { route } else { "" };
+            if !groups.contains_key(route) {
+                groups.insert(route.to_owned(), asked.by.iter().map(|_| Group::default()).collect());
+            }
+            for (number, group) in groups.get_mut(route).into_iter().flatten().enumerate() {
                 let own = charges.iter().filter(|charge| charge.policy.index() == number);
-                of_route[number].count(own, now_ns, &mut room);
+                group.count(own, now_ns, &mut room);
             }
         });
     }
+    let span = logs.span();
     let mut policies = Vec::new();
     for (route, of_route) in groups {
         let route = asked.per_route.then_some(route);
@@ -115,7 +108,7 @@ pub fn suggest(options: &Options, asked: &Asked, routes: Option<Config>) -> Resu
         }
     }
     let logs = logs.read().into_iter().map(LogReport::of).collect();
-    Ok(Suggested { logs, requests, span_ns: span.ns(), policies, left_out: room.left_out })
+    Ok(Suggested { logs, requests: span.requests, span_ns: span.ns(), policies, left_out: room.left_out })
 }
 
 /// A configuration whose routes have these policies and nothing else.
@@ -265,8 +258,9 @@ pub enum Error {
     Routes(#[from] config::Errors),
 }
 
-/// The routes of a log without a configuration.
-const EVERYTHING: &str = "[[route]]\npath = \"/{*rest}\"\nrespond = {}\n";
+/// The routes of a log without a configuration. Who sent a request is what its line says; the keys are never read.
+const EVERYTHING: &str = "[auth.any]\nkind = \"api-key\"\nkeys = { file = \"any.toml\" }\n\
+                          [[route]]\npath = \"/{*rest}\"\nauth = \"any\"\nrespond = {}\n";
 /// A second, a minute, an hour, a day.
 const PERIODS_S: [u64; 4] = [1, 60, 3_600, 86_400];
 /// Units that nobody uses, and that a sliding window can hold.

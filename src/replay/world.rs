@@ -7,6 +7,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
+use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,10 +15,13 @@ use http::Method;
 use smallvec::SmallVec;
 
 use super::account::{Account, Outcome, PolicyAccount};
+use super::order::Turn;
 use super::redis::{Redis, Wire};
 use super::request::{Client, Request};
+use crate::auth;
+use crate::auth::place::Place;
 use crate::clock;
-use crate::config::{Config, Loaded, counted_as};
+use crate::config::{Config, Loaded};
 use crate::identity::{Identity, NOBODY};
 use crate::limit::{Algorithm, Charge, Plan};
 use crate::limiter::{Check, Fleet, Limiter, Link};
@@ -27,7 +31,7 @@ use crate::policy::definition::{Actual, Dimension};
 use crate::policy::host::{self, is_authority};
 use crate::policy::path;
 use crate::policy::subject::Encoded;
-use crate::policy::{Facts, Found, HttpSubject, Subject, Table};
+use crate::policy::{Facts, Found, HttpSubject, Naming, Policy, Subject, Table};
 use crate::proxy::client;
 use crate::proxy::pipeline;
 use crate::proxy::reservation::{Reservation, Spent};
@@ -39,6 +43,7 @@ pub struct World {
     table: Table,
     nodes: Vec<Arc<Limiter>>,
     redis: Option<Arc<Redis>>,
+    naming: Naming,
     /// Requests that are not over and must give something back then.
     running: BinaryHeap<Reverse<Running>>,
     origin: Option<Origin>,
@@ -81,14 +86,17 @@ impl World {
         let redis = config.redis.as_ref().map(|_| Arc::new(Redis::new(nodes)));
         let nodes =
             (0..nodes as usize).map(|node| limiter(&config, redis.as_ref(), node)).collect::<Vec<_>>();
-        let mut table = table.salted(&salt());
+        let salt = salt();
+        let naming = naming(&config, &salt);
+        let mut table = table.salted(&salt);
         share(&mut table, &nodes);
         for node in &nodes {
             let windows = table.policies().iter().flat_map(|policy| policy.windows.iter());
             node.declare(windows.map(|window| window.quota));
         }
         let account = Account::new(table.policies());
-        World { config, table, nodes, redis, running: BinaryHeap::new(), origin: None, swept_ns: 0, account }
+        let running = BinaryHeap::new();
+        World { config, table, nodes, redis, naming, running, origin: None, swept_ns: 0, account }
     }
 
     /// Routes and policies.
@@ -101,12 +109,13 @@ impl World {
         self.redis.is_some()
     }
 
-    /// Plays a request at this time, nanoseconds since 1970, at one of the nodes. Times never go back.
-    pub fn play(&mut self, request: &Request, at_ns: u64, node: usize) -> Outcome {
-        let now_ns = self.reading(at_ns);
+    /// Plays a request at one of the nodes. Times never go back.
+    pub fn play(&mut self, request: &Request, turn: Turn, node: usize) -> Outcome {
+        let now_ns = self.reading(turn.at_ns);
         self.end_until(now_ns);
         self.sweep(now_ns);
-        let outcome = self.decide(request, now_ns, node);
+        let ends_ns = now_ns.saturating_add(request.lasted_ns.saturating_sub(turn.late_ns));
+        let outcome = self.decide(request, now_ns, ends_ns, node);
         self.account.add(outcome, request.began_ns);
         outcome
     }
@@ -118,46 +127,40 @@ impl World {
         Some(&found.route.name)
     }
 
-    /// Hands out what a request would be charged, whoever its line says sent it, with the name of its route.
+    /// Hands out what a request would be charged, with the name of its route.
     pub fn charges(&self, request: &Request, each: impl FnOnce(&str, &[Charge])) {
         let Some(seen) = self.see(request) else { return };
-        let Some(found) = find(&self.table, request, &seen) else { return };
-        let facts = facts(request, &seen, Known::AsLogged);
-        let mut charges = SmallVec::new();
+        let Ok((found, known)) = limited(&self.config, &self.table, request, &seen) else { return };
+        let facts = facts(request, &seen, known);
+        let (policies, mut charges) = (self.table.chosen(found.route, facts.refused), SmallVec::new());
         // Its policies skip what lacks a dimension.
-        let _ =
-            self.table.chosen(found.route, false).charges(&HttpSubject::new(&found, &facts), &mut charges);
+        let _ = policies.charges(&HttpSubject::new(&found, &facts), &mut charges);
         each(&found.route.name, &charges);
+    }
+
+    /// How keys and callers are named.
+    pub fn naming(&self) -> &Naming {
+        &self.naming
+    }
+
+    /// Decisions on a bucket that keys share, because the table of a node was full.
+    pub fn overflow_decisions(&self) -> u64 {
+        self.nodes.iter().map(|node| node.table().stats().overflow_decisions).sum()
     }
 
     /// The reading of the limiter's clock at this time, nanoseconds since 1970.
     pub fn reading(&mut self, at_ns: u64) -> u64 {
         let reads_ns = || clock::aligned_ns(Duration::from_nanos(at_ns));
         let origin = self.origin.get_or_insert_with(|| Origin { unix_ns: at_ns, reads_ns: reads_ns() });
-        origin.reads_ns + at_ns.saturating_sub(origin.unix_ns)
+        origin.reads_ns.saturating_add(at_ns.saturating_sub(origin.unix_ns))
     }
 
-    fn decide(&mut self, request: &Request, now_ns: u64, node: usize) -> Outcome {
+    fn decide(&mut self, request: &Request, now_ns: u64, ends_ns: u64, node: usize) -> Outcome {
         self.account.no_address += u64::from(request.client.is_none());
         let Some(seen) = self.see(request) else { return Outcome::BeforeLimits };
-        if !self.listens_to(request, seen.client.ip) {
-            return Outcome::BeforeLimits;
-        }
-        let Some(found) = find(&self.table, request, &seen) else { return Outcome::NoRoute };
-        let access = &found.route.access;
-        // The gateway answers a preflight itself, and lets none of them count.
-        let is_preflight =
-            access.cors.is_some() && request.method == Method::OPTIONS && request.was_denied.is_none();
-        if !access.addresses.admit(seen.client.ip) || is_preflight {
-            return Outcome::BeforeLimits;
-        }
-        if found.route.policies.is_empty() {
-            return Outcome::Unlimited;
-        }
-        let known = match (access.auth.is_empty(), request.is_unrecognised) {
-            (true, _) => Known::NotAsked,
-            (false, true) => Known::Refused,
-            (false, false) => Known::AsLogged,
+        let (found, known) = match limited(&self.config, &self.table, request, &seen) {
+            Ok(limited) => limited,
+            Err(outcome) => return outcome,
         };
         let facts = facts(request, &seen, known);
         let policies = self.table.chosen(found.route, facts.refused);
@@ -172,14 +175,13 @@ impl World {
                 redis.answer(now_ns);
             }
         }
-        count(&self.table, &mut self.account, &found, &subject, request, &check);
+        count(&self.table, &self.naming, &mut self.account, &found, &subject, request, &check);
         if !check.is_admitted() {
             return Outcome::Denied;
         }
         if found.route.holds {
             let held = Reservation::of(&self.table, None, &check.charges, &check.decision, now_ns);
             let number = self.account.requests;
-            let ends_ns = now_ns.saturating_add(request.lasted_ns);
             let spent = Spent {
                 bytes_in: request.bytes_in,
                 bytes_out: request.bytes_out,
@@ -199,6 +201,9 @@ impl World {
 
     /// The request as limits see it; `None` if it is refused before them.
     fn see<'r>(&self, request: &'r Request) -> Option<Seen<'r>> {
+        if request.was_refused_before_limits {
+            return None;
+        }
         if matches!(request.method, Method::CONNECT | Method::TRACE) {
             return None;
         }
@@ -220,16 +225,10 @@ impl World {
         Some(Seen {
             host: host::routed(&request.host),
             path: path::canonical(path).ok()?,
-            query: query.map(|query| if request.is_masked { unmasked(query) } else { query.to_owned() }),
+            query: query.map(unmasked),
             client,
             identity: &request.identity,
         })
-    }
-
-    /// Whether the listener of the line, if the configuration has one of that name, brings the request to a route.
-    fn listens_to(&self, request: &Request, client: IpAddr) -> bool {
-        let listener = self.config.listeners.iter().find(|listener| listener.name == *request.listener);
-        listener.is_none_or(|it| it.redirect_https.is_none() && it.addresses.admit(client))
     }
 
     /// Ends the requests that are over by now.
@@ -254,7 +253,7 @@ impl World {
     /// Gives leases back that nobody uses, as each node does all the time.
     fn sweep(&mut self, now_ns: u64) {
         let Some(redis) = &self.redis else { return };
-        if now_ns < self.swept_ns + SWEEP_NS {
+        if now_ns < self.swept_ns.saturating_add(SWEEP_NS) {
             return;
         }
         self.swept_ns = now_ns;
@@ -263,6 +262,44 @@ impl World {
             redis.answer(now_ns);
         }
     }
+}
+
+/// The route whose limits count a request, and what is known of who sent it.
+///
+/// # Errors
+/// What becomes of it if none do.
+fn limited<'t, 'r>(
+    config: &Config,
+    table: &'t Table,
+    request: &'r Request,
+    seen: &'r Seen<'r>,
+) -> Result<(Found<'t, 'r>, Known), Outcome> {
+    if !listens_to(config, request, seen.client.ip) {
+        return Err(Outcome::BeforeLimits);
+    }
+    let found = find(table, request, seen).ok_or(Outcome::NoRoute)?;
+    let access = &found.route.access;
+    // The gateway answers a preflight itself, and lets none of them count.
+    let is_preflight =
+        access.cors.is_some() && request.method == Method::OPTIONS && request.was_denied.is_none();
+    if !access.addresses.admit(seen.client.ip) || is_preflight {
+        return Err(Outcome::BeforeLimits);
+    }
+    if found.route.policies.is_empty() {
+        return Err(Outcome::Unlimited);
+    }
+    let known = match (access.auth.is_empty(), request.is_unrecognised) {
+        (true, _) => Known::NotAsked,
+        (false, true) => Known::Refused,
+        (false, false) => Known::AsLogged,
+    };
+    Ok((found, known))
+}
+
+/// Whether the listener of the line, if the configuration has one of that name, brings the request to a route.
+fn listens_to(config: &Config, request: &Request, client: IpAddr) -> bool {
+    let listener = config.listeners.iter().find(|listener| listener.name == *request.listener);
+    listener.is_none_or(|it| it.redirect_https.is_none() && it.addresses.admit(client))
 }
 
 fn find<'t, 'r>(table: &'t Table, request: &'r Request, seen: &'r Seen<'r>) -> Option<Found<'t, 'r>> {
@@ -307,6 +344,7 @@ fn unmasked(query: &str) -> String {
 /// Counts what each policy decided.
 fn count(
     table: &Table,
+    naming: &Naming,
     account: &mut Account,
     found: &Found<'_, '_>,
     subject: &HttpSubject<'_>,
@@ -331,7 +369,7 @@ fn count(
         policy.keys.meet(charge.key);
         if is_denied {
             policy.keys_denied.meet(charge.key);
-            policy.worst.meet(charge.key, || name(table, index, subject));
+            policy.worst.meet(charge.key, || name(naming, &table.policies()[index], subject, request));
         }
         let mut windows = check.charges.iter().filter(|charge| charge.policy == count.policy);
         let counts_in_flight = windows.any(|it| it.quota.algorithm() == Algorithm::Concurrency);
@@ -360,10 +398,28 @@ fn lacks(policy: &mut PolicyAccount, subject: &HttpSubject<'_>, request: &Reques
 }
 
 /// Who is counted, as operators see it.
-fn name(table: &Table, policy: usize, subject: &HttpSubject<'_>) -> String {
-    let parts = counted_as(&table.policies()[policy], subject);
-    let parts: Vec<String> = parts.iter().map(|(by, value)| format!("{by} {value}")).collect();
-    if parts.is_empty() { "everybody together".to_owned() } else { parts.join(", ") }
+fn name(naming: &Naming, policy: &Policy, subject: &HttpSubject<'_>, request: &Request) -> String {
+    if policy.by.is_empty() || request.client.is_some() {
+        return naming.name(policy, subject);
+    }
+    let values = policy.counted_as(subject);
+    let parts = policy.by.iter().zip(&values).map(|(by, value)| match by {
+        Dimension::Ip => "ip=none".to_owned(),
+        by if value.substituted => format!("{by}=absent (ip=none)"),
+        by => naming.name_of(slice::from_ref(by), slice::from_ref(value)),
+    });
+    parts.collect::<Vec<_>>().join(", ")
+}
+
+/// As a gateway names keys: addresses as `[privacy]` says, and without the credentials that methods read.
+fn naming(config: &Config, salt: &[u8; 16]) -> Naming {
+    let header = |place: &Place| match place {
+        Place::Header(name) => Some(name.clone()),
+        Place::Bearer | Place::Query(_) => None,
+    };
+    let headers = config.auth.iter().flat_map(auth::Config::places).filter_map(header).collect();
+    let parameters = config.auth.iter().flat_map(auth::Config::parameters).map(Into::into).collect();
+    Naming::new(config.privacy, salt, headers, parameters)
 }
 
 /// The limiter of a node, with the memory that the configuration gives it.

@@ -128,7 +128,28 @@ fn what_the_gateway_refused_its_log_refuses_again() {
     assert_eq!(differences["newly-denied"], 8, "two keys, four units each: {differences:#}");
     assert_eq!((&differences["newly-admitted"], &differences["both-deny"]), (&0.into(), &refused.into()));
     assert_eq!(differences["routes"][0]["route"], "all");
-    assert_eq!(differences["newly-denied-callers"][0]["caller"], "ip 127.0.0.1");
+    assert_eq!(differences["newly-denied-callers"][0]["caller"], "ip=127.0.0.1");
+}
+
+#[test]
+fn what_the_gateway_refused_before_limits_is_not_counted() {
+    let directory = Directory::new();
+    let log = directory.join("access.log").display().to_string();
+    let config =
+        format!("[log]\naccess = {{ to = {log:?} }}\n{}max-body = \"10B\"\n", limited("", "\"3/h by ip\""));
+    let gateway = Gateway::start_in(directory, &config);
+    let long = "a".repeat(10_000);
+    for (target, body, status) in
+        [("a", "0123456789a", 413), (&long, "", 414), ("a", "", 200), ("a", "", 200)]
+    {
+        let mut client = gateway.client();
+        assert_eq!(client.request("POST", &format!("/{target}"), &[], body).status, status);
+    }
+    eventually("all lines are in the log", || (gateway.access_log().len() == 4).then_some(()));
+    let config = gateway.file("gateway.toml").display().to_string();
+    let report = replayed(&Directory::new(), &["--log", &log, "--config", &config]);
+    let candidate = &report["candidate"];
+    assert_eq!((&candidate["before-limits"], &candidate["admitted"]), (&2.into(), &2.into()), "{report:#}");
 }
 
 #[test]
@@ -157,7 +178,7 @@ fn the_log_of_an_nginx_is_replayed() {
     let own = policy(&report, "p");
     assert_eq!((&own["admitted"], &own["denied"], &own["keys"]), (&5.into(), &15.into(), &1.into()), "{log}");
     let caller = own["worst-callers"][0]["caller"].as_str().expect("somebody");
-    assert_eq!(caller, "ip 127.0.0.1, header:user-agent \"it \\\"is\\\" \\\\ me\"");
+    assert_eq!(caller, "ip=127.0.0.1, header:user-agent=\"it \\\"is\\\" \\\\ me\"");
 }
 
 #[test]
@@ -185,7 +206,7 @@ fn the_log_of_an_envoy_is_replayed() {
     assert_eq!((&own["admitted"], &own["denied"]), (&4.into(), &8.into()), "{lines}");
     // Envoy names a client on its own machine by an address of the machine.
     let address = lines.split('"').nth(3).expect("the third text is X-Forwarded-For");
-    assert_eq!(own["worst-callers"][0]["caller"], format!("ip {address}"), "{lines}");
+    assert_eq!(own["worst-callers"][0]["caller"], format!("ip={address}"), "{lines}");
 }
 
 /// The configuration of an Envoy that writes its default lines, with the keys indented as its own are.
@@ -248,11 +269,22 @@ fn what_is_no_log_is_said() {
         let output = sluicegate(&directory, &[&["replay"], arguments].concat());
         (output.status.code(), format!("{}{}", text(&output.stdout), text(&output.stderr)))
     };
-    let (code, empty) = said(&["--log", "empty.log"]);
-    assert_eq!(code, Some(0));
-    assert!(empty.contains("empty.log: 0 lines") && empty.contains("no requests"), "{empty}");
+    let (code, none) = said(&["--log", "gateway.toml", "--log", "empty.log"]);
+    assert_eq!(code, Some(1));
+    for part in ["empty.log: 0 lines", "5 that are none:\n    line 2: it is of no format that is read\n"] {
+        assert!(none.contains(part), "{part} is not in {none}");
+    }
+    directory.write("access.log", common(3, 1.0, 1));
+    for command in ["replay", "suggest"] {
+        let output = sluicegate(&directory, &[command, "--log", "access.log", "--log", "gateway.toml"]);
+        assert_eq!(output.status.code(), Some(3), "{command}");
+        let said = text(&output.stderr);
+        assert!(said.contains("no line of gateway.toml is one of an access log: it is left out"), "{said}");
+    }
     for (arguments, code, what) in [
         (&["--log", "."][..], 1, "cannot read ."),
+        (&["--log", "empty.log"], 1, "no line is one of an access log"),
+        (&["--log", "-", "--log", "-"], 1, "standard input can be read once"),
         (&["--log", "absent.log"], 1, "cannot read absent.log"),
         (&["--log", "gateway.toml"], 1, "no line is one of an access log"),
         (&["--log", "empty.log", "--config", "wrong.toml"], 78, "unknown key `workrs`"),
@@ -298,6 +330,17 @@ fn compressed_logs_are_read_whatever_their_names_and_a_cut_one_as_far_as_it_goes
     let report: Value = serde_json::from_slice(&output.stdout).expect("it is JSON");
     assert_eq!(report["candidate"]["requests"], 5_000);
     assert_eq!(report["logs"][0]["name"], "standard input");
+}
+
+#[test]
+fn a_log_with_its_newest_line_first_is_said() {
+    let directory = Directory::new();
+    directory.write("gateway.toml", limited("", "\"3/h by ip\""));
+    let log = common(400, 5.0, 3);
+    directory.write("access.log", log.lines().rev().collect::<Vec<_>>().join("\n"));
+    assert_eq!(replayed(&directory, &["--log", "access.log"])["logs"][0]["newest-first"], true);
+    let shown = text(&sluicegate(&directory, &["replay", "--log", "access.log"]).stdout);
+    assert!(shown.contains("the newest line comes first"), "{shown}");
 }
 
 #[test]
@@ -370,7 +413,7 @@ fn what_is_suggested_can_be_pasted_and_refuses_no_more_callers_than_asked_for() 
     assert_eq!(checked.status.code(), Some(0), "{}{shown}", text(&checked.stderr));
     let report = replayed(&directory, &["--log", "access.log"]);
     assert_eq!(policy(&report, "suggested-ip")["keys-denied"], 1, "{shown}");
-    assert_eq!(policy(&report, "suggested-ip")["worst-callers"][0]["caller"], "ip 198.51.100.7");
+    assert_eq!(policy(&report, "suggested-ip")["worst-callers"][0]["caller"], "ip=198.51.100.7");
     // With nobody refused the one who comes most has room, and a unit less refuses somebody.
     let shown = suggested(&["--by", "ip", "--refuse", "0%"]);
     directory.write("gateway.toml", limited(&shown, "\"suggested-ip\""));
@@ -398,7 +441,7 @@ fn each_route_may_have_limits_of_its_own() {
         shown.contains("[policy.suggested-one-ip]") && shown.contains("[policy.suggested-other-one-ip]"),
         "{shown}"
     );
-    assert!(shown.contains("requests have no value for consumer"), "{shown}");
+    assert!(shown.contains("requests without a value for consumer"), "{shown}");
     directory.write("both.toml", limited(&shown, "[\"suggested-one-ip\", \"suggested-other-one-ip\"]"));
     let checked = sluicegate(&directory, &["check", "--config", "both.toml"]);
     assert_eq!(checked.status.code(), Some(0), "{}", text(&checked.stderr));

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::text::{date, minute_shown, share};
+use super::text::{counted, date, minute_shown, notes, notes_of_log, overflowed, share, title};
 use crate::replay::report::{
     CallerReport, DifferencesReport, LogReport, MinuteReport, PolicyReport, Report, WorldReport,
 };
@@ -15,8 +15,8 @@ pub fn page(report: &Report) -> String {
     if let Some((first, last)) = report.first.zip(report.last) {
         let _ = writeln!(
             page,
-            "<p>{} requests from {} to {}, {} of them answered 429; {}.</p>",
-            report.candidate.requests,
+            "<p>{} from {} to {}, {} of them answered 429; {}.</p>",
+            counted(report.candidate.requests, "request", "requests"),
             date(first),
             date(last),
             report.answered_429,
@@ -40,20 +40,14 @@ fn nodes(report: &Report) -> String {
 }
 
 fn read(log: &LogReport) -> String {
-    let mut notes =
-        vec![format!("{} lines", log.lines), log.format.unwrap_or("of no known format").to_owned()];
-    let counts = [
-        (log.unreadable, "that are none"),
-        (log.without_request, "about no request"),
-        (log.late, "late"),
-        (log.strays, "with a time that fits to none around"),
-        (log.set_back, "times the clock was set back"),
-        (log.pauses, "pauses"),
-    ];
-    notes
-        .extend(counts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")));
+    let lines = counted(log.lines, "line", "lines");
+    let mut notes = vec![lines, log.format.unwrap_or("of no known format").to_owned()];
+    if log.unreadable > 0 {
+        notes.push(format!("{} unreadable", log.unreadable));
+    }
+    notes.extend(notes_of_log(log));
     notes.extend(log.ended_early.iter().map(|why| format!("ended early: {}", escaped(why))));
-    format!("<p><b>{}</b>: {}</p>\n", escaped(&log.name), notes.join(", "))
+    format!("<p><b>{}</b>: {}</p>\n", escaped(&log.name), notes.join("; "))
 }
 
 fn world(title: &str, world: &WorldReport) -> String {
@@ -66,6 +60,9 @@ fn world(title: &str, world: &WorldReport) -> String {
         world.no_route,
         world.before_limits
     );
+    if world.overflow_decisions > 0 {
+        let _ = writeln!(page, "<p>{}.</p>", overflowed(world.overflow_decisions));
+    }
     page += &over_time(&world.minutes);
     if let Some(minute) = &world.worst_minute {
         let _ = writeln!(page, "<p>The worst minute: {}.</p>", minute_shown(minute));
@@ -80,10 +77,9 @@ fn world(title: &str, world: &WorldReport) -> String {
 fn row(policy: &PolicyReport) -> String {
     let refused = policy.refused();
     let about = if policy.keys_exact { "" } else { "~" };
-    let shadow = if policy.shadow { " (shadow)" } else { "" };
     format!(
-        "<tr><td>{}{shadow}<td>{}<td>{}<td class=n>{}<td class=n>{refused}<td class=n>{}<td>{}<td class=n>{about}{}<td class=n>{about}{}<td>{}</tr>\n",
-        escaped(&policy.policy),
+        "<tr><td>{}<td>{}<td>{}<td class=n>{}<td class=n>{refused}<td class=n>{}<td>{}<td class=n>{about}{}<td class=n>{about}{}<td>{}</tr>\n",
+        escaped(&title(policy)),
         escaped(&policy.limit),
         escaped(&policy.by.join(", ")),
         policy.admitted,
@@ -96,20 +92,11 @@ fn row(policy: &PolicyReport) -> String {
 }
 
 fn details(policy: &PolicyReport) -> String {
-    let mut notes: Vec<String> = Vec::new();
-    for lacking in &policy.no_value {
-        notes.push(format!("{} requests had no value for {}", lacking.requests, escaped(&lacking.dimension)));
-    }
-    if policy.unknown_costs > 0 {
-        notes.push(format!("the costs of {} requests are not in the log", policy.unknown_costs));
-    }
-    if policy.no_duration > 0 {
-        notes.push(format!("{} requests say not how long they took", policy.no_duration));
-    }
+    let notes = notes(policy);
     if policy.worst_callers.is_empty() && notes.is_empty() {
         return String::new();
     }
-    let notes: String = notes.iter().map(|note| format!("<p>{note}</p>\n")).collect();
+    let notes: String = notes.iter().map(|note| format!("<p>{}</p>\n", escaped(note))).collect();
     format!("<h3>{}</h3>\n{notes}{}", escaped(&policy.policy), callers(&policy.worst_callers))
 }
 

@@ -10,8 +10,9 @@ use std::path::{Path, PathBuf};
 use super::check::EXIT_CONFIG;
 use super::migrate::EXIT_LEFT_OUT;
 use crate::app::error_chain;
-use crate::config::{self, Loaded};
+use crate::config;
 use crate::replay::format::Format;
+use crate::replay::report::LogReport;
 use crate::replay::{self, Options, Spread};
 
 /// What to play. Clap shows these comments as the help text.
@@ -72,19 +73,61 @@ enum Spreading {
 
 impl Logs {
     /// One node that plays these logs.
-    pub fn options(&self) -> Options {
+    ///
+    /// # Errors
+    /// If standard input is one of them more than once.
+    pub fn options(&self) -> Result<Options, &'static str> {
+        if self.paths.iter().filter(|path| *path == Path::new("-")).count() > 1 {
+            return Err("standard input can be read once: --log - is given several times");
+        }
         let format = self.format.map(|kind| match kind {
             Kind::Sluicegate => Format::Own,
             Kind::Common => Format::Common,
             Kind::Envoy => Format::Envoy,
         });
         let (logs, host) = (self.paths.clone(), self.host.clone());
-        Options { logs, format, host, nodes: 1, spread: Spread::Turns, top: 0 }
+        Ok(Options { logs, format, host, nodes: 1, spread: Spread::Turns, top: 0 })
     }
 }
 
+/// Whether a line of a log could be read. If none could, or a log is left out, it says so.
+///
+/// # Errors
+/// If nothing can be written.
+pub fn is_readable(logs: &[LogReport], errors: &mut dyn Write) -> io::Result<bool> {
+    let is_readable = !logs.iter().all(LogReport::is_unreadable);
+    for log in logs.iter().filter(|log| log.is_unreadable()) {
+        if !is_readable {
+            write!(errors, "{}", text::read(log))?;
+        } else if log.lines > 0 {
+            writeln!(
+                errors,
+                "sluicegate: no line of {} is one of an access log: it is left out",
+                text::plain(&log.name)
+            )?;
+        }
+    }
+    if !is_readable {
+        writeln!(errors, "sluicegate: no line is one of an access log that can be read")?;
+    }
+    Ok(is_readable)
+}
+
+/// The exit code for logs that were read: 0, or [`EXIT_LEFT_OUT`] if one of them was not read to its end.
+///
+/// # Errors
+/// If nothing can be written.
+pub fn exit_code(logs: &[LogReport], errors: &mut dyn Write) -> io::Result<u8> {
+    let ended_early = logs.iter().any(|log| log.ended_early.is_some());
+    if ended_early {
+        writeln!(errors, "sluicegate: a log ended early: what is shown is of what was read before")?;
+    }
+    let left_out = logs.iter().any(|log| log.lines > 0 && log.is_unreadable());
+    Ok(if ended_early || left_out { EXIT_LEFT_OUT } else { 0 })
+}
+
 /// Prints the report on `out` and returns the exit code: 0, 1 if nothing can be read, [`EXIT_LEFT_OUT`] if a log ended
-/// early, or [`EXIT_CONFIG`].
+/// early or has no line that can be read, or [`EXIT_CONFIG`].
 ///
 /// # Errors
 /// If nothing can be written.
@@ -94,8 +137,8 @@ pub fn run(
     out: &mut dyn Write,
     errors: &mut dyn Write,
 ) -> io::Result<u8> {
-    let candidate = load(candidate);
-    let against = arguments.against.as_deref().map(load).transpose();
+    let candidate = config::load(candidate);
+    let against = arguments.against.as_deref().map(config::load).transpose();
     let (candidate, against) = match (candidate, against) {
         (Ok(candidate), Ok(against)) => (candidate, against),
         (candidate, against) => {
@@ -105,6 +148,13 @@ pub fn run(
             return Ok(EXIT_CONFIG);
         }
     };
+    let options = match arguments.logs.options() {
+        Ok(options) => options,
+        Err(why) => {
+            writeln!(errors, "sluicegate: {why}")?;
+            return Ok(1);
+        }
+    };
     let options = Options {
         nodes: arguments.nodes,
         spread: match arguments.spread {
@@ -112,7 +162,7 @@ pub fn run(
             Spreading::Address => Spread::Address,
         },
         top: usize::from(arguments.top),
-        ..arguments.logs.options()
+        ..options
     };
     let report = match replay::replay(&options, candidate, against) {
         Ok(report) => report,
@@ -121,8 +171,7 @@ pub fn run(
             return Ok(1);
         }
     };
-    if report.is_unreadable() {
-        writeln!(errors, "sluicegate: no line is one of an access log that replay reads")?;
+    if !is_readable(&report.logs, errors)? {
         return Ok(1);
     }
     if arguments.json {
@@ -133,15 +182,7 @@ pub fn run(
     } else {
         out.write_all(text::shown(&report).as_bytes())?;
     }
-    if report.is_cut() {
-        writeln!(errors, "sluicegate: a log ended early: what is shown is what was read before")?;
-        return Ok(EXIT_LEFT_OUT);
-    }
-    Ok(0)
-}
-
-fn load(path: &Path) -> Result<Loaded, config::Errors> {
-    config::load(path)
+    exit_code(&report.logs, errors)
 }
 
 /// Nodes that are played at most.

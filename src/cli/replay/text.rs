@@ -26,17 +26,17 @@ pub fn shown(report: &Report) -> String {
 pub fn read(log: &LogReport) -> String {
     let format = log.format.unwrap_or("of no known format");
     let mut text = format!("{}: {} ({format})\n", plain(&log.name), counted(log.lines, "line", "lines"));
-    let mut note = |count: u64, what: &str| {
-        if count > 0 {
-            let _ = writeln!(text, "  {count} {what}");
-        }
-    };
-    note(log.without_request, "about no request");
-    note(log.late, "came late and were played at the time of those around them");
-    note(log.strays, "with a time that fits to none around it, played at the time of those");
-    note(log.set_back, "times the clock was set back; time goes on in the replay");
-    note(log.pauses, "pauses of more than an hour");
-    note(log.unreadable, "that are none:");
+    for note in notes_of_log(log) {
+        let _ = writeln!(text, "  {note}");
+    }
+    if log.unreadable > 0 {
+        let _ = writeln!(
+            text,
+            "  {} {}:",
+            log.unreadable,
+            if log.unreadable == 1 { "that is none" } else { "that are none" }
+        );
+    }
     for example in &log.examples {
         let _ = writeln!(text, "    line {}: {}", example.line, example.why);
     }
@@ -44,6 +44,28 @@ pub fn read(log: &LogReport) -> String {
         let _ = writeln!(text, "  it ended early: {}", plain(why));
     }
     text
+}
+
+/// What is said of a log's lines beside those that are none.
+pub fn notes_of_log(log: &LogReport) -> Vec<String> {
+    let mut notes = Vec::new();
+    let mut note = |count: u64, one: &str, many: &str, what: &str| {
+        if count > 0 {
+            notes.push(format!("{}{what}", counted(count, one, many)));
+        }
+    };
+    note(log.without_request, "line", "lines", " about no request");
+    note(log.late, "line", "lines", " late, played at the time of those around");
+    note(log.strays, "line", "lines", " with a time that fits to none around, played at the time of those");
+    note(log.set_back, "time", "times", " the clock was set back; time goes on in the replay");
+    note(log.pauses, "pause", "pauses", " of more than an hour");
+    if log.newest_first {
+        notes.push(
+            "the newest line comes first: turn the log round, because hardly any line has its time"
+                .to_owned(),
+        );
+    }
+    notes
 }
 
 /// `1000000 requests from … to …, 12 of them answered 429; over 3 nodes, …`
@@ -63,6 +85,9 @@ fn played(report: &Report) -> String {
     if report.candidate.no_address > 0 {
         let _ =
             writeln!(text, "{} without an address: they count as one client", report.candidate.no_address);
+    }
+    if report.candidate.overflow_decisions > 0 {
+        let _ = writeln!(text, "{}", overflowed(report.candidate.overflow_decisions));
     }
     if report.nodes > 1 {
         let how = match report.candidate.fleet {
@@ -103,16 +128,28 @@ fn world(world: &WorldReport) -> String {
     text
 }
 
-fn row(policy: &PolicyReport) -> Vec<String> {
-    let refused = policy.refused();
-    let name = match (&policy.replaces, policy.shadow) {
+/// The table of limits was full.
+pub fn overflowed(decisions: u64) -> String {
+    format!(
+        "{} on a bucket that keys share, because limits.memory is full: some requests were refused for others",
+        counted(decisions, "decision", "decisions")
+    )
+}
+
+/// A policy's name, and what it is.
+pub fn title(policy: &PolicyReport) -> String {
+    match (&policy.replaces, policy.shadow) {
         (Some(of), _) => format!("{} (for {of})", policy.policy),
         (None, true) => format!("{} (shadow)", policy.policy),
         (None, false) => policy.policy.clone(),
-    };
+    }
+}
+
+fn row(policy: &PolicyReport) -> Vec<String> {
+    let refused = policy.refused();
     let about = if policy.keys_exact { "" } else { "~" };
     vec![
-        plain(&name),
+        plain(&title(policy)),
         policy.limit.clone(),
         if policy.by.is_empty() { "-".to_owned() } else { policy.by.join(", ") },
         policy.admitted.to_string(),
@@ -126,22 +163,7 @@ fn row(policy: &PolicyReport) -> Vec<String> {
 
 /// Who was refused most, and what is not known.
 fn details(policy: &PolicyReport) -> String {
-    let mut notes = Vec::new();
-    for lacking in &policy.no_value {
-        notes.push(format!("{} had no value for {}", lines(lacking.requests), lacking.dimension));
-    }
-    if policy.unknown_costs > 0 {
-        notes.push(format!("the costs of {} are not in the log", lines(policy.unknown_costs)));
-    }
-    if policy.no_duration > 0 {
-        notes.push(format!("{} say not how long they took", lines(policy.no_duration)));
-    }
-    if policy.penalised > 0 {
-        notes.push(format!("{} were refused by its penalty", lines(policy.penalised)));
-    }
-    if policy.missing > 0 {
-        notes.push(format!("{} were refused because they lack a dimension", lines(policy.missing)));
-    }
+    let notes = notes(policy);
     if policy.worst_callers.is_empty() && notes.is_empty() {
         return String::new();
     }
@@ -150,6 +172,28 @@ fn details(policy: &PolicyReport) -> String {
         text += &format!("  {note}\n");
     }
     text + &callers(&policy.worst_callers, policy.worst_callers_error)
+}
+
+/// What is not known of a policy's requests, and what refused them but its windows.
+pub fn notes(policy: &PolicyReport) -> Vec<String> {
+    let lacking = policy.no_value.iter();
+    let mut notes: Vec<String> =
+        lacking.map(|it| format!("{} had no value for {}", lines(it.requests), it.dimension)).collect();
+    let mut note = |count: u64, before: &str, one: &str, many: &str| {
+        if count > 0 {
+            notes.push(format!("{before}{} {}", lines(count), if count == 1 { one } else { many }));
+        }
+    };
+    note(policy.unknown_costs, "the costs of ", "are not in the log", "are not in the log");
+    note(policy.no_duration, "", "says not how long it took", "say not how long they took");
+    note(policy.penalised, "", "was refused by its penalty", "were refused by its penalty");
+    note(
+        policy.missing,
+        "",
+        "was refused because it lacks a dimension",
+        "were refused because they lack a dimension",
+    );
+    notes
 }
 
 fn callers(callers: &[CallerReport], error: u64) -> String {
@@ -216,6 +260,7 @@ fn lines(count: u64) -> String {
     counted(count, "line", "lines")
 }
 
-fn counted(count: u64, one: &str, many: &str) -> String {
+/// A number with what it counts.
+pub fn counted(count: u64, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })
 }

@@ -2,6 +2,10 @@
 //! What stands behind those is not read.
 //!
 //! `address - user [20/Nov/2026:10:00:00 +0000] "GET /a HTTP/1.1" 200 512 "referer" "agent"`
+//!
+//! The host may stand before the address, as in Apache's `vhost_combined`.
+
+use std::net::IpAddr;
 
 use http::header::{REFERER, USER_AGENT};
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -17,9 +21,19 @@ use crate::replay::request::{Client, Line, NoLine, Request};
 /// If it is none of this format.
 pub fn read(line: &[u8]) -> Result<Line, NoLine> {
     let mut rest = Rest(line);
-    let address = rest.word()?;
-    let _ident = rest.word()?;
+    let (first, second) = (rest.word()?, rest.word()?);
+    let (host, address) = match address(second) {
+        Some(address) => {
+            let _ident = rest.word()?;
+            (present(first), Some(address))
+        }
+        None => (None, address(first)),
+    };
     let user = user(&mut rest)?;
+    // More words stand before the time than these forms have: whose they are is not known.
+    if user.starts_with(b"- ") {
+        return Err(NoLine::Form);
+    }
     let began_ns = time::common(rest.between(b'[', b']')?)?;
     let asked = rest.quoted()?;
     let status = u16::try_from(number(rest.word()?)?).map_err(|_| NoLine::Form)?;
@@ -30,7 +44,7 @@ pub fn read(line: &[u8]) -> Result<Line, NoLine> {
         add(&mut headers, name, &value);
     }
     let Some(asked) = request_line(&asked) else { return Ok(Line::NoRequest) };
-    let address = std::str::from_utf8(address).ok().and_then(|text| text.parse().ok());
+    let host = asked.host.or_else(|| host.map(|host| host.into_owned().into()));
     Ok(Line::Request(Box::new(Request {
         began_ns,
         lasted_ns: 0,
@@ -38,9 +52,8 @@ pub fn read(line: &[u8]) -> Result<Line, NoLine> {
         listener: Box::default(),
         client: address.map(Client::Peer),
         method: asked.method,
-        host: asked.host.unwrap_or_default(),
+        host: host.unwrap_or_default(),
         target: asked.target,
-        is_masked: false,
         identity: Identity {
             consumer: present(user).map(|user| user.into_owned().into()),
             ..Identity::default()
@@ -50,8 +63,13 @@ pub fn read(line: &[u8]) -> Result<Line, NoLine> {
         status,
         bytes_in: 0,
         bytes_out,
+        was_refused_before_limits: false,
         was_denied: None,
     })))
+}
+
+fn address(text: &[u8]) -> Option<IpAddr> {
+    std::str::from_utf8(text).ok()?.parse().ok()
 }
 
 /// The user, who may have a space in the name: up to the time.
@@ -105,6 +123,25 @@ mod tests {
         assert_eq!((named.client, &*named.host, &*named.target), (None, "c", "/d"));
         assert_eq!(named.identity.consumer.as_deref(), Some("a b"));
         assert!(named.is_unrecognised);
+    }
+
+    #[test]
+    fn a_host_before_the_address_is_the_host() {
+        let behind = r#"[20/Nov/2026:10:00:00 +0000] "GET /a HTTP/1.1" 200 5"#;
+        for (before, host, address, user) in [
+            ("www.example.com:80 192.0.2.1 - -", "www.example.com:80", "192.0.2.1", None),
+            ("api.example 2001:db8::7 - ann", "api.example", "2001:db8::7", Some("ann")),
+            ("192.0.2.9 192.0.2.1 - ann b", "192.0.2.9", "192.0.2.1", Some("ann b")),
+            ("- 192.0.2.1 - -", "", "192.0.2.1", None),
+        ] {
+            let read = request(&format!("{before} {behind}"));
+            assert_eq!((&*read.host, read.identity.consumer.as_deref()), (host, user), "{before}");
+            let address = Client::Peer(address.parse().expect("an address"));
+            assert_eq!(read.client, Some(address), "{before}");
+        }
+        for before in ["api.example unix: - -", "a.example b.example - ann", "192.0.2.1 - - -"] {
+            assert_eq!(read(format!("{before} {behind}").as_bytes()), Err(NoLine::Form), "{before}");
+        }
     }
 
     #[test]

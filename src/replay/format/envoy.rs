@@ -3,6 +3,9 @@
 //! `[START_TIME] "METHOD PATH PROTOCOL" STATUS FLAGS BYTES_RECEIVED BYTES_SENT DURATION SERVICE_TIME "X-FORWARDED-FOR"
 //! "USER-AGENT" "X-REQUEST-ID" "AUTHORITY" "UPSTREAM_HOST"`. The address of the client is in it only if Envoy appends it
 //! to `X-Forwarded-For` (`use_remote_address`).
+//!
+//! Envoy escapes nothing: a text with a quotation mark in it, which a client may send, would move the fields behind it. So
+//! a line is one only if it has exactly these fields.
 
 use http::header::USER_AGENT;
 use http::{HeaderMap, HeaderName};
@@ -20,26 +23,29 @@ use crate::replay::request::{Client, Line, NoLine, Request};
 pub fn read(line: &[u8]) -> Result<Line, NoLine> {
     let mut rest = Rest(line);
     let began_ns = time::rfc3339(rest.between(b'[', b']')?)?;
-    let asked = rest.quoted()?;
+    let asked = quoted(&mut rest)?;
     let status = u16::try_from(number(rest.word()?)?).map_err(|_| NoLine::Form)?;
     let _flags = rest.word()?;
     let (bytes_in, bytes_out) = (number(rest.word()?)?, number(rest.word()?)?);
     let lasted_ms = number(rest.word()?)?;
     let _service_time = rest.word()?;
-    let forwarded = rest.quoted()?;
-    let agent = rest.quoted()?;
-    let request_id = rest.quoted()?;
-    let authority = rest.quoted()?;
-    let _upstream = rest.quoted()?;
-    let Some(asked) = request_line(&asked) else { return Ok(Line::NoRequest) };
+    let forwarded = quoted(&mut rest)?;
+    let agent = quoted(&mut rest)?;
+    let request_id = quoted(&mut rest)?;
+    let authority = quoted(&mut rest)?;
+    let _upstream = quoted(&mut rest)?;
+    if !rest.0.is_empty() {
+        return Err(NoLine::Form);
+    }
+    let Some(asked) = request_line(asked) else { return Ok(Line::NoRequest) };
     let mut headers = HeaderMap::new();
-    add(&mut headers, USER_AGENT, &agent);
-    add(&mut headers, HeaderName::from_static("x-request-id"), &request_id);
+    add(&mut headers, USER_AGENT, agent);
+    add(&mut headers, HeaderName::from_static("x-request-id"), request_id);
     // The last address is the one that Envoy itself has added; what stands before it came with the request.
-    let (before, peer) = split_last(&forwarded);
+    let (before, peer) = split_last(forwarded);
     add(&mut headers, HeaderName::from_static("x-forwarded-for"), before);
     let peer = std::str::from_utf8(peer).ok().and_then(|text| text.trim().parse().ok());
-    let host = present(&authority).map(|authority| authority.into_owned().into());
+    let host = present(authority).map(|authority| authority.into_owned().into());
     Ok(Line::Request(Box::new(Request {
         began_ns,
         lasted_ns: lasted_ms.saturating_mul(1_000_000),
@@ -49,15 +55,19 @@ pub fn read(line: &[u8]) -> Result<Line, NoLine> {
         method: asked.method,
         host: asked.host.or(host).unwrap_or_default(),
         target: asked.target,
-        is_masked: false,
         identity: Identity::default(),
         is_unrecognised: status == 401,
         headers,
         status,
         bytes_in,
         bytes_out,
+        was_refused_before_limits: false,
         was_denied: None,
     })))
+}
+
+fn quoted<'l>(rest: &mut Rest<'l>) -> Result<&'l [u8], NoLine> {
+    rest.between(b'"', b'"')
 }
 
 /// The last element of a list, and what stands before it.
@@ -93,5 +103,24 @@ mod tests {
         assert_eq!(read(line), Ok(Line::NoRequest));
         let cut = br#"[2026-11-20T10:00:00.000Z] "GET / HTTP/1.1" 200 - 0 5 1 - "-" "-" "-" "a:80"#;
         assert_eq!(read(cut), Err(NoLine::Form));
+    }
+
+    #[test]
+    fn a_text_with_a_quotation_mark_moves_no_field() {
+        let line = |forwarded: &str, agent: &str| {
+            let line = format!(
+                r#"[2026-11-20T10:00:00.000Z] "GET / HTTP/1.1" 200 - 0 5 1 - "{forwarded}" "{agent}" "id" "a:80" "-""#
+            );
+            read(line.as_bytes())
+        };
+        assert!(matches!(line("192.0.2.1", r"a\"), Ok(Line::Request(_))));
+        for (forwarded, agent) in [
+            (r#"203.0.113.9" "x, 192.0.2.1"#, "agent"),
+            ("192.0.2.1", r#"a" "b"#),
+            (r#"203.0.113.9" "x, 192.0.2.1"#, r"agent\"),
+            ("192.0.2.1", r#"a"b"#),
+        ] {
+            assert_eq!(line(forwarded, agent), Err(NoLine::Form), "{forwarded} {agent}");
+        }
     }
 }

@@ -4,7 +4,7 @@ pub mod common;
 pub mod envoy;
 pub mod own;
 mod text;
-mod time;
+pub mod time;
 
 use super::request::{Line, NoLine};
 

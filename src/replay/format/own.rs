@@ -11,6 +11,7 @@ use serde::Deserialize;
 use super::{common, time};
 use crate::identity::Identity;
 use crate::replay::request::{Client, Line, NoLine, Request};
+use crate::service::reason::Reason;
 use crate::unix_socket::NO_ADDRESS;
 
 /// The keys of a line that a decision may depend on.
@@ -39,6 +40,8 @@ struct Entry<'l> {
     user_agent: Option<Cow<'l, str>>,
     headers: Option<BTreeMap<String, String>>,
     status: u16,
+    #[serde(borrow)]
+    reason: Option<Cow<'l, str>>,
     #[serde(borrow)]
     cause: Option<Cow<'l, str>>,
     #[serde(borrow)]
@@ -71,10 +74,10 @@ pub fn read(line: &[u8]) -> Result<Line, NoLine> {
     }
     let was_denied = entry.decision.as_deref().map(|decision| matches!(decision, "denied" | "penalised"));
     // A line is written when its request is over.
-    let lasted_ns = entry.total_us.unwrap_or(0).saturating_mul(1_000);
+    let lasted_ns = entry.total_us.unwrap_or(0).saturating_mul(1_000).min(ended_ns);
     let by_hop = entry.peer.is_some();
     Ok(Line::Request(Box::new(Request {
-        began_ns: ended_ns.saturating_sub(lasted_ns),
+        began_ns: ended_ns - lasted_ns,
         lasted_ns,
         has_duration: entry.total_us.is_some(),
         listener: entry.listener.as_deref().unwrap_or_default().into(),
@@ -82,8 +85,8 @@ pub fn read(line: &[u8]) -> Result<Line, NoLine> {
         method,
         host: entry.host.as_deref().unwrap_or_default().into(),
         target: path.as_ref().into(),
-        is_masked: true,
         is_unrecognised: is_unrecognised(&entry),
+        was_refused_before_limits: was_refused_before_limits(&entry),
         identity: Identity {
             consumer: entry.consumer,
             tenant: entry.tenant,
@@ -101,6 +104,29 @@ pub fn read(line: &[u8]) -> Result<Line, NoLine> {
 /// Whether authentication did not recognise the client. One that a limit refused as well has a cause and no identity.
 fn is_unrecognised(entry: &Entry<'_>) -> bool {
     entry.status == 401 || entry.status == 429 && entry.cause.is_some() && entry.consumer.is_none()
+}
+
+/// Whether the request never came to limits, and would not under others: they decided nothing, and the reason is one that
+/// the gateway finds before them. A route or an address is another configuration's to refuse.
+fn was_refused_before_limits(entry: &Entry<'_>) -> bool {
+    let reason = Reason::ALL.into_iter().find(|reason| entry.reason.as_deref() == Some(reason.code()));
+    let is_before = matches!(
+        reason,
+        Some(
+            Reason::Malformed
+                | Reason::HeaderTimeout
+                | Reason::UriTooLong
+                | Reason::HeadersTooLarge
+                | Reason::BodyTooLarge
+                | Reason::Misdirected
+                | Reason::ExpectationFailed
+                | Reason::Overload
+                | Reason::TooManyStreams
+                | Reason::RapidReset
+                | Reason::FrameFlood
+        )
+    );
+    is_before && entry.decision.is_none()
 }
 
 fn address(text: &str) -> Option<IpAddr> {
@@ -130,7 +156,7 @@ mod tests {
             (request.status, request.was_denied, request.bytes_in, request.bytes_out),
             (429, Some(true), 10, 20)
         );
-        assert!(!request.is_unrecognised && request.is_masked);
+        assert!(!request.is_unrecognised);
     }
 
     #[test]
@@ -164,5 +190,24 @@ mod tests {
         assert!(line(r#""status":401"#) && line(r#""status":429,"cause":"token-expired""#));
         assert!(!line(r#""status":200"#) && !line(r#""status":429"#));
         assert!(!line(r#""status":502,"cause":"refused""#));
+    }
+
+    #[test]
+    fn what_was_refused_before_limits_is_known_by_its_reason() {
+        let line = |rest: &str| {
+            let line = format!(
+                r#"{{"time":"2024-02-29T00:00:01.500Z","client":"unix","method":"GET","path":"/",{rest}}}"#
+            );
+            match read(line.as_bytes()) {
+                Ok(Line::Request(request)) => request.was_refused_before_limits,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert!(
+            line(r#""status":400,"reason":"malformed""#) && line(r#""status":414,"reason":"uri-too-long""#)
+        );
+        assert!(line(r#""status":413,"reason":"body-too-large""#));
+        assert!(!line(r#""status":413,"reason":"body-too-large","decision":"admitted""#));
+        assert!(!line(r#""status":404,"reason":"no-route""#) && !line(r#""status":413"#));
     }
 }

@@ -100,8 +100,8 @@ const MONTHS: [&[u8; 3]; 12] =
     [b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec"];
 /// The Julian day of 1970-01-01.
 const UNIX_EPOCH_DAY: i32 = 2_440_588;
-/// In the year 2261, so that differences of times are signed 64-bit numbers.
-const TIME_MAX_NS: u64 = i64::MAX as u64 / 1_000_000_000 * 1_000_000_000 - 366 * 86_400 * 1_000_000_000;
+/// The latest time: in the year 2261, so that differences of times are signed 64-bit numbers.
+pub const TIME_MAX_NS: u64 = i64::MAX as u64 / 1_000_000_000 * 1_000_000_000 - 366 * 86_400 * 1_000_000_000;
 
 #[cfg(test)]
 mod tests {
