@@ -46,6 +46,9 @@ pub trait RateLimits: 'static {
         usages: Vec<BucketQuotaUsage>,
     ) -> impl Future<Output = Vec<BucketAction>>;
 
+    /// Returns what tells the proxy to forget buckets that it reports.
+    fn abandon(&self, reporter: &mut Self::Reporter, usages: Vec<BucketQuotaUsage>) -> Vec<BucketAction>;
+
     /// Returns what the proxy is told between two reports: there is more for it now.
     fn renew(&self, reporter: &mut Self::Reporter) -> impl Future<Output = Vec<BucketAction>>;
 

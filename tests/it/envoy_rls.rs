@@ -10,7 +10,7 @@ use sluicegate::envoy::{
 use crate::support::gateway::binary;
 use crate::support::python;
 use crate::support::redis::Redis;
-use crate::support::rls::{Failed, Rls, descriptor};
+use crate::support::rls::{Failed, Rls, descriptor, descriptor_of_bytes};
 use crate::support::tls::{self, Authority};
 use crate::support::upgraded::Upgraded;
 use crate::support::{Client, Directory, Gateway, eventually, text};
@@ -121,6 +121,32 @@ fn hits_are_the_cost_and_a_descriptors_own_go_before() {
     }
     assert_eq!(left(&ask(vec![user()], 3)), [0]);
     assert_eq!(ask(vec![hits(&[("user", "ann")], 0)], 0).overall_code(), Code::OverLimit);
+}
+
+#[test]
+fn a_value_that_is_no_text_is_counted_like_any_other() {
+    let (_gateway, mut rls) = start("2/h", "3/h");
+    let odd = |value: &[u8]| [descriptor_of_bytes(&[("user", value)]), descriptor(&[("shop", "s1")])];
+    assert_eq!(left(&rls.ask("edge", &odd(b"\xff"))), [1, 2], "and what comes beside it, too");
+    assert_eq!(left(&rls.ask("edge", &odd(b"\xfe"))), [0, 1], "all such values are one client's");
+    let refused = rls.ask("edge", &odd(b"\xff"));
+    assert_eq!((refused.overall_code(), left(&refused)), (Code::OverLimit, vec![0, 1]));
+    let address = [descriptor_of_bytes(&[("remote_address", b"127.0.0.\xb9")])];
+    assert_eq!(left(&rls.ask("edge", &address)), [3]);
+}
+
+#[test]
+fn nothing_is_charged_for_what_is_to_be_given_back() {
+    let (gateway, mut rls) = start("9/h", "9/h");
+    let ann = || descriptor(&[("user", "ann")]);
+    assert_eq!(left(&rls.ask("edge", &[ann()])), [8]);
+    let back = |hits_addend| RateLimitDescriptor { is_negative_hits: true, hits_addend, ..ann() };
+    for descriptor in [back(None), back(Some(5))] {
+        let answer = rls.ask("edge", &[descriptor]);
+        assert_eq!((answer.overall_code(), left(&answer)), (Code::Ok, vec![8]));
+    }
+    assert_eq!(left(&rls.ask("edge", &[ann()])), [7]);
+    assert_eq!(gateway.metric("sluicegate_rls_returns_ignored_total", &[]), 2.0);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Decides checks of the rate limit service: by `Limiter::check_together`, on the counts that requests to the proxy have. What
 //! it does for the rate limit quota service is in `quotas.rs`.
 
+use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::num::NonZeroU64;
 use std::ops::Range;
@@ -75,7 +76,9 @@ impl RateLimits for Decider {
             self.stats.unknown_domain(request.descriptors.len() as u64);
             return Ok(self.told(statuses::passed(request.descriptors.len())));
         };
-        let (entries, ranges) = entries(&request.descriptors);
+        let (texts, ranges) = texts(&request.descriptors);
+        let entries: SmallVec<[Entry<'_>; 8]> =
+            texts.iter().map(|(key, value)| Entry { key, value }).collect();
         let matched = domain.find_all(ranges.iter().map(|range| &entries[range.clone()]));
         let asked = self.asked(&snapshot.table, domain, &request, (&entries, &ranges), &matched);
         let now_ns = clock::now_ns();
@@ -106,6 +109,10 @@ impl RateLimits for Decider {
 
     async fn report(&self, reporter: &mut Reporter, usages: Vec<BucketQuotaUsage>) -> Vec<BucketAction> {
         self.answer_report(reporter, usages).await
+    }
+
+    fn abandon(&self, reporter: &mut Reporter, usages: Vec<BucketQuotaUsage>) -> Vec<BucketAction> {
+        self.abandon_all(reporter, usages)
     }
 
     async fn renew(&self, reporter: &mut Reporter) -> Vec<BucketAction> {
@@ -169,7 +176,7 @@ impl Decider {
                     }
                     let policies = table.chosen_by(rule);
                     asking.parts.push(Part { policies, subject, limit: own.and_then(own_limit) });
-                    Found::Limited { is_looked_at: descriptor.hits_addend == Some(0) }
+                    Found::Limited { is_looked_at: is_looked_at(descriptor) }
                 }
                 Matched::Denied => Found::Denied,
                 Matched::Unlimited | Matched::Replaced => Found::Passed,
@@ -178,6 +185,9 @@ impl Decider {
                     Found::Passed
                 }
             };
+            if descriptor.is_negative_hits {
+                self.stats.negative_hits();
+            }
             asking.is_denied |= found == Found::Denied;
             asking.found.push(found);
         }
@@ -257,23 +267,37 @@ impl Decider {
     }
 }
 
+/// Keys and values. What is not UTF-8 in one is U+FFFD: all such values are one client, which is limited like any other.
+type Texts<'d> = SmallVec<[(Cow<'d, str>, Cow<'d, str>); 8]>;
+
 /// The entries of all descriptors one after the other, and which of them are whose.
-fn entries(descriptors: &[RateLimitDescriptor]) -> (SmallVec<[Entry<'_>; 8]>, SmallVec<[Range<usize>; 4]>) {
-    let mut entries = SmallVec::new();
+fn texts(descriptors: &[RateLimitDescriptor]) -> (Texts<'_>, SmallVec<[Range<usize>; 4]>) {
+    let mut texts = Texts::new();
     let ranges = descriptors.iter().map(|descriptor| {
-        let first = entries.len();
-        entries.extend(descriptor.entries.iter().map(|entry| Entry { key: &entry.key, value: &entry.value }));
-        first..entries.len()
+        let first = texts.len();
+        texts.extend(
+            descriptor
+                .entries
+                .iter()
+                .map(|entry| (String::from_utf8_lossy(&entry.key), String::from_utf8_lossy(&entry.value))),
+        );
+        first..texts.len()
     });
     let ranges = ranges.collect();
-    (entries, ranges)
+    (texts, ranges)
+}
+
+/// Whether a descriptor is charged nothing.
+fn is_looked_at(descriptor: &RateLimitDescriptor) -> bool {
+    descriptor.is_negative_hits || descriptor.hits_addend == Some(0)
 }
 
 /// What a descriptor says that it costs, or its request; `None`: what its policies say. One that costs nothing is charged a
 /// unit, which is given back.
 fn cost(descriptor: &RateLimitDescriptor, request: &RateLimitRequest) -> Option<NonZeroU64> {
     match descriptor.hits_addend {
-        Some(hits) => Some(NonZeroU64::new(hits).unwrap_or(NonZeroU64::MIN)),
+        _ if is_looked_at(descriptor) => Some(NonZeroU64::MIN),
+        Some(hits) => NonZeroU64::new(hits),
         None => NonZeroU64::new(request.hits_addend.into()),
     }
 }

@@ -175,7 +175,13 @@ impl Body for Sent {
 
 /// A descriptor with these entries.
 pub fn descriptor(entries: &[(&str, &str)]) -> RateLimitDescriptor {
-    let entry = |(key, value): &(&str, &str)| Entry { key: (*key).to_owned(), value: (*value).to_owned() };
+    let entries: Vec<_> = entries.iter().map(|(key, value)| (*key, value.as_bytes())).collect();
+    descriptor_of_bytes(&entries)
+}
+
+/// The same with values that need not be texts.
+pub fn descriptor_of_bytes(entries: &[(&str, &[u8])]) -> RateLimitDescriptor {
+    let entry = |(key, value): &(&str, &[u8])| Entry { key: (*key).into(), value: value.to_vec() };
     RateLimitDescriptor { entries: entries.iter().map(entry).collect(), ..RateLimitDescriptor::default() }
 }
 
