@@ -286,6 +286,59 @@ fn a_shadow_admits_and_a_penalty_does_not() {
 }
 
 #[test]
+fn a_look_is_no_strike_and_sees_a_penalty() {
+    let gateway = Gateway::start(&format!(
+        "{ADMIN}[rls.edge]\ndescriptors = [{{ entries = {{ client = \"*\" }}, limit = \"watched\" }}]\n\
+         [policy.watched]\nlimit = \"1/m\"\nby = [\"entry:client\"]\n\
+         penalty = {{ after = 2, within = \"1m\", factor = 100, max = \"1h\" }}\n"
+    ));
+    let mut rls = Rls::connect(gateway.listener("grpc"));
+    let mut wait = |descriptor: RateLimitDescriptor| -> u64 {
+        let answer = rls.ask("edge", &[descriptor]);
+        let wait = header(&answer, "retry-after").and_then(|wait| wait.parse().ok()).unwrap_or(0);
+        assert_eq!(answer.overall_code() == Code::OverLimit, wait > 0);
+        wait
+    };
+    let bot = [("client", "bot")];
+    assert_eq!((wait(hits(&bot, 0)), wait(descriptor(&bot))), (0, 0));
+    for _ in 0..9 {
+        assert!((1..=66).contains(&wait(hits(&bot, 0))), "it has not ignored any wait");
+    }
+    let waits: Vec<u64> = (0..4).map(|_| wait(descriptor(&bot))).collect();
+    assert!(waits[1] <= 66 && waits[3] > 600, "{waits:?}");
+    let before = wait(hits(&bot, 0));
+    for _ in 0..9 {
+        wait(hits(&bot, 0));
+    }
+    let after = wait(hits(&bot, 0));
+    // Each says up to a tenth more than it is.
+    assert!(before > 600 && after <= before + before / 8, "{before} s, then {after} s");
+}
+
+#[test]
+fn the_fields_of_a_look_say_what_its_status_says() {
+    let redis = Redis::start(&[]);
+    let (alone, fleet) = (Gateway::start(&config("100/d", "9/h")), fleet_node(&redis, "local"));
+    for gateway in [&alone, &fleet] {
+        let mut rls = Rls::connect(gateway.listener("grpc"));
+        let look = [hits(&[("user", "ann")], 0)];
+        for expected in [100, 99] {
+            let answer = rls.ask("edge", &look);
+            assert_eq!(left(&answer), [expected]);
+            let said = header(&answer, "ratelimit").expect("there is one");
+            assert!(said.starts_with(&format!("\"per-user\";r={expected};t=")), "{said}");
+            assert_eq!(said.ends_with(";t=0"), expected == 100, "{said}");
+            rls.ask("edge", &[descriptor(&[("user", "ann")])]);
+        }
+        // Of two with as much, the one that is charged has less.
+        let both = [hits(&[("shop", "s1")], 0), descriptor(&[("shop", "s2")])];
+        let answer = rls.ask("edge", &both);
+        assert_eq!(left(&answer), [9, 8]);
+        assert!(header(&answer, "ratelimit").is_some_and(|said| said.starts_with("\"per-shop\";r=8;")));
+    }
+}
+
+#[test]
 fn health_follows_the_process() {
     let gateway = Gateway::start(&format!("{}[shutdown]\nready-delay = \"2s\"\n", config("1/h", "1/h")));
     let mut rls = Rls::connect(gateway.listener("grpc"));

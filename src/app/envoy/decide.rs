@@ -92,14 +92,12 @@ impl RateLimits for Decider {
             return Ok(self.told(self.look(&answer, &asked, now_ns)));
         }
         let mut check = Check::default();
+        check.looks.clone_from(&asked.looks);
         let pending = self.limiter.check_together(&asked.parts, asked.client, now_ns, &mut check);
         if let Some(pending) = pending {
             self.limiter.finish_together(pending, &mut check).await;
         }
         self.count(&snapshot, &asked.parts, &check, now_ns);
-        if check.is_admitted() {
-            self.give_back(&asked, &check, now_ns);
-        }
         Ok(self.told(answer.of(&asked.found, &check)))
     }
 
@@ -142,6 +140,8 @@ struct Asking<'t> {
     parts: SmallVec<[Part<'t, DescriptorSubject<'t>>; 2]>,
     /// What was found for each descriptor.
     found: SmallVec<[Found; 4]>,
+    /// The parts that are only looked at.
+    looks: SmallVec<[u16; 1]>,
     /// The part whose address counts as the client's.
     client: usize,
     /// Whether a descriptor never passes.
@@ -157,8 +157,13 @@ impl Decider {
         (entries, ranges): (&'t [Entry<'t>], &[Range<usize>]),
         matched: &[Matched<'t>],
     ) -> Asking<'t> {
-        let mut asking =
-            Asking { parts: SmallVec::new(), found: SmallVec::new(), client: usize::MAX, is_denied: false };
+        let mut asking = Asking {
+            parts: SmallVec::new(),
+            found: SmallVec::new(),
+            looks: SmallVec::new(),
+            client: usize::MAX,
+            is_denied: false,
+        };
         let mut unknown = 0;
         for ((descriptor, range), matched) in request.descriptors.iter().zip(ranges).zip(matched) {
             let own = domain.allows_overrides().then_some(descriptor.limit).flatten();
@@ -174,9 +179,13 @@ impl Decider {
                     {
                         asking.client = asking.parts.len();
                     }
+                    if is_looked_at(descriptor) {
+                        // A request has far fewer descriptors than that.
+                        asking.looks.push(u16::try_from(asking.parts.len()).unwrap_or(u16::MAX));
+                    }
                     let policies = table.chosen_by(rule);
                     asking.parts.push(Part { policies, subject, limit: own.and_then(own_limit) });
-                    Found::Limited { is_looked_at: is_looked_at(descriptor) }
+                    Found::Limited
                 }
                 Matched::Denied => Found::Denied,
                 Matched::Unlimited | Matched::Replaced => Found::Passed,
@@ -203,7 +212,7 @@ impl Decider {
         let looked = asked.parts.iter().map(|part| {
             let mut check = Check::default();
             match self.limiter.peek(part.policies, &part.subject, now_ns, &mut check) {
-                Ok(_) => answer.status(0, &check, false),
+                Ok(_) => answer.status(0, &check),
                 Err(_) => statuses::over_limit(),
             }
         });
@@ -236,22 +245,6 @@ impl Decider {
             let (consumer, tenant) = (part.subject.consumer(), part.subject.tenant());
             for (who, amount) in check.usage_of(number, &snapshot.table, consumer, tenant) {
                 tally.count(minute, who, amount);
-            }
-        }
-    }
-
-    /// Gives back what was taken of descriptors that are only looked at.
-    fn give_back(&self, asked: &Asking<'_>, check: &Check<'_>, now_ns: u64) {
-        let looks = |found: &Found| matches!(found, Found::Limited { is_looked_at: true });
-        if !asked.found.iter().any(looks) {
-            return;
-        }
-        let is_limited = |found: &&Found| matches!(found, Found::Limited { .. });
-        let limited: SmallVec<[&Found; 4]> = asked.found.iter().filter(is_limited).collect();
-        for (index, charge) in check.charges.iter().enumerate() {
-            let is_looked_at = limited.get(usize::from(charge.part)).is_some_and(|found| looks(found));
-            if is_looked_at && check.decision.has_taken(index, charge) {
-                self.limiter.refund(charge, check.decision.refund(index), now_ns);
             }
         }
     }
