@@ -270,7 +270,10 @@ fn a_shadow_admits_and_a_penalty_does_not() {
     ));
     let mut rls = Rls::connect(gateway.listener("grpc"));
     for _ in 0..3 {
-        assert_eq!(rls.code("edge", &[("user", "ann")]), Code::Ok);
+        let answer = rls.ask("edge", &[descriptor(&[("user", "ann")])]);
+        assert_eq!((answer.overall_code(), left(&answer)), (Code::Ok, vec![0]));
+        assert!(answer.statuses[0].current_limit.is_none(), "an Envoy tells its clients what is in there");
+        assert!(answer.response_headers_to_add.is_empty());
     }
     let shadowed = ["policy=\"quiet\"", "outcome=\"shadow-denied\""];
     assert_eq!(gateway.metric("sluicegate_decisions_total", &shadowed), 2.0);

@@ -84,7 +84,7 @@ impl Answer<'_> {
         }
     }
 
-    /// The status of one of the subjects.
+    /// The status of one of the subjects. Windows of shadows are not in it: what it says reaches the proxy's clients.
     pub(super) fn status(&self, part: u16, check: &Check<'_>) -> DescriptorStatus {
         if check.missing.is_some() && check.event.counts().iter().any(|count| count.part == part) {
             return over_limit();
@@ -92,14 +92,14 @@ impl Answer<'_> {
         let windows = check.charges.iter().zip(&check.decision.outcomes);
         // What a candidate would do is no business of the client's.
         let windows = windows.filter(|(charge, _)| charge.part == part && charge.world() == Worlds::OWN);
+        let windows = windows.filter(|(charge, _)| !charge.shadow);
         let windows: smallvec::SmallVec<[(&Charge, &Outcome); 4]> = windows.collect();
-        let enforced = || windows.iter().filter(|(charge, _)| !charge.shadow);
-        let refusing = enforced().filter(|(_, outcome)| !outcome.is_admitted());
+        let refusing = windows.iter().filter(|(_, outcome)| !outcome.is_admitted());
         // `None` is never, the longest wait of all.
         let refusing = refusing.max_by_key(|(_, outcome)| outcome.retry_after_ns().unwrap_or(u64::MAX));
-        let least = enforced().min_by_key(|(_, outcome)| (outcome.remaining, u64::MAX - outcome.reset_ns));
-        let shadow = windows.iter().min_by_key(|(_, outcome)| outcome.remaining);
-        let Some((charge, outcome)) = refusing.or(least).or(shadow) else { return ok() };
+        let least =
+            windows.iter().min_by_key(|(_, outcome)| (outcome.remaining, u64::MAX - outcome.reset_ns));
+        let Some((charge, outcome)) = refusing.or(least) else { return ok() };
         let code = if refusing.is_some() { Code::OverLimit } else { Code::Ok };
         let is_leased = |charge: &Charge| self.limiter.is_leased(charge);
         let reset_ns =
