@@ -16,7 +16,7 @@ pub(super) const DESCRIPTORS_MAX: usize = 256;
 pub(super) const ENTRIES_MAX: usize = 1_024;
 /// Fields of a call's head, bytes.
 pub(super) const HEAD_BYTES_MAX: u32 = 16 * 1024;
-/// From accepting a connection to the end of its TLS handshake, and from there to its first byte.
+/// From accepting a connection to the end of its TLS handshake, and from there to its first frame.
 pub(super) const PRELUDE: Duration = Duration::from_secs(5);
 /// From the head of a check to its answer.
 pub(super) const CHECK_WITHIN: Duration = Duration::from_secs(10);

@@ -20,6 +20,7 @@ mod serve;
 mod service;
 mod stats;
 mod threads;
+mod until;
 
 pub use config::{Client, Config};
 pub use messages::{

@@ -360,6 +360,36 @@ fn health_follows_the_process() {
 }
 
 #[test]
+fn who_watches_health_holds_up_no_stop() {
+    let (mut gateway, mut rls) = start("9/h", "9/h");
+    let watching = rls.begin("/grpc.health.v1.Health/Watch", &HealthCheck::default().encode_to_vec());
+    assert_eq!(rls.code("edge", &[("user", "ann")]), Code::Ok);
+    let began = Instant::now();
+    gateway.signal("TERM");
+    assert_eq!(rls.end(watching).map_err(|failed| failed.code), Err(UNAVAILABLE));
+    gateway.wait();
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+}
+
+#[test]
+fn who_does_not_begin_to_speak_is_let_go() {
+    let gateway = Gateway::start(&config("9/h", "9/h"));
+    let open = |count: f64| {
+        eventually("its connection is counted", || {
+            (gateway.metric("sluicegate_grpc_connections", &[]) == count).then_some(())
+        });
+    };
+    let mut halves = Vec::new();
+    for said in ["P", "PRI * HTTP/2.0\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0"] {
+        let mut half = Client::connect(gateway.listener("grpc"));
+        half.send(said);
+        halves.push(half);
+    }
+    open(3.0);
+    open(0.0);
+}
+
+#[test]
 fn a_client_learns_by_reflection_what_to_ask() {
     let (gateway, _) = start("2/m", "2/m");
     let said = python::client("rls_reflection.py", &[&gateway.listener("grpc").to_string()]);
@@ -421,7 +451,10 @@ fn over_tls_only_who_shows_a_listed_certificate_may_ask() {
     let stranger = Authority::new("elsewhere").client("", "envoy", 7, 2090);
     let stranger = tls::session_as(&stranger, rustls::ALL_VERSIONS);
     assert!(Rls::connect_tls(addr, &stranger).is_none(), "nobody here has issued its certificate");
-    assert_eq!(gateway.metric("sluicegate_grpc_connections_refused_total", &[]), 1.0);
+    assert_eq!(gateway.metric("sluicegate_grpc_connections_refused_total", &[]), 3.0);
+    drop(std::net::TcpStream::connect(addr).expect("it listens"));
+    assert!(Rls::connect_tls(addr, &session("envoy")).is_some());
+    assert_eq!(gateway.metric("sluicegate_grpc_connections_refused_total", &[]), 3.0, "a probe just leaves");
     // A certificate that is replaced is shown to whoever connects from then on.
     let (cert, key) = authority.server(&["other.test"]);
     let before = tls::presented(addr, "localhost");
@@ -634,3 +667,4 @@ const NOT_FOUND: u32 = 5;
 const RESOURCE_EXHAUSTED: u32 = 8;
 const OUT_OF_RANGE: u32 = 11;
 const UNIMPLEMENTED: u32 = 12;
+const UNAVAILABLE: u32 = 14;

@@ -19,6 +19,7 @@ use sluicegate::envoy::{Code, Entry, RateLimitDescriptor, RateLimitRequest, Rate
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::runtime::Runtime;
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
@@ -122,6 +123,19 @@ impl Rls {
             }
             counts
         })
+    }
+
+    /// Sends one message; the answer may take long.
+    pub fn begin(&self, path: &str, message: &[u8]) -> JoinHandle<Result<Vec<u8>, Failed>> {
+        let (mut sender, _inside) = (self.sender.clone(), self.runtime.enter());
+        let sent = sender.send_request(request(path, framed(message)));
+        self.runtime.spawn(answer(sent))
+    }
+
+    /// How a call ends that was begun.
+    pub fn end(&self, call: JoinHandle<Result<Vec<u8>, Failed>>) -> Result<Vec<u8>, Failed> {
+        let ended = self.runtime.block_on(async { timeout(PATIENCE, call).await.expect("it ends in time") });
+        ended.expect("no panic")
     }
 
     /// Begins so many calls and sends half of each message.
