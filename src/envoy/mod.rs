@@ -13,6 +13,8 @@ mod descriptors;
 mod held;
 mod limits;
 mod messages;
+mod proto;
+mod quota_descriptors;
 mod quota_messages;
 mod quota_stream;
 mod secured;
