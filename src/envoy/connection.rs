@@ -5,7 +5,7 @@ use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
 use hyper::server::conn::http2;
@@ -29,8 +29,8 @@ pub(super) async fn converse<R: RateLimits>(
     service: Rc<Service<R>>,
     mut stopped: watch::Receiver<()>,
 ) {
-    let has_spoken = Arc::new(AtomicBool::new(false));
-    let stream = Heard { stream, has_spoken: Arc::clone(&has_spoken) };
+    let heard = Arc::new(AtomicUsize::new(0));
+    let stream = Heard { stream, bytes: Arc::clone(&heard) };
     let of_connection = OfConnection::default();
     let service = service_fn(move |request| {
         let (service, of_connection) = (Rc::clone(&service), of_connection.clone());
@@ -58,8 +58,8 @@ pub(super) async fn converse<R: RateLimits>(
         if let Poll::Ready(ended) = connection.as_mut().poll(cx) {
             return Poll::Ready(ended.err());
         }
-        // Pings find out later whether the client is still there; only one that never spoke needs a deadline.
-        let is_due = is_stopped || !has_spoken.load(Ordering::Relaxed);
+        // Pings find out later whether the client is still there; only one that has not begun to speak needs a deadline.
+        let is_due = is_stopped || heard.load(Ordering::Relaxed) < BEGINNING_BYTES;
         if is_due && timer.as_mut().poll(cx).is_ready() {
             return Poll::Ready(None);
         }
@@ -70,10 +70,10 @@ pub(super) async fn converse<R: RateLimits>(
     }
 }
 
-/// A stream that says whether anything has come.
+/// A stream that says how many bytes have come.
 struct Heard<S> {
     stream: S,
-    has_spoken: Arc<AtomicBool>,
+    bytes: Arc<AtomicUsize>,
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Heard<S> {
@@ -84,9 +84,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Heard<S> {
     ) -> Poll<std::io::Result<()>> {
         let before = buf.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(cx, buf);
-        if buf.filled().len() > before {
-            self.has_spoken.store(true, Ordering::Relaxed);
-        }
+        self.bytes.fetch_add(buf.filled().len() - before, Ordering::Relaxed);
         read
     }
 }
@@ -120,3 +118,6 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Heard<S> {
         Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }
+
+/// What each client of HTTP/2 says first: its preface and the head of its settings (RFC 9113, sections 3.4 and 4.1).
+const BEGINNING_BYTES: usize = 24 + 9;

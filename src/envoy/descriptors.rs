@@ -1,13 +1,12 @@
 //! What reflection tells clients of the services and their messages (`grpc.reflection.v1`): descriptors of the same fields as
-//! in `messages.rs`. Clients like grpcurl build messages from them.
+//! in `messages.rs`; those of the quota service are in `quota_descriptors.rs`. Clients like grpcurl build messages from them.
 
 use std::pin::Pin;
 
 use http::{Request, Response};
-use prost_types::field_descriptor_proto::{Label, Type};
+use prost_types::field_descriptor_proto::Type;
 use prost_types::{
-    DescriptorProto, EnumDescriptorProto, EnumValueDescriptorProto, FieldDescriptorProto,
-    FileDescriptorProto, FileDescriptorSet, MethodDescriptorProto, ServiceDescriptorProto,
+    DescriptorProto, FileDescriptorProto, FileDescriptorSet, MethodDescriptorProto, ServiceDescriptorProto,
 };
 use tonic::body::Body;
 use tonic::codegen::Service as _;
@@ -15,6 +14,8 @@ use tonic_reflection::server::Builder;
 
 use super::held::Held;
 use super::limits::MESSAGE_BYTES_MAX;
+use super::proto::{enumeration, file, message, of_type, one, repeated, text};
+use super::quota_descriptors;
 
 /// Answers the calls of one service.
 pub(super) type Call = Box<dyn Fn(Request<Held>) -> Pin<Box<dyn Future<Output = Response<Body>>>>>;
@@ -52,10 +53,15 @@ impl Reflection {
 
 /// The files, those that others import first.
 fn files() -> FileDescriptorSet {
-    FileDescriptorSet {
+    let mut files = FileDescriptorSet {
         file: vec![
             file("google/protobuf/duration.proto", "google.protobuf", &[], vec![duration()]),
-            file("google/protobuf/wrappers.proto", "google.protobuf", &[], vec![uint64_value()]),
+            file(
+                "google/protobuf/wrappers.proto",
+                "google.protobuf",
+                &[],
+                vec![value("UInt32Value", Type::Uint32), value("UInt64Value", Type::Uint64)],
+            ),
             FileDescriptorProto {
                 enum_type: vec![enumeration("RateLimitUnit", &UNITS)],
                 ..file("envoy/type/v3/ratelimit_unit.proto", "envoy.type.v3", &[], vec![])
@@ -81,15 +87,17 @@ fn files() -> FileDescriptorSet {
                 )
             },
         ],
-    }
+    };
+    files.file.extend(quota_descriptors::files());
+    files
 }
 
 fn duration() -> DescriptorProto {
     message("Duration", vec![one("seconds", 1, Type::Int64), one("nanos", 2, Type::Int32)])
 }
 
-fn uint64_value() -> DescriptorProto {
-    message("UInt64Value", vec![one("value", 1, Type::Uint64)])
+fn value(name: &str, kind: Type) -> DescriptorProto {
+    message(name, vec![one("value", 1, kind)])
 }
 
 fn header_value() -> DescriptorProto {
@@ -111,6 +119,7 @@ fn descriptor() -> DescriptorProto {
                 repeated("entries", 1, &format!("{own}.Entry")),
                 of_type("limit", 2, Type::Message, &format!("{own}.RateLimitOverride")),
                 of_type("hits_addend", 3, Type::Message, ".google.protobuf.UInt64Value"),
+                one("is_negative_hits", 4, Type::Bool),
             ],
         )
     }
@@ -167,61 +176,6 @@ fn service() -> ServiceDescriptorProto {
         }],
         ..ServiceDescriptorProto::default()
     }
-}
-
-fn file(name: &str, package: &str, imports: &[&str], messages: Vec<DescriptorProto>) -> FileDescriptorProto {
-    FileDescriptorProto {
-        name: text(name),
-        package: text(package),
-        dependency: imports.iter().map(|&import| import.to_owned()).collect(),
-        message_type: messages,
-        syntax: text("proto3"),
-        ..FileDescriptorProto::default()
-    }
-}
-
-fn message(name: &str, field: Vec<FieldDescriptorProto>) -> DescriptorProto {
-    DescriptorProto { name: text(name), field, ..DescriptorProto::default() }
-}
-
-fn enumeration(name: &str, values: &[(&str, i32)]) -> EnumDescriptorProto {
-    let value = |(name, number): &(&str, i32)| EnumValueDescriptorProto {
-        name: text(name),
-        number: Some(*number),
-        options: None,
-    };
-    EnumDescriptorProto {
-        name: text(name),
-        value: values.iter().map(value).collect(),
-        ..EnumDescriptorProto::default()
-    }
-}
-
-fn one(name: &str, number: i32, kind: Type) -> FieldDescriptorProto {
-    FieldDescriptorProto {
-        name: text(name),
-        number: Some(number),
-        label: Some(Label::Optional.into()),
-        r#type: Some(kind.into()),
-        ..FieldDescriptorProto::default()
-    }
-}
-
-/// A field of a message's or an enumeration's type.
-fn of_type(name: &str, number: i32, kind: Type, type_name: &str) -> FieldDescriptorProto {
-    FieldDescriptorProto { type_name: text(type_name), ..one(name, number, kind) }
-}
-
-/// Any number of messages of a type.
-fn repeated(name: &str, number: i32, type_name: &str) -> FieldDescriptorProto {
-    FieldDescriptorProto {
-        label: Some(Label::Repeated.into()),
-        ..of_type(name, number, Type::Message, type_name)
-    }
-}
-
-fn text(text: &str) -> Option<String> {
-    Some(text.to_owned())
 }
 
 const UNITS: [(&str, i32); 8] = [

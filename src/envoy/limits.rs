@@ -16,7 +16,7 @@ pub(super) const DESCRIPTORS_MAX: usize = 256;
 pub(super) const ENTRIES_MAX: usize = 1_024;
 /// Fields of a call's head, bytes.
 pub(super) const HEAD_BYTES_MAX: u32 = 16 * 1024;
-/// From accepting a connection to the end of its TLS handshake, and from there to its first byte.
+/// From accepting a connection to the end of its TLS handshake, and from there to its first frame.
 pub(super) const PRELUDE: Duration = Duration::from_secs(5);
 /// From the head of a check to its answer.
 pub(super) const CHECK_WITHIN: Duration = Duration::from_secs(10);
@@ -42,8 +42,16 @@ pub(super) const CONNECTION_QUOTA_STREAMS_MAX: usize = 256;
 pub(super) const FIRST_REPORT_WITHIN: Duration = Duration::from_secs(10);
 /// From one report of a stream to the next.
 pub(super) const REPORT_WITHIN: Duration = Duration::from_secs(3_900);
-/// Buckets of one report.
+/// A report, bytes. A proxy reports all of its buckets at once, whose names its clients may choose.
+pub(super) const REPORT_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Buckets of one report that are assigned something; the proxy is told to forget the others.
 pub(super) const USAGES_MAX: usize = 32_768;
+/// Buckets of one report that are read at all.
+pub(super) const USAGES_READ_MAX: usize = 4 * USAGES_MAX;
+/// Entries of the names of all buckets of one report that are read.
+pub(super) const ENTRIES_READ_MAX: usize = 4 * USAGES_READ_MAX;
+/// Entries of the name of one bucket that are read.
+pub(super) const BUCKET_ENTRIES_READ_MAX: usize = 1_024;
 /// How long an answer to a report waits for a client that does not read.
 pub(super) const TAKEN_WITHIN: Duration = Duration::from_secs(10);
 /// Answers that wait for a client to read them.

@@ -33,17 +33,21 @@ pub struct RateLimitDescriptor {
     /// Units that it costs (`google.protobuf.UInt64Value`); goes before the request's. 0: it is only looked at.
     #[prost(message, optional, tag = "3")]
     pub hits_addend: Option<u64>,
+    /// Whether its units are to be given back. Nobody does: it is only looked at.
+    #[prost(bool, tag = "4")]
+    pub is_negative_hits: bool,
 }
 
-/// `envoy.extensions.common.ratelimit.v3.RateLimitDescriptor.Entry`.
+/// `envoy.extensions.common.ratelimit.v3.RateLimitDescriptor.Entry`, and an entry of a map of texts, which has the same
+/// numbers. Texts are bytes here: a client's field need not be UTF-8, and a proxy sends it as it is.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Entry {
     /// Its key.
-    #[prost(string, tag = "1")]
-    pub key: String,
+    #[prost(bytes = "vec", tag = "1")]
+    pub key: Vec<u8>,
     /// Its value.
-    #[prost(string, tag = "2")]
-    pub value: String,
+    #[prost(bytes = "vec", tag = "2")]
+    pub value: Vec<u8>,
 }
 
 /// `envoy.extensions.common.ratelimit.v3.RateLimitDescriptor.RateLimitOverride`.

@@ -13,6 +13,8 @@ mod descriptors;
 mod held;
 mod limits;
 mod messages;
+mod proto;
+mod quota_descriptors;
 mod quota_messages;
 mod quota_stream;
 mod secured;
@@ -20,6 +22,7 @@ mod serve;
 mod service;
 mod stats;
 mod threads;
+mod until;
 
 pub use config::{Client, Config};
 pub use messages::{

@@ -1,18 +1,65 @@
 //! The messages of Envoy's rate limit quota service, as far as they are used: fields and their numbers from
 //! `envoy/service/rate_limit_quota/v3/rlqs.proto`, `envoy/type/v3/ratelimit_strategy.proto` and
 //! `envoy/type/v3/token_bucket.proto`.
+//!
+//! Reports are read by hand: an entry of two bytes takes many times that once it is read, so what one report can be read
+//! into is bounded beside its bytes.
 
+use std::str::Utf8Error;
+
+use prost::bytes::{Buf, BufMut};
+use prost::encoding::{self, DecodeContext, WireType};
+use prost::{DecodeError, Message};
 use prost_types::Duration;
 
+use super::limits::{BUCKET_ENTRIES_READ_MAX, ENTRIES_READ_MAX, USAGES_READ_MAX};
+use super::messages::Entry;
+
 /// `envoy.service.rate_limit_quota.v3.RateLimitQuotaUsageReports`.
-#[derive(Clone, PartialEq, prost::Message)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct RateLimitQuotaUsageReports {
-    /// Under which rules the buckets are looked for; said by the first report of a stream.
-    #[prost(string, tag = "1")]
+    /// 1: under which rules the buckets are looked for; said by the first report of a stream.
     pub domain: String,
-    /// What was done since the last report.
-    #[prost(message, repeated, tag = "2")]
+    /// 2: what was done since the last report. Those beyond the bound are skipped when it is read.
     pub bucket_quota_usages: Vec<BucketQuotaUsage>,
+    /// No field: entries of all names that were read.
+    pub entries: usize,
+}
+
+impl Message for RateLimitQuotaUsageReports {
+    fn encode_raw(&self, buf: &mut impl BufMut) {
+        encoding::string::encode(1, &self.domain, buf);
+        encoding::message::encode_repeated(2, &self.bucket_quota_usages, buf);
+    }
+
+    fn merge_field(
+        &mut self,
+        tag: u32,
+        wire_type: WireType,
+        buf: &mut impl Buf,
+        ctx: DecodeContext,
+    ) -> Result<(), DecodeError> {
+        let usages = &mut self.bucket_quota_usages;
+        match tag {
+            1 => encoding::string::merge(wire_type, &mut self.domain, buf, ctx),
+            2 if usages.len() < USAGES_READ_MAX && self.entries < ENTRIES_READ_MAX => {
+                encoding::message::merge_repeated(wire_type, usages, buf, ctx)?;
+                let name = usages.last().and_then(|usage| usage.bucket_id.as_ref());
+                self.entries += name.map_or(0, |name| name.entries.len());
+                Ok(())
+            }
+            _ => encoding::skip_field(wire_type, tag, buf, ctx),
+        }
+    }
+
+    fn encoded_len(&self) -> usize {
+        encoding::string::encoded_len(1, &self.domain)
+            + encoding::message::encoded_len_repeated(2, &self.bucket_quota_usages)
+    }
+
+    fn clear(&mut self) {
+        *self = RateLimitQuotaUsageReports::default();
+    }
 }
 
 /// `envoy.service.rate_limit_quota.v3.RateLimitQuotaUsageReports.BucketQuotaUsage`.
@@ -33,11 +80,52 @@ pub struct BucketQuotaUsage {
 }
 
 /// `envoy.service.rate_limit_quota.v3.BucketId`: a map, written as its entries in any order.
-#[derive(Clone, PartialEq, prost::Message)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct BucketId {
-    /// Its keys and values.
-    #[prost(map = "string, string", tag = "1")]
-    pub bucket: std::collections::HashMap<String, String>,
+    /// 1: its keys and values. Those beyond the bound are skipped when it is read.
+    pub entries: Vec<Entry>,
+}
+
+impl BucketId {
+    /// Its keys and values as texts.
+    ///
+    /// # Errors
+    /// If one of them is not UTF-8. An answer that names such a bucket could not be read.
+    pub fn texts(&self) -> Result<Vec<(&str, &str)>, Utf8Error> {
+        self.entries
+            .iter()
+            .map(|entry| Ok((str::from_utf8(&entry.key)?, str::from_utf8(&entry.value)?)))
+            .collect()
+    }
+}
+
+impl Message for BucketId {
+    fn encode_raw(&self, buf: &mut impl BufMut) {
+        encoding::message::encode_repeated(1, &self.entries, buf);
+    }
+
+    fn merge_field(
+        &mut self,
+        tag: u32,
+        wire_type: WireType,
+        buf: &mut impl Buf,
+        ctx: DecodeContext,
+    ) -> Result<(), DecodeError> {
+        match tag {
+            1 if self.entries.len() < BUCKET_ENTRIES_READ_MAX => {
+                encoding::message::merge_repeated(wire_type, &mut self.entries, buf, ctx)
+            }
+            _ => encoding::skip_field(wire_type, tag, buf, ctx),
+        }
+    }
+
+    fn encoded_len(&self) -> usize {
+        encoding::message::encoded_len_repeated(1, &self.entries)
+    }
+
+    fn clear(&mut self) {
+        self.entries.clear();
+    }
 }
 
 /// `envoy.service.rate_limit_quota.v3.RateLimitQuotaResponse`.

@@ -16,8 +16,8 @@ use tonic::{Status, Streaming};
 use super::codec::EnvoyCodec;
 use super::held::{Held, HeldBytes};
 use super::limits::{
-    ACTIONS_MAX, ANSWERS_WAITING, CONNECTION_QUOTA_STREAMS_MAX, FIRST_REPORT_WITHIN, MESSAGE_BYTES_MAX,
-    QUOTA_STREAMS_MAX, REPORT_WITHIN, TAKEN_WITHIN, USAGES_MAX,
+    ACTIONS_MAX, ANSWERS_WAITING, CONNECTION_QUOTA_STREAMS_MAX, FIRST_REPORT_WITHIN, QUOTA_STREAMS_MAX,
+    REPORT_BYTES_MAX, REPORT_WITHIN, TAKEN_WITHIN, USAGES_MAX,
 };
 use super::quota_messages::{BucketAction, RateLimitQuotaResponse, RateLimitQuotaUsageReports};
 use super::service::{RateLimits, Service};
@@ -54,7 +54,7 @@ impl<R: RateLimits> Service<R> {
         let bytes = request.body().bytes();
         let (answers, taken) = mpsc::channel(ANSWERS_WAITING);
         let (begin, begun) = oneshot::channel();
-        let mut grpc = Grpc::new(EnvoyCodec::new()).max_decoding_message_size(MESSAGE_BYTES_MAX);
+        let mut grpc = Grpc::new(EnvoyCodec::new()).max_decoding_message_size(REPORT_BYTES_MAX);
         let answer = grpc.streaming(Begin { begin: Some(begin), taken: Some(taken) }, request).await;
         // Without one tonic has refused the call.
         if let Ok(reports) = begun.await {
@@ -150,9 +150,6 @@ impl<R: RateLimits> Stream<R> {
     }
 
     async fn report(&mut self, report: RateLimitQuotaUsageReports) -> Result<Vec<BucketAction>, Status> {
-        if report.bucket_quota_usages.len() > USAGES_MAX {
-            return Err(Status::invalid_argument(format!("more than {USAGES_MAX} buckets")));
-        }
         let rate_limits = &self.service.rate_limits;
         let reporter = match &mut self.reporter {
             Some(reporter) => reporter,
@@ -161,7 +158,12 @@ impl<R: RateLimits> Stream<R> {
             }
             none => none.insert(rate_limits.reporter(&report.domain)),
         };
-        Ok(rate_limits.report(reporter, report.bucket_quota_usages).await)
+        let mut usages = report.bucket_quota_usages;
+        // A proxy that has too many is served all the same: it would open the next stream with as many.
+        let beyond = usages.split_off(usages.len().min(USAGES_MAX));
+        let mut told = rate_limits.report(reporter, usages).await;
+        told.extend(rate_limits.abandon(reporter, beyond));
+        Ok(told)
     }
 
     async fn tell(&self, mut told: Vec<BucketAction>) -> Result<(), Status> {

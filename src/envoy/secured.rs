@@ -28,6 +28,10 @@ impl Secured {
             Ok(Ok(stream)) => stream,
             Ok(Err(error)) => {
                 tracing::debug!(%error, "TLS handshake of a gRPC connection");
+                // One that just leaves, as probes do, was not refused.
+                if error.get_ref().is_some_and(|error| error.is::<rustls::Error>()) {
+                    self.stats.refused_connection();
+                }
                 return None;
             }
             Err(_) => return None,

@@ -27,6 +27,7 @@ use super::messages::{RateLimitRequest, RateLimitResponse};
 use super::quota_messages::{BucketAction, BucketQuotaUsage};
 use super::quota_stream::OfConnection;
 use super::stats::Stats;
+use super::until::Until;
 
 /// Decides checks, and divides limits among proxies. One for each thread, which it never leaves.
 pub trait RateLimits: 'static {
@@ -45,6 +46,9 @@ pub trait RateLimits: 'static {
         reporter: &mut Self::Reporter,
         usages: Vec<BucketQuotaUsage>,
     ) -> impl Future<Output = Vec<BucketAction>>;
+
+    /// Returns what tells the proxy to forget buckets that it reports.
+    fn abandon(&self, reporter: &mut Self::Reporter, usages: Vec<BucketQuotaUsage>) -> Vec<BucketAction>;
 
     /// Returns what the proxy is told between two reports: there is more for it now.
     fn renew(&self, reporter: &mut Self::Reporter) -> impl Future<Output = Vec<BucketAction>>;
@@ -82,6 +86,10 @@ impl<R: RateLimits> Service<R> {
         match request.uri().path() {
             SHOULD_RATE_LIMIT => self.check(request).await,
             STREAM_RATE_LIMIT_QUOTAS => self.stream_quotas(request, connection).await,
+            HEALTH_WATCH => {
+                let answer = infallible(self.health.clone().call(request).await);
+                answer.map(|body| Body::new(Until::new(body, self.stopped.clone())))
+            }
             path if path.starts_with(HEALTH) => infallible(self.health.clone().call(request).await),
             path if path.starts_with(REFLECTION_V1) => (self.reflection.v1)(request).await,
             path if path.starts_with(REFLECTION_V1ALPHA) => (self.reflection.v1alpha)(request).await,
@@ -156,6 +164,7 @@ pub(super) const RATE_LIMIT_QUOTA_SERVICE: &str = "envoy.service.rate_limit_quot
 const STREAM_RATE_LIMIT_QUOTAS: &str =
     "/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas";
 const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+const HEALTH_WATCH: &str = "/grpc.health.v1.Health/Watch";
 const HEALTH: &str = "/grpc.health.v1.Health/";
 const REFLECTION_V1: &str = "/grpc.reflection.v1.ServerReflection/";
 const REFLECTION_V1ALPHA: &str = "/grpc.reflection.v1alpha.ServerReflection/";

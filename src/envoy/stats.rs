@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::messages::Code;
 use crate::metrics::{Counter, Families};
@@ -19,6 +19,8 @@ pub struct Stats {
     unknown_descriptor: Counter,
     /// Descriptors' own limits that were not heeded, because too many different ones have come.
     overrides_left: Counter,
+    /// Descriptors that asked for units to be given back.
+    negative_hits: Counter,
     /// Connections that were closed at once: too many, or of nobody who may ask.
     connections_refused: Counter,
     connections: Arc<AtomicUsize>,
@@ -31,6 +33,9 @@ pub struct Stats {
     drawn: Counter,
     returned: Counter,
     unassigned: Counter,
+    /// Buckets of reports whose names are no text.
+    unreadable: Counter,
+    unreadable_said: Arc<AtomicBool>,
 }
 
 /// A connection, or a stream, while it counts.
@@ -85,6 +90,21 @@ impl Stats {
     /// Counts a limit of a descriptor's own that is not heeded.
     pub fn override_left(&self) {
         self.overrides_left.add(1);
+    }
+
+    /// Counts a descriptor that asks for its units to be given back.
+    pub fn negative_hits(&self) {
+        self.negative_hits.add(1);
+    }
+
+    /// Counts a bucket that is told nothing, because its name is no text. The first one is said.
+    pub fn unreadable_bucket(&self) {
+        self.unreadable.add(1);
+        if !self.unreadable_said.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                "a bucket whose name is not UTF-8 is assigned nothing: its proxy could not read it"
+            );
+        }
     }
 
     /// Counts what a proxy was told about a bucket.
@@ -166,6 +186,8 @@ impl Stats {
         families.counters("rls_unknown_descriptors", help, None, unknown)?;
         let help = "Limits of descriptors' own that were not heeded: too many different ones";
         families.counters("rls_overrides_ignored", help, None, [([], self.overrides_left.value())])?;
+        let help = "Descriptors that asked for units to be given back, which were only looked at";
+        families.counters("rls_returns_ignored", help, None, [([], self.negative_hits.value())])?;
         let help =
             "Connections of gRPC that were closed at once: too many, or without a certificate that may ask";
         families.counters(
@@ -188,6 +210,8 @@ impl Stats {
         let help = "Streams of usage reports that were refused: too many";
         let refused = self.quota_streams_refused.value();
         families.counters("rlqs_streams_refused", help, None, [([], refused)])?;
+        let help = "Buckets of reports that were assigned nothing, because their names are not UTF-8";
+        families.counters("rlqs_buckets_unreadable", help, None, [([], self.unreadable.value())])?;
         let gauge = |count: &AtomicUsize| [([], count.load(Ordering::Relaxed) as u64)];
         let help = "Streams of usage reports that are open";
         families.gauges("rlqs_streams", help, None, gauge(&self.quota_streams))?;

@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use super::event::{Count, Event};
 use super::{ClientAddress, Decision, Foretold, Limiter, Recall, Waiting};
 use crate::clock;
-use crate::limit::{Algorithm, Charge, PenaltyCheck, PolicyId, Worlds};
+use crate::limit::{Algorithm, Charge, Outcome, PenaltyCheck, PolicyId, Worlds};
 use crate::metrics::{self, Comparison, Tier};
 use crate::policy::{Chosen, MissingDimension, Subject};
 
@@ -35,6 +35,9 @@ pub struct Check<'t> {
     pub missing: Option<MissingDimension<'t>>,
     /// The penalties of the policies that have a `penalty`.
     pub penalties: SmallVec<[PenaltyCheck; 1]>,
+    /// Numbers of the [parts](Charge::part) that are only looked at, said before the check: their charges go back as soon as
+    /// they are taken, and to refuse one is no denial that a penalty could follow.
+    pub looks: SmallVec<[u16; 1]>,
     pub(super) policies: Chosen<'t>,
     /// Charges that remember the subject's idempotency key, spent once it is admitted.
     memories: SmallVec<[Charge; 1]>,
@@ -251,8 +254,8 @@ impl Limiter {
         check: &mut Check<'_>,
     ) -> Option<Waiting> {
         let now_ns = check.begun_ns;
-        let Check { charges, penalties, decision, .. } = check;
-        if penalties.is_empty() || !self.keep_out(charges, penalties, now_ns, decision) {
+        let Check { charges, penalties, looks, decision, .. } = check;
+        if penalties.is_empty() || !self.keep_out(charges, penalties, looks, now_ns, decision) {
             let client = client(check.policies);
             let Check { charges, decision, .. } = check;
             let waiting = match decision.kept_out {
@@ -269,11 +272,14 @@ impl Limiter {
     }
 
     /// Completes a check whose charges are decided: records denials and retries, and counts.
-    fn conclude_check(&self, check: &mut Check<'_>) {
+    fn conclude_check(self: &Arc<Self>, check: &mut Check<'_>) {
         let now_ns = check.begun_ns;
         // A refusal because Redis is down must not count against the client.
         if !check.penalties.is_empty() && !check.decision.is_redis_down {
-            self.watch(&check.charges, &mut check.penalties, now_ns, &mut check.decision);
+            self.watch(&check.charges, &mut check.penalties, &check.looks, now_ns, &mut check.decision);
+        }
+        if !check.looks.is_empty() {
+            self.return_looks(check);
         }
         check.count();
         if check.policies.tries() {
@@ -284,6 +290,27 @@ impl Limiter {
         let Check { memories, decision, .. } = check;
         let paid = memories.iter().filter(|memory| !decision.is_refused_to(memory));
         paid.for_each(|memory| self.remember(memory, now_ns));
+    }
+
+    /// Gives back what was taken of parts that are only looked at. Then the decision says what is left with it.
+    #[cold]
+    fn return_looks(self: &Arc<Self>, check: &mut Check<'_>) {
+        let Check { charges, looks, decision, begun_ns, .. } = check;
+        for (index, charge) in charges.iter().enumerate() {
+            if !looks.contains(&charge.part) || !decision.has_taken(index, charge) {
+                continue;
+            }
+            self.refund(charge, decision.refund(index), *begun_ns);
+            let outcome = decision.outcomes[index];
+            let remaining = outcome.remaining.saturating_add(charge.cost);
+            let left = match charge.plan {
+                None => self.look(charge, *begun_ns),
+                Some(_) if remaining < charge.quota.capacity() => outcome,
+                Some(_) => Outcome::new(outcome.answer(), remaining, 0),
+            };
+            decision.outcomes[index] = Outcome::new(outcome.answer(), remaining, left.reset_ns);
+        }
+        decision.bind(charges);
     }
 }
 

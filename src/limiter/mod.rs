@@ -505,9 +505,9 @@ mod tests {
         let ask = |now_ns: u64| {
             let mut penalties = [penalty];
             let mut decision = Decision::default();
-            if !limiter.keep_out(&[watched, other], &mut penalties, now_ns, &mut decision) {
+            if !limiter.keep_out(&[watched, other], &mut penalties, &[], now_ns, &mut decision) {
                 decision = decide(&limiter, &[watched, other], now_ns);
-                limiter.watch(&[watched, other], &mut penalties, now_ns, &mut decision);
+                limiter.watch(&[watched, other], &mut penalties, &[], now_ns, &mut decision);
             }
             (decision.is_admitted(), decision.retry_after_ns().unwrap_or(0) / SECOND)
         };

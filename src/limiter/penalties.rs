@@ -7,7 +7,8 @@ use crate::limit::{Algorithm, Answer, Charge, Outcome, PenaltyCheck, Worlds};
 
 impl Limiter {
     /// Refuses a client that has a penalty: fills `decision` and returns true, and nothing is charged. The request
-    /// counts as one more denial, so a client that keeps asking prolongs its penalty.
+    /// counts as one more denial, so a client that keeps asking prolongs its penalty; but not by what only `looks`, the
+    /// numbers of such parts.
     ///
     /// In a trial of two policies the penalty of one does not keep the other from being charged. Then it returns false, and
     /// `decision` says which charges are kept out; decide the others with [`Limiter::decide_kept_out`].
@@ -15,6 +16,7 @@ impl Limiter {
         &self,
         charges: &[Charge],
         penalties: &mut [PenaltyCheck],
+        looks: &[u16],
         now_ns: u64,
         decision: &mut Decision,
     ) -> bool {
@@ -22,7 +24,10 @@ impl Limiter {
         for penalty in penalties.iter_mut() {
             let told_ns = self.table.penalty_ns(penalty.key, now_ns);
             if told_ns > 0 {
-                penalty.wait_ns = self.table.note_denial(penalty.key, &penalty.rule, told_ns, now_ns);
+                penalty.wait_ns = match looks.contains(&penalty.part) {
+                    true => told_ns,
+                    false => self.table.note_denial(penalty.key, &penalty.rule, told_ns, now_ns),
+                };
                 kept_out.add(penalty.refuses());
             }
         }
@@ -43,17 +48,18 @@ impl Limiter {
         true
     }
 
-    /// Records the refusals of policies that have a `penalty`. If that begins a penalty, the decision names its longer
-    /// wait.
+    /// Records the refusals of policies that have a `penalty`, but not of what only `looks`. If that begins a penalty, the
+    /// decision names its longer wait.
     pub(super) fn watch(
         &self,
         charges: &[Charge],
         penalties: &mut [PenaltyCheck],
+        looks: &[u16],
         now_ns: u64,
         decision: &mut Decision,
     ) {
         let mut begins = decision.kept_out != Worlds::NONE;
-        for penalty in penalties.iter_mut().filter(|penalty| penalty.wait_ns == 0) {
+        for penalty in penalties.iter_mut().filter(|it| it.wait_ns == 0 && !looks.contains(&it.part)) {
             let own = charges.iter().zip(&decision.outcomes).filter(|(charge, outcome)| {
                 let is_own = (charge.policy, charge.part) == (penalty.policy, penalty.part);
                 is_own && is_timed(charge) && !outcome.is_admitted()

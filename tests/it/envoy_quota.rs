@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use prost::Message;
-use sluicegate::envoy::{Code, RateLimitQuotaUsageReports};
+use sluicegate::envoy::{BucketId, Code, Entry, RateLimitQuotaUsageReports};
 
 use crate::support::redis::Redis;
-use crate::support::rlqs::{Proxies, Proxy, Told};
+use crate::support::rlqs::{Proxies, Proxy, Told, id};
 use crate::support::rls::{Rls, framed};
 use crate::support::{Gateway, eventually};
 
@@ -246,7 +246,7 @@ fn hostile_reports_harm_nobody_else() {
         send(&proxy);
         proxy.next().expect_err("it is ended")
     };
-    let large = "x".repeat(1 << 20);
+    let large = "x".repeat(1 << 24);
     let code = ends(&|proxy| proxy.send(&[(&[("user", &large)], 1, 0)]));
     assert!([OUT_OF_RANGE, RESOURCE_EXHAUSTED].contains(&code), "{code}");
     assert_ne!(ends(&|proxy| proxy.send_bytes(framed(&[0xff; 64]))), 0, "no message at all");
@@ -266,6 +266,76 @@ fn hostile_reports_harm_nobody_else() {
     honest.send(&[(&[("user", "new"), ("shop", "s1")], 0, 1)]);
     let told = honest.next().expect("it is answered");
     assert!(told.last().expect("about the bucket").1.tokens() > 0);
+}
+
+#[test]
+fn a_bucket_whose_name_is_no_text_harms_no_other() {
+    let (gateway, proxies) = start("900/h");
+    let mut proxy = proxies.begin("edge");
+    let odd = BucketId {
+        entries: vec![
+            Entry { key: b"shop".to_vec(), value: b"s1".to_vec() },
+            Entry { key: b"user".to_vec(), value: b"\xff".to_vec() },
+        ],
+    };
+    for number in 1..=2 {
+        proxy.send_all([odd.clone(), id(ANN)]);
+        let told = proxy.next().expect("it is answered");
+        let (named, last) = told.last().expect("about the other one");
+        assert_eq!((named.len(), last.tokens() > 0), (2, true));
+        assert!(told.iter().all(|(bucket, _)| bucket == named), "it is told nothing of the odd one");
+        assert_eq!(gateway.metric("sluicegate_rlqs_buckets_unreadable_total", &[]), f64::from(number));
+    }
+    let said = gateway.stderr().into_iter().filter(|line| line.contains("whose name is not UTF-8"));
+    assert_eq!(said.count(), 1, "it is said once");
+}
+
+#[test]
+fn a_report_of_many_buckets_is_served() {
+    let (gateway, proxies) = start("900/h");
+    let mut proxy = proxies.begin("edge");
+    let named = |count: usize, bytes: usize| {
+        (0..count).map(move |number| id(&[("shop", "s1"), ("user", &format!("{number:0bytes$}"))]))
+    };
+    let mut report = |count: usize, bytes: usize| {
+        proxy.send_all(named(count, bytes));
+        let (mut assigned, mut abandoned) = (0, 0);
+        while assigned + abandoned < count {
+            for (_, told) in proxy.next().expect("the stream goes on") {
+                assigned += usize::from(told.tokens() > 0);
+                abandoned += usize::from(told == Told::Abandon);
+            }
+        }
+        (assigned, abandoned)
+    };
+    assert_eq!(report(4_500, 256), (4_500, 0), "more than a mebibyte");
+    assert_eq!(report(40_000, 8), (32_768, 7_232), "the proxy is told to forget the others");
+    assert!(gateway.metric("sluicegate_rlqs_buckets", &[]) <= 40_000.0);
+    assert!(proxy.report(ANN, 0, 1).tokens() > 0);
+}
+
+#[test]
+fn what_a_report_is_read_into_is_bounded() {
+    let (gateway, proxies) = start("900/h");
+    let before = gateway.memory_kib();
+    let field = |number: u8, content: &[u8]| {
+        let mut field = vec![number << 3 | 2];
+        prost::encode_length_delimiter(content.len(), &mut field).expect("it fits");
+        [field, content.to_vec()].concat()
+    };
+    let nothing = [0x0a, 0x00].repeat(7 << 20);
+    let nameless = [0x12, 0x00].repeat(7 << 20);
+    // Buckets without a name, one with many empty entries, and many with a few.
+    for usages in
+        [nameless, field(2, &field(1, &nothing)), field(2, &field(1, &nothing[..64])).repeat(150_000)]
+    {
+        let mut greedy = proxies.begin("edge");
+        greedy.send_bytes(framed(&[field(1, b"edge"), usages].concat()));
+        greedy.next_within(Duration::from_secs(1));
+    }
+    let grown = gateway.memory_kib().saturating_sub(before);
+    assert!(grown < 96 * 1024, "{grown} KiB");
+    assert!(proxies.begin("edge").report(ANN, 0, 1).tokens() > 0);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use sluicegate::envoy::{
 use crate::support::gateway::binary;
 use crate::support::python;
 use crate::support::redis::Redis;
-use crate::support::rls::{Failed, Rls, descriptor};
+use crate::support::rls::{Failed, Rls, descriptor, descriptor_of_bytes};
 use crate::support::tls::{self, Authority};
 use crate::support::upgraded::Upgraded;
 use crate::support::{Client, Directory, Gateway, eventually, text};
@@ -121,6 +121,32 @@ fn hits_are_the_cost_and_a_descriptors_own_go_before() {
     }
     assert_eq!(left(&ask(vec![user()], 3)), [0]);
     assert_eq!(ask(vec![hits(&[("user", "ann")], 0)], 0).overall_code(), Code::OverLimit);
+}
+
+#[test]
+fn a_value_that_is_no_text_is_counted_like_any_other() {
+    let (_gateway, mut rls) = start("2/h", "3/h");
+    let odd = |value: &[u8]| [descriptor_of_bytes(&[("user", value)]), descriptor(&[("shop", "s1")])];
+    assert_eq!(left(&rls.ask("edge", &odd(b"\xff"))), [1, 2], "and what comes beside it, too");
+    assert_eq!(left(&rls.ask("edge", &odd(b"\xfe"))), [0, 1], "all such values are one client's");
+    let refused = rls.ask("edge", &odd(b"\xff"));
+    assert_eq!((refused.overall_code(), left(&refused)), (Code::OverLimit, vec![0, 1]));
+    let address = [descriptor_of_bytes(&[("remote_address", b"127.0.0.\xb9")])];
+    assert_eq!(left(&rls.ask("edge", &address)), [3]);
+}
+
+#[test]
+fn nothing_is_charged_for_what_is_to_be_given_back() {
+    let (gateway, mut rls) = start("9/h", "9/h");
+    let ann = || descriptor(&[("user", "ann")]);
+    assert_eq!(left(&rls.ask("edge", &[ann()])), [8]);
+    let back = |hits_addend| RateLimitDescriptor { is_negative_hits: true, hits_addend, ..ann() };
+    for descriptor in [back(None), back(Some(5))] {
+        let answer = rls.ask("edge", &[descriptor]);
+        assert_eq!((answer.overall_code(), left(&answer)), (Code::Ok, vec![8]));
+    }
+    assert_eq!(left(&rls.ask("edge", &[ann()])), [7]);
+    assert_eq!(gateway.metric("sluicegate_rls_returns_ignored_total", &[]), 2.0);
 }
 
 #[test]
@@ -244,7 +270,10 @@ fn a_shadow_admits_and_a_penalty_does_not() {
     ));
     let mut rls = Rls::connect(gateway.listener("grpc"));
     for _ in 0..3 {
-        assert_eq!(rls.code("edge", &[("user", "ann")]), Code::Ok);
+        let answer = rls.ask("edge", &[descriptor(&[("user", "ann")])]);
+        assert_eq!((answer.overall_code(), left(&answer)), (Code::Ok, vec![0]));
+        assert!(answer.statuses[0].current_limit.is_none(), "an Envoy tells its clients what is in there");
+        assert!(answer.response_headers_to_add.is_empty());
     }
     let shadowed = ["policy=\"quiet\"", "outcome=\"shadow-denied\""];
     assert_eq!(gateway.metric("sluicegate_decisions_total", &shadowed), 2.0);
@@ -257,6 +286,59 @@ fn a_shadow_admits_and_a_penalty_does_not() {
     let both = [descriptor(&[("client", "kind")]), descriptor(&[("client", "bot")])];
     assert_eq!(codes(&rls.ask("edge", &both)), [Code::Ok, Code::OverLimit]);
     assert_eq!(rls.code("edge", &[("client", "kind")]), Code::Ok, "the other client has no penalty");
+}
+
+#[test]
+fn a_look_is_no_strike_and_sees_a_penalty() {
+    let gateway = Gateway::start(&format!(
+        "{ADMIN}[rls.edge]\ndescriptors = [{{ entries = {{ client = \"*\" }}, limit = \"watched\" }}]\n\
+         [policy.watched]\nlimit = \"1/m\"\nby = [\"entry:client\"]\n\
+         penalty = {{ after = 2, within = \"1m\", factor = 100, max = \"1h\" }}\n"
+    ));
+    let mut rls = Rls::connect(gateway.listener("grpc"));
+    let mut wait = |descriptor: RateLimitDescriptor| -> u64 {
+        let answer = rls.ask("edge", &[descriptor]);
+        let wait = header(&answer, "retry-after").and_then(|wait| wait.parse().ok()).unwrap_or(0);
+        assert_eq!(answer.overall_code() == Code::OverLimit, wait > 0);
+        wait
+    };
+    let bot = [("client", "bot")];
+    assert_eq!((wait(hits(&bot, 0)), wait(descriptor(&bot))), (0, 0));
+    for _ in 0..9 {
+        assert!((1..=66).contains(&wait(hits(&bot, 0))), "it has not ignored any wait");
+    }
+    let waits: Vec<u64> = (0..4).map(|_| wait(descriptor(&bot))).collect();
+    assert!(waits[1] <= 66 && waits[3] > 600, "{waits:?}");
+    let before = wait(hits(&bot, 0));
+    for _ in 0..9 {
+        wait(hits(&bot, 0));
+    }
+    let after = wait(hits(&bot, 0));
+    // Each says up to a tenth more than it is.
+    assert!(before > 600 && after <= before + before / 8, "{before} s, then {after} s");
+}
+
+#[test]
+fn the_fields_of_a_look_say_what_its_status_says() {
+    let redis = Redis::start(&[]);
+    let (alone, fleet) = (Gateway::start(&config("100/d", "9/h")), fleet_node(&redis, "local"));
+    for gateway in [&alone, &fleet] {
+        let mut rls = Rls::connect(gateway.listener("grpc"));
+        let look = [hits(&[("user", "ann")], 0)];
+        for expected in [100, 99] {
+            let answer = rls.ask("edge", &look);
+            assert_eq!(left(&answer), [expected]);
+            let said = header(&answer, "ratelimit").expect("there is one");
+            assert!(said.starts_with(&format!("\"per-user\";r={expected};t=")), "{said}");
+            assert_eq!(said.ends_with(";t=0"), expected == 100, "{said}");
+            rls.ask("edge", &[descriptor(&[("user", "ann")])]);
+        }
+        // Of two with as much, the one that is charged has less.
+        let both = [hits(&[("shop", "s1")], 0), descriptor(&[("shop", "s2")])];
+        let answer = rls.ask("edge", &both);
+        assert_eq!(left(&answer), [9, 8]);
+        assert!(header(&answer, "ratelimit").is_some_and(|said| said.starts_with("\"per-shop\";r=8;")));
+    }
 }
 
 #[test]
@@ -278,12 +360,43 @@ fn health_follows_the_process() {
 }
 
 #[test]
+fn who_watches_health_holds_up_no_stop() {
+    let (mut gateway, mut rls) = start("9/h", "9/h");
+    let watching = rls.begin("/grpc.health.v1.Health/Watch", &HealthCheck::default().encode_to_vec());
+    assert_eq!(rls.code("edge", &[("user", "ann")]), Code::Ok);
+    let began = Instant::now();
+    gateway.signal("TERM");
+    assert_eq!(rls.end(watching).map_err(|failed| failed.code), Err(UNAVAILABLE));
+    gateway.wait();
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+}
+
+#[test]
+fn who_does_not_begin_to_speak_is_let_go() {
+    let gateway = Gateway::start(&config("9/h", "9/h"));
+    let open = |count: f64| {
+        eventually("its connection is counted", || {
+            (gateway.metric("sluicegate_grpc_connections", &[]) == count).then_some(())
+        });
+    };
+    let mut halves = Vec::new();
+    for said in ["P", "PRI * HTTP/2.0\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0"] {
+        let mut half = Client::connect(gateway.listener("grpc"));
+        half.send(said);
+        halves.push(half);
+    }
+    open(3.0);
+    open(0.0);
+}
+
+#[test]
 fn a_client_learns_by_reflection_what_to_ask() {
     let (gateway, _) = start("2/m", "2/m");
     let said = python::client("rls_reflection.py", &[&gateway.listener("grpc").to_string()]);
     assert_eq!(
         said,
         "OK 1 2 MINUTE per-user\nOK 0 2 MINUTE per-user\nOVER_LIMIT 0 2 MINUTE per-user\n\
+         envoy.service.rate_limit_quota.v3.RateLimitQuotaService \
          envoy.service.ratelimit.v3.RateLimitService grpc.health.v1.Health \
          grpc.reflection.v1alpha.ServerReflection\n"
     );
@@ -339,7 +452,10 @@ fn over_tls_only_who_shows_a_listed_certificate_may_ask() {
     let stranger = Authority::new("elsewhere").client("", "envoy", 7, 2090);
     let stranger = tls::session_as(&stranger, rustls::ALL_VERSIONS);
     assert!(Rls::connect_tls(addr, &stranger).is_none(), "nobody here has issued its certificate");
-    assert_eq!(gateway.metric("sluicegate_grpc_connections_refused_total", &[]), 1.0);
+    assert_eq!(gateway.metric("sluicegate_grpc_connections_refused_total", &[]), 3.0);
+    drop(std::net::TcpStream::connect(addr).expect("it listens"));
+    assert!(Rls::connect_tls(addr, &session("envoy")).is_some());
+    assert_eq!(gateway.metric("sluicegate_grpc_connections_refused_total", &[]), 3.0, "a probe just leaves");
     // A certificate that is replaced is shown to whoever connects from then on.
     let (cert, key) = authority.server(&["other.test"]);
     let before = tls::presented(addr, "localhost");
@@ -552,3 +668,4 @@ const NOT_FOUND: u32 = 5;
 const RESOURCE_EXHAUSTED: u32 = 8;
 const OUT_OF_RANGE: u32 = 11;
 const UNIMPLEMENTED: u32 = 12;
+const UNAVAILABLE: u32 = 14;

@@ -1,6 +1,7 @@
 //! Decides checks of the rate limit service: by `Limiter::check_together`, on the counts that requests to the proxy have. What
 //! it does for the rate limit quota service is in `quotas.rs`.
 
+use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::num::NonZeroU64;
 use std::ops::Range;
@@ -75,7 +76,9 @@ impl RateLimits for Decider {
             self.stats.unknown_domain(request.descriptors.len() as u64);
             return Ok(self.told(statuses::passed(request.descriptors.len())));
         };
-        let (entries, ranges) = entries(&request.descriptors);
+        let (texts, ranges) = texts(&request.descriptors);
+        let entries: SmallVec<[Entry<'_>; 8]> =
+            texts.iter().map(|(key, value)| Entry { key, value }).collect();
         let matched = domain.find_all(ranges.iter().map(|range| &entries[range.clone()]));
         let asked = self.asked(&snapshot.table, domain, &request, (&entries, &ranges), &matched);
         let now_ns = clock::now_ns();
@@ -89,14 +92,12 @@ impl RateLimits for Decider {
             return Ok(self.told(self.look(&answer, &asked, now_ns)));
         }
         let mut check = Check::default();
+        check.looks.clone_from(&asked.looks);
         let pending = self.limiter.check_together(&asked.parts, asked.client, now_ns, &mut check);
         if let Some(pending) = pending {
             self.limiter.finish_together(pending, &mut check).await;
         }
         self.count(&snapshot, &asked.parts, &check, now_ns);
-        if check.is_admitted() {
-            self.give_back(&asked, &check, now_ns);
-        }
         Ok(self.told(answer.of(&asked.found, &check)))
     }
 
@@ -106,6 +107,10 @@ impl RateLimits for Decider {
 
     async fn report(&self, reporter: &mut Reporter, usages: Vec<BucketQuotaUsage>) -> Vec<BucketAction> {
         self.answer_report(reporter, usages).await
+    }
+
+    fn abandon(&self, reporter: &mut Reporter, usages: Vec<BucketQuotaUsage>) -> Vec<BucketAction> {
+        self.abandon_all(reporter, usages)
     }
 
     async fn renew(&self, reporter: &mut Reporter) -> Vec<BucketAction> {
@@ -135,6 +140,8 @@ struct Asking<'t> {
     parts: SmallVec<[Part<'t, DescriptorSubject<'t>>; 2]>,
     /// What was found for each descriptor.
     found: SmallVec<[Found; 4]>,
+    /// The parts that are only looked at.
+    looks: SmallVec<[u16; 1]>,
     /// The part whose address counts as the client's.
     client: usize,
     /// Whether a descriptor never passes.
@@ -150,8 +157,13 @@ impl Decider {
         (entries, ranges): (&'t [Entry<'t>], &[Range<usize>]),
         matched: &[Matched<'t>],
     ) -> Asking<'t> {
-        let mut asking =
-            Asking { parts: SmallVec::new(), found: SmallVec::new(), client: usize::MAX, is_denied: false };
+        let mut asking = Asking {
+            parts: SmallVec::new(),
+            found: SmallVec::new(),
+            looks: SmallVec::new(),
+            client: usize::MAX,
+            is_denied: false,
+        };
         let mut unknown = 0;
         for ((descriptor, range), matched) in request.descriptors.iter().zip(ranges).zip(matched) {
             let own = domain.allows_overrides().then_some(descriptor.limit).flatten();
@@ -167,9 +179,13 @@ impl Decider {
                     {
                         asking.client = asking.parts.len();
                     }
+                    if is_looked_at(descriptor) {
+                        // A request has far fewer descriptors than that.
+                        asking.looks.push(u16::try_from(asking.parts.len()).unwrap_or(u16::MAX));
+                    }
                     let policies = table.chosen_by(rule);
                     asking.parts.push(Part { policies, subject, limit: own.and_then(own_limit) });
-                    Found::Limited { is_looked_at: descriptor.hits_addend == Some(0) }
+                    Found::Limited
                 }
                 Matched::Denied => Found::Denied,
                 Matched::Unlimited | Matched::Replaced => Found::Passed,
@@ -178,6 +194,9 @@ impl Decider {
                     Found::Passed
                 }
             };
+            if descriptor.is_negative_hits {
+                self.stats.negative_hits();
+            }
             asking.is_denied |= found == Found::Denied;
             asking.found.push(found);
         }
@@ -193,7 +212,7 @@ impl Decider {
         let looked = asked.parts.iter().map(|part| {
             let mut check = Check::default();
             match self.limiter.peek(part.policies, &part.subject, now_ns, &mut check) {
-                Ok(_) => answer.status(0, &check, false),
+                Ok(_) => answer.status(0, &check),
                 Err(_) => statuses::over_limit(),
             }
         });
@@ -230,22 +249,6 @@ impl Decider {
         }
     }
 
-    /// Gives back what was taken of descriptors that are only looked at.
-    fn give_back(&self, asked: &Asking<'_>, check: &Check<'_>, now_ns: u64) {
-        let looks = |found: &Found| matches!(found, Found::Limited { is_looked_at: true });
-        if !asked.found.iter().any(looks) {
-            return;
-        }
-        let is_limited = |found: &&Found| matches!(found, Found::Limited { .. });
-        let limited: SmallVec<[&Found; 4]> = asked.found.iter().filter(is_limited).collect();
-        for (index, charge) in check.charges.iter().enumerate() {
-            let is_looked_at = limited.get(usize::from(charge.part)).is_some_and(|found| looks(found));
-            if is_looked_at && check.decision.has_taken(index, charge) {
-                self.limiter.refund(charge, check.decision.refund(index), now_ns);
-            }
-        }
-    }
-
     fn told(&self, answer: RateLimitResponse) -> RateLimitResponse {
         self.stats.answered(answer.overall_code());
         answer
@@ -257,23 +260,37 @@ impl Decider {
     }
 }
 
+/// Keys and values. What is not UTF-8 in one is U+FFFD: all such values are one client, which is limited like any other.
+type Texts<'d> = SmallVec<[(Cow<'d, str>, Cow<'d, str>); 8]>;
+
 /// The entries of all descriptors one after the other, and which of them are whose.
-fn entries(descriptors: &[RateLimitDescriptor]) -> (SmallVec<[Entry<'_>; 8]>, SmallVec<[Range<usize>; 4]>) {
-    let mut entries = SmallVec::new();
+fn texts(descriptors: &[RateLimitDescriptor]) -> (Texts<'_>, SmallVec<[Range<usize>; 4]>) {
+    let mut texts = Texts::new();
     let ranges = descriptors.iter().map(|descriptor| {
-        let first = entries.len();
-        entries.extend(descriptor.entries.iter().map(|entry| Entry { key: &entry.key, value: &entry.value }));
-        first..entries.len()
+        let first = texts.len();
+        texts.extend(
+            descriptor
+                .entries
+                .iter()
+                .map(|entry| (String::from_utf8_lossy(&entry.key), String::from_utf8_lossy(&entry.value))),
+        );
+        first..texts.len()
     });
     let ranges = ranges.collect();
-    (entries, ranges)
+    (texts, ranges)
+}
+
+/// Whether a descriptor is charged nothing.
+fn is_looked_at(descriptor: &RateLimitDescriptor) -> bool {
+    descriptor.is_negative_hits || descriptor.hits_addend == Some(0)
 }
 
 /// What a descriptor says that it costs, or its request; `None`: what its policies say. One that costs nothing is charged a
 /// unit, which is given back.
 fn cost(descriptor: &RateLimitDescriptor, request: &RateLimitRequest) -> Option<NonZeroU64> {
     match descriptor.hits_addend {
-        Some(hits) => Some(NonZeroU64::new(hits).unwrap_or(NonZeroU64::MIN)),
+        _ if is_looked_at(descriptor) => Some(NonZeroU64::MIN),
+        Some(hits) => NonZeroU64::new(hits),
         None => NonZeroU64::new(request.hits_addend.into()),
     }
 }

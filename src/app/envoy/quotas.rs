@@ -10,7 +10,7 @@ use super::decide::Decider;
 use super::draw::{Draw, Limited, Room};
 use super::ledger::{Name, Reporter, SHARES_MAX, round};
 use crate::clock;
-use crate::envoy::{Blanket, BucketAction, BucketId as WireId, BucketQuotaUsage, Told};
+use crate::envoy::{Blanket, BucketAction, BucketId as WireId, BucketQuotaUsage, Entry as WireEntry, Told};
 use crate::policy::domain::{Entry, Matched};
 use crate::proxy::snapshot::Snapshot;
 use crate::quota::{Assignment, BucketId, Left, StreamId, Usage};
@@ -54,6 +54,23 @@ impl Decider {
             usages = rest;
         }
         self.sweep(reporter);
+        told
+    }
+
+    /// Tells a stream to forget buckets, whatever it says of them.
+    pub(super) fn abandon_all(
+        &self,
+        reporter: &mut Reporter,
+        usages: Vec<BucketQuotaUsage>,
+    ) -> Vec<BucketAction> {
+        let named = usages.into_iter().filter_map(|usage| self.named(&reporter.domain, usage.bucket_id));
+        let mut told = Vec::new();
+        for (name, id) in named.collect::<Vec<_>>() {
+            let Answered { name, actions, .. } = self.abandon(name, reporter.stream, id);
+            told.extend(actions);
+            reporter.waiting.remove(&name);
+            reporter.buckets.remove(&name);
+        }
         told
     }
 
@@ -128,9 +145,8 @@ impl Decider {
         domain: &Arc<str>,
         usage: BucketQuotaUsage,
     ) -> Option<impl Future<Output = Answered> + 'd> {
-        let id = usage.bucket_id.filter(|id| !id.bucket.is_empty())?;
+        let (name, id) = self.named(domain, usage.bucket_id)?;
         let usage = Usage { allowed: usage.num_requests_allowed, denied: usage.num_requests_denied };
-        let name = Arc::new(Name { domain: Arc::clone(domain), bucket: BucketId::new(id.bucket.clone()) });
         Some(async move {
             if is_too_large(&id) {
                 return self.blanket(name, stream, id, Blanket::DenyAll);
@@ -152,6 +168,19 @@ impl Decider {
                 Room::Left(left) => self.divide(&limited, (name, stream, id), usage, left).await,
             }
         })
+    }
+
+    /// The name of a bucket that a proxy reports; `None` if it has none that an answer could say.
+    fn named(&self, domain: &Arc<str>, id: Option<WireId>) -> Option<(Arc<Name>, WireId)> {
+        let id = id.filter(|id| !id.entries.is_empty())?;
+        let bucket = match id.texts() {
+            Ok(texts) => BucketId::new(texts),
+            Err(_) => {
+                self.stats.unreadable_bucket();
+                return None;
+            }
+        };
+        Some((Arc::new(Name { domain: Arc::clone(domain), bucket }), id))
     }
 
     async fn divide(
@@ -232,9 +261,8 @@ impl Decider {
             let assignment = shares.top_up(stream, units, receipt, now_ns);
             (assignment, shares.waits(stream))
         });
-        let id = || WireId {
-            bucket: name.bucket.entries().map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
-        };
+        let entry = |(key, value): (&str, &str)| WireEntry { key: key.into(), value: value.into() };
+        let id = || WireId { entries: name.bucket.entries().map(entry).collect() };
         (assignment.map_or(Vec::new(), |assignment| self.assign(id(), assignment)), waits)
     }
 
@@ -277,8 +305,8 @@ fn unpacked(draw: Option<Draw>) -> (u64, Option<Arc<Draw>>) {
 }
 
 fn is_too_large(id: &WireId) -> bool {
-    let bytes: usize = id.bucket.iter().map(|(key, value)| key.len() + value.len()).sum();
-    id.bucket.len() > ENTRIES_MAX || bytes > ID_BYTES_MAX
+    let bytes: usize = id.entries.iter().map(|entry| entry.key.len() + entry.value.len()).sum();
+    id.entries.len() > ENTRIES_MAX || bytes > ID_BYTES_MAX
 }
 
 /// Buckets of a report that may wait for Redis at once.

@@ -17,10 +17,7 @@ pub(super) enum Found {
     /// It never passes.
     Denied,
     /// Policies decide.
-    Limited {
-        /// It is charged a unit, which it gets back.
-        is_looked_at: bool,
-    },
+    Limited,
 }
 
 /// What answers are made with.
@@ -48,7 +45,7 @@ pub(super) fn denied(
     let status = |found: &Found| match found {
         Found::Passed => ok(),
         Found::Denied => over_limit(),
-        Found::Limited { .. } => limited.next().unwrap_or_else(ok),
+        Found::Limited => limited.next().unwrap_or_else(ok),
     };
     RateLimitResponse {
         overall_code: Code::OverLimit.into(),
@@ -74,8 +71,8 @@ impl Answer<'_> {
         let status = |found: &Found| match found {
             Found::Passed => ok(),
             Found::Denied => over_limit(),
-            Found::Limited { is_looked_at } => {
-                let status = self.status(part, check, *is_looked_at && check.is_admitted());
+            Found::Limited => {
+                let status = self.status(part, check);
                 part += 1;
                 status
             }
@@ -87,31 +84,30 @@ impl Answer<'_> {
         }
     }
 
-    /// The status of one of the subjects. `returns`: the unit that it was charged goes back.
-    pub(super) fn status(&self, part: u16, check: &Check<'_>, returns: bool) -> DescriptorStatus {
+    /// The status of one of the subjects. Windows of shadows are not in it: what it says reaches the proxy's clients.
+    pub(super) fn status(&self, part: u16, check: &Check<'_>) -> DescriptorStatus {
         if check.missing.is_some() && check.event.counts().iter().any(|count| count.part == part) {
             return over_limit();
         }
         let windows = check.charges.iter().zip(&check.decision.outcomes);
         // What a candidate would do is no business of the client's.
         let windows = windows.filter(|(charge, _)| charge.part == part && charge.world() == Worlds::OWN);
+        let windows = windows.filter(|(charge, _)| !charge.shadow);
         let windows: smallvec::SmallVec<[(&Charge, &Outcome); 4]> = windows.collect();
-        let enforced = || windows.iter().filter(|(charge, _)| !charge.shadow);
-        let refusing = enforced().filter(|(_, outcome)| !outcome.is_admitted());
+        let refusing = windows.iter().filter(|(_, outcome)| !outcome.is_admitted());
         // `None` is never, the longest wait of all.
         let refusing = refusing.max_by_key(|(_, outcome)| outcome.retry_after_ns().unwrap_or(u64::MAX));
-        let least = enforced().min_by_key(|(_, outcome)| (outcome.remaining, u64::MAX - outcome.reset_ns));
-        let shadow = windows.iter().min_by_key(|(_, outcome)| outcome.remaining);
-        let Some((charge, outcome)) = refusing.or(least).or(shadow) else { return ok() };
+        let least =
+            windows.iter().min_by_key(|(_, outcome)| (outcome.remaining, u64::MAX - outcome.reset_ns));
+        let Some((charge, outcome)) = refusing.or(least) else { return ok() };
         let code = if refusing.is_some() { Code::OverLimit } else { Code::Ok };
-        let remaining = outcome.remaining.saturating_add(u64::from(returns));
         let is_leased = |charge: &Charge| self.limiter.is_leased(charge);
         let reset_ns =
             limit_fields::reset_ns(charge, outcome, check.decision.tier, self.unix_seconds, is_leased);
         DescriptorStatus {
             code: code.into(),
             current_limit: Some(self.limit(charge)),
-            limit_remaining: remaining.try_into().unwrap_or(u32::MAX),
+            limit_remaining: outcome.remaining.try_into().unwrap_or(u32::MAX),
             duration_until_reset: Some(duration(reset_ns)),
         }
     }

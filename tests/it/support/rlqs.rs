@@ -1,7 +1,6 @@
 //! A proxy that reports its usage over the rate limit quota service, over hyper: it sends messages as a test has written
 //! them.
 
-use std::collections::HashMap;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -17,7 +16,7 @@ use hyper::client::conn::http2::{self, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost::Message;
 use sluicegate::envoy::{
-    Action, Blanket, BucketAction, BucketId, BucketQuotaUsage, RateLimitQuotaResponse,
+    Action, Blanket, BucketAction, BucketId, BucketQuotaUsage, Entry, RateLimitQuotaResponse,
     RateLimitQuotaUsageReports, Rule,
 };
 use tokio::net::TcpStream;
@@ -119,6 +118,22 @@ impl Proxy<'_> {
         let report = RateLimitQuotaUsageReports {
             domain: self.domain.clone(),
             bucket_quota_usages: usages.iter().map(usage).collect(),
+            ..RateLimitQuotaUsageReports::default()
+        };
+        self.send_bytes(framed(&report.encode_to_vec()));
+    }
+
+    /// Reports one refused request of each of these buckets.
+    pub fn send_all(&self, buckets: impl IntoIterator<Item = BucketId>) {
+        let usage = |id| BucketQuotaUsage {
+            bucket_id: Some(id),
+            num_requests_denied: 1,
+            ..BucketQuotaUsage::default()
+        };
+        let report = RateLimitQuotaUsageReports {
+            domain: self.domain.clone(),
+            bucket_quota_usages: buckets.into_iter().map(usage).collect(),
+            ..RateLimitQuotaUsageReports::default()
         };
         self.send_bytes(framed(&report.encode_to_vec()));
     }
@@ -188,12 +203,14 @@ async fn read(mut body: Incoming, said: &mpsc::UnboundedSender<Answer>) -> u32 {
 
 /// A bucket's name.
 pub fn id(bucket: &[(&str, &str)]) -> BucketId {
-    let entry = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
-    BucketId { bucket: bucket.iter().map(entry).collect::<HashMap<_, _>>() }
+    let entry = |(key, value): &(&str, &str)| Entry { key: (*key).into(), value: (*value).into() };
+    BucketId { entries: bucket.iter().map(entry).collect() }
 }
 
 fn told(action: BucketAction) -> (Vec<(String, String)>, Told) {
-    let mut bucket: Vec<_> = action.bucket_id.expect("it says which").bucket.into_iter().collect();
+    let id = action.bucket_id.expect("it says which");
+    let texts = id.texts().expect("an Envoy reads nothing else").into_iter();
+    let mut bucket: Vec<_> = texts.map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
     bucket.sort();
     let told = match action.action.expect("it says what") {
         Action::Abandon(_) => Told::Abandon,

@@ -19,6 +19,7 @@ use sluicegate::envoy::{Code, Entry, RateLimitDescriptor, RateLimitRequest, Rate
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::runtime::Runtime;
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
@@ -124,6 +125,19 @@ impl Rls {
         })
     }
 
+    /// Sends one message; the answer may take long.
+    pub fn begin(&self, path: &str, message: &[u8]) -> JoinHandle<Result<Vec<u8>, Failed>> {
+        let (mut sender, _inside) = (self.sender.clone(), self.runtime.enter());
+        let sent = sender.send_request(request(path, framed(message)));
+        self.runtime.spawn(answer(sent))
+    }
+
+    /// How a call ends that was begun.
+    pub fn end(&self, call: JoinHandle<Result<Vec<u8>, Failed>>) -> Result<Vec<u8>, Failed> {
+        let ended = self.runtime.block_on(async { timeout(PATIENCE, call).await.expect("it ends in time") });
+        ended.expect("no panic")
+    }
+
     /// Begins so many calls and sends half of each message.
     pub fn hang(&mut self, calls: usize) {
         let (mut sender, _inside) = (self.sender.clone(), self.runtime.enter());
@@ -175,7 +189,13 @@ impl Body for Sent {
 
 /// A descriptor with these entries.
 pub fn descriptor(entries: &[(&str, &str)]) -> RateLimitDescriptor {
-    let entry = |(key, value): &(&str, &str)| Entry { key: (*key).to_owned(), value: (*value).to_owned() };
+    let entries: Vec<_> = entries.iter().map(|(key, value)| (*key, value.as_bytes())).collect();
+    descriptor_of_bytes(&entries)
+}
+
+/// The same with values that need not be texts.
+pub fn descriptor_of_bytes(entries: &[(&str, &[u8])]) -> RateLimitDescriptor {
+    let entry = |(key, value): &(&str, &[u8])| Entry { key: (*key).into(), value: value.to_vec() };
     RateLimitDescriptor { entries: entries.iter().map(entry).collect(), ..RateLimitDescriptor::default() }
 }
 
