@@ -2,7 +2,6 @@
 //! and how long it takes among twenty.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,12 +15,6 @@ use crate::support::postgres::Postgres;
 use crate::support::redis::Redis;
 use crate::support::toxic::Toxic;
 use crate::support::{Client, Directory, Gateway, Response, Stop, eventually, heavy};
-
-/// One of these at a time: each has several gateways and asks them all the while.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// A gateway that counts by a field of the request, which whoever sends may write.
 pub struct Node(pub Gateway);
@@ -122,7 +115,7 @@ fn silence(server: &Postgres, database: &str) {
 
 #[test]
 fn redis_tells_what_postgresql_cannot() {
-    let _alone = alone();
+    let _alone = heavy();
     let (server, redis) = (Postgres::shared(), Redis::start(&[]));
     let name = server.database();
     silence(server, &name);
@@ -141,7 +134,7 @@ fn redis_tells_what_postgresql_cannot() {
 
 #[test]
 fn without_any_hints_a_change_is_found_each_second() {
-    let _alone = alone();
+    let _alone = heavy();
     let (server, redis) = (Postgres::shared(), Redis::start(&[]));
     redis.cli(&["ACL", "SETUSER", "gw", "on", ">word", "~*", "+@all", "resetchannels", "-@pubsub"]);
     let url = Url::postgres(&server.url(&server.database())).expect("it is a URL");
@@ -169,7 +162,7 @@ fn without_any_hints_a_change_is_found_each_second() {
 
 #[test]
 fn hints_that_are_cut_without_a_word_cost_thirty_seconds_at_most() {
-    let _alone = alone();
+    let _alone = heavy();
     let (server, redis) = (Postgres::shared(), Redis::start(&[]));
     let name = server.database();
     silence(server, &name);
@@ -210,7 +203,7 @@ fn hints_that_are_cut_without_a_word_cost_thirty_seconds_at_most() {
 
 #[test]
 fn hints_that_are_forged_or_come_in_floods_cause_few_reads() {
-    let _alone = alone();
+    let _alone = heavy();
     let (server, redis) = (Postgres::shared(), Redis::start(&[]));
     let url = server.url(&server.database());
     let addr = redis.addr().to_string();
@@ -267,7 +260,7 @@ fn flood(client: &mut std::net::TcpStream, one: &str) {
 
 #[test]
 fn a_burst_of_a_thousand_changes_is_few_snapshots() {
-    let _alone = alone();
+    let _alone = heavy();
     let server = Postgres::shared();
     let url = server.url(&server.database());
     let node = Node::start(&url, None);
@@ -296,7 +289,7 @@ fn a_burst_of_a_thousand_changes_is_few_snapshots() {
 
 #[test]
 fn followers_catch_up_after_a_restart_and_a_time_without_writes() {
-    let _alone = alone();
+    let _alone = heavy();
     let mut server = Postgres::start();
     let name = server.database();
     let nodes: Vec<Node> = (0..3).map(|_| Node::start(&server.url(&name), None)).collect();
@@ -344,7 +337,7 @@ fn followers_catch_up_after_a_restart_and_a_time_without_writes() {
 
 #[test]
 fn a_change_reaches_twenty_nodes_under_load_within_a_second() {
-    let (_alone, _here) = (heavy(), alone());
+    let _alone = heavy();
     let (server, redis) = (Postgres::shared(), Redis::start(&[]));
     let url = server.url(&server.database());
     let addr = redis.addr().to_string();
@@ -390,7 +383,7 @@ fn a_change_reaches_twenty_nodes_under_load_within_a_second() {
 
 #[test]
 fn a_change_by_another_program_is_heard() {
-    let _alone = alone();
+    let _alone = heavy();
     let server = Postgres::shared();
     let url = server.url(&server.database());
     let node = Node::start(&url, None);
