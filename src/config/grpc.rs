@@ -69,6 +69,9 @@ fn clients(value: &Value<'_>, tls: Option<&tls::Files>) -> Vec<Client> {
         value.wrong_key("`clients` needs `client-ca`", hint);
     }
     let names = value.texts();
+    if value.is_empty_array() {
+        value.wrong("`clients` names nobody", "leave it out to let in whoever `client-ca` has certified");
+    }
     if names.len() > CLIENTS_MAX {
         value.wrong(format!("there are more than {CLIENTS_MAX} clients"), "leave some out");
     }

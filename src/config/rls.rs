@@ -74,20 +74,20 @@ impl Reader<'_> {
         let given = table.value("dimensions").map(|value| given(&value)).unwrap_or_default();
         let name = table.value("name").and_then(|value| rule_name(&value));
         let instead_of = table.value("instead-of").map(|value| value.texts()).unwrap_or_default();
-        let verdict = self.verdict(&table, number);
+        let verdict = self.verdict(&table, name.as_deref(), number);
         table.finish(&[]);
         let instead_of = instead_of.into_iter().map(|text| text.text).collect();
         Rule { name, instead_of, entries, is_ordered, given, verdict }
     }
 
     /// What is done: one of `limit`, `unlimited` and `deny`.
-    fn verdict(&mut self, table: &Table<'_>, number: usize) -> Verdict {
+    fn verdict(&mut self, table: &Table<'_>, name: Option<&str>, number: usize) -> Verdict {
         let limit = table.value("limit");
         let is = |key| table.value(key).and_then(|value| value.boolean()).unwrap_or(false);
         match (&limit, is("unlimited"), is("deny")) {
             (Some(limit), false, false) => {
                 let domain = self.domain;
-                let named = |shorthand| shorthand_name(domain, number, shorthand);
+                let named = |shorthand| shorthand_name(domain, name, number, shorthand);
                 let limits = self.policies.read(limit, (self.config, self.places), named);
                 if limit.is_empty_array() {
                     limit.wrong("`limit` is empty", "name a policy, or write `unlimited = true` instead");
@@ -190,9 +190,14 @@ fn rule_name(value: &Value<'_>) -> Option<String> {
     Some(text.text)
 }
 
-/// The policy of a shorthand is named after its domain and the number of its rule: `rls:edge#1`, then `rls:edge#1#2`.
-fn shorthand_name(domain: &str, rule: usize, number: usize) -> String {
-    let suffix = if number > 1 { format!("#{rule}#{number}") } else { format!("#{rule}") };
+/// The policy of a shorthand is named after its domain and its rule, by the rule's name or else its place:
+/// `rls:edge:checkout` or `rls:edge#1`, then `rls:edge#1#2`.
+fn shorthand_name(domain: &str, name: Option<&str>, rule: usize, number: usize) -> String {
+    let name = name.filter(|name| name.len() <= RULE_NAME_BYTES_MAX);
+    let mut suffix = name.map_or_else(|| format!("#{rule}"), |name| format!(":{name}"));
+    if number > 1 {
+        suffix.push_str(&format!("#{number}"));
+    }
     // Cut to the length of a name. Slicing is safe, because a domain's name is ASCII.
     let room = NAME_BYTES_MAX - "rls:".len() - suffix.len();
     format!("rls:{}{suffix}", &domain[..domain.len().min(room)])
@@ -233,3 +238,5 @@ fn show_rule(rule: &Rule) -> String {
 
 /// Rules that a domain may have.
 const RULES_MAX: usize = 100_000;
+/// A rule with a longer name is called by its place where its name is a part of another.
+const RULE_NAME_BYTES_MAX: usize = NAME_BYTES_MAX / 2;

@@ -18,6 +18,16 @@ pub(super) fn warn(ctx: &Context<'_>, config: &Config, places: &Places) {
     identity_dimensions_without_auth(ctx, config, places);
     sticky_identities_without_auth(ctx, config, places);
     hashed_identities_without_auth(ctx, config, places);
+    domains_without_grpc(ctx, config, places);
+}
+
+/// Domains for other proxies, if there is no listener that they could ask.
+fn domains_without_grpc(ctx: &Context<'_>, config: &Config, places: &Places) {
+    let first = places.domains.first().filter(|fields| config.grpc.is_none() && !fields.is_flawed);
+    if let Some(place) = first.and_then(|fields| fields.whole) {
+        let message = "nobody can ask about this domain: there is no gRPC listener";
+        ctx.warn(place, message, "write `grpc = \"127.0.0.1:9901\"` in `[admin]`");
+    }
 }
 
 /// Upstreams whose servers are kept by a dimension of the identity, if nobody who gets there has one.

@@ -277,16 +277,18 @@ impl Limiter {
     }
 
     /// The same for a request that another window refuses: a window that has too little refuses it too, because the client
-    /// is told every wait. Of a window that Redis would have to be asked about, what Redis last said counts.
+    /// is told every wait, and none of them spends anything. Of a window that Redis would have to be asked about, what Redis
+    /// last said counts.
     pub(super) fn foresee_refused(&self, charge: &Charge, now_ns: u64) -> Outcome {
-        let outcome = self.foresee(charge, now_ns);
+        let (outcome, left) = (self.foresee(charge, now_ns), self.look(charge, now_ns));
         let known = self.fleet.as_ref().and_then(|fleet| fleet.known_wait_ns(charge, now_ns));
-        match known {
-            Some(retry_after_ns) if outcome.is_admitted() => {
-                let reset_ns = outcome.reset_ns.max(retry_after_ns);
-                Outcome::new(Answer::Later { retry_after_ns }, outcome.remaining, reset_ns)
+        let reset_ns = outcome.reset_ns.max(left.reset_ns);
+        match known.filter(|_| outcome.is_admitted()) {
+            Some(retry_after_ns) => {
+                let answer = Answer::Later { retry_after_ns };
+                Outcome::new(answer, left.remaining, reset_ns.max(retry_after_ns))
             }
-            _ => outcome,
+            None => Outcome::new(outcome.answer(), left.remaining, reset_ns),
         }
     }
 

@@ -104,8 +104,12 @@ impl Desk {
                         now_ns,
                     )
                 };
-                let outcomes: SmallVec<[_; 2]> = parts.iter().map(|part| state(&exact, part).1).collect();
+                let mut outcomes: SmallVec<[_; 2]> = parts.iter().map(|part| state(&exact, part).1).collect();
                 let admitted = outcomes.iter().all(|outcome| outcome.is_admitted());
+                for (outcome, part) in outcomes.iter_mut().zip(parts.iter()).filter(|_| !admitted) {
+                    let left = state(&exact, &Part { cost: 0, ..part.clone() }).1.remaining;
+                    *outcome = Outcome::new(outcome.answer(), left, outcome.reset_ns);
+                }
                 for part in parts.iter().filter(|_| admitted) {
                     let taken = state(&exact, part).0;
                     exact.insert(part.key, taken);

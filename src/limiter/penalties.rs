@@ -40,10 +40,7 @@ impl Limiter {
             return false;
         }
         // Windows that are used up refuse the request, too, and perhaps for longer than the penalty.
-        decision.outcomes.extend(charges.iter().map(|charge| {
-            let (outcome, left) = (self.foresee_refused(charge, now_ns), self.look(charge, now_ns));
-            Outcome::new(outcome.answer(), left.remaining, outcome.reset_ns.max(left.reset_ns))
-        }));
+        decision.outcomes.extend(charges.iter().map(|charge| self.foresee_refused(charge, now_ns)));
         decision.impose(charges, penalties);
         true
     }

@@ -495,6 +495,10 @@ fn a_listener_that_is_open_to_others_asks_for_certificates() {
             "grpc = { bind = \"127.0.0.1:9901\", clients = [\"subject:cn=a\"] }".to_owned(),
             "`clients` needs `client-ca`",
         ),
+        (
+            format!("grpc = {{ bind = \"0.0.0.0:9901\", {certs}, client-ca = \"ca.pem\", clients = [] }}"),
+            "`clients` names nobody",
+        ),
         ("grpc = { bnd = \"127.0.0.1:9901\" }".to_owned(), "`bind`"),
         (format!("grpc = {{ bind = \"127.0.0.1:9901\", {certs}, client-ca = \"none.pem\" }}"), "none.pem"),
     ] {

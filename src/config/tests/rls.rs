@@ -47,7 +47,7 @@ fn domains_are_read_and_written() {
             ..plain(
                 matches(&[("generic_key", exact("checkout")), ("user_id", any())]),
                 true,
-                limited(&["per-user", "per-shop", "rls:edge#2", "rls:edge#2#2"]),
+                limited(&["per-user", "per-shop", "rls:edge:checkout", "rls:edge:checkout#2"]),
             )
         },
         Rule {
@@ -67,15 +67,19 @@ fn domains_are_read_and_written() {
 #[test]
 fn a_domain_of_a_file_is_compiled_into_the_table() {
     let text = "[rls.edge]\ndescriptors = [{ entries = { a = \"*\" }, limit = \"1/s\" }]\n";
-    let loaded = load(&[text]).unwrap_or_else(|errors| panic!("{errors}"));
+    let grpc = format!("[admin]\ngrpc = \"127.0.0.1:9901\"\n{text}");
+    let loaded = load(&[&grpc]).unwrap_or_else(|errors| panic!("{errors}"));
     assert_eq!(loaded.table.domains().map(|domain| domain.name()).collect::<Vec<_>>(), ["edge"]);
     assert!(loaded.report.is_empty(), "{}", loaded.report);
+    let loaded = load(&[text]).unwrap_or_else(|errors| panic!("{errors}"));
+    assert!(loaded.report.to_string().contains("there is no gRPC listener"), "{}", loaded.report);
 }
 
 #[test]
 fn domains_are_checked() {
     // The only rule is on line 9.
-    let with = |rule: &str| format!("{POLICIES}[rls.edge]\ndescriptors = [\n{{ {rule} }},\n]\n");
+    let grpc = "[admin]\ngrpc = \"127.0.0.1:9901\"\n";
+    let with = |rule: &str| format!("{POLICIES}[rls.edge]\ndescriptors = [\n{{ {rule} }},\n]\n{grpc}");
     let limited =
         |keys: &str| with(&format!("entries = [{{ shop = \"*\" }}, {{ user_id = \"*\" }}], {keys}"));
     let number = "there is no policy `per-usr`";

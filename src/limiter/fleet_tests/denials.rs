@@ -36,6 +36,20 @@ fn a_denial_is_remembered_until_it_ends() {
 }
 
 #[test]
+fn a_window_that_would_have_fitted_shows_what_it_has() {
+    let desk = Arc::new(Desk::default());
+    let node = node(&desk);
+    let (narrow, wide) = (exact(&node, 1, 10), exact(&node, 3, 100));
+    let of = |cost| [Charge { cost, ..narrow }, Charge { cost, ..wide }];
+    assert!(decide(&node, &desk, &of(10), NOW).is_admitted());
+    for tier in [Tier::Global, Tier::Local] {
+        let refused = decide(&node, &desk, &of(1), NOW);
+        assert_eq!((refused.is_admitted(), refused.tier), (false, tier));
+        assert_eq!(refused.outcomes[1].remaining, 90, "nothing was spent of it");
+    }
+}
+
+#[test]
 fn costs_have_room_however_large_they_are() {
     let desk = Arc::new(Desk::default());
     let node = node(&desk);
