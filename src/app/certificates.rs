@@ -1,66 +1,104 @@
 //! Reads the certificates of listeners, at a publication and again when their files change, and shows in /metrics when
-//! they expire. Building the TLS configuration is up to `tls`.
+//! they and those of other parts expire. Building the TLS configuration is up to `tls`.
 
+use std::collections::BTreeMap;
 use std::fmt;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use arc_swap::ArcSwap;
 use rustls::server::ProducesTickets;
 
 use super::orders;
+use super::read_files::Part;
 use crate::acme::Challenges;
 use crate::metrics::{Families, Unit};
 use crate::service::config::Listener;
-use crate::tls::{self, Certificate};
+use crate::tls::{self, Absent, Certificate, Pair};
+use crate::upstream;
 
-/// When a certificate of a listener expires.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// When a certificate expires.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct CertificateExpiry {
-    pub(super) listener: String,
-    /// The first name of the leaf.
-    pub(super) subject: String,
-    pub(super) file: PathBuf,
+    /// The first name of the leaf; a client's certificate often has none.
+    subject: String,
+    file: PathBuf,
     /// The leaf's `notAfter`, Unix seconds.
-    pub(super) not_after: i64,
+    not_after: i64,
 }
 
-/// The expiry of every certificate in force. Clones share one list, which a publication replaces and a scrape reads.
+/// The expiry of every certificate in force, by the part that presents it. Clones share one table.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Expiries(Arc<ArcSwap<Vec<CertificateExpiry>>>);
+pub(super) struct Expiries(Arc<Mutex<BTreeMap<Part, Vec<CertificateExpiry>>>>);
 
 impl Expiries {
-    /// Replaces the list. A certificate that a listener names twice is kept once, because Prometheus rejects a whole
+    /// Replaces those of one part. A certificate that it names twice is kept once, because Prometheus rejects a whole
     /// scrape if two samples have the same labels.
-    pub(super) fn set(&self, mut expiries: Vec<CertificateExpiry>) {
-        expiries.sort_by(|one, other| one.labels().cmp(&other.labels()));
-        expiries.dedup_by(|one, other| one.labels() == other.labels());
-        self.0.store(Arc::new(expiries));
+    pub(super) fn set(&self, part: Part, mut expiries: Vec<CertificateExpiry>) {
+        expiries.sort();
+        expiries.dedup_by(|one, other| (&one.subject, &one.file) == (&other.subject, &other.file));
+        self.lock().insert(part, expiries);
+    }
+
+    /// Forgets the parts that are gone.
+    pub(super) fn retain(&self, is_there: impl Fn(&Part) -> bool) {
+        self.lock().retain(|part, _| is_there(part));
+    }
+
+    /// Reads the certificate that is shown to an upstream. While its file cannot be read, the one before stays.
+    pub(super) fn follow_upstream(&self, config: &upstream::Config) {
+        let part = Part::Upstream(config.name.clone());
+        let Some(shown) = &config.tls.shown else {
+            self.set(part, Vec::new());
+            return;
+        };
+        let pair = Pair { cert: shown.cert.clone(), key: shown.key.clone(), absent: Absent::Refuse };
+        if let Ok(certificate) = Certificate::read(&pair) {
+            self.set(part, vec![CertificateExpiry::of(&certificate)]);
+        }
     }
 
     pub(super) fn collect(&self, families: &mut Families<'_>) -> fmt::Result {
-        let certificates = self.0.load();
-        let files: Vec<_> =
-            certificates.iter().map(|certificate| certificate.file.to_string_lossy()).collect();
+        let all = self.lock().clone();
+        let all: Vec<_> = all
+            .iter()
+            .flat_map(|(part, expiries)| expiries.iter().map(move |expiry| (part, expiry)))
+            .map(|(part, expiry)| (part, expiry, expiry.file.to_string_lossy()))
+            .collect();
         families.gauges(
             "certificate_expiry_timestamp",
-            "When a certificate of a listener expires",
+            "When a certificate of a listener, or one that is shown to an upstream, expires",
             Some(&Unit::Seconds),
-            certificates.iter().zip(&files).map(|(certificate, file)| {
+            all.iter().map(|(part, expiry, file)| {
+                let (listener, upstream) = match part {
+                    Part::Listener(name) => (name.as_str(), ""),
+                    Part::Upstream(name) => ("", name.as_str()),
+                    Part::Admin | Part::Grpc | Part::Auth(_) | Part::ErrorPages => ("", ""),
+                };
                 let labels = [
-                    ("listener", certificate.listener.as_str()),
-                    ("subject", certificate.subject.as_str()),
+                    ("of", part.word()),
+                    ("listener", listener),
+                    ("upstream", upstream),
+                    ("subject", expiry.subject.as_str()),
                     ("file", file),
                 ];
-                (labels, certificate.not_after)
+                (labels, expiry.not_after)
             }),
         )
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Part, Vec<CertificateExpiry>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl CertificateExpiry {
-    fn labels(&self) -> (&str, &str, &Path) {
-        (&self.listener, &self.subject, &self.file)
+    /// When this one does.
+    pub(super) fn of(certificate: &Certificate) -> CertificateExpiry {
+        CertificateExpiry {
+            subject: certificate.names.first().cloned().unwrap_or_default(),
+            file: certificate.path.clone(),
+            not_after: certificate.not_after,
+        }
     }
 }
 
@@ -91,11 +129,6 @@ pub(super) fn read(
         let (listener, names) = (&listener.name, stand_in.names.join(", "));
         tracing::warn!(%listener, %names, "a self-signed certificate is presented until one is issued");
     }
-    let expiry = |certificate: &Certificate| CertificateExpiry {
-        listener: listener.name.clone(),
-        file: certificate.path.clone(),
-        subject: certificate.names.first().cloned().unwrap_or_default(),
-        not_after: certificate.not_after,
-    };
-    Ok(Tls { config: Some(Arc::new(config)), expiries: certificates.iter().map(expiry).collect() })
+    let expiries = certificates.iter().map(CertificateExpiry::of).collect();
+    Ok(Tls { config: Some(Arc::new(config)), expiries })
 }

@@ -15,6 +15,7 @@ use super::certificates::{self, CertificateExpiry, Expiries, Tls};
 use super::inherited::{self, Inherited, Taken};
 use super::lines::say;
 use super::neighbour;
+use super::read_files::Part;
 use super::upgrade::Given;
 use crate::acme::Challenges;
 use crate::metrics::Metrics;
@@ -317,7 +318,13 @@ impl Listeners {
     }
 
     fn note_expiries(&self) {
-        self.expiries.set(self.open.values().flat_map(|open| open.expiries.iter().cloned()).collect());
+        self.expiries.retain(|part| match part {
+            Part::Listener(name) => self.open.contains_key(name),
+            _ => true,
+        });
+        for (name, open) in &self.open {
+            self.expiries.set(Part::Listener(name.clone()), open.expiries.clone());
+        }
     }
 }
 

@@ -5,10 +5,12 @@ use anyhow::Context;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
+use super::certificates::Expiries;
 use super::inherited::{self, Inherited, Taken};
 use super::lines::say;
 use super::listeners;
 use super::listening_tls::{Settings, Tls};
+use super::read_files::Stale;
 use super::upgrade::Given;
 use crate::listening::{Bind, Listener, Shared};
 use crate::tls;
@@ -64,10 +66,11 @@ pub(super) fn open(
     bind: &Bind,
     files: Option<&tls::Files>,
     inherited: &mut Inherited,
+    expiries: &Expiries,
 ) -> anyhow::Result<Opened> {
     let place = bind.to_string();
     let what = role.listener();
-    let tls = files.map(|files| Tls::read(role, files)).transpose().context(what)?;
+    let tls = files.map(|files| Tls::read(role, files, expiries)).transpose().context(what)?;
     let Taken { mut sockets, owns_file, is_activated } = inherited.take(role.name(), &place).context(what)?;
     let found = sockets.last().and_then(inherited::address);
     let listener = match sockets.pop() {
@@ -127,6 +130,7 @@ impl Opened {
     /// If there is no descriptor for the second hold on the socket, which a successor would get, or the task does not start.
     pub(super) fn serve(
         self,
+        stale: &Stale,
         begin: impl FnOnce(Parts) -> anyhow::Result<JoinHandle<()>>,
     ) -> anyhow::Result<Serving> {
         let what = self.role.listener();
@@ -140,7 +144,7 @@ impl Opened {
             socket: Some(socket),
             is_activated: self.is_activated,
             task,
-            watching: self.tls.map(Tls::watch),
+            watching: self.tls.map(|tls| tls.watch(stale.clone())),
             stop: Some(stop),
         })
     }

@@ -9,8 +9,10 @@ use rustls::ServerConfig;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
+use super::certificates::{CertificateExpiry, Expiries};
 use super::listening::Role;
 use super::publisher::stamps::Stamps;
+use super::read_files::{Part, Stale};
 use crate::tls::{self, Certificate, Protocol};
 
 /// The settings in force; they change when files do.
@@ -22,6 +24,7 @@ pub(super) struct Tls {
     files: Arc<tls::Files>,
     settings: Settings,
     stamps: Stamps<()>,
+    expiries: Expiries,
 }
 
 impl Tls {
@@ -29,11 +32,11 @@ impl Tls {
     ///
     /// # Errors
     /// If one cannot be used.
-    pub(super) fn read(role: Role, files: &tls::Files) -> Result<Tls, tls::Error> {
+    pub(super) fn read(role: Role, files: &tls::Files, expiries: &Expiries) -> Result<Tls, tls::Error> {
         // Before they are read: a change meanwhile is seen later.
         let stamps = stamps(files);
-        let settings = Arc::new(ArcSwap::new(settings(role, files)?));
-        Ok(Tls { role, files: Arc::new(files.clone()), settings, stamps })
+        let settings = Arc::new(ArcSwap::new(settings(role, files, expiries)?));
+        Ok(Tls { role, files: Arc::new(files.clone()), settings, stamps, expiries: expiries.clone() })
     }
 
     /// The settings in force.
@@ -42,7 +45,7 @@ impl Tls {
     }
 
     /// Follows the files. One that cannot be used leaves in force what there is.
-    pub(super) fn watch(mut self) -> JoinHandle<()> {
+    pub(super) fn watch(mut self, stale: Stale) -> JoinHandle<()> {
         tokio::spawn(async move {
             loop {
                 sleep(EVERY).await;
@@ -51,13 +54,15 @@ impl Tls {
                 if self.stamps.changed(now).is_empty() {
                     continue;
                 }
-                let (role, files) = (self.role, Arc::clone(&self.files));
-                match tokio::task::spawn_blocking(move || settings(role, &files)).await {
+                let (role, files, expiries) = (self.role, Arc::clone(&self.files), self.expiries.clone());
+                match tokio::task::spawn_blocking(move || settings(role, &files, &expiries)).await {
                     Ok(Ok(settings)) => {
                         self.settings.store(settings);
+                        stale.read(part(role), false);
                         tracing::info!("the certificates of the {} were read again", role.listener());
                     }
                     Ok(Err(error)) => {
+                        stale.read(part(role), true);
                         tracing::error!(
                             %error,
                             "certificates of the {} cannot be used, the old ones stay in use",
@@ -71,11 +76,20 @@ impl Tls {
     }
 }
 
-fn settings(role: Role, files: &tls::Files) -> Result<Arc<ServerConfig>, tls::Error> {
+fn settings(role: Role, files: &tls::Files, expiries: &Expiries) -> Result<Arc<ServerConfig>, tls::Error> {
     let certificates = files.certs.iter().map(Certificate::read).collect::<Result<Vec<_>, _>>()?;
     let auth = files.client_auth.as_ref();
-    tls::server_config(&certificates, &Protocol::default(), role.http(), auth, tls::tickets()?, None)
-        .map(Arc::new)
+    let (protocol, tickets) = (Protocol::default(), tls::tickets()?);
+    let settings = tls::server_config(&certificates, &protocol, role.http(), auth, tickets, None)?;
+    expiries.set(part(role), certificates.iter().map(CertificateExpiry::of).collect());
+    Ok(Arc::new(settings))
+}
+
+fn part(role: Role) -> Part {
+    match role {
+        Role::Admin => Part::Admin,
+        Role::Grpc => Part::Grpc,
+    }
 }
 
 fn stamps(files: &tls::Files) -> Stamps<()> {

@@ -30,6 +30,7 @@ mod notes;
 mod orders;
 mod override_view;
 mod publisher;
+mod read_files;
 mod redis_view;
 mod reload;
 mod service_manager;

@@ -98,6 +98,14 @@ fn renewed_files_are_taken_and_broken_ones_are_not() {
     let (gateway, authority) = start();
     let admin = gateway.listener("admin");
     let before = tls::presented(admin, "localhost");
+    let anyone = tls::session(&[], rustls::ALL_VERSIONS);
+    let series = |start: &str| {
+        let metrics = ask(&gateway, &anyone, ["GET", "/metrics"], &["Authorization: Bearer read-1"]).text();
+        let line = metrics.lines().find(|line| line.starts_with(start)).expect("the series is there");
+        line.rsplit_once(' ').expect("a value").1.parse::<f64>().expect("a number")
+    };
+    assert!(series("sluicegate_certificate_expiry_timestamp_seconds{of=\"admin\"") > 1.7e9);
+    assert_eq!(series("sluicegate_files_stale{of=\"admin\"}"), 0.0);
     let pair = authority.server(&["localhost"]);
     // The key comes later than its certificate: until then nothing changes.
     gateway.write("server.pem", &pair.0);
@@ -105,10 +113,12 @@ fn renewed_files_are_taken_and_broken_ones_are_not() {
         gateway.stderr().iter().any(|line| line.contains("the old ones stay in use")).then_some(())
     });
     assert_eq!(tls::presented(admin, "localhost"), before);
+    assert_eq!(series("sluicegate_files_stale{of=\"admin\"}"), 1.0);
     gateway.write("server.key", &pair.1);
     eventually("the new certificate is shown", || {
         (tls::presented(admin, "localhost") != before).then_some(())
     });
+    eventually("nothing is stale", || (series("sluicegate_files_stale{of=\"admin\"}") == 0.0).then_some(()));
     // So are the authorities of clients.
     let new = Authority::new("operators");
     let alice = tls::session_as(&new.client("alice@ops.test", "a", 7, 2090), rustls::ALL_VERSIONS);

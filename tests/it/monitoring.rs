@@ -350,6 +350,37 @@ fn a_refused_file_is_shown_until_one_is_in_force() {
 }
 
 #[test]
+fn files_that_are_refused_between_reloads_are_shown_until_they_are_read() {
+    let directory = Directory::new();
+    certify(&directory, "a", &["localhost"]);
+    for (name, text) in [("keys.toml", KEY), ("404.html", "no")] {
+        directory.write(name, text);
+    }
+    let config = "[listener.tls]\nbind = \"127.0.0.1:0\"\ncerts = [{ cert = \"a.pem\", key = \"a.key\" }]\n\
+                  [errors]\n404 = \"404.html\"\n\
+                  [auth.keys]\nkind = \"api-key\"\nkeys = { file = \"keys.toml\" }\n\
+                  [[route]]\npath = \"/\"\nauth = \"keys\"\nto = \"echo\"\n";
+    let gateway = Gateway::start_in(directory, config);
+    let key = std::fs::read_to_string(gateway.file("a.key")).expect("it was written");
+    let stale = |of: &str| gateway.metric("sluicegate_files_stale", &[&format!("of=\"{of}\"")]);
+    let all = || ["listener", "auth", "errors"].map(stale);
+    assert_eq!(all(), [0.0; 3]);
+    gateway.write("keys.toml", "[[key]]\n");
+    gateway.write("a.key", "no key");
+    std::fs::remove_file(gateway.file("404.html")).expect("it is there");
+    eventually("all are refused", || (all() == [1.0; 3]).then_some(()));
+    assert_eq!(gateway.metric("sluicegate_config_last_reload_successful", &[]), 1.0, "it was no reload");
+    gateway.write("keys.toml", format!("# The same.\n{KEY}"));
+    eventually("the keys are read", || (all() == [1.0, 0.0, 1.0]).then_some(()));
+    gateway.write("404.html", "none");
+    gateway.write("a.key", &key);
+    eventually("all are read", || (all() == [0.0; 3]).then_some(()));
+}
+
+const KEY: &str = "[[key]]\nsha256 = \"2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b\"\n\
+                   consumer = \"ann\"\n";
+
+#[test]
 fn utilisation_is_the_greatest_of_its_parts() {
     let gateway = Gateway::start(
         "workers = 1\n[listener.plain]\nbind = \"127.0.0.1:0\"\nmax-connections = 4\n\

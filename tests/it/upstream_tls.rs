@@ -161,5 +161,13 @@ fn a_new_client_certificate_is_shown_without_a_reload_and_resumes_nothing_of_the
         assert_eq!(renewed.kind, Some(HandshakeKind::Full), "{version:?}");
         assert_eq!(ask().kind, Some(HandshakeKind::Resumed));
         assert_eq!(gateway.reloads("succeeded"), 0.0, "it was no reload");
+        let expiry = "sluicegate_certificate_expiry_timestamp_seconds";
+        let ends = || gateway.metric(expiry, &["of=\"upstream\"", "upstream=\"u\"", "edge.pem"]);
+        let is_stale = || gateway.metric("sluicegate_files_stale", &["of=\"upstream\""]);
+        let end = ends();
+        assert!(end > 3.7e9 && is_stale() == 0.0, "{end}");
+        gateway.write("edge.key", "no key");
+        eventually("the new key is refused", || (is_stale() == 1.0).then_some(()));
+        assert_eq!(ends(), end, "it is the one in use");
     }
 }

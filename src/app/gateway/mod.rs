@@ -27,6 +27,7 @@ use super::listening::{self, Role};
 use super::logs::Logs;
 use super::publisher::prepare::Prepared;
 use super::publisher::{Process, Publisher};
+use super::read_files::Stale;
 use super::signals::{Asked, Signals};
 use super::upgrade::{Predecessor, Program, Report};
 use super::upkeep::Upkeep;
@@ -236,16 +237,18 @@ impl Gateway {
         let Inheritance { mut sockets, predecessor } = inheritance;
         // The admin listener is bound first because it never shares its address (no SO_REUSEPORT): of two processes
         // started at once with one configuration, the second fails here. It is served only after the first publication.
+        let (expiries, stale) = (self.publisher.expiries().clone(), self.publisher.stale().clone());
         let admin = match &self.admin {
             Some((config, state)) => {
-                let opened = listening::open(Role::Admin, &config.bind, config.tls.as_ref(), &mut sockets)?;
+                let opened =
+                    listening::open(Role::Admin, &config.bind, config.tls.as_ref(), &mut sockets, &expiries)?;
                 Some((opened, Arc::clone(state)))
             }
             None => None,
         };
         let grpc = self.grpc.take().map(|rls| {
             let envoy::Config { bind, tls, .. } = &rls.config;
-            let opened = listening::open(Role::Grpc, bind, tls.as_ref(), &mut sockets)?;
+            let opened = listening::open(Role::Grpc, bind, tls.as_ref(), &mut sockets, &expiries)?;
             anyhow::Ok((opened, rls))
         });
         let grpc = grpc.transpose()?;
@@ -264,8 +267,9 @@ impl Gateway {
         if let Some((control, rows)) = rows {
             rows.published(control);
         }
-        self.admin_serving = admin.map(|(opened, state)| serve_admin(opened, state)).transpose()?;
-        self.grpc_serving = grpc.map(|(opened, rls)| opened.serve(|parts| rls.begin(parts))).transpose()?;
+        self.admin_serving = admin.map(|(opened, state)| serve_admin(opened, state, &stale)).transpose()?;
+        self.grpc_serving =
+            grpc.map(|(opened, rls)| opened.serve(&stale, |parts| rls.begin(parts))).transpose()?;
         if predecessor.is_none() {
             self.publisher.meet_peers().await;
             if let Some(shared_tier) = &self.shared_tier {
@@ -351,8 +355,12 @@ impl Gateway {
 }
 
 /// Begins to answer operators.
-fn serve_admin(opened: listening::Opened, state: Arc<admin::State>) -> anyhow::Result<listening::Serving> {
-    opened.serve(|listening::Parts { listener, settings, stopped }| {
+fn serve_admin(
+    opened: listening::Opened,
+    state: Arc<admin::State>,
+    stale: &Stale,
+) -> anyhow::Result<listening::Serving> {
+    opened.serve(stale, |listening::Parts { listener, settings, stopped }| {
         let stopped = async {
             let _: Result<(), _> = stopped.await;
         };
@@ -460,6 +468,8 @@ fn register(metrics: &Metrics, publisher: &Publisher) {
     metrics.register(move |families| upstream::families::collect(&current.load().upstreams, families));
     let expiries = publisher.expiries().clone();
     metrics.register(move |families| expiries.collect(families));
+    let stale = publisher.stale().clone();
+    metrics.register(move |families| stale.collect(families));
     metrics.register(publisher.orders().collect());
     let overload = Arc::clone(publisher.overload());
     metrics.register(move |families| overload.collect(families));

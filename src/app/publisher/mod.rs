@@ -26,6 +26,7 @@ use super::listeners::Listeners;
 use super::logs::Logs;
 use super::node_name;
 use super::orders::Orders;
+use super::read_files::{Part, Stale};
 use super::upgrade::{Given, Predecessor};
 use crate::acme::Challenges;
 use crate::config::{Config, Definition, Loaded, Shutdown};
@@ -41,7 +42,7 @@ use crate::{acme, admin, clock, database, envoy, global};
 
 pub use changes::Changes;
 use prepare::{Kept, Prepared, prepare_after};
-use watch::Watch;
+use watch::{Told, Watch};
 
 /// The parts of the process that a publication changes.
 pub(super) struct Process {
@@ -77,6 +78,8 @@ pub(super) struct Publisher {
     listeners: Listeners,
     orders: Orders,
     watch: Watch,
+    /// The parts whose files were refused when they were last read.
+    stale: Stale,
     fixed: Fixed,
     /// How many configurations have been put into force.
     published: u64,
@@ -102,6 +105,7 @@ impl Publisher {
             listeners,
             orders,
             watch: Watch::default(),
+            stale: Stale::default(),
             fixed: Fixed::of(first),
             published: 0,
         })
@@ -171,9 +175,14 @@ impl Publisher {
         &self.process.limiter
     }
 
-    /// The expiry of every listener's certificates; follows every publication.
+    /// The expiry of every certificate; follows every publication.
     pub(super) fn expiries(&self) -> &Expiries {
         self.listeners.expiries()
+    }
+
+    /// The parts that go on with older files; follows every publication.
+    pub(super) fn stale(&self) -> &Stale {
+        &self.stale
     }
 
     /// What listeners show to authorities that certificates are ordered of.
@@ -262,8 +271,21 @@ impl Publisher {
         };
         self.listeners.apply(sockets, &self.process.metrics, &self.process.orders).await;
         self.watch = Watch::new(&self.config, &self.kept);
+        self.stale.published();
+        self.follow_client_certificates();
         self.orders.follow(&self.config.listeners);
         Ok((made.changes, predecessor))
+    }
+
+    /// Shows when the certificates expire that are shown to upstreams.
+    fn follow_client_certificates(&self) {
+        let expiries = self.listeners.expiries();
+        let upstreams = &self.kept.upstreams;
+        expiries.retain(|part| match part {
+            Part::Upstream(name) => upstreams.iter().any(|upstream| upstream.config.name == *name),
+            _ => true,
+        });
+        upstreams.iter().for_each(|upstream| expiries.follow_upstream(&upstream.config));
     }
 
     /// Builds the snapshot in a blocking thread, because with many routes it takes long.
@@ -312,8 +334,8 @@ impl Publisher {
     /// Reads certificates, keys and users again whose files have changed. Compiles nothing.
     pub(super) async fn read_changed_files(&mut self) {
         let snapshot = self.current.load_full();
-        let (config, metrics) = (&self.config, &self.process.metrics);
-        self.watch.read_changed(config, &self.kept, &snapshot, &mut self.listeners, metrics).await;
+        let told = Told { metrics: &self.process.metrics, stale: &self.stale };
+        self.watch.read_changed(&self.config, &self.kept, &snapshot, &mut self.listeners, &told).await;
     }
 
     /// Ends the windows of changed policies that have counted for one period by the algorithm of before.

@@ -9,7 +9,9 @@ use std::sync::Arc;
 
 use super::prepare::{Kept, client_config};
 use super::stamps::Stamps;
+use crate::app::certificates::Expiries;
 use crate::app::listeners::Listeners;
+use crate::app::read_files::{Part, Stale};
 use crate::config::Config;
 use crate::metrics::Metrics;
 use crate::proxy::config::ErrorPage;
@@ -25,6 +27,23 @@ pub(super) struct Watch {
     upstreams: Stamps<u64>,
     auth: Stamps<u64>,
     errors: Stamps<()>,
+}
+
+/// What is told how files were read.
+pub(super) struct Told<'p> {
+    pub(super) metrics: &'p Metrics,
+    pub(super) stale: &'p Stale,
+}
+
+impl Told<'_> {
+    fn read(&self, part: Part) {
+        self.stale.read(part, false);
+    }
+
+    fn refused(&self, part: Part) {
+        self.metrics.reload_failed();
+        self.stale.read(part, true);
+    }
 }
 
 impl Watch {
@@ -45,24 +64,25 @@ impl Watch {
         kept: &Kept,
         snapshot: &Snapshot,
         listeners: &mut Listeners,
-        metrics: &Metrics,
+        told: &Told<'_>,
     ) {
-        self.read_listeners(&config.listeners, listeners, metrics);
-        self.read_errors(&config.error_pages, snapshot, metrics);
-        self.read_upstreams(&kept.upstreams, metrics);
-        self.read_auth(&kept.auth, metrics).await;
+        self.read_listeners(&config.listeners, listeners, told);
+        self.read_errors(&config.error_pages, snapshot, told);
+        self.read_upstreams(&kept.upstreams, listeners.expiries(), told);
+        self.read_auth(&kept.auth, told).await;
     }
 
-    fn read_errors(&mut self, wanted: &[ErrorPage], snapshot: &Snapshot, metrics: &Metrics) {
+    fn read_errors(&mut self, wanted: &[ErrorPage], snapshot: &Snapshot, told: &Told<'_>) {
         let has_changed = !self.errors.changed(of_errors(wanted)).is_empty();
         let Some(pages) = snapshot.error_pages.as_ref().filter(|_| has_changed) else { return };
         match ErrorPages::read(wanted) {
             Ok(fresh) => {
                 pages.store(Arc::new(fresh));
+                told.read(Part::ErrorPages);
                 tracing::info!("error pages read again");
             }
             Err(errors) => {
-                metrics.reload_failed();
+                told.refused(Part::ErrorPages);
                 for (_, error) in errors {
                     tracing::error!(%error, "error pages not read again, the old ones stay");
                 }
@@ -70,19 +90,21 @@ impl Watch {
         }
     }
 
-    fn read_listeners(&mut self, wanted: &[Listener], listeners: &mut Listeners, metrics: &Metrics) {
+    fn read_listeners(&mut self, wanted: &[Listener], listeners: &mut Listeners, told: &Told<'_>) {
         let changed = self.listeners.changed(of_listeners(wanted));
         if changed.is_empty() {
             return;
         }
         for listener in wanted.iter().filter(|listener| changed.contains(&&listener.name)) {
+            let part = Part::Listener(listener.name.clone());
             match listeners.read(listener) {
                 Ok(tls) => {
                     listeners.renew(&listener.name, tls);
+                    told.read(part);
                     tracing::info!(listener = %listener.name, "certificates renewed");
                 }
                 Err(error) => {
-                    metrics.reload_failed();
+                    told.refused(part);
                     tracing::error!(listener = %listener.name, %error, "certificates not renewed, the old ones stay");
                 }
             }
@@ -90,34 +112,41 @@ impl Watch {
     }
 
     /// Open connections to upstreams keep the certificates they were made with.
-    fn read_upstreams(&mut self, upstreams: &[Arc<upstream::Live>], metrics: &Metrics) {
+    fn read_upstreams(&mut self, upstreams: &[Arc<upstream::Live>], expiries: &Expiries, told: &Told<'_>) {
         let changed = self.upstreams.changed(of_upstreams(upstreams));
         for upstream in upstreams.iter().filter(|upstream| changed.contains(&&upstream.id)) {
             let name = &upstream.config.name;
+            let part = Part::Upstream(name.clone());
             match client_config(&upstream.config) {
                 Ok(tls) => {
                     upstream.renew_tls(tls);
+                    expiries.follow_upstream(&upstream.config);
+                    told.read(part);
                     tracing::info!(upstream = %name, "certificates renewed");
                 }
                 Err(error) => {
-                    metrics.reload_failed();
+                    told.refused(part);
                     tracing::error!(upstream = %name, %error, "certificates not renewed, the old ones stay");
                 }
             }
         }
     }
 
-    async fn read_auth(&mut self, methods: &[Arc<auth::Method>], metrics: &Metrics) {
+    async fn read_auth(&mut self, methods: &[Arc<auth::Method>], told: &Told<'_>) {
         let changed = self.auth.changed(of_auth(methods));
         for method in methods.iter().filter(|method| changed.contains(&&method.id)) {
             let name = &method.config.name;
+            let part = Part::Auth(name.clone());
             let changed = Arc::clone(method);
             // A file may be 256 MiB, too much to parse on the control runtime.
             let reread = tokio::task::spawn_blocking(move || changed.reread().map_err(anyhow::Error::from));
             match reread.await.map_err(anyhow::Error::from).and_then(|reread| reread) {
-                Ok(()) => tracing::info!(auth = %name, "credentials read again"),
+                Ok(()) => {
+                    told.read(part);
+                    tracing::info!(auth = %name, "credentials read again");
+                }
                 Err(error) => {
-                    metrics.reload_failed();
+                    told.refused(part);
                     tracing::error!(auth = %name, %error, "credentials not read again, the old ones stay");
                 }
             }

@@ -1,0 +1,101 @@
+//! How the files behind the configuration in force are, for /metrics: whose newest content was refused. Reading them is
+//! up to the parts that they belong to.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::metrics::Families;
+
+/// A part of the process that reads files of its own, and reads them again when they change.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Part {
+    /// A listener of clients, by its name.
+    Listener(String),
+    /// The admin listener.
+    Admin,
+    /// The gRPC listener.
+    Grpc,
+    /// An upstream, by its name.
+    Upstream(String),
+    /// An authentication method, by its name.
+    Auth(String),
+    /// The bodies of errors.
+    ErrorPages,
+}
+
+/// The parts that go on with older content than their files have. Clones share one set.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Stale(Arc<Mutex<BTreeSet<Part>>>);
+
+impl Part {
+    /// The word for it in labels.
+    pub(super) fn word(&self) -> &'static str {
+        match self {
+            Part::Listener(_) => "listener",
+            Part::Admin => "admin",
+            Part::Grpc => "grpc",
+            Part::Upstream(_) => "upstream",
+            Part::Auth(_) => "auth",
+            Part::ErrorPages => "errors",
+        }
+    }
+
+    /// A configuration that comes into force has read its files. Those of the others are fixed at start.
+    fn is_published(&self) -> bool {
+        !matches!(self, Part::Admin | Part::Grpc)
+    }
+}
+
+impl Stale {
+    /// The files of a part were read again: they are in use, or refused.
+    pub(super) fn read(&self, part: Part, is_refused: bool) {
+        let mut stale = self.lock();
+        match is_refused {
+            true => stale.insert(part),
+            false => stale.remove(&part),
+        };
+    }
+
+    /// A configuration has come into force, with the files that it names.
+    pub(super) fn published(&self) {
+        self.lock().retain(|part| !part.is_published());
+    }
+
+    pub(super) fn collect(&self, families: &mut Families<'_>) -> fmt::Result {
+        let stale = self.lock().clone();
+        let count = |kind: &str| stale.iter().filter(|part| part.word() == kind).count() as u64;
+        families.gauges(
+            "files_stale",
+            "Parts that go on with older files, because the newest were refused",
+            None,
+            KINDS.iter().map(|kind| ([("of", *kind)], count(kind))),
+        )
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeSet<Part>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The words of all parts.
+const KINDS: [&str; 6] = ["listener", "admin", "grpc", "upstream", "auth", "errors"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_part_has_a_kind() {
+        let name = String::new;
+        let parts = [
+            Part::Listener(name()),
+            Part::Admin,
+            Part::Grpc,
+            Part::Upstream(name()),
+            Part::Auth(name()),
+            Part::ErrorPages,
+        ];
+        assert_eq!(parts.map(|part| part.word()), KINDS);
+    }
+}
