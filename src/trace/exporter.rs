@@ -14,7 +14,7 @@ use tokio::time::{sleep, timeout};
 
 use super::attribute::Attributes;
 use super::config::Config;
-use super::otlp::{Error, Target};
+use super::otlp::{Error, Taken, Target};
 use crate::fetch::Connect;
 use crate::metrics;
 
@@ -64,7 +64,14 @@ impl Exporter {
     pub fn start(connect: Connect, metrics: &metrics::Spans) -> Exporter {
         let (queue, spans) = mpsc::channel(SPANS_QUEUED_MAX);
         let (phase, heard) = watch::channel(Phase::default());
-        let sender = Sender { spans, phase: heard, metrics: metrics.clone(), failing: None };
+        let sender = Sender {
+            spans,
+            phase: heard,
+            metrics: metrics.clone(),
+            failing: None,
+            is_warned: false,
+            under_way: 0,
+        };
         let spans = Spans { queue, dropped: metrics.dropped.clone() };
         Exporter { spans, connect, phase, task: tokio::spawn(sender.run()) }
     }
@@ -96,8 +103,20 @@ struct Sender {
     spans: mpsc::Receiver<Queued>,
     phase: watch::Receiver<Phase>,
     metrics: metrics::Spans,
-    /// Spans lost since sending began to fail, which was logged; `None`: the last batch went well.
-    failing: Option<u64>,
+    /// `None`: the last batch went well.
+    failing: Option<Failing>,
+    /// The collector took the last batch, but not all of it or with a warning, which was logged.
+    is_warned: bool,
+    /// Spans of the batch that is being sent.
+    under_way: u64,
+}
+
+/// Sending fails.
+struct Failing {
+    /// Spans lost since it began.
+    lost: u64,
+    /// The trouble that was logged last.
+    kind: String,
 }
 
 impl Sender {
@@ -148,26 +167,19 @@ impl Sender {
     async fn send(&mut self, spans: Vec<Queued>) {
         let count = spans.len() as u64;
         let Some(target) = self.phase.borrow().target.clone() else { return self.metrics.dropped.add(count) };
+        self.under_way = count;
         let (target, resource) = &*target;
         let request = request(resource, spans);
         let mut pause = PAUSE_FIRST;
         for attempt in 1.. {
             let error = match target.send(&request).await {
-                Ok(rejected) => {
-                    let rejected = rejected.min(count);
-                    self.metrics.exported.add(count - rejected);
-                    self.metrics.dropped.add(rejected);
-                    if let Some(lost) = self.failing.take() {
-                        tracing::info!(spans_lost = lost, "the collector takes spans again");
-                    }
-                    return;
-                }
+                Ok(taken) => return self.taken(count, &taken),
                 Err(error) => error,
             };
             let again = match &error {
                 Error::Away(_) => Some(pause),
                 Error::Busy { again, .. } => Some(again.unwrap_or(pause).min(PAUSE_MAX)),
-                Error::Refused(_) => None,
+                Error::Refused { .. } => None,
             };
             match again.filter(|_| attempt < ATTEMPTS_MAX) {
                 Some(wait) if self.rest(wait).await => pause *= 2,
@@ -185,12 +197,35 @@ impl Sender {
         }
     }
 
-    fn lose(&mut self, count: u64, error: &Error) {
-        self.metrics.dropped.add(count);
-        if self.failing.is_none() {
-            tracing::warn!(%error, "spans cannot be sent; they are lost until they can");
+    fn taken(&mut self, count: u64, taken: &Taken) {
+        self.under_way = 0;
+        let rejected = taken.rejected.min(count);
+        self.metrics.exported.add(count - rejected);
+        self.metrics.dropped.add(rejected);
+        if let Some(Failing { lost, .. }) = self.failing.take() {
+            tracing::info!(spans_lost = lost, "the collector takes spans again");
         }
-        self.failing = Some(self.failing.unwrap_or(0) + count);
+        let is_warned = rejected > 0 || !taken.words.is_empty();
+        if is_warned && !self.is_warned {
+            let says = &taken.words;
+            tracing::warn!(rejected, %says, "the collector does not take all spans of a batch, or warns");
+        }
+        self.is_warned = is_warned;
+    }
+
+    fn lose(&mut self, count: u64, error: &Error) {
+        self.under_way = 0;
+        self.metrics.dropped.add(count);
+        let (kind, before) = (error.kind(), self.failing.take());
+        let lost = before.as_ref().map_or(0, |failing| failing.lost);
+        match before {
+            None => tracing::warn!(%error, "spans cannot be sent; they are lost until they can"),
+            Some(failing) if failing.kind != kind => {
+                tracing::warn!(%error, spans_lost = lost, "spans cannot be sent for another reason now");
+            }
+            Some(_) => {}
+        }
+        self.failing = Some(Failing { lost: lost + count, kind });
     }
 }
 
@@ -198,8 +233,14 @@ impl Drop for Sender {
     /// What was not sent in time.
     fn drop(&mut self) {
         self.spans.close();
+        let mut left = std::mem::take(&mut self.under_way);
         while self.spans.try_recv().is_ok() {
-            self.metrics.dropped.add(1);
+            left += 1;
+        }
+        self.metrics.dropped.add(left);
+        let lost = left + self.failing.take().map_or(0, |failing| failing.lost);
+        if lost > 0 {
+            tracing::warn!(spans_lost = lost, "the collector did not take all spans before the stop");
         }
     }
 }

@@ -29,16 +29,50 @@ pub(super) enum Error {
     #[error(transparent)]
     Away(#[from] fetch::Error),
     /// It can be sent again, and perhaps the collector has said when.
-    #[error("the collector answers {status}")]
+    #[error("the collector answers {status}{}", said(words))]
     Busy {
         /// Of HTTP or of gRPC.
         status: String,
+        /// Its own, if it says any.
+        words: String,
         /// When.
         again: Option<Duration>,
     },
     /// The collector will never take it.
-    #[error("the collector refuses spans: {0}")]
-    Refused(String),
+    #[error("the collector refuses spans: {status}{}", said(words))]
+    Refused {
+        /// Of HTTP or of gRPC.
+        status: String,
+        /// Its own, if it says any.
+        words: String,
+    },
+}
+
+/// What a collector that took a batch says of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Taken {
+    /// Spans that it did not take.
+    pub(super) rejected: u64,
+    /// Why, or another warning; often empty.
+    pub(super) words: String,
+}
+
+impl Error {
+    /// What tells one trouble from another: not the words, which may differ with each batch.
+    pub(super) fn kind(&self) -> String {
+        match self {
+            Error::Away(error) => error.to_string(),
+            Error::Busy { status, .. } | Error::Refused { status, .. } => status.clone(),
+        }
+    }
+
+    fn refused(status: impl Into<String>) -> Error {
+        Error::Refused { status: status.into(), words: String::new() }
+    }
+}
+
+fn said(words: &str) -> String {
+    if words.is_empty() { String::new() } else { format!(": {words}") }
 }
 
 impl Target {
@@ -56,8 +90,8 @@ impl Target {
         }
     }
 
-    /// Sends a batch; returns how many of its spans the collector did not take.
-    pub(super) async fn send(&self, batch: &ExportTraceServiceRequest) -> Result<u64, Error> {
+    /// Sends a batch; returns what the collector says of it.
+    pub(super) async fn send(&self, batch: &ExportTraceServiceRequest) -> Result<Taken, Error> {
         let (kind, body) = match self.protocol {
             Protocol::Http => ("application/x-protobuf", Bytes::from(batch.encode_to_vec())),
             Protocol::Grpc => ("application/grpc", framed(batch)),
@@ -66,7 +100,7 @@ impl Target {
             .header(CONTENT_TYPE, kind)
             .header(USER_AGENT, concat!("sluicegate/", env!("CARGO_PKG_VERSION")))
             .body(Full::new(body))
-            .map_err(|error| Error::Refused(error.to_string()))?;
+            .map_err(|error| Error::refused(error.to_string()))?;
         for (name, value) in &self.headers {
             request.headers_mut().insert(name, value.clone());
         }
@@ -91,9 +125,9 @@ fn framed(batch: &ExportTraceServiceRequest) -> Bytes {
     framed.freeze()
 }
 
-fn taken_over_http(answer: &Response<Bytes>) -> Result<u64, Error> {
+fn taken_over_http(answer: &Response<Bytes>) -> Result<Taken, Error> {
     match answer.status() {
-        StatusCode::OK => Ok(rejected(answer.body())),
+        StatusCode::OK => Ok(taken(answer.body())),
         status => Err(refused(status, answer.headers())),
     }
 }
@@ -106,37 +140,79 @@ fn refused(status: StatusCode, headers: &HeaderMap) -> Error {
         | StatusCode::SERVICE_UNAVAILABLE
         | StatusCode::GATEWAY_TIMEOUT => {
             let after = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
-            Error::Busy { status: status.as_u16().to_string(), again: after.map(Duration::from_secs) }
+            let again = after.map(Duration::from_secs);
+            Error::Busy { status: status.as_u16().to_string(), words: String::new(), again }
         }
-        _ => Error::Refused(status.as_u16().to_string()),
+        _ => Error::refused(status.as_u16().to_string()),
     }
 }
 
-fn taken_over_grpc(answer: &Response<Bytes>) -> Result<u64, Error> {
+fn taken_over_grpc(answer: &Response<Bytes>) -> Result<Taken, Error> {
     let status =
         answer.headers().get("grpc-status").and_then(|status| status.to_str().ok()?.parse::<u32>().ok());
+    let words = || answer.headers().get("grpc-message").map(message).unwrap_or_default();
     match status {
-        Some(0) => Ok(rejected(answer.body().get(FRAME_BYTES..).unwrap_or_default())),
+        Some(0) => Ok(taken(answer.body().get(FRAME_BYTES..).unwrap_or_default())),
         // Cancelled, deadline exceeded, resource exhausted, aborted, out of range, unavailable, data loss.
         Some(code @ (1 | 4 | 8 | 10 | 11 | 14 | 15)) => {
-            Err(Error::Busy { status: format!("code {code} of gRPC"), again: None })
+            Err(Error::Busy { status: format!("code {code} of gRPC"), words: words(), again: None })
         }
-        Some(code) => Err(Error::Refused(format!("code {code} of gRPC"))),
-        None if answer.status() == StatusCode::OK => {
-            Err(Error::Refused("200 and no code of gRPC".to_owned()))
-        }
+        Some(code) => Err(Error::Refused { status: format!("code {code} of gRPC"), words: words() }),
+        None if answer.status() == StatusCode::OK => Err(Error::refused("200 and no code of gRPC")),
         // Of a proxy on the way.
         None => Err(refused(answer.status(), answer.headers())),
     }
 }
 
-/// How many spans a collector that took the batch did not take.
-fn rejected(answer: &[u8]) -> u64 {
+/// What a collector that took the batch says of it.
+fn taken(answer: &[u8]) -> Taken {
     let partial = ExportTraceServiceResponse::decode(answer).ok().and_then(|answer| answer.partial_success);
-    partial.map_or(0, |partial| partial.rejected_spans.try_into().unwrap_or_default())
+    let partial = partial.unwrap_or_default();
+    Taken {
+        rejected: partial.rejected_spans.try_into().unwrap_or_default(),
+        words: shown(partial.error_message.as_bytes()),
+    }
+}
+
+/// The message of gRPC's, whose bytes that are not printable are percent-encoded.
+fn message(value: &HeaderValue) -> String {
+    let mut decoded = Vec::with_capacity(value.len());
+    let mut rest = value.as_bytes();
+    while let Some((first, after)) = rest.split_first() {
+        let digits = after.get(..2).filter(|_| *first == b'%').and_then(|digits| str::from_utf8(digits).ok());
+        let byte = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        decoded.push(byte.unwrap_or(*first));
+        rest = if byte.is_some() { &after[2..] } else { after };
+    }
+    shown(&decoded)
+}
+
+/// A collector's words as the log may show them: cut, and nothing in them ends a line.
+fn shown(words: &[u8]) -> String {
+    let words = words.get(..WORDS_BYTES_MAX).unwrap_or(words);
+    String::from_utf8_lossy(words).trim().escape_debug().to_string()
 }
 
 /// What stands before a message of gRPC.
 const FRAME_BYTES: usize = 5;
+/// Bytes kept of what a collector says.
+const WORDS_BYTES_MAX: usize = 256;
 /// How long a collector may take with one batch.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_collectors_words_are_decoded_and_harmless() {
+        let message = |text: &str| message(&HeaderValue::from_str(text).expect("a value"));
+        assert_eq!(message("no%20room: 100%25 %"), "no room: 100% %");
+        assert_eq!(message("a%0Ab%1b[0m"), "a\\nb\\u{1b}[0m");
+        assert_eq!(message("%zz%é"), "%zz%é");
+        assert_eq!(message(&"x".repeat(5_000)).len(), WORDS_BYTES_MAX);
+        let busy = Error::Busy { status: "503".to_owned(), words: "no".to_owned(), again: None };
+        assert_eq!(busy.to_string(), "the collector answers 503: no");
+        assert_eq!(Error::refused("400").to_string(), "the collector refuses spans: 400");
+    }
+}
