@@ -224,7 +224,8 @@ fn a_real_prometheus_takes_every_metric_and_answers_every_expression() {
         directory,
         &format!(
             "[listener.plain]\nbind = \"127.0.0.1:0\"\n[listener.tls]\nbind = \"127.0.0.1:0\"\n\
-             certs = [{{ cert = \"good.pem\", key = \"good.key\" }}]\n[database]\nurl = \"sqlite:state.db\"\n\
+             certs = [{{ cert = \"good.pem\", key = \"good.key\" }}]\n\
+             [admin]\nbind = \"127.0.0.1:0\"\ngrpc = \"127.0.0.1:0\"\n[database]\nurl = \"sqlite:state.db\"\n\
              [redis]\nurl = \"redis://{}\"\n\
              [policy.leased]\nby = [\"ip\"]\nlimit = [\"20/s\", \"1_000_000/h\"]\n\
              [policy.exact]\nby = [\"ip\"]\nlimit = \"1_000/s\"\novershoot = 0\n\
