@@ -116,6 +116,11 @@ fn sink_in_one(to: &Text<'_>, log: &str) -> Option<Sink> {
         text if text == SYSLOG || socket::is_meant(text) || text.starts_with(UDP) => {
             return address(to).map(|to| Sink::Syslog(Syslog::new(to)));
         }
+        url if url.contains("://") => {
+            let hint = "write `stdout`, `stderr`, `off`, `syslog`, `unix:/path`, `udp://host:514` or a path";
+            to.wrong(format!("{} is not a place for {log}", to.shown()), hint);
+            return None;
+        }
         path if path.contains('/') => return Some(Sink::File(text::path(to))),
         word => word,
     };

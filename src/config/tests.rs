@@ -1586,6 +1586,12 @@ fn the_process_is_checked() {
             "`stdout`?",
         ),
         (
+            "[log]\naccess = { to = \"tcp://a:514\" }",
+            "`tcp://a:514` is not a place for the access log",
+            "2:17",
+            "write `stdout`, `stderr`, `off`, `syslog`, `unix:/path`, `udp://host:514` or a path",
+        ),
+        (
             "[log]\naccess = { format = \"text\" }",
             "`text` is not a value of `format`",
             "2:21",

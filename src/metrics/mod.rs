@@ -41,6 +41,7 @@ pub struct Metrics {
     listeners: Names<Listener>,
     refusals: Names<Refusal>,
     causes: Names<Refusal>,
+    calls: Names<Refusal>,
     /// Write the families of other parts of the process at each scrape.
     collectors: Mutex<Vec<Collector>>,
     configuration: Mutex<Configuration>,
@@ -114,6 +115,7 @@ impl Metrics {
             listeners: Names::new(LISTENERS_MAX),
             refusals: Names::new(REFUSALS_MAX),
             causes: Names::new(REFUSALS_MAX),
+            calls: Names::new(GRPC_STATUSES.len()),
             collectors: Mutex::default(),
             configuration: Mutex::default(),
             reloads_succeeded: Counter::default(),
@@ -168,6 +170,12 @@ impl Metrics {
     /// The count of refusals and failures with one cause: a fixed word, as the access log shows it.
     pub fn cause(&self, word: &'static str) -> Arc<Refusal> {
         self.causes.named(word, || Refusal::new(self.rows()))
+    }
+
+    /// The counts of calls of gRPC by the status that ended them: a row for each of gRPC's numbers, and one for all others.
+    pub fn calls(&self) -> Vec<Arc<Refusal>> {
+        let count = |status: &&str| self.calls.named(status, || Refusal::new(self.rows()));
+        GRPC_STATUSES.iter().map(count).collect()
     }
 
     /// Counts for who is no worker: one at a time.
@@ -280,6 +288,9 @@ pub const UPSTREAMS_MAX: usize = 1024;
 pub const LISTENERS_MAX: usize = 256;
 /// Reasons, and causes, that have series of their own.
 pub const REFUSALS_MAX: usize = 256;
+/// The statuses of gRPC, which are numbers from 0 on, and what is none of them.
+const GRPC_STATUSES: [&str; 18] =
+    ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "13", "14", "15", "16", OTHER];
 /// The name of everything beyond those bounds.
 pub const OTHER: &str = "other";
 

@@ -4,6 +4,7 @@
 //! If no method authenticates the client, the answer is the same whatever was wrong, and the request does not reach an
 //! upstream.
 
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -45,7 +46,9 @@ pub async fn identify(context: &mut RequestContext, found: &Found<'_, '_>, facts
         now: context.services.unix(context.facts.started),
     };
     let verifications = &context.services.shared.auth_verifications;
+    let has_verified = Cell::new(false);
     let may_try = |wait: &Wait| {
+        has_verified.set(true);
         // Fetching keys was counted already, when the signature of the same token was about to be verified.
         if matches!(wait, Wait::Keys(_)) {
             return true;
@@ -55,6 +58,9 @@ pub async fn identify(context: &mut RequestContext, found: &Found<'_, '_>, facts
         may
     };
     let outcome = auth::authenticate(methods.clone(), &asked, may_try).await;
+    if has_verified.get() {
+        context.attempts.steps.verified = context.elapsed_ns();
+    }
     let Some((identity, _)) = outcome.known else {
         // 503 and not 401 if a credential was not verified: it may be right. The limits that decide next usually answer
         // 429 instead.

@@ -170,6 +170,13 @@ impl RequestContext {
         }
     }
 
+    /// The answer ends with these trailers.
+    pub fn trailed(&mut self, trailers: &HeaderMap) {
+        if self.facts.is_call {
+            self.outcome.grpc_status = grpc::ended(trailers);
+        }
+    }
+
     /// The last byte of the answer was handed to the client's connection.
     pub fn complete(&mut self) {
         self.outcome.is_complete = true;

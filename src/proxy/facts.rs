@@ -95,6 +95,8 @@ impl Allowed {
 pub struct Steps {
     /// From the head to the decision on its limits.
     pub decide: u64,
+    /// From the start until its credential was verified, if that took more than a lookup.
+    pub verified: u64,
     /// Waiting for its turn in a leaky bucket's queue.
     pub delay: u64,
     /// From the start until the first bytes of its body were there, if they were waited for.
@@ -103,8 +105,8 @@ pub struct Steps {
     pub wait: u64,
     /// Opening a connection to the upstream.
     pub connect: u64,
-    /// From the start until the last attempt was sent. If nothing was waited for, it is the end of the step before, which
-    /// saves a clock reading.
+    /// From the start until the last attempt was sent. If nothing was waited for, it is the end of the last step that read
+    /// the clock, which saves a reading: of the decision on its limits, of verifying its credential, or the start.
     pub sent: u64,
     /// From the start to the head of the upstream's answer.
     pub answered: u64,
@@ -131,6 +133,8 @@ pub struct Outcome {
     pub reason: Option<Reason>,
     /// The exact cause, only for operators.
     pub cause: Option<Cause>,
+    /// The status of gRPC's that ended a call; `None` if it is no call, or ended without one.
+    pub grpc_status: Option<u32>,
     /// Whether the last byte of the answer was handed to the client's connection.
     pub is_complete: bool,
     /// The state of its body, if it has one.
@@ -148,6 +152,7 @@ impl Outcome {
             status: CLIENT_GONE_STATUS,
             reason: Some(Reason::ClientGone),
             cause: None,
+            grpc_status: None,
             is_complete: false,
             upload: None,
             bytes_in: 0,

@@ -258,6 +258,9 @@ fn accept(
         headers.insert(TRAILER, names);
     }
     context.answer(status);
+    if context.facts.is_call {
+        context.outcome.grpc_status = grpc::ended(&headers);
+    }
     let pool = &context.view.pools[upstream];
     let stall = pool.upstream.config.timeouts.stall;
     let now = context.facts.started + Duration::from_nanos(context.attempts.steps.answered);

@@ -51,6 +51,11 @@ pub fn is_servers_fault(fields: &HeaderMap) -> bool {
     SERVERS_FAULTS.iter().any(|code| status.as_bytes() == code.as_bytes())
 }
 
+/// The status that ends a call, in the head of an answer without a body or in trailers.
+pub fn ended(fields: &HeaderMap) -> Option<u32> {
+    fields.get(GRPC_STATUS)?.to_str().ok()?.parse().ok()
+}
+
 /// Writes a call's status into the head of an answer. `retry_after_seconds` becomes `google.rpc.RetryInfo`, which gRPC
 /// clients read instead of `Retry-After`.
 pub fn tell(headers: &mut HeaderMap, code: Code, message: &str, retry_after_seconds: Option<u64>) {

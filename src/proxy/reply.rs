@@ -31,6 +31,7 @@ pub fn refuse(context: Box<RequestContext>, refusal: &Refusal) -> Response<Respo
 /// Refuses a gRPC call. Its HTTP status is 200, as gRPC demands, and it is logged and counted as 200 with the reason.
 fn refuse_call(mut context: Box<RequestContext>, problem: &Problem<'_>) -> Response<ResponseBody> {
     context.refuse(problem.reason, problem.cause, StatusCode::OK.as_u16());
+    context.outcome.grpc_status = Some(problem.code as u32);
     let id = context.facts.request_id.clone();
     call_refused(ResponseBody::empty(Some(context)), problem, id)
 }

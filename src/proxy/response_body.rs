@@ -316,7 +316,13 @@ impl ResponseBody {
         }
         let ended = match frame {
             // Trailers are the last frame: hyper does not poll again after them.
-            Some(Ok(frame)) => frame.is_trailers() || self.is_end_stream(),
+            Some(Ok(frame)) => match frame.trailers_ref() {
+                Some(trailers) => {
+                    context.trailed(trailers);
+                    true
+                }
+                None => self.is_end_stream(),
+            },
             Some(Err(_)) => false,
             None => true,
         };

@@ -12,11 +12,10 @@ use super::response_body::ResponseBody;
 use super::services::Services;
 use super::{headers, pipeline};
 use crate::cause::Cause;
-use crate::service::activity::Phase;
 use crate::service::conn::Conn;
 use crate::service::reason::Reason;
 use crate::service::{Ends, Service};
-use crate::{clock, metrics, usage};
+use crate::{metrics, usage};
 
 impl Service for Services {
     type Body = ResponseBody;
@@ -31,13 +30,7 @@ impl Service for Services {
 
     fn refuse_unread(&self, conn: &Conn, version: Version, reason: Reason, status: u16) -> HeaderValue {
         let request_id = headers::request_id(&HeaderMap::new(), false, || self.random());
-        let now = clock::instant();
-        let began = match conn.activity.phase() {
-            Phase::Head(since) => since,
-            Phase::Idle(_) | Phase::Busy => now,
-        };
-        let duration = now.saturating_duration_since(began);
-        let event = UnreadHead { conn, version, request_id: &request_id, reason, status, duration };
+        let event = UnreadHead { conn, version, request_id: &request_id, reason, status };
         events::unread_head(self, &event);
         request_id
     }

@@ -44,6 +44,8 @@ pub struct Shared {
     pub refusals: Vec<Arc<metrics::Refusal>>,
     /// Counters of causes, indexed by [`Cause`].
     pub causes: Vec<Arc<metrics::Refusal>>,
+    /// Counters of calls of gRPC, indexed by the status that ended them; the last is of all others.
+    pub calls: Vec<Arc<metrics::Refusal>>,
     /// Counts credentials that had to be verified because the worker's cache did not have them.
     pub auth_verifications: metrics::Counter,
     /// What is gathered of usage by the minute. `None`: nothing is.
@@ -160,6 +162,13 @@ impl Services {
     /// Counts the exact cause of a refusal.
     pub fn caused(&self, cause: Cause) {
         self.shared.causes[cause as usize].count(&self.metrics);
+    }
+
+    /// Counts a call of gRPC that ended with this status.
+    pub fn called(&self, status: u32) {
+        let calls = &self.shared.calls;
+        let index = usize::try_from(status).unwrap_or(usize::MAX).min(calls.len() - 1);
+        calls[index].count(&self.metrics);
     }
 
     /// A random number; see [`Random`].
@@ -286,6 +295,7 @@ pub(super) mod tests {
             gathered: Arc::new(Room::of_gathered()),
             copies: Arc::new(Room::of_copies()),
             causes: Cause::ALL.iter().map(|cause| metrics.cause(cause.word())).collect(),
+            calls: metrics.calls(),
             refusals: Reason::ALL.iter().map(|reason| metrics.refusal(reason.code())).collect(),
             auth_verifications: metrics.auth_verifications.clone(),
             usage: None,

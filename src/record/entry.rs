@@ -25,7 +25,7 @@ pub struct Entry<'a> {
     pub listener: &'a str,
     /// The client's address, past trusted hops and the PROXY protocol.
     pub client: Option<IpAddr>,
-    /// The other end of the connection; `None` if it is the client itself.
+    /// The other end of the connection; lines leave it out if it is the client itself.
     pub peer: Option<IpAddr>,
     /// `HTTP/1.1` or `HTTP/2.0`.
     pub protocol: &'static str,
@@ -57,6 +57,8 @@ pub struct Entry<'a> {
     pub values: &'a [Option<HeaderValue>],
     /// Status answered; 0 if none was sent.
     pub status: u16,
+    /// The status of gRPC's that ended a call.
+    pub grpc_status: Option<u32>,
     /// Why this gateway answered on its own or cut the answer short: one of a fixed set of codes.
     pub reason: &'static str,
     /// What exactly was wrong, if the reason leaves it open: one of a fixed set of words.
@@ -89,6 +91,13 @@ pub struct Entry<'a> {
     pub bytes_in: u64,
     /// Body bytes sent to the client.
     pub bytes_out: u64,
+}
+
+impl Entry<'_> {
+    /// The other end of the connection, if it is not the client itself.
+    pub(super) fn other_end(&self) -> Option<IpAddr> {
+        self.peer.filter(|_| self.peer != self.client)
+    }
 }
 
 /// The limiter's decision on a request.

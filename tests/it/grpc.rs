@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use crate::support::h2::{Connection, END_HEADERS, END_STREAM, HEADERS, fields};
 use crate::support::{Directory, Gateway, Python, Upstream, python, tls};
+use crate::traces;
 
 #[test]
 fn a_grpc_client_talks_to_a_grpc_server() {
@@ -16,6 +17,7 @@ fn a_grpc_client_talks_to_a_grpc_server() {
     assert_eq!(python::client("grpc_client.py", &[&gateway.plain().to_string()]), "called\n");
     let line = gateway.logged("/test.Echo/Unary");
     assert_eq!((line["status"].as_u64(), line["protocol"].as_str()), (Some(200), Some("HTTP/2.0")));
+    assert_eq!(line["grpc_status"], 0, "it stands in the trailers");
 }
 
 #[test]
@@ -112,6 +114,34 @@ fn a_refused_call_gets_a_grpc_status() {
     }
     let line = gateway.logged("/test.Keys/M");
     assert_eq!((line["status"].as_u64(), line["reason"].as_str()), (Some(200), Some("unauthenticated")));
+    for (method, status) in [("/test.Keys/M", 16), ("/test.Unknown/M", 12), ("/test.Gone/M", 14)] {
+        assert_eq!(gateway.logged(method)["grpc_status"], status, "{method}");
+    }
+}
+
+#[test]
+fn the_outcome_of_a_call_is_in_its_line_and_its_span() {
+    let (server, collector) = (Python::serve("grpc_server.py"), traces::collector());
+    let gateway = Gateway::start(&format!(
+        "[trace]\notlp = \"http://{}\"\nsample = \"100%\"\n\
+         [upstream.u]\nservers = [\"http://{}\"]\nhttp = \"h2\"\n\
+         [[route]]\npath = \"/test.Echo/{{m}}\"\nto = \"u\"\n",
+        collector.addr(),
+        server.addr()
+    ));
+    // The server itself has no such method.
+    assert_eq!(ends(&gateway, &["/test.Echo/Nothing"])[0]["code"], "UNIMPLEMENTED");
+    let span = traces::span(&collector);
+    let attributes = traces::shown(&span.attributes);
+    let shown = ["rpc.system", "rpc.grpc.status_code"].map(|key| attributes[key].as_str());
+    assert_eq!((shown, span.status.map(|status| status.code)), (["grpc", "12"], Some(2)));
+    let line = gateway.logged("/test.Echo/Nothing");
+    assert_eq!((&line["grpc_status"], &line["status"]), (&12.into(), &200.into()));
+    assert_eq!(gateway.metric("sluicegate_grpc_calls_total", &["grpc_status=\"12\""]), 1.0);
+    // Who is no call has no such field.
+    gateway.get("/test.Echo/Plain");
+    assert_eq!(gateway.logged("/test.Echo/Plain").get("grpc_status"), None);
+    assert_eq!(gateway.metric("sluicegate_grpc_calls_total", &[]), 1.0);
 }
 
 #[test]

@@ -17,7 +17,7 @@ use crate::support::{Client, Directory, Gateway, Python, Upstream, eventually};
 const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
 /// A collector that takes everything.
-fn collector() -> Upstream {
+pub fn collector() -> Upstream {
     Upstream::answering("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
 }
 
@@ -37,12 +37,12 @@ fn batch(recorded: &Recorded) -> ExportTraceServiceRequest {
 }
 
 /// The next span.
-fn span(collector: &Upstream) -> Span {
+pub fn span(collector: &Upstream) -> Span {
     let batch = batch(&collector.request());
     batch.resource_spans[0].scope_spans[0].spans[0].clone()
 }
 
-fn shown(attributes: &[KeyValue]) -> BTreeMap<String, String> {
+pub fn shown(attributes: &[KeyValue]) -> BTreeMap<String, String> {
     let text = |attribute: &KeyValue| {
         let value = attribute.value.clone().and_then(|value| value.value);
         let text = match value {
@@ -162,7 +162,7 @@ fn a_strangers_context_is_replaced_and_linked() {
     let attributes = shown(&refused.attributes);
     assert_eq!(attributes["http.request.method"], "_OTHER");
     assert_eq!(attributes["http.request.method_original"], "BREW");
-    assert_eq!((attributes["error.type"].as_str(), refused.name.as_str()), ("malformed", "_OTHER"));
+    assert_eq!((attributes["error.type"].as_str(), refused.name.as_str()), ("malformed", "HTTP"));
     assert_eq!(refused.status, None, "it is the client's error");
 }
 
@@ -220,7 +220,10 @@ fn a_collector_over_grpc_gets_the_same_and_its_metadata() {
 fn who_refuses_costs_the_batch_and_who_is_busy_gets_it_again() {
     let answers = std::sync::atomic::AtomicUsize::new(0);
     let partial = ExportTraceServiceResponse {
-        partial_success: Some(ExportTracePartialSuccess { rejected_spans: 1, error_message: "no".into() }),
+        partial_success: Some(ExportTracePartialSuccess {
+            rejected_spans: 1,
+            error_message: "too\nold".into(),
+        }),
     };
     let partial = partial.encode_to_vec();
     let collector =
@@ -228,6 +231,7 @@ fn who_refuses_costs_the_batch_and_who_is_busy_gets_it_again() {
             0 => b"HTTP/1.1 503 No\r\nRetry-After: 0\r\nContent-Length: 0\r\n\r\n".to_vec(),
             1 => b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n".to_vec(),
             2 => b"HTTP/1.1 400 No\r\nContent-Length: 0\r\n\r\n".to_vec(),
+            3 => b"HTTP/1.1 401 No\r\nContent-Length: 0\r\n\r\n".to_vec(),
             _ => {
                 [format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", partial.len()).as_bytes(), &partial]
                     .concat()
@@ -240,11 +244,20 @@ fn who_refuses_costs_the_batch_and_who_is_busy_gets_it_again() {
     eventually("it is taken", || (counted(&gateway, "exported") == 1.0).then_some(()));
     gateway.get("/refused");
     eventually("it is lost", || (counted(&gateway, "dropped") == 1.0).then_some(()));
-    gateway.get("/rejected");
+    gateway.get("/refused-otherwise");
     eventually("it is lost", || (counted(&gateway, "dropped") == 2.0).then_some(()));
+    gateway.get("/rejected");
+    eventually("it is lost", || (counted(&gateway, "dropped") == 3.0).then_some(()));
     assert_eq!(counted(&gateway, "exported"), 1.0);
     let said = gateway.stderr().join("\n");
-    assert!(said.contains("spans cannot be sent") && said.contains("takes spans again"), "{said}");
+    for words in [
+        "spans cannot be sent; they are lost until they can error=the collector refuses spans: 400",
+        "for another reason now error=the collector refuses spans: 401 spans_lost=1",
+        "takes spans again spans_lost=2",
+        "or warns rejected=1 says=too\\nold",
+    ] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
 }
 
 #[test]
@@ -268,6 +281,22 @@ fn a_collector_that_hangs_costs_spans_and_no_request() {
     gateway.signal("TERM");
     assert!(gateway.wait().success());
     assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
+    let said = gateway.stderr().join("\n");
+    let lost =
+        said.split("before the stop spans_lost=").nth(1).and_then(|rest| rest.split_whitespace().next());
+    let lost: u64 = lost.and_then(|lost| lost.parse().ok()).unwrap_or_else(|| panic!("{said}"));
+    assert!(lost >= 4_096, "the queue and the batch that was on its way: {lost}");
+}
+
+#[test]
+fn a_method_that_the_conventions_do_not_know_names_no_span() {
+    let collector = collector();
+    let gateway = tracing(&collector, "sample = \"100%\"", "[[route]]\npath = \"/a\"\nrespond = {}\n");
+    gateway.client().request("PURGE", "/a", &[], "");
+    let span = span(&collector);
+    let attributes = shown(&span.attributes);
+    let methods = ["http.request.method", "http.request.method_original"].map(|key| attributes[key].as_str());
+    assert_eq!((span.name.as_str(), methods), ("HTTP /a", ["_OTHER", "PURGE"]));
 }
 
 #[test]

@@ -438,6 +438,7 @@ fn services(
         copies: Arc::new(Room::of_copies()),
         refusals: Reason::ALL.iter().map(|reason| metrics.refusal(reason.code())).collect(),
         causes: Cause::ALL.iter().map(|cause| metrics.cause(cause.word())).collect(),
+        calls: metrics.calls(),
         auth_verifications: metrics.auth_verifications.clone(),
         usage: gatherers.usage,
         decisions: gatherers.decisions,

@@ -38,6 +38,7 @@ impl Collector for Scrape {
         window::families(&self.0.windows.all(), &mut families)?;
         self.0.latency.families(&mut families)?;
         route::refusal_families(&self.0.refusals.all(), &self.0.causes.all(), &mut families)?;
+        route::call_families(&self.0.calls.all(), &mut families)?;
         upstream::families(&self.0.upstreams.all(), &mut families)?;
         listener::families(&self.0.listeners.all(), &mut families)?;
         workers(&self.0, &mut families)?;

@@ -48,6 +48,11 @@ impl Route {
         row.add(slot::BYTES_OUT, request.bytes_out);
     }
 
+    /// A head that was answered with this status without having come whole: it has no duration.
+    pub fn unread(&self, worker: &Worker, status: u16) {
+        self.0.row(worker).add(code_slot(status), 1);
+    }
+
     /// Requests so far by code: a known status, or its class (`4xx`). Only those that occurred.
     pub(in crate::metrics) fn by_code(&self) -> Vec<(String, u64)> {
         (0..CODES)
@@ -169,6 +174,19 @@ pub(in crate::metrics) fn refusal_families(
     )
 }
 
+/// The family of calls of gRPC.
+pub(in crate::metrics) fn call_families(
+    calls: &[(Box<str>, Arc<Refusal>)],
+    families: &mut Families<'_>,
+) -> fmt::Result {
+    families.counters(
+        "grpc_calls",
+        "Calls of gRPC by the status that ended them",
+        None,
+        calls.iter().map(|(status, count)| ([("grpc_status", &**status)], count.total())),
+    )
+}
+
 mod slot {
     pub(super) const BUCKETS_FIRST: usize = super::CODES;
     pub(super) const SUM_NS: usize = BUCKETS_FIRST + super::BUCKETS;
@@ -177,7 +195,7 @@ mod slot {
     pub(super) const SLOTS: usize = BYTES_OUT + 1;
 }
 
-/// Requests this gateway refused for one reason.
+/// Requests that ended in one way: refused for one reason, with one cause, or with one status of gRPC's.
 #[derive(Debug)]
 pub struct Refusal(Cells<1>);
 
@@ -186,7 +204,7 @@ impl Refusal {
         Refusal(Cells::new(workers))
     }
 
-    /// A request was refused for this reason.
+    /// A request ended so.
     pub fn count(&self, worker: &Worker) {
         self.0.count(worker, 0);
     }
@@ -198,9 +216,9 @@ impl Refusal {
 
 /// Statuses counted on their own; any other is counted with its class. A slot for every number would be four
 /// kilobytes a route and worker.
-const KNOWN_CODES: [u16; 37] = [
+const KNOWN_CODES: [u16; 39] = [
     101, 200, 201, 202, 204, 206, 301, 302, 303, 304, 307, 308, 400, 401, 403, 404, 405, 406, 408, 409, 410,
-    411, 412, 413, 414, 415, 416, 422, 429, 431, 499, 500, 501, 502, 503, 504, 505,
+    411, 412, 413, 414, 415, 416, 417, 421, 422, 429, 431, 499, 500, 501, 502, 503, 504, 505,
 ];
 /// What the statuses of a class are called, in the order of [`RouteTotals::classes`].
 pub const CLASSES: [&str; 6] = ["1xx", "2xx", "3xx", "4xx", "5xx", "other"];
@@ -239,13 +257,29 @@ mod tests {
 
     #[test]
     fn every_status_has_a_label() {
-        let labels = [(200, "200"), (429, "429"), (505, "505"), (207, "2xx"), (418, "4xx"), (599, "5xx")];
+        let labels = [
+            (200, "200"),
+            (417, "417"),
+            (421, "421"),
+            (429, "429"),
+            (505, "505"),
+            (207, "2xx"),
+            (418, "4xx"),
+            (599, "5xx"),
+        ];
         for (status, label) in labels {
             assert_eq!(code_label(code_slot(status)), label);
         }
         for strange in [0, 99, 600, 999, u16::MAX] {
             assert_eq!(code_label(code_slot(strange)), "other");
         }
+    }
+
+    #[test]
+    fn a_head_that_never_came_is_counted_without_a_duration() {
+        let route = Route::new(1);
+        route.unread(&Worker::new(0), 408);
+        assert_eq!((route.by_code(), route.durations().count()), (vec![("408".to_owned(), 1)], 0));
     }
 
     #[test]

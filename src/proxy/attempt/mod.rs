@@ -273,8 +273,9 @@ impl UpstreamAttempt<'_> {
         let before = self.context.attempts.steps.delay + self.context.attempts.steps.gather;
         let waited = checkout.wait_ns + checkout.connect_ns + before;
         let immediate = waited == 0 && self.context.attempts.retries == 0;
+        let steps = &self.context.attempts.steps;
         // If a connection was at hand, the step before has just ended: no need to read the clock again.
-        let sent = if immediate { self.context.attempts.steps.decide } else { self.context.elapsed_ns() };
+        let sent = if immediate { steps.decide.max(steps.verified) } else { self.context.elapsed_ns() };
         self.context.attempts.steps.sent = sent;
     }
 

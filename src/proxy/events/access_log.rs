@@ -51,6 +51,7 @@ fn entry<'r>(services: &Services, event: &'r Finished<'_>) -> record::Entry<'r> 
         fields: &snapshot.shown.fields,
         values: &request.shown,
         status: event.status,
+        grpc_status: outcome.grpc_status,
         reason: event.reason.map_or("", Reason::code),
         cause: outcome.cause.map_or("", Cause::word),
         decision: event.verdict.map_or(record::Decision::None, |verdict| decision(table, verdict)),

@@ -48,7 +48,6 @@ pub struct UnreadHead<'r> {
     pub request_id: &'r HeaderValue,
     pub reason: Reason,
     pub status: u16,
-    pub duration: Duration,
 }
 
 /// A TLS handshake failed.

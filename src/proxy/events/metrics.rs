@@ -23,6 +23,9 @@ pub fn finished(services: &Services, event: &Finished<'_>) {
     if let Some(cause) = event.outcome.cause {
         services.caused(cause);
     }
+    if let Some(status) = event.outcome.grpc_status {
+        services.called(status);
+    }
     answered(services, event);
 }
 
@@ -47,12 +50,10 @@ fn answered(services: &Services, event: &Finished<'_>) {
     event.snapshot.series.upstreams[server.upstream].exchanged(&services.metrics, outcome);
 }
 
-/// Counts a head that never became a request: under no route.
+/// Counts a head that never became a request: under no route, and without a duration, because no head began one.
 pub fn unread_head(services: &Services, snapshot: &Snapshot, event: &UnreadHead<'_>) {
     services.refused(event.reason);
-    let duration_ns = event.duration.as_nanos() as u64;
-    let request = Request { status: event.status, duration_ns, ..Request::default() };
-    snapshot.series.no_route.finished(&services.metrics, &request);
+    snapshot.series.no_route.unread(&services.metrics, event.status);
 }
 
 /// Counts the cause; it is a refusal only if the client's certificate was refused.

@@ -28,7 +28,7 @@ fn span(services: &Services, event: &Finished<'_>, trace_id: u128, sampled: &Sam
     let route = event.request.route.map(|route| &event.snapshot.table.routes()[route.index()]);
     let pattern = route.map(|route| route.path().to_string()).unwrap_or_default();
     let method = known_method(&event.request.method);
-    let name = if pattern.is_empty() { method.to_owned() } else { format!("{method} {pattern}") };
+    let name = name(method, &pattern);
     let mut attributes = Attributes::default();
     request(&mut attributes, event, &pattern);
     client(&mut attributes, event);
@@ -51,10 +51,20 @@ fn span(services: &Services, event: &Finished<'_>, trace_id: u128, sampled: &Sam
         attributes: attributes.0,
         events: events(start, &event.attempts.steps),
         links: sampled.link.iter().map(link).collect(),
-        // Of a server's answers only 5xx are the server's error.
-        status: (event.status >= 500).then(|| Status { code: StatusCode::Error.into(), ..Status::default() }),
+        status: is_error(event).then(|| Status { code: StatusCode::Error.into(), ..Status::default() }),
         ..Span::default()
     }
+}
+
+/// Of a server's answers only 5xx are the server's error, and the statuses of gRPC's that the conventions name.
+fn is_error(event: &Finished<'_>) -> bool {
+    event.status >= 500 || event.outcome.grpc_status.is_some_and(|status| GRPC_ERRORS.contains(&status))
+}
+
+/// The method and the route's path; `HTTP` in the place of a method that the conventions do not know.
+fn name(method: &str, pattern: &str) -> String {
+    let method = if method == OTHER_METHOD { "HTTP" } else { method };
+    if pattern.is_empty() { method.to_owned() } else { format!("{method} {pattern}") }
 }
 
 fn request(attributes: &mut Attributes, event: &Finished<'_>, pattern: &str) {
@@ -106,6 +116,10 @@ fn client(attributes: &mut Attributes, event: &Finished<'_>) {
 fn answer(attributes: &mut Attributes, event: &Finished<'_>) {
     attributes.number("http.response.status_code", u64::from(event.status));
     attributes.number("http.response.body.size", event.outcome.bytes_out);
+    if let Some(status) = event.outcome.grpc_status {
+        attributes.text("rpc.system", b"grpc");
+        attributes.number("rpc.grpc.status_code", u64::from(status));
+    }
     match event.reason {
         Some(reason) => attributes.text("error.type", reason.code().as_bytes()),
         None if event.status >= 500 => attributes.text("error.type", event.status.to_string().as_bytes()),
@@ -193,6 +207,8 @@ fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
+/// UNKNOWN, DEADLINE_EXCEEDED, UNIMPLEMENTED, INTERNAL, UNAVAILABLE, DATA_LOSS.
+const GRPC_ERRORS: [u32; 6] = [2, 4, 12, 13, 14, 15];
 const OTHER_METHOD: &str = "_OTHER";
 /// It is known that the parent is another process (`SpanFlags` of OTLP).
 const REMOTE_PARENT: u32 = 0x300;

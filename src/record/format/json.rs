@@ -1,5 +1,7 @@
 //! An [`Entry`] as one line of JSON. It is written by hand and not by serde, because it runs once a request.
 
+use std::net::IpAddr;
+
 use http::HeaderValue;
 
 use super::bounds::{ID_BYTES_MAX, METHOD_BYTES_MAX, NAME_BYTES_MAX};
@@ -9,6 +11,7 @@ use super::names::Names;
 use super::target;
 use super::value::{push_address, push_digits, push_hex};
 use crate::record::{Decision, Entry};
+use crate::unix_socket::NO_ADDRESS;
 
 /// Appends one line without its line feed: less than [`super::bounds::LINE_BYTES_MAX`] bytes.
 pub(super) fn push<N: Names>(out: &mut Vec<u8>, second: &date::Text, entry: &Entry<'_>) {
@@ -37,18 +40,20 @@ fn push_client<N: Names>(out: &mut Vec<u8>, entry: &Entry<'_>) {
     }
     push_text(out, N::NODE, entry.node.as_bytes(), NAME_BYTES_MAX);
     push_text(out, N::LISTENER, entry.listener.as_bytes(), NAME_BYTES_MAX);
-    for (key, address) in
-        [(N::CLIENT, entry.client), (N::PEER, entry.peer.filter(|_| entry.peer != entry.client))]
-    {
-        if let Some(address) = address {
-            out.extend_from_slice(key);
-            push_address(out, address);
-            out.push(b'"');
-        }
-    }
+    push_end(out, [N::CLIENT, N::CLIENT_UNIX], entry.client);
+    push_end(out, [N::PEER, N::PEER_UNIX], entry.other_end());
     push_word(out, N::PROTOCOL, version::<N>(entry.protocol, "HTTP/"));
     push_word(out, N::TLS, version::<N>(entry.tls, "TLSv"));
     push_text(out, N::SNI, entry.sni, NAME_BYTES_MAX);
+}
+
+/// Appends an end of the connection: under the second key if it has no address.
+fn push_end(out: &mut Vec<u8>, keys: [&[u8]; 2], address: Option<IpAddr>) {
+    if let Some(address) = address {
+        out.extend_from_slice(keys[usize::from(address == NO_ADDRESS)]);
+        push_address(out, address);
+        out.push(b'"');
+    }
 }
 
 /// A version with or without the name before it.
@@ -61,7 +66,9 @@ fn version<N: Names>(text: &'static str, name: &str) -> &'static str {
 
 fn push_request<N: Names>(out: &mut Vec<u8>, entry: &Entry<'_>) {
     push_text(out, N::METHOD, entry.method, METHOD_BYTES_MAX);
-    push_text(out, N::HOST, entry.host, NAME_BYTES_MAX);
+    let (host, port) = if N::SPLIT_HOST { host_and_port(entry.host) } else { (entry.host, None) };
+    push_text(out, N::HOST, host, NAME_BYTES_MAX);
+    push_number_if(out, N::PORT, port.map(u64::from));
     if !entry.path.is_empty() {
         out.extend_from_slice(N::PATH);
         target::push(out, entry, Escape::Json);
@@ -72,6 +79,16 @@ fn push_request<N: Names>(out: &mut Vec<u8>, entry: &Entry<'_>) {
     push_text(out, N::TENANT, entry.tenant.as_bytes(), NAME_BYTES_MAX);
     push_text(out, N::TIER, entry.tier.as_bytes(), NAME_BYTES_MAX);
     push_fields::<N>(out, entry);
+}
+
+/// An authority without its port, and the port. The brackets of an address of IPv6 stay.
+fn host_and_port(authority: &[u8]) -> (&[u8], Option<u16>) {
+    let Some(colon) = authority.iter().rposition(|byte| *byte == b':') else { return (authority, None) };
+    let digits = std::str::from_utf8(&authority[colon + 1..]).unwrap_or_default();
+    match digits.parse() {
+        Ok(port) if digits.bytes().all(|byte| byte.is_ascii_digit()) => (&authority[..colon], Some(port)),
+        _ => (authority, None),
+    }
 }
 
 /// Appends the configured header fields: first those with a key of their own, then the others under one key.
@@ -99,6 +116,7 @@ fn push_fields<N: Names>(out: &mut Vec<u8>, entry: &Entry<'_>) {
 
 fn push_verdict<N: Names>(out: &mut Vec<u8>, entry: &Entry<'_>) {
     push_number(out, N::STATUS, u64::from(entry.status));
+    push_number_if(out, N::GRPC_STATUS, entry.grpc_status.map(u64::from));
     push_word(out, N::REASON, entry.reason);
     push_word(out, N::CAUSE, entry.cause);
     if entry.decision == Decision::None {
@@ -175,7 +193,6 @@ mod tests {
     use crate::record::format::target::PATH_BYTES_MAX;
     use crate::record::{AccessConfig, FIELD_NAME_BYTES_MAX, FIELDS_MAX, Left, Query, Shown, Style};
     use crate::trace::TraceIds;
-    use crate::unix_socket::NO_ADDRESS;
 
     fn shown(names: &[&str], format: Format) -> Shown {
         let headers = names.iter().map(|name| name.parse().expect("a name")).collect();
@@ -220,6 +237,7 @@ mod tests {
             fields: &shown.fields,
             values: &values,
             status: 429,
+            grpc_status: Some(8),
             reason: "over-limit",
             cause: "token-expired",
             decision: Decision::Denied("per-tenant"),
@@ -244,7 +262,7 @@ mod tests {
             "sni": "api.example.com", "method": "GET", "host": "api.example.com",
             "path": "/v1/orders/7?x=\"1\"", "route": "orders", "consumer": "ann", "tenant": "acme", "tier": "pro",
             "referer": "https://a/b?c=d", "user_agent": "curl/8", "headers": { "x-trace": "1", "x-plan": "2" },
-            "status": 429, "reason": "over-limit", "cause": "token-expired",
+            "status": 429, "grpc_status": 8, "reason": "over-limit", "cause": "token-expired",
             "decision": "denied", "decided": "global", "policy": "per-tenant", "limit": 100,
             "remaining": 7, "upstream": "orders", "server": "10.0.1.10:8080",
             "retries": 1, "total_us": 1234, "decide_us": 2, "delay_us": 3, "wait_us": 0, "connect_us": 400,
@@ -298,6 +316,40 @@ mod tests {
             "http.request.body.bytes": 10, "http.response.body.bytes": 20,
         });
         assert_eq!(line, expected);
+    }
+
+    #[test]
+    fn a_client_without_an_address_has_none_of_the_schema_s() {
+        let ecs = |entry: &Entry<'_>| -> Value {
+            serde_json::from_slice(&line(&Format::Ecs, entry)).expect("a line is JSON")
+        };
+        let socket = ecs(&Entry { client: Some(NO_ADDRESS), ..Entry::default() });
+        assert_eq!((&socket["client.ip"], &socket["client.address"]), (&Value::Null, &json!("unix")));
+        let behind =
+            Entry { client: Some([192, 0, 2, 1].into()), peer: Some(NO_ADDRESS), ..Entry::default() };
+        let behind = ecs(&behind);
+        assert_eq!((&behind["source.ip"], &behind["source.address"]), (&Value::Null, &json!("unix")));
+        assert_eq!(behind["client.ip"], "192.0.2.1");
+    }
+
+    #[test]
+    fn the_schema_has_host_and_port_apart() {
+        let of = |host: &str| {
+            let entry = Entry { host: host.as_bytes(), ..Entry::default() };
+            let line: Value = serde_json::from_slice(&line(&Format::Ecs, &entry)).expect("JSON");
+            (line["url.domain"].as_str().unwrap_or_default().to_owned(), line["url.port"].as_u64())
+        };
+        for (host, domain, port) in [
+            ("api.example.com:8443", "api.example.com", Some(8443)),
+            ("api.example.com", "api.example.com", None),
+            ("[2001:db8::1]:443", "[2001:db8::1]", Some(443)),
+            ("[2001:db8::1]", "[2001:db8::1]", None),
+            ("a:99999", "a:99999", None),
+            ("a:", "a:", None),
+        ] {
+            assert_eq!(of(host), (domain.to_owned(), port), "{host}");
+        }
+        assert_eq!(parsed(&Entry { host: b"a:8443", ..Entry::default() })["host"], "a:8443");
     }
 
     #[test]
@@ -377,6 +429,7 @@ mod tests {
             fields: &shown.fields,
             values: &values,
             status: u16::MAX,
+            grpc_status: Some(u32::MAX),
             reason: "a-reason-of-common-length",
             cause: "a-cause-of-common-length",
             decision: Decision::ShadowDenied(&text),

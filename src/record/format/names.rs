@@ -13,11 +13,15 @@ pub(super) trait Names {
     const LISTENER: &'static [u8];
     const CLIENT: &'static [u8];
     const PEER: &'static [u8];
+    /// The same of one over a Unix socket, which has no address.
+    const CLIENT_UNIX: &'static [u8];
+    const PEER_UNIX: &'static [u8];
     const PROTOCOL: &'static [u8];
     const TLS: &'static [u8];
     const SNI: &'static [u8];
     const METHOD: &'static [u8];
     const HOST: &'static [u8];
+    const PORT: &'static [u8];
     const PATH: &'static [u8];
     const ROUTE: &'static [u8];
     const CONSUMER: &'static [u8];
@@ -25,6 +29,7 @@ pub(super) trait Names {
     const TIER: &'static [u8];
     const HEADERS: &'static [u8];
     const STATUS: &'static [u8];
+    const GRPC_STATUS: &'static [u8];
     const REASON: &'static [u8];
     const CAUSE: &'static [u8];
     const DECISION: &'static [u8];
@@ -47,6 +52,8 @@ pub(super) trait Names {
     const TOTAL_TIMES: u64;
     /// Bytes of a protocol's and of TLS's name that are left out: `HTTP/`, `TLSv`.
     const CUT_VERSIONS: bool;
+    /// Whether the port is apart from the host.
+    const SPLIT_HOST: bool;
 }
 
 /// The names of this gateway.
@@ -76,11 +83,14 @@ impl Names for Own {
     const LISTENER: &'static [u8] = text_key!("listener");
     const CLIENT: &'static [u8] = text_key!("client");
     const PEER: &'static [u8] = text_key!("peer");
+    const CLIENT_UNIX: &'static [u8] = Own::CLIENT;
+    const PEER_UNIX: &'static [u8] = Own::PEER;
     const PROTOCOL: &'static [u8] = text_key!("protocol");
     const TLS: &'static [u8] = text_key!("tls");
     const SNI: &'static [u8] = text_key!("sni");
     const METHOD: &'static [u8] = text_key!("method");
     const HOST: &'static [u8] = text_key!("host");
+    const PORT: &'static [u8] = key!("port");
     const PATH: &'static [u8] = text_key!("path");
     const ROUTE: &'static [u8] = text_key!("route");
     const CONSUMER: &'static [u8] = text_key!("consumer");
@@ -88,6 +98,7 @@ impl Names for Own {
     const TIER: &'static [u8] = text_key!("tier");
     const HEADERS: &'static [u8] = key!("headers");
     const STATUS: &'static [u8] = key!("status");
+    const GRPC_STATUS: &'static [u8] = key!("grpc_status");
     const REASON: &'static [u8] = text_key!("reason");
     const CAUSE: &'static [u8] = text_key!("cause");
     const DECISION: &'static [u8] = text_key!("decision");
@@ -108,6 +119,7 @@ impl Names for Own {
     const BYTES_OUT: &'static [u8] = key!("bytes_out");
     const TOTAL_TIMES: u64 = 1;
     const CUT_VERSIONS: bool = false;
+    const SPLIT_HOST: bool = false;
 }
 
 impl Names for Ecs {
@@ -120,11 +132,15 @@ impl Names for Ecs {
     const LISTENER: &'static [u8] = text_key!("sluicegate.listener");
     const CLIENT: &'static [u8] = text_key!("client.ip");
     const PEER: &'static [u8] = text_key!("source.ip");
+    // The fields `ip` hold addresses alone.
+    const CLIENT_UNIX: &'static [u8] = text_key!("client.address");
+    const PEER_UNIX: &'static [u8] = text_key!("source.address");
     const PROTOCOL: &'static [u8] = text_key!("http.version");
     const TLS: &'static [u8] = text_key!("tls.version");
     const SNI: &'static [u8] = text_key!("tls.client.server_name");
     const METHOD: &'static [u8] = text_key!("http.request.method");
     const HOST: &'static [u8] = text_key!("url.domain");
+    const PORT: &'static [u8] = key!("url.port");
     const PATH: &'static [u8] = text_key!("url.original");
     const ROUTE: &'static [u8] = text_key!("sluicegate.route");
     const CONSUMER: &'static [u8] = text_key!("user.name");
@@ -132,6 +148,7 @@ impl Names for Ecs {
     const TIER: &'static [u8] = text_key!("sluicegate.tier");
     const HEADERS: &'static [u8] = key!("sluicegate.headers");
     const STATUS: &'static [u8] = key!("http.response.status_code");
+    const GRPC_STATUS: &'static [u8] = key!("sluicegate.grpc_status");
     const REASON: &'static [u8] = text_key!("error.code");
     const CAUSE: &'static [u8] = text_key!("sluicegate.cause");
     const DECISION: &'static [u8] = text_key!("sluicegate.decision");
@@ -153,4 +170,5 @@ impl Names for Ecs {
     // Nanoseconds.
     const TOTAL_TIMES: u64 = 1_000;
     const CUT_VERSIONS: bool = true;
+    const SPLIT_HOST: bool = true;
 }

@@ -64,17 +64,71 @@ pub fn shown_query(query: &[u8], shown: Query) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// Appends the value of a header field; of one that is a URL as much of its query as is shown.
+/// Appends the value of a header field. Of one that is a URL it shows as much of the query as is wanted, and, unless that is
+/// all of it, neither what stands before the host as in `user:password@` nor the fragment.
 pub(super) fn push_field(out: &mut Vec<u8>, value: &[u8], is_url: bool, shown: Query, escape: Escape) {
-    let query = value.iter().position(|byte| *byte == b'?').filter(|_| is_url);
-    match query {
-        Some(at) if at < FIELD_BYTES_MAX => {
-            escape.push(out, &value[..at], FIELD_BYTES_MAX);
-            push_query(out, &value[at + 1..], shown, FIELD_BYTES_MAX - at, escape);
-        }
-        _ => escape.push(out, value, FIELD_BYTES_MAX),
+    if !is_url {
+        return escape.push(out, value, FIELD_BYTES_MAX);
     }
+    let (scheme, rest) = if shown == Query::Keep { (&value[..0], value) } else { public(value) };
+    escape.push(out, scheme, FIELD_BYTES_MAX);
+    let left = FIELD_BYTES_MAX.saturating_sub(scheme.len());
+    match rest.iter().position(|byte| *byte == b'?') {
+        Some(at) if at < left => {
+            escape.push(out, &rest[..at], left);
+            push_query(out, &rest[at + 1..], shown, left - at, escape);
+        }
+        _ => escape.push(out, rest, left),
+    }
+}
+
+/// The scheme of a URL up to `//`, and what follows the user's name and password; without the fragment.
+fn public(url: &[u8]) -> (&[u8], &[u8]) {
+    let url = url.split(|byte| *byte == b'#').next().unwrap_or_default();
+    let Some(slash) = url.iter().position(|byte| matches!(byte, b'/' | b'?')) else { return (&[], url) };
+    if !url[slash..].starts_with(b"//") {
+        return (&[], url);
+    }
+    let (scheme, rest) = url.split_at(slash + 2);
+    let authority = rest.iter().position(|byte| matches!(byte, b'/' | b'?'));
+    // A value is clipped before it comes here: of one without an end it is not known what it was.
+    let Some(authority) = authority.or((url.len() <= FIELD_BYTES_MAX).then_some(rest.len())) else {
+        return (scheme, &[]);
+    };
+    let host = rest[..authority].iter().rposition(|byte| *byte == b'@').map_or(0, |at| at + 1);
+    (scheme, &rest[host..])
 }
 
 /// Bytes kept of path and query.
 pub const PATH_BYTES_MAX: usize = 2048;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_shows_no_credentials_and_no_fragment() {
+        let shown = |url: &str, query| {
+            let mut out = Vec::new();
+            push_field(&mut out, url.as_bytes(), true, query, Escape::Raw);
+            String::from_utf8(out).expect("text")
+        };
+        for (url, dropped, names) in [
+            ("https://ann:PASS@a.example/b#f", "https://a.example/b", "https://a.example/b"),
+            ("https://ann:P@SS@a.example", "https://a.example", "https://a.example"),
+            ("https://ann:PASS@a.example?c=d#e=f", "https://a.example", "https://a.example?c=*"),
+            ("//ann@a.example/b@c", "//a.example/b@c", "//a.example/b@c"),
+            ("https://a.example/b?to=//x:y@z", "https://a.example/b", "https://a.example/b?to=*"),
+            ("https://a.example/#token=1?x", "https://a.example/", "https://a.example/"),
+            ("/b//c:d@e", "/b//c:d@e", "/b//c:d@e"),
+            ("about:blank", "about:blank", "about:blank"),
+            ("", "", ""),
+        ] {
+            assert_eq!(shown(url, Query::Drop), dropped);
+            assert_eq!(shown(url, Query::Names), names);
+            assert_eq!(shown(url, Query::Keep), url);
+        }
+        let clipped = format!("https://ann:{}", "P".repeat(FIELD_BYTES_MAX));
+        assert_eq!(shown(&clipped, Query::Names), "https://");
+    }
+}

@@ -104,6 +104,7 @@ enum Name {
     UserAgent,
     Referer,
     Status,
+    GrpcStatus,
     Reason,
     Cause,
     Decision,
@@ -148,6 +149,7 @@ const NAMES: &[(&str, Name)] = &[
     ("user_agent", Name::UserAgent),
     ("referer", Name::Referer),
     ("status", Name::Status),
+    ("grpc_status", Name::GrpcStatus),
     ("reason", Name::Reason),
     ("cause", Name::Cause),
     ("decision", Name::Decision),
@@ -262,7 +264,7 @@ impl Name {
             Name::Node => name(out, entry.node),
             Name::Listener => name(out, entry.listener),
             Name::Client => push_ip(out, entry.client),
-            Name::Peer => push_ip(out, entry.peer),
+            Name::Peer => push_ip(out, entry.other_end()),
             Name::Protocol => name(out, entry.protocol),
             Name::Tls => name(out, entry.tls),
             Name::Sni => push_text(out, entry.sni, NAME_BYTES_MAX, escape),
@@ -277,6 +279,7 @@ impl Name {
             Name::UserAgent => push_field(out, entry, &USER_AGENT, escape),
             Name::Referer => push_field(out, entry, &REFERER, escape),
             Name::Status => push_status(out, entry.status),
+            Name::GrpcStatus => push_number(out, entry.grpc_status.map(u64::from)),
             Name::Reason => name(out, entry.reason),
             Name::Cause => name(out, entry.cause),
             Name::Decision => name(out, entry.decision.word()),
@@ -392,6 +395,13 @@ mod tests {
         };
         let shown = line("{{{node}}} \"{node}\" {trace_id} {span_id} {remaining}/{limit}", &entry);
         assert_eq!(shown, format!("{{gw\\x201}} \"gw 1\" {:032x} {:016x} 4/5\n", 1, 2));
+    }
+
+    #[test]
+    fn the_peer_is_shown_if_it_is_not_the_client() {
+        let [client, proxy] = [[192, 0, 2, 1], [192, 0, 2, 2]].map(|address| Some(address.into()));
+        let of = |peer| line("{client} {peer}", &Entry { client, peer, ..Entry::default() });
+        assert_eq!([of(client), of(proxy)], ["192.0.2.1 -\n", "192.0.2.1 192.0.2.2\n"]);
     }
 
     #[test]
