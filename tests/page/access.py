@@ -72,8 +72,11 @@ with chromium() as browser:
         page.page.get_by_role("button", name="Delete the override for alice").click()
         expect(page.at("#change")).to_contain_text("There is no override.", timeout=SOON_MS)
         assert len(page.dialogs) == 2, page.dialogs
+        assert "alice" in page.page.content()
         page.page.get_by_role("button", name="Sign out").click()
+        expect(page.at("#sign-in")).to_be_visible()
         expect(page.at("#figures")).to_be_hidden()
+        assert "alice" not in page.page.content(), "it shows nothing, and has nothing"
         assert page.page.evaluate("sessionStorage.length") == 0
         page.has_no_faults()
 print("accessed")

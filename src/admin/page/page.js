@@ -77,9 +77,10 @@ at("token-form").addEventListener("submit", (event) => {
   begin();
 });
 
+// A new document, so that nothing of what was shown is left in this one.
 at("leave").addEventListener("click", () => {
   keepToken(null);
-  askForToken(new Refused(401, "signed out"));
+  location.reload();
 });
 
 begin();
