@@ -66,6 +66,6 @@ impl Body for Events {
         let beat = state.live.beat().max(self.next);
         self.next = beat + 1;
         self.due.as_mut().reset(state.live.start_of(beat + 1));
-        Poll::Ready(Some(Ok(Frame::data(state.live.event(beat)))))
+        Poll::Ready(Some(Ok(Frame::data(state.live.event(beat, self.is_over)))))
     }
 }

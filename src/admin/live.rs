@@ -20,15 +20,18 @@ pub struct Live {
 
 struct Made {
     summary: Summary,
-    /// The last event, and the beat that it was made in.
+    /// The event that was made last, the beat that it is of, and whether it is the last of all.
     event: Bytes,
-    beat: Option<u64>,
+    made_for: Option<(u64, bool)>,
 }
 
 impl Live {
     /// Shows these summaries.
     pub fn new(summary: Summary) -> Live {
-        Live { began: Instant::now(), made: Mutex::new(Made { summary, event: Bytes::new(), beat: None }) }
+        Live {
+            began: Instant::now(),
+            made: Mutex::new(Made { summary, event: Bytes::new(), made_for: None }),
+        }
     }
 
     /// The beat of now.
@@ -41,12 +44,13 @@ impl Live {
         self.began + Duration::from_secs(beat)
     }
 
-    /// The event of a beat: whoever asks first has it made.
-    pub(super) fn event(&self, beat: u64) -> Bytes {
+    /// The event of a beat: whoever asks first has it made. The last one is made anew: what others were shown in the same
+    /// beat does not say that it is.
+    pub(super) fn event(&self, beat: u64, is_last: bool) -> Bytes {
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        if made.beat < Some(beat) {
+        if made.made_for < Some((beat, is_last)) {
             made.event = format!("data: {}\n\n", (made.summary)()).into();
-            made.beat = Some(beat);
+            made.made_for = Some((beat, is_last));
         }
         made.event.clone()
     }
@@ -55,5 +59,25 @@ impl Live {
 impl fmt::Debug for Live {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("Live").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_are_shown_the_same_and_at_the_end_what_is_so_then() {
+        let mut number = 0;
+        let live = Live::new(Box::new(move || {
+            number += 1;
+            number.to_string()
+        }));
+        let shown = |beat, is_last| String::from_utf8(live.event(beat, is_last).to_vec()).expect("text");
+        for (beat, is_last, number) in
+            [(3, false, 1), (3, false, 1), (4, false, 2), (4, true, 3), (4, true, 3)]
+        {
+            assert_eq!(shown(beat, is_last), format!("data: {number}\n\n"));
+        }
     }
 }
