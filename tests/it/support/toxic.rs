@@ -5,7 +5,7 @@
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -24,7 +24,9 @@ struct State {
     /// Answers are thrown away; a connection that lost one is reset as soon as another would come over it.
     swallows: AtomicBool,
     /// Connections up to this number are deaf: nothing moves in either direction.
-    frozen: AtomicU64,
+    frozen: Mutex<u64>,
+    /// That number has changed, or the relay has ended.
+    thawed: Condvar,
     accepted: AtomicU64,
     streams: Mutex<Vec<TcpStream>>,
     ended: AtomicBool,
@@ -40,7 +42,8 @@ impl Toxic {
             delay_ns: AtomicU64::new(0),
             cuts: AtomicBool::new(false),
             swallows: AtomicBool::new(false),
-            frozen: AtomicU64::new(0),
+            frozen: Mutex::new(0),
+            thawed: Condvar::new(),
             accepted: AtomicU64::new(0),
             streams: Mutex::default(),
             ended: AtomicBool::new(false),
@@ -73,12 +76,12 @@ impl Toxic {
 
     /// The connections there are go deaf; new ones work.
     pub fn freeze(&self) {
-        self.state.frozen.store(self.state.accepted.load(Ordering::SeqCst), Ordering::SeqCst);
+        self.state.set_frozen(self.accepted());
     }
 
     /// Every connection is deaf, those to come, too, until [`Toxic::freeze`] or [`Toxic::thaw`].
     pub fn freeze_all(&self) {
-        self.state.frozen.store(u64::MAX, Ordering::SeqCst);
+        self.state.set_frozen(u64::MAX);
     }
 
     /// Connections so far.
@@ -88,13 +91,31 @@ impl Toxic {
 
     /// Deaf connections hear again: what was on its way arrives.
     pub fn thaw(&self) {
-        self.state.frozen.store(0, Ordering::SeqCst);
+        self.state.set_frozen(0);
+    }
+}
+
+impl State {
+    fn set_frozen(&self, frozen: u64) {
+        *self.frozen() = frozen;
+        self.thawed.notify_all();
+    }
+
+    fn frozen(&self) -> MutexGuard<'_, u64> {
+        self.frozen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits while a connection is deaf. A client that tries again and again has hundreds of them.
+    fn wait_to_hear(&self, number: u64) {
+        let is_deaf = |frozen: &mut u64| number <= *frozen && !self.ended.load(Ordering::SeqCst);
+        drop(self.thawed.wait_while(self.frozen(), is_deaf));
     }
 }
 
 impl Drop for Toxic {
     fn drop(&mut self) {
         self.state.ended.store(true, Ordering::SeqCst);
+        self.state.set_frozen(0);
         for stream in self.state.streams.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
             stream.shutdown(Shutdown::Both).ok();
         }
@@ -134,12 +155,10 @@ fn relay(mut from: TcpStream, mut to: TcpStream, number: u64, is_answer: bool, s
         }
         let read = Instant::now();
         let delay = Duration::from_nanos(state.delay_ns.load(Ordering::SeqCst));
-        // Deafness is waited for in small steps, so that thawing is quick; a delay to its end.
-        while !state.ended.load(Ordering::SeqCst)
-            && (is_answer && read.elapsed() < delay || number <= state.frozen.load(Ordering::SeqCst))
-        {
-            thread::sleep(Duration::from_micros(500));
+        if is_answer {
+            thread::sleep(delay.saturating_sub(read.elapsed()));
         }
+        state.wait_to_hear(number);
         if is_answer && state.swallows.load(Ordering::SeqCst) {
             has_swallowed = true;
             continue;
