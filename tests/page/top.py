@@ -51,6 +51,12 @@ class Terminal:
             self.turn()
         return self.text()
 
+    def comes_to(self, holds):
+        until = time.monotonic() + WITHIN
+        while not holds(self.screen.display):
+            assert time.monotonic() < until, f"not in\n{self.text()}"
+            self.turn()
+
     def type(self, keys):
         os.write(self.master, keys.encode())
 
@@ -67,6 +73,11 @@ class Terminal:
                 break
         os.close(self.master)
         return self.child.returncode
+
+
+def without_answer(display):
+    """A key that comes close behind Escape would be read as one with it."""
+    return not any("Answer" in line for line in display)
 
 
 for columns, lines in [(80, 24), (200, 60)]:
@@ -89,11 +100,11 @@ for columns, lines in [(80, 24), (200, 60)]:
     terminal.type("get /a\r")
     terminal.shows("Answer", "route")
     terminal.type("\x1b")
-    time.sleep(0.2)
+    terminal.comes_to(without_answer)
     terminal.type("/no-such-id\r")
     terminal.shows("Answer", "no")
     terminal.type("\x1b")
-    time.sleep(0.2)
+    terminal.comes_to(without_answer)
     # A key that is not UTF-8, or none at all, ends nothing.
     terminal.type("zZ?")
     # Another size while it runs.
@@ -101,6 +112,8 @@ for columns, lines in [(80, 24), (200, 60)]:
     terminal.screen.resize(30, 100)
     os.kill(terminal.child.pid, 28)
     terminal.shows("Policies", "live")
+    # A key that comes together with the signal is read with the next one only.
+    terminal.comes_to(lambda display: "q quit" in display[29])
     terminal.type("q")
     assert terminal.leaves() == 0
     # The terminal is as it was: the other screen is left, and the cursor is back.
