@@ -44,18 +44,20 @@ class Terminal:
             self.written += written
             self.stream.feed(written)
 
-    def shows(self, *wanted):
-        until = time.monotonic() + WITHIN
-        while not all(one in self.text() for one in wanted):
-            assert time.monotonic() < until, f"no {wanted} in\n{self.text()}"
-            self.turn()
-        return self.text()
-
-    def comes_to(self, holds):
+    def comes_to(self, holds, what):
         until = time.monotonic() + WITHIN
         while not holds(self.screen.display):
-            assert time.monotonic() < until, f"not in\n{self.text()}"
+            assert time.monotonic() < until, f"not {what}:\n{self.text()}"
             self.turn()
+
+    def shows(self, *wanted):
+        self.comes_to(lambda _: all(one in self.text() for one in wanted), wanted)
+        return self.text()
+
+    def closes_the_answer(self):
+        """A key that comes close behind Escape would be read as one with it."""
+        self.type("\x1b")
+        self.comes_to(lambda _: "Answer" not in self.text(), "closed")
 
     def type(self, keys):
         os.write(self.master, keys.encode())
@@ -73,11 +75,6 @@ class Terminal:
                 break
         os.close(self.master)
         return self.child.returncode
-
-
-def without_answer(display):
-    """A key that comes close behind Escape would be read as one with it."""
-    return not any("Answer" in line for line in display)
 
 
 for columns, lines in [(80, 24), (200, 60)]:
@@ -99,12 +96,10 @@ for columns, lines in [(80, 24), (200, 60)]:
     terminal.shows("explain (as GET /path):")
     terminal.type("get /a\r")
     terminal.shows("Answer", "route")
-    terminal.type("\x1b")
-    terminal.comes_to(without_answer)
+    terminal.closes_the_answer()
     terminal.type("/no-such-id\r")
     terminal.shows("Answer", "no")
-    terminal.type("\x1b")
-    terminal.comes_to(without_answer)
+    terminal.closes_the_answer()
     # A key that is not UTF-8, or none at all, ends nothing.
     terminal.type("zZ?")
     # Another size while it runs.
@@ -113,7 +108,7 @@ for columns, lines in [(80, 24), (200, 60)]:
     os.kill(terminal.child.pid, 28)
     terminal.shows("Policies", "live")
     # A key that comes together with the signal is read with the next one only.
-    terminal.comes_to(lambda display: "q quit" in display[29])
+    terminal.comes_to(lambda display: "q quit" in display[29], "of the new size")
     terminal.type("q")
     assert terminal.leaves() == 0
     # The terminal is as it was: the other screen is left, and the cursor is back.
