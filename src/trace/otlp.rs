@@ -13,6 +13,7 @@ use prost::Message;
 
 use super::config::{Config, Protocol};
 use crate::fetch::{self, Client, Connect};
+use crate::policy::percent::{self, Plus};
 
 /// A collector.
 pub(super) struct Target {
@@ -176,15 +177,8 @@ fn taken(answer: &[u8]) -> Taken {
 
 /// The message of gRPC's, whose bytes that are not printable are percent-encoded.
 fn message(value: &HeaderValue) -> String {
-    let mut decoded = Vec::with_capacity(value.len());
-    let mut rest = value.as_bytes();
-    while let Some((first, after)) = rest.split_first() {
-        let digits = after.get(..2).filter(|_| *first == b'%').and_then(|digits| str::from_utf8(digits).ok());
-        let byte = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
-        decoded.push(byte.unwrap_or(*first));
-        rest = if byte.is_some() { &after[2..] } else { after };
-    }
-    shown(&decoded)
+    let text = String::from_utf8_lossy(value.as_bytes());
+    shown(&percent::decode(&text, Plus::Itself).collect::<Vec<_>>())
 }
 
 /// A collector's words as the log may show them: cut, and nothing in them ends a line.
