@@ -24,6 +24,10 @@ class Program:
     argv: list[str]
     version: str
 
+    def called(self, what: str) -> "Program":
+        """The same under a name that says what is different about it."""
+        return Program(self.argv, f"{self.version}, {what}")
+
 
 class Missing(Exception):
     """A program cannot be had here; the message says why."""
@@ -98,8 +102,7 @@ def gateway(binary: Path | None) -> Program:
 
 def gateway_trained() -> Program:
     """The gateway that `train` has built."""
-    plain = gateway(TARGET / "trained/trained" / host() / "release/sluicegate")
-    return Program(plain.argv, f"{plain.version}, trained")
+    return gateway(TARGET / "trained/trained" / host() / "release/sluicegate").called("trained")
 
 
 def host() -> str:

@@ -60,6 +60,9 @@ def kinds(gateway_binary: Path | None) -> list[Kind]:
         Kind("gateway", lambda: programs.gateway(gateway_binary), _gateway),
         Kind("gateway-trained", programs.gateway_trained, _gateway),
         Kind("gateway-controlled", lambda: programs.gateway(gateway_binary), _gateway_controlled),
+        Kind("gateway-seen", lambda: programs.gateway(gateway_binary).called("all seen"), _gateway_seen),
+        Kind("gateway-traced", lambda: programs.gateway(gateway_binary).called("traces alone"), _gateway_traced),
+        Kind("gateway-unseen", lambda: programs.gateway(gateway_binary).called("nothing seen"), _gateway_unseen),
         Kind("haproxy", programs.haproxy, _haproxy),
         Kind("nginx", programs.nginx, _nginx),
         Kind("haproxy-next", programs.haproxy_next, _haproxy),
@@ -199,6 +202,50 @@ def _gateway_controlled(
     return argv, is_logging
 
 
+UNSEEN = """
+[limits]
+hot-keys = false
+
+[node]
+header = "never"
+"""
+TRACED = """
+[trace]
+otlp = "http://127.0.0.1:@UPSTREAM@"
+sample = "1%"
+"""
+SEEN = f"""
+[node]
+header = "always"
+{TRACED}"""
+DECISIONS = 'decisions = {{ to = "@DIR@/@NAME@.decisions.log", sample = "{sample}", denied = "100%" }}'
+
+
+def _gateway_seen(kind: Kind, values: dict, access_log: Path, logs: str, routes: int) -> tuple[list[str], bool]:
+    """With everything on that shows what limits do: hot keys, samples of decisions, traces, the node's name."""
+    return _gateway_with(DECISIONS.format(sample="1%"), SEEN, kind, values, access_log, logs, routes)
+
+
+def _gateway_traced(kind: Kind, values: dict, access_log: Path, logs: str, routes: int) -> tuple[list[str], bool]:
+    """With one request in a hundred traced, and nothing else of that."""
+    return _gateway_with("decisions = false", UNSEEN + TRACED, kind, values, access_log, logs, routes)
+
+
+def _gateway_unseen(kind: Kind, values: dict, access_log: Path, logs: str, routes: int) -> tuple[list[str], bool]:
+    """With nothing of it. The access log stays: it is what others are measured beside."""
+    return _gateway_with("decisions = false", UNSEEN, kind, values, access_log, logs, routes)
+
+
+def _gateway_with(
+    decisions: str, added: str, kind: Kind, values: dict, access_log: Path, logs: str, routes: int
+) -> tuple[list[str], bool]:
+    argv, is_logging = _gateway(kind, values, access_log, logs, routes)
+    config = Path(argv[-1])
+    # `[log]` is the last table of the shared configuration.
+    config.write_text(_replaced(f"{config.read_text().rstrip()}\n{decisions}\n{added}", values))
+    return argv, is_logging
+
+
 def _fill_database(database: Path) -> None:
     now = int(time.time() * 1e6)
     policies = [
@@ -256,7 +303,10 @@ def _relay(kind: Kind, values: dict, _access_log: Path, _logs: str, _routes: int
 
 
 def _text(template: str, values: dict) -> str:
-    text = (CONF / template).read_text()
+    return _replaced((CONF / template).read_text(), values)
+
+
+def _replaced(text: str, values: dict) -> str:
     for name, value in values.items():
         text = text.replace(f"@{name}@", str(value))
     return text
