@@ -162,7 +162,6 @@ fn without_any_hints_a_change_is_found_each_second() {
 
 #[test]
 fn hints_that_are_cut_without_a_word_cost_thirty_seconds_at_most() {
-    let _alone = heavy();
     let (server, redis) = (Postgres::shared(), Redis::start(&[]));
     let name = server.database();
     silence(server, &name);

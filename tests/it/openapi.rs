@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::support::python::interpreter;
-use crate::support::{Client, Directory, Gateway, heavy, text};
+use crate::support::{Client, Directory, Gateway, text};
 
 const CONFIG: &str = r#"
 [database]
@@ -30,7 +30,6 @@ respond = {}
 
 #[test]
 fn no_request_that_the_document_can_be_made_into_is_answered_otherwise() {
-    let _alone = heavy();
     // The document has `now`, which it takes only so.
     let mut command = Command::new("sh");
     command.args(["-c", "exec \"$0\" \"$@\" --test-time", env!("CARGO_BIN_EXE_sluicegate")]);
