@@ -187,6 +187,7 @@ fn a_log_that_cannot_be_written_and_samples_that_are_off_change_nothing_for_clie
     gateway.reload(&format!("{CONFIG}\n[log]\naccess = false\ndecisions = false\n"));
     assert_eq!(ask(&gateway, "192.0.2.1", "off").status, 429);
     assert_eq!(gateway.admin("/v1/decisions/off").status, 404);
+    assert_eq!(gateway.admin("/v1/decisions/full").status, 404, "what was remembered is forgotten");
 }
 
 #[test]

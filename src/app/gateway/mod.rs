@@ -116,6 +116,7 @@ impl Gateway {
             metrics: Arc::clone(&metrics),
             overload: Arc::new(Overload::new(config.overload.clone())),
             logs: logs.clone(),
+            samples: Arc::clone(&samples),
             exporter: Arc::clone(&exporter),
             orders: senders.clone(),
             notes: shared_tier.as_ref().map(|tier| Arc::new(tier.notes()) as Arc<dyn acme::Notes>),

@@ -33,6 +33,7 @@ use crate::config::{Config, Definition, Loaded, Shutdown};
 use crate::limiter::Limiter;
 use crate::metrics::Metrics;
 use crate::proxy::snapshot::Snapshot;
+use crate::record::decisions::{Draws, Memory};
 use crate::server::worker::Order;
 use crate::service::overload::Overload;
 use crate::trace::Exporter;
@@ -54,6 +55,8 @@ pub(super) struct Process {
     pub(super) overload: Arc<Overload>,
     /// Are switched when `to` of one changes.
     pub(super) logs: Logs,
+    /// Is emptied when `log.decisions` is turned off.
+    pub(super) samples: Arc<Memory>,
     /// Is switched when `[trace]` changes.
     pub(super) exporter: Arc<Exporter>,
     /// One for each worker.
@@ -256,6 +259,7 @@ impl Publisher {
         let made = self.make(Arc::clone(&config), table, kept.clone()).await?;
         self.current.store(Arc::new(made.snapshot));
         self.text.store(Arc::new(made.text));
+        self.process.samples.keep(config.decisions.draws != Draws::OFF);
         self.process.overload.configure(config.overload.clone());
         descriptors::keep(&config, crate::descriptors::hard_limit());
         self.process.metrics.published(self.published, clock::unix().as_secs());

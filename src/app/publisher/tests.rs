@@ -33,6 +33,7 @@ impl Bench {
             metrics,
             overload: Arc::new(Overload::new(first.overload.clone())),
             logs,
+            samples: Arc::default(),
             exporter: Arc::new(exporter),
             orders: vec![orders],
             notes: None,

@@ -21,6 +21,7 @@ struct State {
     samples: VecDeque<Arc<Sample>>,
     /// How many there have been.
     taken: u64,
+    is_closed: bool,
 }
 
 /// How far somebody has read.
@@ -62,6 +63,16 @@ impl Memory {
         self.dropped.value()
     }
 
+    /// Whether samples are kept from now on. If not, those that are here go: an operator who turns them off wants nobody to
+    /// read them any more. A request that began before may still bring one, which is not taken.
+    pub fn keep(&self, is_kept: bool) {
+        let mut state = self.lock();
+        state.is_closed = !is_kept;
+        if state.is_closed {
+            state.samples = VecDeque::new();
+        }
+    }
+
     /// Takes all that waits, unless the lock is taken.
     pub(super) fn offer(&self, waiting: &mut VecDeque<Arc<Sample>>) {
         match self.state.try_lock() {
@@ -88,6 +99,9 @@ impl Memory {
 }
 
 fn take(mut state: MutexGuard<'_, State>, waiting: &mut VecDeque<Arc<Sample>>) {
+    if state.is_closed {
+        waiting.clear();
+    }
     for sample in waiting.drain(..) {
         if state.samples.len() >= KEPT_MAX {
             state.samples.pop_front();
@@ -106,6 +120,19 @@ mod tests {
 
     fn put(memory: &Memory, numbers: std::ops::Range<u64>) {
         memory.put(&mut numbers.map(|number| Arc::new(Sample::numbered(number))).collect());
+    }
+
+    #[test]
+    fn what_is_turned_off_is_forgotten_and_nothing_more_is_taken() {
+        let memory = Memory::default();
+        put(&memory, 0..3);
+        memory.keep(false);
+        put(&memory, 3..4);
+        let everything = |memory: &Memory| memory.newest(|_| true, usize::MAX).len();
+        assert_eq!(everything(&memory), 0);
+        memory.keep(true);
+        put(&memory, 4..6);
+        assert_eq!((everything(&memory), memory.find("4").len()), (2, 1));
     }
 
     #[test]
