@@ -14,6 +14,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tokio::time::timeout;
 
+use super::divided::Shared;
 use super::event::{Count, Event};
 use super::{ClientAddress, Decision, Foretold, Limiter, Recall, Waiting};
 use crate::clock;
@@ -38,6 +39,8 @@ pub struct Check<'t> {
     /// Numbers of the [parts](Charge::part) that are only looked at, said before the check: their charges go back as soon as
     /// they are taken, and to refuse one is no denial that a penalty could follow.
     pub looks: SmallVec<[u16; 1]>,
+    /// How it stands to the shares of keys whose limit is divided; said before the check of what is drawn for others.
+    pub shared: Shared,
     pub(super) policies: Chosen<'t>,
     /// Charges that remember the subject's idempotency key, spent once it is admitted.
     memories: SmallVec<[Charge; 1]>,
@@ -256,6 +259,10 @@ impl Limiter {
         let now_ns = check.begun_ns;
         let Check { charges, penalties, looks, decision, .. } = check;
         if penalties.is_empty() || !self.keep_out(charges, penalties, looks, now_ns, decision) {
+            if self.is_beyond_share(check) {
+                self.conclude_check(check);
+                return None;
+            }
             let client = client(check.policies);
             let Check { charges, decision, .. } = check;
             let waiting = match decision.kept_out {
@@ -284,6 +291,9 @@ impl Limiter {
         check.count();
         if check.policies.tries() {
             check.compare();
+        }
+        if check.shared == Shared::Taken && !check.is_admitted() {
+            self.return_to_shares(&check.charges);
         }
         // Only after admission: two requests with one key that arrive together are both charged, but none passes
         // under a key that nothing was paid for.

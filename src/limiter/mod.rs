@@ -19,11 +19,13 @@ mod charge_state;
 mod check;
 mod counted;
 mod debts;
+mod divided;
 mod event;
 mod exact;
 mod fleet;
 mod foretell;
 mod given;
+mod held_to_share;
 mod holdings;
 mod hot;
 mod link;
@@ -67,6 +69,7 @@ pub use assignments::Assignments;
 pub use by_holder::Holder;
 pub use charge_state::Refund;
 pub use check::{Check, Peeked, Pending};
+pub use divided::{Division, Shared};
 pub use event::{Count, Event};
 pub use fleet::Fleet;
 pub use foretell::{Decider, Foretold};
@@ -90,6 +93,7 @@ pub struct Limiter {
     assignments: Assignments,
     given: Given,
     hot: hot::Hot,
+    divided: divided::Divided,
 }
 
 /// The decision on one request.
@@ -201,6 +205,7 @@ impl Limiter {
             assignments: Assignments::default(),
             given: Given::default(),
             hot: hot::Hot::default(),
+            divided: divided::Divided::default(),
         }
     }
 

@@ -7,6 +7,7 @@
 //! caller.
 
 mod bucket;
+mod own;
 mod receipts;
 mod share;
 mod shares;

@@ -31,6 +31,8 @@ pub(super) struct Share<R> {
     held: Receipts<R>,
     /// Parts of a unit that it was not given in earlier rounds.
     pub(super) credit: u64,
+    /// Units that had gathered and were kept from it, while nothing was known of it; `None`: all that there were.
+    pub(super) kept: Option<u64>,
     /// The last round in which it had its turn.
     pub(super) round: u64,
     /// Units that it was assigned last.
@@ -51,6 +53,7 @@ impl<R: Clone> Share<R> {
             out_ns: now_ns,
             held: Receipts::new(),
             credit: 0,
+            kept: None,
             round: 0,
             assigned: None,
         }
@@ -104,6 +107,11 @@ impl<R: Clone> Share<R> {
     /// Units that it should be given, if they are there.
     pub fn needs(&self) -> u64 {
         self.need
+    }
+
+    /// From one of its reports to the next.
+    pub fn interval_ns(&self) -> u64 {
+        self.interval_ns
     }
 
     /// Whether nothing is known of what it wants.
@@ -217,6 +225,6 @@ const SURPLUS: u64 = 2;
 const WEIGHT_MAX: u64 = 1 << 40;
 /// What a new reporter gets before anything is known of what it wants: a part of what is left.
 const FIRST_PART: u64 = 8;
-const FIRST_MAX: u64 = 256;
+const FIRST_MAX: u64 = 4_096;
 /// What one wants of which nothing is known.
 const UNKNOWN: u64 = u64::MAX;

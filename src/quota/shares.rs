@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use super::own::Own;
 use super::receipts::Back;
 use super::share::Share;
 use super::{Assignment, StreamId, Usage};
@@ -13,6 +14,8 @@ pub struct Shares<R> {
     /// Units that passed without an assignment, and were not drawn yet.
     owed: u64,
     owed_ns: u64,
+    /// Requests that nobody reports.
+    own: Own,
 }
 
 /// What there is of a limit.
@@ -35,7 +38,7 @@ pub struct Heard {
 
 impl<R> Default for Shares<R> {
     fn default() -> Shares<R> {
-        Shares { shares: HashMap::new(), owed: 0, owed_ns: 0 }
+        Shares { shares: HashMap::new(), owed: 0, owed_ns: 0, own: Own::default() }
     }
 }
 
@@ -84,6 +87,61 @@ impl<R: Clone> Shares<R> {
         self.owed = self.owed.saturating_add(units);
     }
 
+    /// Whether what streams want until they report again is more than there is, so that requests that nobody reports should
+    /// not take what comes first.
+    pub fn is_scarce(&mut self, stream: StreamId, left: Left) -> bool {
+        if let Some(share) = self.shares.get_mut(&stream) {
+            share.expect(left.units, left.is_quick);
+        }
+        // One of which nothing is known wants more than there is.
+        self.shares.values().map(Share::needs).fold(0_u64, u64::saturating_add) > left.units
+    }
+
+    /// Whether any stream should be given more.
+    pub fn is_wanted(&self) -> bool {
+        self.shares.values().any(|share| share.needs() > 0)
+    }
+
+    /// Whether requests that nobody reports have not had their turn in this round.
+    pub fn is_turn_of_own(&self, round: u64) -> bool {
+        self.own.round != round
+    }
+
+    /// The turn of requests that nobody reports, once a round. So many `came` since their last turn, and so many units that
+    /// they might take they did not. Returns how many units they may take from now on, of those that there are, and which no
+    /// stream should be given therefore; `None`: as many as they find.
+    pub fn turn_of_own(
+        &mut self,
+        (came, unspent): (u64, u64),
+        left: u64,
+        round: u64,
+        now_ns: u64,
+    ) -> Option<u64> {
+        self.own.round = round;
+        self.own.measure(came, now_ns);
+        let weight = self.own.weight();
+        let waiting = || self.shares.values().filter(|share| share.needs() > 0);
+        // Theirs is what a stream wants that reports as rarely as the others do.
+        let wanted = self.own.wants_within(waiting().map(Share::interval_ns).max()?);
+        let needs = waiting().map(Share::needs).fold(wanted, u64::saturating_add);
+        if weight == 0 || needs <= left {
+            return None;
+        }
+        let unspent = unspent.min(left);
+        let (free, all) = (u128::from(left - unspent) * PART, waiting().map(Share::weight));
+        let all = all.fold(weight, u64::saturating_add);
+        let part = match waiting().any(Share::is_unknown) {
+            true => free / 2,
+            false => free * u128::from(weight) / u128::from(all),
+        };
+        let most = u128::from(wanted) * PART;
+        let credit = (u128::from(unspent) * PART + u128::from(self.own.credit) + part).min(most);
+        let whole = (credit / PART).min(u128::from(left));
+        self.own.credit = u64::try_from(credit - whole * PART).unwrap_or(0);
+        // At most `left`.
+        Some(whole as u64)
+    }
+
     /// How many of the units that there are should be drawn for a stream now. If there are fewer than all reporters want,
     /// each gets a part as large as its part of what they want. They have their turn once a `round`, so that the first and
     /// the last of a round get the same.
@@ -103,9 +161,10 @@ impl<R: Clone> Shares<R> {
         let waiting = self.shares.iter().filter(waits);
         let weights = waiting.map(|(_, share)| share.weight()).fold(0, u64::saturating_add);
         let Some(own) = self.shares.get_mut(&stream) else { return 0 };
-        // Of what comes back soon one that is unknown leaves the others a half, and misses nothing.
-        let left = if own.is_unknown() { left / 2 } else { left };
-        if all <= left && !own.is_unknown() {
+        if own.is_unknown() {
+            return self.first_part(stream, left, round);
+        }
+        if all <= left {
             own.round = round;
             own.credit = 0;
             return need;
@@ -122,6 +181,21 @@ impl<R: Clone> Shares<R> {
         own.credit = u64::try_from(credit.saturating_sub(whole * PART)).unwrap_or(0);
         // At most `left`.
         whole as u64
+    }
+
+    /// What one should have now of which nothing is known, of what comes back soon: as much as each other such one, and as all
+    /// together that are known. Of what has gathered a half, round by round: it loses what it has not spent by the next one. What
+    /// has come back since the last round goes on whole: what it does not spend of that nobody else has asked for.
+    fn first_part(&mut self, stream: StreamId, left: u64, round: u64) -> u64 {
+        let waits = |share: &&Share<R>| share.is_unknown() && share.round != round;
+        let alike = self.shares.values().filter(waits).count() as u64;
+        let are_others = self.shares.values().any(|share| !share.is_unknown() && share.needs() > 0);
+        let Some(own) = self.shares.get_mut(&stream).filter(|own| own.round != round) else { return 0 };
+        own.round = round;
+        let gathered = own.kept.unwrap_or(left).min(left);
+        own.kept = Some(gathered / 2);
+        let left = left - gathered / 2;
+        (left / (alike + u64::from(are_others)).max(1)).max(u64::from(own.is_new())).min(left)
     }
 
     /// Answers a report with what was drawn for the stream. `None` if it has no share.

@@ -158,10 +158,119 @@ fn shares_follow_demand() {
     assert!(passed[0].abs_diff(20 * passed[1]) < all / 15 && passed[0] > 45_000, "{passed:?}");
 }
 
+/// Lets a proxy and requests that are decided here want so much of a limit of 100 a second, and returns what each got in the
+/// last so many seconds of a minute. The proxy ends after half of it if it `ends`.
+fn beside_own(demands: (u64, u64), window: bool, ends: bool, seconds: u64) -> (u64, u64) {
+    let mut scene = Scene { is_quick: !window, ..Scene::new(100) };
+    let mut proxy = Proxy::default();
+    let (mut own, mut came, mut share) = (0, 0, None);
+    let mut known = (0, 0);
+    let step = |demand: u64, tick: u64| demand * (tick + 1) / 20 - demand * tick / 20;
+    for tick in 0..1_200 {
+        let now_ns = 77 * SECOND_NS + tick * SECOND_NS / 20;
+        if tick == (60 - seconds) * 20 {
+            known = (proxy.passed, own);
+        }
+        // A bucket, or a window of ten seconds.
+        scene.limit.left = match window {
+            true if tick % 200 == 0 => 1_000,
+            true => scene.limit.left,
+            false => (scene.limit.left + 5).min(100),
+        };
+        let is_over = ends && tick >= 600;
+        if is_over {
+            scene.shares.leave(StreamId(1), now_ns);
+            share = None;
+        } else {
+            proxy.requests(step(demands.0, tick));
+        }
+        let round = now_ns / ROUND_NS;
+        if !is_over && (tick % 100 == 7 || tick % 5 == 0) {
+            scene.shares.is_scarce(StreamId(1), scene.left());
+            if scene.shares.is_turn_of_own(round) {
+                let of_own = (std::mem::take(&mut came), share.unwrap_or(0));
+                share = scene.shares.turn_of_own(of_own, scene.limit.left, round, now_ns);
+            }
+            // What is theirs no stream is given.
+            let kept = share.unwrap_or(0);
+            scene.limit.left -= kept;
+            let told = match tick % 100 {
+                7 => Some(scene.report(1, &mut proxy, now_ns)),
+                _ => scene.add(1, now_ns),
+            };
+            told.into_iter().for_each(|told| proxy.hears(told));
+            scene.limit.left += kept;
+        }
+        let wants = step(demands.1, tick);
+        came += wants;
+        let taken = wants.min(share.unwrap_or(u64::MAX)).min(scene.limit.left);
+        share = share.map(|share| share - taken);
+        scene.limit.left -= taken;
+        own += taken;
+    }
+    assert!(own + scene.limit.drawn <= 6_100, "{own} and {}", scene.limit.drawn);
+    (proxy.passed - known.0, own - known.1)
+}
+
+#[test]
+fn a_proxy_and_own_requests_have_shares_by_demand() {
+    // Of a window that has just begun there is enough for a while if both want little more than it has: who asks first has it.
+    let cases = [((200, 200), 2_000), ((300, 100), 3_000), ((100, 300), 1_000), ((80, 80), 2_000)];
+    for (window, cases) in [(false, &cases[..]), (true, &cases[..3])] {
+        for (demands, of_proxy) in cases {
+            let (proxy, own) = beside_own(*demands, window, false, 40);
+            let all = proxy + own;
+            assert!((3_800..=4_100).contains(&all), "{demands:?}, {window}: {proxy} and {own}");
+            assert!(proxy.abs_diff(*of_proxy) <= 200, "{demands:?}, {window}: {proxy} and {own}");
+        }
+    }
+    let (proxy, own) = beside_own((300, 0), false, false, 40);
+    assert!(proxy >= 3_800 && own == 0, "{proxy} and {own}");
+    let (proxy, own) = beside_own((20, 50), false, false, 40);
+    assert!(proxy >= 780 && own >= 1_950, "there is enough for both: {proxy} and {own}");
+}
+
+#[test]
+fn own_requests_have_all_once_nobody_else_comes() {
+    let (_, own) = beside_own((200, 200), false, true, 28);
+    assert!((2_790..=2_900).contains(&own), "{own}");
+}
+
 #[test]
 fn a_slow_limit_goes_round() {
     let passed = run(&[200, 200, 200], 20, 60, true);
     assert!(passed.iter().all(|passed| (300..=360).contains(passed)), "{passed:?}");
+}
+
+/// What proxies with so many requests a second pass in the first five seconds of a bucket of so many a second, and how much
+/// is drawn for them: until the second report nobody knows what they want.
+fn first_seconds(demands: &[u64], refill: u64) -> Vec<u64> {
+    let mut scene = Scene { is_quick: true, ..Scene::new(refill) };
+    let mut proxies: Vec<Proxy> = demands.iter().map(|_| Proxy::default()).collect();
+    for tick in 0..100 {
+        let now_ns = 77 * SECOND_NS + tick * SECOND_NS / 20;
+        scene.limit.left = (scene.limit.left + refill / 20).min(refill);
+        for (index, (proxy, demand)) in proxies.iter_mut().zip(demands).enumerate() {
+            let told = match tick {
+                0 => Some(scene.report(index as u64, proxy, now_ns)),
+                _ if tick % 5 == 0 => scene.add(index as u64, now_ns),
+                _ => None,
+            };
+            told.into_iter().for_each(|told| proxy.hears(told));
+            proxy.requests(demand / 20);
+        }
+    }
+    proxies.iter().map(|proxy| proxy.passed).collect()
+}
+
+#[test]
+fn what_comes_back_soon_is_not_kept_from_those_of_which_nothing_is_known() {
+    // All but what has come back since the last round.
+    let alone = first_seconds(&[300], 100);
+    assert!((570..=600).contains(&alone[0]), "{alone:?}");
+    let two = first_seconds(&[300, 300], 100);
+    assert!((570..=600).contains(&two.iter().sum::<u64>()) && two[1].abs_diff(two[0]) <= 150, "{two:?}");
+    assert_eq!(first_seconds(&[40], 100), [200], "one that wants little misses nothing");
 }
 
 #[test]

@@ -134,6 +134,65 @@ fn envoys_and_the_gateways_own_routes_share_a_limit() {
 }
 
 #[test]
+fn an_envoy_and_own_routes_have_shares_by_demand_until_it_ends() {
+    let _alone = heavy();
+    let (origin, gateway) = (Upstream::ok(), gateway("20/s", ""));
+    let mut envoy = Envoy::start_as("rlqs", origin.addr(), gateway.listener("grpc"), |config| config);
+    let (addr, own) = (envoy.addr(), gateway.plain());
+    let [of_envoy, of_own] = [(); 2].map(|()| (AtomicBool::new(false), AtomicUsize::new(0)));
+    let passed = || [&of_envoy, &of_own].map(|(_, passed)| passed.load(Ordering::SeqCst));
+    let over = |seconds| {
+        let (before, began) = (passed(), Instant::now());
+        thread::sleep(Duration::from_secs(seconds));
+        let after = passed();
+        let allowed = 20.0 * began.elapsed().as_secs_f64();
+        ([0, 1].map(|who: usize| (after[who] - before[who]) as f64), allowed)
+    };
+    thread::scope(|scope| {
+        let _stops = [Stop(&of_envoy.0), Stop(&of_own.0)];
+        let asks = scope.spawn(|| ask(addr, "/", 40, &of_envoy.0, &of_envoy.1));
+        scope.spawn(|| ask(own, "/own", 40, &of_own.0, &of_own.1));
+        // Until it has reported twice.
+        thread::sleep(Duration::from_secs(8));
+        let ([envoys, owns], allowed) = over(20);
+        let said = format!("{envoys} and {owns} of {allowed}");
+        assert!((0.95 * allowed..=1.05 * allowed).contains(&(envoys + owns)), "{said}");
+        assert!((envoys - owns).abs() <= 0.1 * allowed, "{said}");
+        of_envoy.0.store(true, Ordering::SeqCst);
+        asks.join().expect("no panic");
+        envoy.kill();
+        over(2);
+        let ([_, owns], allowed) = over(5);
+        assert!(owns >= 0.95 * allowed, "{said}; then {owns} of {allowed}");
+    });
+}
+
+#[test]
+fn the_first_seconds_of_a_bucket_are_as_exact_as_the_others() {
+    let _alone = heavy();
+    let (origin, gateway) = (Upstream::ok(), gateway("100/s", ""));
+    let envoy = Envoy::start_as("rlqs", origin.addr(), gateway.listener("grpc"), |config| config);
+    let (stopped, passed) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let mut seconds = Vec::new();
+    thread::scope(|scope| {
+        let _stop = Stop(&stopped);
+        scope.spawn(|| ask(envoy.addr(), "/", 300, &stopped, &passed));
+        eventually("the first passes", || (passed.load(Ordering::SeqCst) > 0).then_some(()));
+        let began = Instant::now();
+        for _ in 0..8 {
+            thread::sleep(Duration::from_secs(1));
+            seconds
+                .push((passed.load(Ordering::SeqCst) as f64, 100.0 + 100.0 * began.elapsed().as_secs_f64()));
+        }
+    });
+    for (passed, allowed) in &seconds {
+        // What comes back waits for the next round, and that for its turn.
+        let least = 0.95 * allowed - 30.0;
+        assert!((least..=1.05 * allowed).contains(passed), "{passed} of {allowed}: {seconds:?}");
+    }
+}
+
+#[test]
 fn a_dying_redis_lets_envoys_admit_what_the_policy_says() {
     let _alone = heavy();
     for when in ["deny", "local"] {

@@ -8,8 +8,8 @@ use smallvec::SmallVec;
 
 use super::decide::Decider;
 use crate::clock;
-use crate::limit::{Algorithm, Answer, Charge, Worlds};
-use crate::limiter::{self, Check, Part, Refund};
+use crate::limit::{Algorithm, Answer, Charge, Key, Worlds};
+use crate::limiter::{self, Check, Part, Refund, Shared};
 use crate::policy::domain::{DescriptorSubject, Entry, Rule};
 use crate::proxy::snapshot::Snapshot;
 use crate::quota::{Back, Left};
@@ -36,10 +36,18 @@ pub(super) struct Limited<'t> {
 pub(super) enum Room {
     /// It refuses nothing.
     Unlimited,
-    /// So many requests fit, as far as is known.
-    Left(Left),
+    /// So many requests fit, as far as is known, and what says so.
+    Left(Left, Bound),
     /// A policy refuses who does not say what it counts by.
     Missing,
+}
+
+/// The window that has the least for a bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Bound {
+    pub(super) key: Key,
+    /// Units that a request costs.
+    pub(super) cost: NonZeroU64,
 }
 
 impl Decider {
@@ -58,16 +66,18 @@ impl Decider {
         };
         let windows = check.charges.iter().zip(&peeked.foretold).filter(|(charge, _)| is_enforced(charge));
         let left = windows.map(|(charge, foretold)| {
+            let cost = NonZeroU64::new(charge.cost).unwrap_or(NonZeroU64::MIN);
+            let bound = Bound { key: charge.key, cost };
             if check.keeps_out(charge) {
-                return 0;
+                return (0, bound);
             }
             let own = match foretold.outcome.answer() {
                 Answer::Admitted => charge.cost,
                 Answer::Later { .. } | Answer::Never => 0,
             };
-            foretold.outcome.remaining.saturating_add(own) / charge.cost.max(1)
+            (foretold.outcome.remaining.saturating_add(own) / cost, bound)
         });
-        let Some(units) = left.min() else { return Room::Unlimited };
+        let Some((units, bound)) = left.min_by_key(|(units, _)| *units) else { return Room::Unlimited };
         if units == 0 {
             // Nobody draws of nothing, and without Redis nothing comes back to a lease until somebody does.
             let client = policies.client_of(&subject).into();
@@ -78,7 +88,7 @@ impl Decider {
         }
         let enforced = check.charges.iter().filter(|charge| is_enforced(charge));
         let is_quick = enforced.map(|charge| charge.quota.period_ns().get()).max() <= Some(QUICK_NS);
-        Room::Left(Left { units, is_quick })
+        Room::Left(Left { units, is_quick }, bound)
     }
 
     /// Draws units for so many requests, or for as many as there are. Returns what was drawn.
@@ -95,6 +105,7 @@ impl Decider {
         let policies = limited.snapshot.table.chosen_by(limited.rule);
         let parts = [Part { policies, subject: self.subject(limited, requests), limit: None }];
         let (now_ns, mut check) = (clock::now_ns(), Check::default());
+        check.shared = Shared::Draws;
         if let Some(pending) = self.limiter.check_together(&parts, 0, now_ns, &mut check) {
             self.limiter.finish_together(pending, &mut check).await;
         }

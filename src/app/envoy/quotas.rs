@@ -7,8 +7,8 @@ use futures_util::future::join_all;
 
 use super::assignments::{abandoned, assigned, usual};
 use super::decide::Decider;
-use super::draw::{Draw, Limited, Room};
-use super::ledger::{Name, Reporter, SHARES_MAX, round};
+use super::draw::{Bound, Draw, Limited, Room};
+use super::ledger::{Bucket, Name, Reporter, SHARES_MAX};
 use crate::clock;
 use crate::envoy::{Blanket, BucketAction, BucketId as WireId, BucketQuotaUsage, Entry as WireEntry, Told};
 use crate::policy::domain::{Entry, Matched};
@@ -165,7 +165,9 @@ impl Decider {
                     drop(self.draw(&limited, usage.allowed).await);
                     self.blanket(name, stream, id, Blanket::AllowAll)
                 }
-                Room::Left(left) => self.divide(&limited, (name, stream, id), usage, left).await,
+                Room::Left(left, bound) => {
+                    self.divide(&limited, (name, stream, id), usage, (left, bound)).await
+                }
             }
         })
     }
@@ -188,7 +190,7 @@ impl Decider {
         limited: &Limited<'_>,
         (name, stream, id): (Arc<Name>, StreamId, WireId),
         usage: Usage,
-        mut left: Left,
+        (mut left, bound): (Left, Bound),
     ) -> Answered {
         let now_ns = clock::now_ns();
         let heard = self.ledger.with(&name, |shares| {
@@ -210,7 +212,8 @@ impl Decider {
             return self.abandon(name, stream, id);
         }
         left.units -= self.pay(limited, &name, owed).await;
-        let planned = self.ledger.with(&name, |shares| shares.plan(stream, left, round(now_ns), now_ns));
+        let plan = |bucket: &mut Bucket| bucket.plan(&self.limiter, stream, (left, bound), now_ns);
+        let planned = self.ledger.with_bucket(&name, plan);
         let drawn = self.draw(limited, planned).await;
         let (units, receipt) = unpacked(drawn);
         let answer = self.ledger.with(&name, |shares| {
@@ -242,18 +245,27 @@ impl Decider {
         name: &Arc<Name>,
     ) -> (Vec<BucketAction>, bool) {
         let now_ns = clock::now_ns();
-        if !self.ledger.with(name, |shares| shares.hungers(stream, now_ns)) {
-            return (Vec::new(), self.ledger.with(name, |shares| shares.waits(stream)));
+        let (hungers, waits, is_turn_of_own) = self.ledger.with_bucket(name, |bucket| {
+            let shares = &bucket.shares;
+            (shares.hungers(stream, now_ns), shares.waits(stream), bucket.is_turn_of_own(now_ns))
+        });
+        if !hungers && !(waits && is_turn_of_own) {
+            return (Vec::new(), waits);
         }
         let entries = entries(name);
         let Course::Limit(limited) = self.course(snapshot, name, &entries) else {
             return (Vec::new(), false);
         };
-        let Room::Left(left) = self.room(&limited) else { return (Vec::new(), false) };
-        let (owed, planned) = self.ledger.with(name, |shares| {
-            let owed = shares.take_owed(left.units, now_ns);
+        let Room::Left(left, bound) = self.room(&limited) else { return (Vec::new(), false) };
+        if !hungers {
+            let turn = |bucket: &mut Bucket| bucket.turn_of_own(&self.limiter, stream, (left, bound), now_ns);
+            self.ledger.with_bucket(name, turn);
+            return (Vec::new(), waits);
+        }
+        let (owed, planned) = self.ledger.with_bucket(name, |bucket| {
+            let owed = bucket.shares.take_owed(left.units, now_ns);
             let left = Left { units: left.units - owed, ..left };
-            (owed, shares.plan(stream, left, round(now_ns), now_ns))
+            (owed, bucket.plan(&self.limiter, stream, (left, bound), now_ns))
         });
         self.pay(&limited, name, owed).await;
         let (units, receipt) = unpacked(self.draw(&limited, planned).await);
