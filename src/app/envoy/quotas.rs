@@ -249,7 +249,7 @@ impl Decider {
             let shares = &bucket.shares;
             (shares.hungers(stream, now_ns), shares.waits(stream), bucket.is_turn_of_own(now_ns))
         });
-        if !hungers && !(waits && is_turn_of_own) {
+        if !(hungers || waits && is_turn_of_own) {
             return (Vec::new(), waits);
         }
         let entries = entries(name);
