@@ -1,10 +1,11 @@
 //! Gathers the facts of a decision that was drawn as a sample. Nothing here runs for a request that was not.
+//! Checks of other proxies have theirs of `app/envoy`, with windows of here.
 
 use super::context::RequestContext;
 use crate::clock;
 use crate::limit::{Algorithm, Charge, Outcome};
-use crate::limiter::Check;
-use crate::policy::{HttpSubject, Table};
+use crate::limiter::{Check, Limiter};
+use crate::policy::{HttpSubject, Naming, Subject, Table};
 use crate::record::decisions::{Sample, WINDOWS_MAX, Window, printable};
 
 /// Draws the decision of a check, and keeps what is known of it if it is drawn.
@@ -20,7 +21,39 @@ pub fn sample(context: &RequestContext, table: &Table, subject: &HttpSubject<'_>
 #[cold]
 fn keep(context: &RequestContext, table: &Table, subject: &HttpSubject<'_>, check: &Check<'_>) {
     let HttpSubject { route, facts, .. } = *subject;
+    let snapshot = &context.view.snapshot;
     let now_ns = clock::ns_of(context.facts.started);
+    let limiter = &context.services.shared.limiter;
+    let (windows, windows_left_out) =
+        windows((limiter, &snapshot.naming, table), check, |_| Some(subject), now_ns);
+    let text = |value: &[u8]| -> Box<str> { printable(value).into() };
+    let of_identity =
+        |value: &Option<Box<str>>| value.as_deref().map_or_else(Box::default, |value| text(value.as_bytes()));
+    context.services.decisions.keep(Sample {
+        time: context.services.unix(context.facts.started),
+        request_id: text(context.facts.request_id.as_bytes()),
+        node: snapshot.node.name.clone(),
+        route: text(route.as_bytes()),
+        domain: Box::default(),
+        consumer: of_identity(&facts.identity.consumer),
+        tenant: of_identity(&facts.identity.tenant),
+        is_admitted: check.is_admitted(),
+        is_redis_down: check.decision.is_redis_down,
+        wait_ns: check.decision.retry_after_ns(),
+        latency_ns: context.attempts.steps.decide,
+        windows,
+        windows_left_out,
+    });
+}
+
+/// The windows that a check was decided by, those that refused first, and how many are left out. `subject` gives the subject
+/// of a part.
+pub fn windows<'s, S: Subject + 's>(
+    (limiter, naming, table): (&Limiter, &Naming, &Table),
+    check: &Check<'_>,
+    subject: impl Fn(u16) -> Option<&'s S>,
+    now_ns: u64,
+) -> (Box<[Window]>, usize) {
     let decision = &check.decision;
     let mut decided: Vec<(&Charge, &Outcome)> = check.charges.iter().zip(&decision.outcomes).collect();
     // Stable: among those that refuse, the one that did first stays first.
@@ -29,21 +62,21 @@ fn keep(context: &RequestContext, table: &Table, subject: &HttpSubject<'_>, chec
         (false, true) => 1,
         (true, _) => 2,
     });
-    let windows_left_out = decided.len().saturating_sub(WINDOWS_MAX);
-    let limiter = &context.services.shared.limiter;
+    let left_out = decided.len().saturating_sub(WINDOWS_MAX);
     let window = |(charge, outcome): (&Charge, &Outcome)| {
         let policy = &table.policies()[charge.policy.index()];
         let provenance = limiter.provenance(charge, decision.tier, now_ns);
+        let subject = subject(charge.part);
         // A hot key that each node decides alone has another limit, too.
-        let overridden = charge.is_overridden.then(|| {
-            let (consumer, tenant) = (facts.identity.consumer.as_deref(), facts.identity.tenant.as_deref());
+        let overridden = subject.filter(|_| charge.is_overridden).and_then(|subject| {
+            let (consumer, tenant) = (subject.consumer(), subject.tenant());
             limiter.overrides().of(policy, consumer, tenant, now_ns).map(|found| found.id.clone())
         });
         let is_in_flight = charge.quota.algorithm() == Algorithm::Concurrency;
         Window {
             policy: policy.name.clone(),
             window: policy.windows[usize::from(charge.window)].label.clone(),
-            key: context.view.snapshot.naming.name(policy, subject).into(),
+            key: subject.map(|subject| naming.name(policy, subject)).unwrap_or_default().into(),
             limit: charge.quota.capacity(),
             period_ns: if is_in_flight { 0 } else { charge.quota.period_ns().get() },
             remaining: outcome.remaining,
@@ -53,28 +86,11 @@ fn keep(context: &RequestContext, table: &Table, subject: &HttpSubject<'_>, chec
             wait_ns: outcome.retry_after_ns(),
             tier: provenance.by,
             age_ns: provenance.age_ns,
-            overridden: overridden.flatten(),
+            overridden,
             is_penalty: check.keeps_out(charge),
         }
     };
-    let windows = decided.into_iter().take(WINDOWS_MAX).map(window).collect();
-    let text = |value: &[u8]| -> Box<str> { printable(value).into() };
-    let of_identity =
-        |value: &Option<Box<str>>| value.as_deref().map_or_else(Box::default, |value| text(value.as_bytes()));
-    context.services.decisions.keep(Sample {
-        time: context.services.unix(context.facts.started),
-        request_id: text(context.facts.request_id.as_bytes()),
-        node: context.view.snapshot.node.name.clone(),
-        route: text(route.as_bytes()),
-        consumer: of_identity(&facts.identity.consumer),
-        tenant: of_identity(&facts.identity.tenant),
-        is_admitted: check.is_admitted(),
-        is_redis_down: decision.is_redis_down,
-        wait_ns: decision.retry_after_ns(),
-        latency_ns: context.attempts.steps.decide,
-        windows,
-        windows_left_out,
-    });
+    (decided.into_iter().take(WINDOWS_MAX).map(window).collect(), left_out)
 }
 
 const SECOND_NS: u64 = 1_000_000_000;

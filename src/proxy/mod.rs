@@ -12,7 +12,7 @@ pub mod compress;
 pub mod compressed;
 pub mod config;
 pub mod context;
-mod decisions;
+pub mod decisions;
 pub mod error_pages;
 mod events;
 pub mod facts;

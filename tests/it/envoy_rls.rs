@@ -579,6 +579,37 @@ fn hostile_messages_harm_nobody_else() {
 }
 
 #[test]
+fn a_refused_check_is_a_sample() {
+    let (gateway, mut rls) = start("1/h", "1/h");
+    assert_eq!(rls.code("edge", &[("user", "ann")]), Code::Ok);
+    assert_eq!(rls.code("edge", &[("shop", "s1")]), Code::Ok);
+    let decisions = || gateway.admin("/v1/decisions").json()["items"].as_array().cloned().expect("a list");
+    assert_eq!(decisions().len(), 0, "no admission is drawn");
+    assert_eq!(rls.code("edge", &[("user", "ann")]), Code::OverLimit);
+    let both = [descriptor(&[("user", "bob")]), descriptor(&[("shop", "s1")])];
+    assert_eq!(rls.ask("edge", &both).overall_code(), Code::OverLimit);
+    let kept = eventually("both are kept", || Some(decisions()).filter(|kept| kept.len() == 2));
+    let (ann, both) = (&kept[1], &kept[0]);
+    assert_eq!((&ann["domain"], &ann["admitted"]), (&"edge".into(), &false.into()));
+    assert!(ann.get("route").is_none() && ann.get("request-id").is_none());
+    assert!(ann["passes-at"].is_string() && ann["node"].is_string());
+    let window = &ann["windows"][0];
+    assert_eq!((&window["policy"], &window["key"]), (&"per-user".into(), &"entry:user=ann".into()));
+    assert_eq!(
+        (&window["limit"], &window["remaining"], &window["tier"]),
+        (&1.into(), &0.into(), &"local".into())
+    );
+    let keys: Vec<_> = both["windows"].as_array().expect("two").iter().map(|it| &it["key"]).collect();
+    assert_eq!(keys, ["entry:shop=s1", "entry:user=bob"], "what refuses comes first");
+    gateway.reload(&format!("{}[log]\ndecisions = false\n", config("1/h", "1/h")));
+    assert_eq!(rls.code("edge", &[("user", "ann")]), Code::OverLimit);
+    let samples = |result: &str| {
+        gateway.metric("sluicegate_decision_samples_total", &[&format!("result=\"{result}\"")])
+    };
+    assert_eq!((samples("kept"), samples("dropped")), (2.0, 0.0));
+}
+
+#[test]
 fn ten_thousand_calls_that_go_nowhere_hold_up_nobody() {
     let (gateway, mut rls) = start("9/h", "9/h");
     let before = gateway.memory_kib();

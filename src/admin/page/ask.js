@@ -51,7 +51,7 @@ export class Asks {
       { title: "State", short: true, of: (row) => (row.hot ? "hot" : ""), tone: () => "warn" },
     ]);
     this.recentTable = new Table(at("recent"), "The newest first; choose an id to see why", [
-      { title: "Request", of: (row) => ({ text: row["request-id"], press: () => this.find(row["request-id"]), label: `Why was ${row["request-id"]} refused?` }) },
+      { title: "Request", of: (row) => (!row["request-id"] ? `check of ${row.domain}` : { text: row["request-id"], press: () => this.find(row["request-id"]), label: `Why was ${row["request-id"]} refused?` }) },
       { title: "At", short: true, of: (row) => clock(Date.parse(row.time) / 1000) },
       { title: "Reason", of: reason },
       { title: "Key", of: (row) => row.windows?.[0]?.key },

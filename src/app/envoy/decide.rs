@@ -22,8 +22,10 @@ use crate::limiter::{Check, Limiter, OwnLimit, Part};
 use crate::metrics::Worker;
 use crate::policy::domain::{DescriptorSubject, Domain, Entry, Matched};
 use crate::policy::{Subject, Table};
+use crate::proxy::decisions::windows;
 use crate::proxy::snapshot::Snapshot;
 use crate::random::Random;
+use crate::record::decisions::{Hand, Sample, printable};
 use crate::{clock, hot_keys, usage};
 
 /// Decides the checks of one thread.
@@ -33,6 +35,7 @@ pub(super) struct Decider {
     metrics: Worker,
     usage: Option<usage::Tally>,
     hot_keys: Option<hot_keys::Tally>,
+    decisions: Hand,
     pub(super) stats: Stats,
     /// What proxies have of limits that are divided among them.
     pub(super) ledger: Arc<Ledger>,
@@ -43,7 +46,13 @@ pub(super) struct Decider {
 
 impl Decider {
     /// Call it on its thread.
-    pub(super) fn new(counts: &Counts, metrics: Worker, stats: Stats, ledger: Arc<Ledger>) -> Decider {
+    pub(super) fn new(
+        counts: &Counts,
+        metrics: Worker,
+        stats: Stats,
+        ledger: Arc<Ledger>,
+        decisions: Hand,
+    ) -> Decider {
         let random = Random::seeded();
         Decider {
             current: RefCell::new(Cache::new(Arc::clone(&counts.current))),
@@ -51,6 +60,7 @@ impl Decider {
             metrics,
             usage: counts.usage.clone().map(usage::Tally::new),
             hot_keys: counts.hot_keys.as_ref().map(|keys| keys.tally(random.next())),
+            decisions,
             stats,
             ledger,
             random,
@@ -98,6 +108,7 @@ impl RateLimits for Decider {
             self.limiter.finish_together(pending, &mut check).await;
         }
         self.count(&snapshot, &asked.parts, &check, now_ns);
+        self.sample(&snapshot, &request.domain, &asked, (&check, now_ns));
         Ok(self.told(answer.of(&asked.found, &check)))
     }
 
@@ -129,6 +140,7 @@ impl RateLimits for Decider {
         // A thread that nobody asks must not keep an old configuration.
         self.current.borrow_mut().load();
         self.unix_offset_ns.set(unix_offset_ns());
+        self.decisions.hand_over();
         self.usage.iter().for_each(usage::Tally::hand_over);
         let second = self.unix(clock::now_ns()).as_secs();
         self.hot_keys.iter().for_each(|tally| tally.hand_over(second));
@@ -247,6 +259,53 @@ impl Decider {
                 tally.count(minute, who, amount);
             }
         }
+    }
+
+    /// Draws the decision of a check, and keeps what is known of it if it is drawn: as of a request, less the id and the route.
+    fn sample(
+        &self,
+        snapshot: &Snapshot,
+        domain: &str,
+        asked: &Asking<'_>,
+        (check, now_ns): (&Check<'_>, u64),
+    ) {
+        if check.charges.is_empty() || check.missing.is_some() {
+            return;
+        }
+        if self.decisions.draws(&snapshot.draws, check.is_admitted(), || now_ns / SECOND_NS) {
+            self.keep_sample(snapshot, domain, asked, (check, now_ns));
+        }
+    }
+
+    #[cold]
+    fn keep_sample(
+        &self,
+        snapshot: &Snapshot,
+        domain: &str,
+        asked: &Asking<'_>,
+        (check, now_ns): (&Check<'_>, u64),
+    ) {
+        let of_part = |part: u16| asked.parts.get(usize::from(part)).map(|part| &part.subject);
+        let with = (&*self.limiter, &snapshot.naming, &snapshot.table);
+        let (windows, windows_left_out) = windows(with, check, of_part, now_ns);
+        // Of several descriptors the one that is refused, whose window comes first, says for whom.
+        let over = check.decision.binding.and_then(|index| of_part(check.charges[index].part));
+        let text =
+            |value: Option<&str>| value.map(|text| printable(text.as_bytes()).into()).unwrap_or_default();
+        self.decisions.keep(Sample {
+            time: self.unix(now_ns),
+            node: snapshot.node.name.clone(),
+            domain: text(Some(domain)),
+            consumer: text(over.and_then(Subject::consumer)),
+            tenant: text(over.and_then(Subject::tenant)),
+            is_admitted: check.is_admitted(),
+            is_redis_down: check.decision.is_redis_down,
+            wait_ns: check.decision.retry_after_ns(),
+            latency_ns: clock::now_ns().saturating_sub(now_ns),
+            windows,
+            windows_left_out,
+            ..Sample::default()
+        });
     }
 
     fn told(&self, answer: RateLimitResponse) -> RateLimitResponse {

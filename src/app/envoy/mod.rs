@@ -17,6 +17,7 @@ use super::listening::Parts;
 use crate::admin::{Phase, Readiness};
 use crate::envoy::{self, Asked, Config, Stats, Threads};
 use crate::metrics::Worker;
+use crate::record::decisions::{Hand, Memory};
 use decide::Decider;
 use ledger::Ledger;
 
@@ -27,6 +28,8 @@ pub(super) struct Rls {
     pub(super) readiness: Readiness,
     /// The cells of the metrics of each thread.
     pub(super) cells: Vec<Worker>,
+    /// Samples of decisions.
+    pub(super) samples: Arc<Memory>,
 }
 
 impl Rls {
@@ -35,14 +38,15 @@ impl Rls {
     /// # Errors
     /// If a thread cannot be started.
     pub(super) fn begin(self, parts: Parts) -> anyhow::Result<JoinHandle<()>> {
-        let Rls { config, counts, readiness, cells } = self;
+        let Rls { config, counts, readiness, cells, samples } = self;
         let (stats, health) = (Stats::default(), HealthReporter::new());
         let shown = stats.clone();
         counts.metrics.register(move |families| shown.collect(families));
         let ledger = Arc::new(Ledger::new());
         let starts = cells.into_iter().map(|cells| {
             let (counts, stats, ledger) = (counts.clone(), stats.clone(), Arc::clone(&ledger));
-            move || Decider::new(&counts, cells, stats, ledger)
+            let samples = Arc::clone(&samples);
+            move || Decider::new(&counts, cells, stats, ledger, Hand::new(samples))
         });
         let threads = Threads::start(starts, &stats, &health)?;
         let is_ready = Box::new(move || readiness.phase() == Phase::Ready);

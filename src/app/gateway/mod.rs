@@ -163,6 +163,7 @@ impl Gateway {
             counts: counts.clone(),
             readiness: readiness.clone(),
             cells: grpc_cells,
+            samples: Arc::clone(&samples),
         });
         let control = Control::start(config, &counts, shared_tier.as_ref(), prepared.issued());
         let control_shown = control.as_ref().map(|control| control.for_operators());

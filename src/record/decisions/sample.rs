@@ -12,12 +12,14 @@ use crate::record::format::date;
 pub struct Sample {
     /// When it was made, since the Unix epoch.
     pub time: Duration,
-    /// The request's id.
+    /// The request's id; empty of another proxy's check, which has none.
     pub request_id: Box<str>,
     /// The gateway that made it.
     pub node: Arc<str>,
-    /// The route.
+    /// The route; empty of another proxy's check.
     pub route: Box<str>,
+    /// The domain of another proxy's check; empty of a request.
+    pub domain: Box<str>,
     /// Who sent the request, as authenticated; empty if nobody is known.
     pub consumer: Box<str>,
     /// The tenant that the consumer acts for; empty without one.
@@ -117,9 +119,10 @@ impl Sample {
         let text = |text: &str| if text.is_empty() { Value::Null } else { json!(text) };
         fields([
             ("time", json!(rfc3339(self.time))),
-            ("request-id", json!(self.request_id)),
+            ("request-id", text(&self.request_id)),
             ("node", json!(self.node)),
             ("route", text(&self.route)),
+            ("domain", text(&self.domain)),
             ("consumer", text(&self.consumer)),
             ("tenant", text(&self.tenant)),
             ("admitted", json!(self.is_admitted)),

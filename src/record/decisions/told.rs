@@ -52,7 +52,8 @@ pub fn told(sample: &Value) -> String {
 }
 
 fn whose(sample: &Value) -> String {
-    let known = ["route", "consumer", "tenant"].into_iter().filter(|name| sample[*name].is_string());
+    let known =
+        ["route", "domain", "consumer", "tenant"].into_iter().filter(|name| sample[*name].is_string());
     let named: Vec<String> = known.map(|name| format!("{name} {}", shown(&sample[name]))).collect();
     if named.is_empty() { String::new() } else { format!(" ({})", named.join(", ")) }
 }
