@@ -579,6 +579,32 @@ fn hostile_messages_harm_nobody_else() {
 }
 
 #[test]
+fn a_check_may_be_packed_and_no_larger_than_others() {
+    let (gateway, mut rls) = start("1/h", "9/h");
+    let path = crate::support::rls::SHOULD_RATE_LIMIT;
+    let check = |value: &str| {
+        let descriptors = vec![descriptor(&[("user", value)])];
+        RateLimitRequest { domain: "edge".to_owned(), descriptors, hits_addend: 0 }.encode_to_vec()
+    };
+    let code =
+        |answer: Vec<u8>| RateLimitResponse::decode(answer.as_slice()).expect("it is one").overall_code();
+    for expected in [Code::Ok, Code::OverLimit] {
+        assert_eq!(code(rls.call_gzip(path, &check("ann")).expect("it is answered")), expected);
+    }
+    assert!(rls.call_gzip(path, &check(&"k".repeat(1_000_000))).is_ok(), "a mebibyte is not reached");
+    let before = gateway.memory_kib();
+    for megabytes in [2, 200] {
+        let failed = rls.call_gzip(path, &check(&"k".repeat(megabytes << 20))).expect_err("it is too large");
+        assert_eq!(failed.code, RESOURCE_EXHAUSTED, "{}", failed.message);
+    }
+    let grown = gateway.memory_kib().saturating_sub(before);
+    assert!(grown < 16 * 1024, "{grown} KiB");
+    // Reports come as they are.
+    let reports = "/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas";
+    assert_eq!(rls.call_gzip(reports, &[]).map_err(|failed| failed.code), Err(UNIMPLEMENTED));
+}
+
+#[test]
 fn a_refused_check_is_a_sample() {
     let (gateway, mut rls) = start("1/h", "1/h");
     assert_eq!(rls.code("edge", &[("user", "ann")]), Code::Ok);

@@ -103,6 +103,19 @@ impl Rls {
             .block_on(async { timeout(PATIENCE, answer(sent)).await.expect("it is answered in time") })
     }
 
+    /// Sends one message packed by gzip.
+    pub fn call_gzip(&mut self, path: &str, message: &[u8]) -> Result<Vec<u8>, Failed> {
+        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+        std::io::Write::write_all(&mut gzip, message).expect("into memory");
+        let mut framed = framed(&gzip.finish().expect("into memory")).to_vec();
+        framed[0] = 1;
+        let mut request = request(path, framed.into());
+        request.headers_mut().insert("grpc-encoding", http::HeaderValue::from_static("gzip"));
+        let sent = self.sender.send_request(request);
+        self.runtime
+            .block_on(async { timeout(PATIENCE, answer(sent)).await.expect("it is answered in time") })
+    }
+
     /// Asks so often at once, and returns how many were answered with each code, and how many not at all.
     pub fn ask_at_once(&mut self, request: &RateLimitRequest, times: usize) -> [usize; 4] {
         let body = framed(&request.encode_to_vec());
