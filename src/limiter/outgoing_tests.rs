@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use proptest::test_runner::RngSeed;
 
 use super::Limiter;
 use super::check::tests::{Job, NOW, check, limiter, policy, table};
@@ -55,10 +54,6 @@ fn labels(table: &Table) -> Vec<&str> {
 }
 
 proptest! {
-    // One walk: where a bucket is converted to another limit, which refusals do in one of the two and not in the other, a
-    // rare case is off by the rounding of a unit.
-    #![proptest_config(ProptestConfig { rng_seed: RngSeed::Fixed(7), ..ProptestConfig::default() })]
-
     /// Whatever is asked: a request passes if the algorithm of before and that of now, which has seen nothing from before
     /// the change, both admit it, and only then it is charged to both.
     #[test]
@@ -84,6 +79,14 @@ proptest! {
         }
         let mut in_force = after(&before, now.clone(), now_ns);
         prop_assert_eq!(in_force.policies()[0].is_changing(), old != new);
+        // What is spent under one limit becomes the same part of the other when a request first looks at it, rounded up to a
+        // unit. A refusal by one window leaves the next one as it is, and later the part is another one: both are brought
+        // over at one moment here, or they differ by that rounding.
+        for (limiter, table) in [(&tried, &in_force), (&first, if old == new { &now } else { &old_alone })] {
+            for charge in table.policies()[0].look_at(&["ann".to_owned()]).expect("one dimension") {
+                limiter.table().take(&crate::limit::Charge { cost: 0, ..charge }, now_ns);
+            }
+        }
         for (units, pause_ms) in late {
             now_ns += pause_ms * 1_000_000;
             let job = Job { units, ..job("ann") };
