@@ -60,6 +60,7 @@ pub(super) fn state(
             let in_force = explain::InForce {
                 table: &snapshot.table,
                 auth: &snapshot.auth,
+                naming: &snapshot.naming,
                 client_ip: &snapshot.client_ip,
                 listeners: &snapshot.listeners,
                 upstreams: &names,

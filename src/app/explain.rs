@@ -30,7 +30,7 @@ use crate::limiter::{Check, Limiter, Look, Peeked};
 use crate::policy::cors::{self, Cors};
 use crate::policy::destination::{Destination, Mirror};
 use crate::policy::table::{Aspect, Verdict};
-use crate::policy::{Action, Chosen, Facts, Found, HttpSubject, Subject, Table};
+use crate::policy::{Action, Chosen, Facts, Found, HttpSubject, Naming, Subject, Table};
 use crate::proxy::config::ClientIp;
 use crate::proxy::pipeline;
 use crate::service::config::Listener;
@@ -110,6 +110,8 @@ pub struct InForce<'s> {
     pub table: &'s Table,
     /// Authentication methods, in the order the table's routes index them.
     pub auth: &'s [Arc<auth::Method>],
+    /// How keys are shown.
+    pub naming: &'s Naming,
     /// How a client's address is found.
     pub client_ip: &'s ClientIp,
     /// The listeners, in the order of the configuration.
@@ -318,14 +320,14 @@ impl Explained {
         // Again, because a client may keep its upstream by its identity.
         self.goes_to = Some(goes_to(found, &facts, in_force.upstreams));
         let policies = in_force.table.chosen(route, facts.refused);
-        self.limit(in_force.table, policies, known, &HttpSubject::new(found, &facts), now_ns);
+        self.limit(in_force, policies, known, &HttpSubject::new(found, &facts), now_ns);
         self
     }
 
     /// Shows the limits that a subject meets, and spends nothing of them.
     fn limit(
         &mut self,
-        table: &Table,
+        in_force: &InForce<'_>,
         policies: Chosen<'_>,
         known: Known<'_>,
         subject: &HttpSubject<'_>,
@@ -343,10 +345,10 @@ impl Explained {
         };
         match peeked {
             Ok(peeked) => {
-                self.limits = limits(table, &check, if is_gateway { &peeked.foretold } else { &[] });
+                self.limits = limits(in_force.table, &check, if is_gateway { &peeked.foretold } else { &[] });
                 for (limit, charge) in self.limits.iter_mut().zip(&check.charges) {
                     let policy = policies.policy_of(charge);
-                    limit.key = counted_as(policy, subject);
+                    limit.key = counted_as(policy, subject, in_force.naming);
                     limit.overridden = limiter.filter(|_| charge.is_overridden).and_then(|limiter| {
                         let overrides = limiter.overrides();
                         let found = overrides.of(policy, subject.consumer(), subject.tenant(), now_ns)?;

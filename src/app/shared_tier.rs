@@ -69,11 +69,13 @@ pub fn explain_from_outside(
     let (client_ip, listeners) = (&config.client_ip, &config.listeners[..]);
     let names: Vec<&str> = config.upstreams.iter().map(|upstream| upstream.name.as_str()).collect();
     let upstreams = &names[..];
+    let salt = salt(config);
+    let naming = &config.naming(&salt);
     let Some(redis) = &config.redis else {
-        let in_force = InForce { table: &table, auth: auth_methods, client_ip, listeners, upstreams };
+        let in_force = InForce { table: &table, auth: auth_methods, naming, client_ip, listeners, upstreams };
         return Ok(explain(&in_force, Known::Nowhere, asked, clock::now_ns()));
     };
-    table = table.salted(&salt(config));
+    table = table.salted(&salt);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let global = Global::visit(redis).context("[redis]")?;
@@ -82,7 +84,7 @@ pub fn explain_from_outside(
         share(&mut table, &limiter);
         global.ready(FIRST_ANSWER).await;
         let known = Known::SharedTier(&limiter);
-        let in_force = InForce { table: &table, auth: auth_methods, client_ip, listeners, upstreams };
+        let in_force = InForce { table: &table, auth: auth_methods, naming, client_ip, listeners, upstreams };
         let mut explained = explain(&in_force, known, asked, clock::now_ns());
         explained.decide(&limiter).await;
         global.shutdown().await;

@@ -127,7 +127,8 @@ impl Naming {
         }
     }
 
-    fn octets(&self, octets: &[u8]) -> String {
+    /// The octets of an address, cut as configured.
+    pub fn octets(&self, octets: &[u8]) -> String {
         match (<[u8; 4]>::try_from(octets), <[u8; 16]>::try_from(octets)) {
             (Ok(octets), _) => self.address(octets.into()),
             (_, Ok(octets)) => self.address(octets.into()),
@@ -137,7 +138,7 @@ impl Naming {
     }
 
     /// Whether the value of a dimension may be a credential.
-    fn is_secret(&self, dimension: &Dimension) -> bool {
+    pub fn is_secret(&self, dimension: &Dimension) -> bool {
         let is_configured = match dimension {
             Dimension::Header(name) => self.headers.contains(name),
             Dimension::Query(name) => self.parameters.iter().any(|known| query::is_named(name, known)),
@@ -148,7 +149,7 @@ impl Naming {
 }
 
 /// Whether the value of a dimension may be a credential, by what it is called.
-pub fn sounds_secret(dimension: &Dimension) -> bool {
+fn sounds_secret(dimension: &Dimension) -> bool {
     match dimension {
         Dimension::Header(name) => *name == COOKIE || is_secret_name(name.as_str()),
         Dimension::Query(name) | Dimension::Param(name) | Dimension::Claim(name) | Dimension::Entry(name) => {

@@ -18,8 +18,6 @@ use super::account::{Account, Outcome, PolicyAccount};
 use super::order::Turn;
 use super::redis::{Redis, Wire};
 use super::request::{Client, Request};
-use crate::auth;
-use crate::auth::place::Place;
 use crate::clock;
 use crate::config::{Config, Loaded};
 use crate::identity::{Identity, NOBODY};
@@ -87,7 +85,7 @@ impl World {
         let nodes =
             (0..nodes as usize).map(|node| limiter(&config, redis.as_ref(), node)).collect::<Vec<_>>();
         let salt = salt();
-        let naming = naming(&config, &salt);
+        let naming = config.naming(&salt);
         let mut table = table.salted(&salt);
         share(&mut table, &nodes);
         for node in &nodes {
@@ -409,17 +407,6 @@ fn name(naming: &Naming, policy: &Policy, subject: &HttpSubject<'_>, request: &R
         by => naming.name_of(slice::from_ref(by), slice::from_ref(value)),
     });
     parts.collect::<Vec<_>>().join(", ")
-}
-
-/// As a gateway names keys: addresses as `[privacy]` says, and without the credentials that methods read.
-fn naming(config: &Config, salt: &[u8; 16]) -> Naming {
-    let header = |place: &Place| match place {
-        Place::Header(name) => Some(name.clone()),
-        Place::Bearer | Place::Query(_) => None,
-    };
-    let headers = config.auth.iter().flat_map(auth::Config::places).filter_map(header).collect();
-    let parameters = config.auth.iter().flat_map(auth::Config::parameters).map(Into::into).collect();
-    Naming::new(config.privacy, salt, headers, parameters)
 }
 
 /// The limiter of a node, with the memory that the configuration gives it.

@@ -380,6 +380,27 @@ fn explain_says_if_the_gateway_runs_another_configuration() {
 }
 
 #[test]
+fn explain_shows_addresses_as_they_are_configured() {
+    for (addresses, shown) in
+        [("whole", "by ip 192.0.2.77:"), ("prefix", "by ip 192.0.2.0/24:"), ("hash", "by ip #")]
+    {
+        let config = format!(
+            "[admin]\nbind = \"127.0.0.1:0\"\n[privacy]\naddresses = \"{addresses}\"\n\
+             [[route]]\npath = \"/\"\nlimit = \"9/m by ip\"\nrespond = {{}}\n"
+        );
+        let gateway = Gateway::start(&config);
+        let running = config.replace("127.0.0.1:0", &gateway.listener("admin").to_string());
+        for more in [&[][..], &["--offline"]] {
+            let arguments =
+                [&["explain", "GET", "/", "--from", "192.0.2.77", "-c", "FILE"][..], more].concat();
+            let said = text(&sluicegate(&arguments, &running).stdout);
+            assert!(said.contains(shown), "{addresses}, {more:?}: {said}");
+            assert_eq!(said.contains("192.0.2.77"), addresses == "whole", "{addresses}, {more:?}: {said}");
+        }
+    }
+}
+
+#[test]
 fn explain_passes_the_bytes_of_a_header_on() {
     let gateway = Gateway::start(
         "[admin]\nbind = \"127.0.0.1:0\"\n[policy.p]\nby = [\"header:x-u\"]\nlimit = \"9/m\"\n\

@@ -6,11 +6,10 @@ use arc_swap::ArcSwap;
 
 use crate::app::{node_name, shared_tier};
 use crate::auth;
-use crate::auth::place::Place;
 use crate::config::Config;
 use crate::limiter::Limiter;
 use crate::metrics::Metrics;
-use crate::policy::{Naming, Policy, Table};
+use crate::policy::{Policy, Table};
 use crate::proxy::snapshot::{Series, Snapshot};
 use crate::record::{Sampler, Shown, Style};
 use crate::trace::Tracer;
@@ -59,7 +58,7 @@ pub(super) fn snapshot(
         secret_parameters: secret_parameters(&config.auth),
         listeners: config.listeners.clone(),
         client_ip: config.client_ip.clone(),
-        naming: naming(config, salt),
+        naming: config.naming(salt),
         limit_headers: config.limit_headers,
         error_pages: kept.error_pages.as_ref().map(|pages| Arc::new(ArcSwap::new(Arc::clone(pages)))),
         sampler: Sampler::new(&config.access_log),
@@ -70,16 +69,6 @@ pub(super) fn snapshot(
         tracer: config.trace.as_ref().map(Tracer::new),
         series,
     }
-}
-
-/// How keys are named: without the credentials that methods read.
-fn naming(config: &Config, salt: &[u8; 16]) -> Naming {
-    let header = |place: &Place| match place {
-        Place::Header(name) => Some(name.clone()),
-        Place::Bearer | Place::Query(_) => None,
-    };
-    let headers = config.auth.iter().flat_map(auth::Config::places).filter_map(header).collect();
-    Naming::new(config.privacy, salt, headers, secret_parameters(&config.auth))
 }
 
 /// Query parameters that may carry credentials, which the access log masks.
