@@ -177,8 +177,8 @@ impl Queue {
 }
 
 /// Size of a chunk: room for about a hundred lines more after it is due, in case the lock is taken.
-pub(super) const CHUNK_BYTES_MAX: usize = 104 * 1024;
-/// Chunks that may wait for the writer: 6.5 MiB.
-pub(super) const CHUNKS_MAX: usize = 64;
+pub(super) const CHUNK_BYTES_MAX: usize = 200 * 1024;
+/// Chunks that may wait for the writer: 6.3 MiB.
+pub(super) const CHUNKS_MAX: usize = 32;
 /// Empty chunks kept for reuse: 1.6 MiB.
-const SPARE_MAX: usize = 16;
+const SPARE_MAX: usize = 8;
