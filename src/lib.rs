@@ -16,6 +16,7 @@ pub mod descriptors;
 pub mod envoy;
 pub mod fetch;
 pub mod global;
+pub mod hex;
 pub mod hot_keys;
 pub mod identity;
 pub mod json;

@@ -12,7 +12,9 @@ use http::header::{
 use http::{Method, StatusCode, Uri, Version};
 
 use super::config::ForwardedHeader;
+use crate::hex;
 use crate::service::conn::Peer;
+use crate::trace::TraceFields;
 use crate::unix_socket::NO_ADDRESS;
 
 /// Which of the fields that this module handles a message has. Found in one pass over its names, because asking the map
@@ -35,6 +37,8 @@ pub struct Present {
     pub accept: bool,
     /// `Cookie`.
     pub cookie: bool,
+    /// Those of a trace.
+    pub trace: TraceFields,
     /// A name with `_`.
     pub underscore: bool,
 }
@@ -55,6 +59,8 @@ impl Present {
                 "expect" => present.expect = true,
                 "accept" => present.accept = true,
                 "cookie" => present.cookie = true,
+                "traceparent" => present.trace.parent = true,
+                "tracestate" => present.trace.state = true,
                 "keep-alive"
                 | "proxy-connection"
                 | "proxy-authenticate"
@@ -355,13 +361,8 @@ pub fn request_id(headers: &HeaderMap, trusted_peer: bool, random: impl Fn() -> 
     {
         return id.clone();
     }
-    let mut digits = [0; 32];
-    for (half, number) in digits.chunks_exact_mut(16).zip([random(), random()]) {
-        for (place, digit) in half.iter_mut().enumerate() {
-            *digit = b"0123456789abcdef"[(number >> (60 - 4 * place)) as usize & 15];
-        }
-    }
-    HeaderValue::from_bytes(&digits).unwrap_or(NOTHING)
+    let id = u128::from(random()) << 64 | u128::from(random());
+    HeaderValue::from_bytes(&hex::long_digits(id)).unwrap_or(NOTHING)
 }
 
 /// Whether a request may be sent a second time (RFC 9110 section 9.2.2).

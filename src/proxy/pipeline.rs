@@ -99,11 +99,12 @@ async fn serve(services: Rc<Services>, conn: Rc<Conn>, request: Request<Incoming
     let client = client::find(&snapshot.client_ip, conn.peer.ip, &head.headers);
     context.facts.client = client.ip;
     context.facts.request_id = headers::request_id(&head.headers, client.trusted_peer, || services.random());
+    let present = Present::of(&head.headers);
     if let Some(tracer) = &snapshot.tracer {
-        let trace = tracer.begin(&mut head.headers, client.trusted_peer, || services.random());
+        let headers = &mut head.headers;
+        let trace = tracer.begin(headers, present.trace, client.trusted_peer, || services.random());
         context.trace = Some(trace);
     }
-    let present = Present::of(&head.headers);
     if present.accept {
         context.facts.form = Form::of(&head.headers);
     }

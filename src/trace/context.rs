@@ -5,6 +5,8 @@ use std::num::{NonZeroU64, NonZeroU128};
 
 use http::{HeaderName, HeaderValue};
 
+use crate::hex;
+
 /// The ids of a trace and of this gateway's span in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceIds {
@@ -69,9 +71,9 @@ impl Remote {
 /// The field that names this span to who comes next.
 pub fn traceparent(trace_id: NonZeroU128, span_id: NonZeroU64, flags: u8) -> HeaderValue {
     let mut text = *b"00-00000000000000000000000000000000-0000000000000000-00";
-    write(&mut text[3..35], &trace_id.get().to_be_bytes());
-    write(&mut text[36..52], &span_id.get().to_be_bytes());
-    write(&mut text[53..55], &[flags]);
+    text[3..35].copy_from_slice(&hex::long_digits(trace_id.get()));
+    text[36..52].copy_from_slice(&hex::digits(span_id.get()));
+    text[53..55].copy_from_slice(&hex::digits(flags.into())[14..]);
     HeaderValue::from_bytes(&text).expect("digits and dashes are a value")
 }
 
@@ -86,24 +88,6 @@ fn digits(text: &[u8]) -> Option<u128> {
         Some(number << 4 | u128::from(digit))
     })
 }
-
-fn write(digits: &mut [u8], bytes: &[u8]) {
-    for (pair, byte) in digits.as_chunks_mut::<2>().0.iter_mut().zip(bytes) {
-        *pair = DIGITS[usize::from(*byte)];
-    }
-}
-
-/// The two digits of each byte.
-const DIGITS: [[u8; 2]; 256] = {
-    let digits = b"0123456789abcdef";
-    let mut pairs = [[0; 2]; 256];
-    let mut byte = 0;
-    while byte < pairs.len() {
-        pairs[byte] = [digits[byte >> 4], digits[byte & 15]];
-        byte += 1;
-    }
-    pairs
-};
 
 /// The field that names the sender's span.
 pub const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");

@@ -15,4 +15,4 @@ mod tracer;
 pub use config::{Config, Decides, Heeded, Protocol};
 pub use context::{Remote, TraceIds};
 pub use exporter::{Exporter, Spans};
-pub use tracer::{Sampled, Trace, Tracer};
+pub use tracer::{Sampled, Trace, TraceFields, Tracer};

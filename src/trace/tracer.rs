@@ -3,7 +3,6 @@
 
 use std::num::{NonZeroU64, NonZeroU128};
 
-use http::header::Entry;
 use http::{HeaderMap, HeaderValue};
 
 use super::config::{Config, Decides, Heeded};
@@ -42,6 +41,22 @@ pub struct Sampled {
     pub flags: u8,
 }
 
+/// Which fields of a trace a request has: who has looked at all of its names knows, and most requests have none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TraceFields {
+    /// `traceparent`.
+    pub parent: bool,
+    /// `tracestate`.
+    pub state: bool,
+}
+
+impl Trace {
+    /// Its ids, with that of the span only if one is sent to the collector.
+    pub fn recorded(&self) -> TraceIds {
+        TraceIds { span_id: self.ids.span_id.filter(|_| self.sampled.is_some()), ..self.ids }
+    }
+}
+
 impl Tracer {
     /// A tracer as the configuration says.
     pub fn new(config: &Config) -> Tracer {
@@ -51,32 +66,28 @@ impl Tracer {
     /// Begins or continues a request's trace, and writes its fields. `is_trusted`: the sender is a trusted hop.
     ///
     /// What continues a trace that nobody samples keeps its field as it came.
-    pub fn begin(&self, headers: &mut HeaderMap, is_trusted: bool, random: impl Fn() -> u64) -> Trace {
+    pub fn begin(
+        &self,
+        headers: &mut HeaderMap,
+        fields: TraceFields,
+        is_trusted: bool,
+        random: impl Fn() -> u64,
+    ) -> Trace {
         let is_heeded = match self.parent {
             Heeded::Trusted => is_trusted,
             Heeded::Always => true,
             Heeded::Never => false,
         };
-        // One look for reading and writing: most requests bring none.
-        let field = headers.entry(TRACEPARENT);
-        let sent = match &field {
-            Entry::Occupied(lines) => Remote::of(lines.iter()),
-            Entry::Vacant(_) => None,
-        };
+        let sent = if fields.parent { Remote::of(headers.get_all(TRACEPARENT).iter()) } else { None };
         let (mut trace, value) = match sent {
             Some(parent) if is_heeded => self.go_on(parent, random),
             other => self.start(other, random),
         };
-        match (field, value) {
-            (Entry::Occupied(mut lines), Some(value)) => {
-                lines.insert(value);
-            }
-            (Entry::Vacant(place), Some(value)) => {
-                place.insert(value);
-            }
-            (_, None) => {}
+        if let Some(value) = value {
+            headers.insert(TRACEPARENT, value);
         }
         match &mut trace.sampled {
+            _ if !fields.state => {}
             _ if sent.is_none() || !is_heeded => {
                 // It belongs to a `traceparent` that is not there or not valid, or to another trace.
                 headers.remove(TRACESTATE);
@@ -150,12 +161,16 @@ mod tests {
         for (name, value) in fields {
             headers.append(*name, HeaderValue::from_str(value).expect("a value"));
         }
+        let fields = TraceFields {
+            parent: headers.contains_key(TRACEPARENT),
+            state: headers.contains_key(TRACESTATE),
+        };
         let next = Cell::new(0);
         let random = || {
             next.set(next.get() + 1);
             next.get()
         };
-        (tracer.begin(&mut headers, is_trusted, random), headers)
+        (tracer.begin(&mut headers, fields, is_trusted, random), headers)
     }
 
     fn tracer(sample_ppm: u32, decides: Decides, parent: Heeded) -> Tracer {

@@ -174,6 +174,12 @@ fn without_a_sampled_parent_the_share_decides_and_off_passes_everything() {
     gateway.client().request("GET", "/a", &[], "");
     let begun = upstream.request().header("traceparent").expect("a trace begins");
     assert!(begun.starts_with("00-") && begun.ends_with("-00"), "{begun}");
+    let line = gateway.logged("/a");
+    // The trace may be found elsewhere; a span that is sent to nobody is found nowhere.
+    assert_eq!(
+        (line["trace_id"].as_str(), &line["span_id"]),
+        (Some(&begun[3..35]), &serde_json::Value::Null)
+    );
     let unsampled = PARENT.replace("-01", "-00");
     gateway.client().request("GET", "/b", &[&format!("traceparent: {unsampled}")], "");
     assert_eq!(upstream.request().header("traceparent"), Some(unsampled));

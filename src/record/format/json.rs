@@ -9,7 +9,8 @@ use super::date;
 use super::escape::{self, Escape};
 use super::names::Names;
 use super::target;
-use super::value::{push_address, push_digits, push_hex};
+use super::value::{push_address, push_digits};
+use crate::hex;
 use crate::record::{Decision, Entry};
 use crate::unix_socket::NO_ADDRESS;
 
@@ -30,11 +31,11 @@ fn push_client<N: Names>(out: &mut Vec<u8>, entry: &Entry<'_>) {
     push_text(out, N::REQUEST_ID, entry.request_id, ID_BYTES_MAX);
     if let Some(trace) = entry.trace {
         out.extend_from_slice(N::TRACE_ID);
-        push_hex(out, &trace.trace_id.get().to_be_bytes());
+        out.extend_from_slice(&hex::long_digits(trace.trace_id.get()));
         out.push(b'"');
         if let Some(span_id) = trace.span_id {
             out.extend_from_slice(N::SPAN_ID);
-            push_hex(out, &span_id.get().to_be_bytes());
+            out.extend_from_slice(&hex::digits(span_id.get()));
             out.push(b'"');
         }
     }

@@ -8,7 +8,8 @@ use super::bounds::{ID_BYTES_MAX, LINE_BYTES_MAX, METHOD_BYTES_MAX, NAME_BYTES_M
 use super::date;
 use super::escape::{CUT_BYTES_MAX, Escape};
 use super::target::{self, PATH_BYTES_MAX};
-use super::value::{push_address, push_digits, push_hex};
+use super::value::{push_address, push_digits};
+use crate::hex;
 use crate::policy::braces::{self, Piece};
 use crate::record::Entry;
 use crate::record::field::FIELD_BYTES_MAX;
@@ -257,9 +258,9 @@ impl Name {
             Name::TimeLocal => date::push_common(out, second),
             Name::Request => push_request(out, entry, escape),
             Name::RequestId => push_text(out, entry.request_id, ID_BYTES_MAX, escape),
-            Name::TraceId => push_id(out, entry.trace.map(|trace| trace.trace_id.get().to_be_bytes())),
+            Name::TraceId => push_id(out, entry.trace.map(|trace| hex::long_digits(trace.trace_id.get()))),
             Name::SpanId => {
-                push_id(out, entry.trace.and_then(|trace| trace.span_id).map(|id| id.get().to_be_bytes()))
+                push_id(out, entry.trace.and_then(|trace| trace.span_id).map(|id| hex::digits(id.get())))
             }
             Name::Node => name(out, entry.node),
             Name::Listener => name(out, entry.listener),
@@ -341,7 +342,7 @@ fn push_ip(out: &mut Vec<u8>, address: Option<std::net::IpAddr>) {
 
 fn push_id<const N: usize>(out: &mut Vec<u8>, id: Option<[u8; N]>) {
     match id {
-        Some(id) => push_hex(out, &id),
+        Some(id) => out.extend_from_slice(&id),
         None => out.push(b'-'),
     }
 }

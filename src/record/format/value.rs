@@ -24,10 +24,3 @@ pub(super) fn push_address(out: &mut Vec<u8>, address: IpAddr) {
 pub(super) fn push_digits(out: &mut Vec<u8>, number: u64) {
     out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
-
-/// Appends bytes as small hexadecimal digits.
-pub(super) fn push_hex(out: &mut Vec<u8>, bytes: &[u8]) {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let digits = |byte: &u8| [DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]];
-    bytes.iter().for_each(|byte| out.extend_from_slice(&digits(byte)));
-}

@@ -1,0 +1,54 @@
+//! Numbers as small hexadecimal digits, eight digits at a time: ids of requests and traces are written with every request.
+
+/// The digits of a number, the highest first.
+pub const fn digits(number: u64) -> [u8; 16] {
+    let (high, low) = (eight((number >> 32) as u32), eight(number as u32));
+    let mut digits = [0; 16];
+    let mut place = 0;
+    while place < 8 {
+        (digits[place], digits[place + 8]) = (high[place], low[place]);
+        place += 1;
+    }
+    digits
+}
+
+/// The digits of a number, the highest first.
+pub fn long_digits(number: u128) -> [u8; 32] {
+    let mut both = [0; 32];
+    let (high, low) = both.split_at_mut(16);
+    high.copy_from_slice(&digits((number >> 64) as u64));
+    low.copy_from_slice(&digits(number as u64));
+    both
+}
+
+const fn eight(number: u32) -> [u8; 8] {
+    // Each of the eight halves of a byte comes into a byte of its own.
+    let mut spread = number as u64;
+    spread = (spread | spread << 16) & 0x0000_ffff_0000_ffff;
+    spread = (spread | spread << 8) & 0x00ff_00ff_00ff_00ff;
+    spread = (spread | spread << 4) & 0x0f0f_0f0f_0f0f_0f0f;
+    // 1 in the bytes from ten on: six more than nine reaches the upper half.
+    let letters = (spread + ALL * 6) >> 4 & ALL;
+    (spread + ALL * b'0' as u64 + letters * LETTERS_BEGIN).to_be_bytes()
+}
+
+/// One in each byte.
+const ALL: u64 = 0x0101_0101_0101_0101;
+/// From the digit that would follow `9` to the letter that does.
+const LETTERS_BEGIN: u64 = (b'a' - b'0' - 10) as u64;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn they_are_those_of_the_formatter(number: u128) {
+            let (expected, [long, short]) = (format!("{number:032x}"), [long_digits(number).to_vec(), digits(number as u64).to_vec()]);
+            prop_assert_eq!(long, expected.as_bytes());
+            prop_assert_eq!(short, &expected.as_bytes()[16..]);
+        }
+    }
+}
