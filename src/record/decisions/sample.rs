@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use crate::record::format::date;
 
@@ -94,45 +94,53 @@ impl Sample {
 
     /// For programs.
     pub fn to_json(&self) -> Value {
-        let windows: Vec<Value> = self.windows.iter().map(|window| Value::Object(window.fields())).collect();
-        let mut fields = self.fields();
-        fields.insert("windows".to_owned(), windows.into());
+        let windows: Vec<Value> =
+            self.windows.iter().map(|window| object(|add| window.fields(add))).collect();
+        let mut fields = object(|add| self.fields(add));
+        fields["windows"] = windows.into();
         if self.windows_left_out > 0 {
-            fields.insert("windows-left-out".to_owned(), self.windows_left_out.into());
+            fields["windows-left-out"] = self.windows_left_out.into();
         }
-        Value::Object(fields)
+        fields
     }
 
     /// Appends the lines of a log, one for each window, with names as the access log has them. `before` stands before each.
     pub fn push_lines(&self, before: &[u8], lines: &mut Vec<Vec<u8>>) {
         for window in &self.windows {
-            let fields = self.fields().into_iter().chain(window.fields());
-            let named = fields.map(|(name, value)| (name.replace('-', "_"), value));
-            let mut line = Map::from_iter([("kind".to_owned(), json!("decision"))]);
-            line.extend(named);
-            // Texts are ASCII, so nothing in the line could steer a terminal.
-            lines.push([before, format!("{}\n", Value::Object(line)).as_bytes()].concat());
+            let mut line = Vec::with_capacity(before.len() + LINE_BYTES_USUAL);
+            line.extend_from_slice(before);
+            line.extend_from_slice(br#"{"kind":"decision""#);
+            let mut add = |name: &str, shown: Shown<'_>| push_field(&mut line, name, &shown);
+            self.fields(&mut add);
+            window.fields(&mut add);
+            line.extend_from_slice(b"}\n");
+            lines.push(line);
         }
     }
 
-    fn fields(&self) -> Map<String, Value> {
-        let text = |text: &str| if text.is_empty() { Value::Null } else { json!(text) };
-        fields([
-            ("time", json!(rfc3339(self.time))),
-            ("request-id", text(&self.request_id)),
-            ("node", json!(self.node)),
-            ("route", text(&self.route)),
-            ("domain", text(&self.domain)),
-            ("consumer", text(&self.consumer)),
-            ("tenant", text(&self.tenant)),
-            ("admitted", json!(self.is_admitted)),
-            ("redis-down", if self.is_redis_down { json!(true) } else { Value::Null }),
-            (
-                "passes-at",
-                self.passes_at().filter(|_| !self.is_admitted).map_or(Value::Null, |at| json!(rfc3339(at))),
-            ),
-            ("latency-us", json!(self.latency_ns / 1_000)),
-        ])
+    /// Those that have a value.
+    fn fields(&self, add: &mut dyn FnMut(&'static str, Shown<'_>)) {
+        add("time", Shown::Text(&rfc3339(self.time)));
+        let texts = [
+            ("request-id", &*self.request_id),
+            ("node", &self.node),
+            ("route", &self.route),
+            ("domain", &self.domain),
+            ("consumer", &self.consumer),
+            ("tenant", &self.tenant),
+        ];
+        texts
+            .into_iter()
+            .filter(|(_, text)| !text.is_empty())
+            .for_each(|(name, text)| add(name, Shown::Text(text)));
+        add("admitted", Shown::Flag(self.is_admitted));
+        if self.is_redis_down {
+            add("redis-down", Shown::Flag(true));
+        }
+        if let Some(at) = self.passes_at().filter(|_| !self.is_admitted) {
+            add("passes-at", Shown::Text(&rfc3339(at)));
+        }
+        add("latency-us", Shown::Number(self.latency_ns / 1_000));
     }
 
     #[cfg(test)]
@@ -146,33 +154,42 @@ impl Sample {
 }
 
 impl Window {
-    fn fields(&self) -> Map<String, Value> {
-        let only = |is: bool| if is { json!(true) } else { Value::Null };
-        fields([
-            ("policy", json!(self.policy)),
-            ("window", json!(self.window)),
-            ("key", json!(self.key)),
-            ("limit", json!(self.limit)),
-            (
-                "period-ms",
-                if self.period_ns > 0 { json!(self.period_ns.div_ceil(1_000_000)) } else { Value::Null },
-            ),
-            ("remaining", json!(self.remaining)),
-            ("cost", json!(self.cost)),
-            ("allowed", json!(self.is_allowed)),
-            ("shadow", only(self.is_shadow)),
-            (
-                "wait-ms",
-                self.wait_ns
-                    .filter(|_| !self.is_allowed)
-                    .map_or(Value::Null, |ns| json!(ns.div_ceil(1_000_000))),
-            ),
-            ("tier", json!(self.tier)),
-            ("age-ms", self.age_ns.map_or(Value::Null, |ns| json!(ns / 1_000_000))),
-            ("override", self.overridden.as_ref().map_or(Value::Null, |id| json!(id))),
-            ("penalty", only(self.is_penalty)),
-        ])
+    /// Those that have a value.
+    fn fields(&self, add: &mut dyn FnMut(&'static str, Shown<'_>)) {
+        add("policy", Shown::Text(&self.policy));
+        add("window", Shown::Text(&self.window));
+        add("key", Shown::Text(&self.key));
+        add("limit", Shown::Number(self.limit));
+        if self.period_ns > 0 {
+            add("period-ms", Shown::Number(self.period_ns.div_ceil(1_000_000)));
+        }
+        add("remaining", Shown::Number(self.remaining));
+        add("cost", Shown::Number(self.cost));
+        add("allowed", Shown::Flag(self.is_allowed));
+        if self.is_shadow {
+            add("shadow", Shown::Flag(true));
+        }
+        if let Some(wait_ns) = self.wait_ns.filter(|_| !self.is_allowed) {
+            add("wait-ms", Shown::Number(wait_ns.div_ceil(1_000_000)));
+        }
+        add("tier", Shown::Text(self.tier));
+        if let Some(age_ns) = self.age_ns {
+            add("age-ms", Shown::Number(age_ns / 1_000_000));
+        }
+        if let Some(id) = &self.overridden {
+            add("override", Shown::Text(id));
+        }
+        if self.is_penalty {
+            add("penalty", Shown::Flag(true));
+        }
     }
+}
+
+/// What a field says.
+enum Shown<'s> {
+    Text(&'s str),
+    Number(u64),
+    Flag(bool),
 }
 
 /// A text that others chose, as a sample holds it: printable ASCII, cut.
@@ -184,13 +201,34 @@ pub fn printable(bytes: &[u8]) -> String {
     }
 }
 
-/// Fields with a value.
-fn fields<const N: usize>(all: [(&str, Value); N]) -> Map<String, Value> {
-    all.into_iter()
-        .filter(|(_, value)| !value.is_null())
-        .map(|(name, value)| (name.to_owned(), value))
-        .collect()
+/// An object of the fields that are added.
+fn object(add_all: impl FnOnce(&mut dyn FnMut(&'static str, Shown<'_>))) -> Value {
+    let mut fields = Map::new();
+    add_all(&mut |name, shown| {
+        let value = match shown {
+            Shown::Text(text) => text.into(),
+            Shown::Number(number) => number.into(),
+            Shown::Flag(is) => is.into(),
+        };
+        fields.insert(name.to_owned(), value);
+    });
+    Value::Object(fields)
 }
+
+/// Appends a field to a line. Its text is ASCII, so nothing in the line could steer a terminal.
+fn push_field(line: &mut Vec<u8>, name: &str, shown: &Shown<'_>) {
+    line.extend_from_slice(b",\"");
+    line.extend(name.bytes().map(|byte| if byte == b'-' { b'_' } else { byte }));
+    line.extend_from_slice(b"\":");
+    match shown {
+        Shown::Text(text) => serde_json::to_writer(line, text).expect("a Vec takes any text"),
+        Shown::Number(number) => line.extend_from_slice(itoa::Buffer::new().format(*number).as_bytes()),
+        Shown::Flag(is) => line.extend_from_slice(if *is { b"true" } else { b"false" }),
+    }
+}
+
+/// Bytes that most lines have room in.
+const LINE_BYTES_USUAL: usize = 512;
 
 /// `2026-11-21T12:26:08.123Z`
 fn rfc3339(time: Duration) -> String {
@@ -205,6 +243,8 @@ pub const WINDOWS_MAX: usize = 8;
 
 #[cfg(test)]
 pub(super) mod tests {
+    use serde_json::json;
+
     use super::*;
 
     pub(in crate::record::decisions) fn refused() -> Sample {
