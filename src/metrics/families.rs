@@ -97,11 +97,25 @@ impl<'e> Families<'e> {
     /// # Errors
     /// If it cannot be written.
     pub fn histogram(&mut self, name: &str, help: &str, histogram: &Histogram) -> fmt::Result {
-        self.histograms(name, help, [([], histogram.distribution())])
+        self.distributions(name, help, [([], histogram.distribution())])
     }
 
     /// Histograms of durations.
-    pub(super) fn histograms<'l, const N: usize>(
+    ///
+    /// # Errors
+    /// If they cannot be written.
+    pub fn histograms<'l, const N: usize>(
+        &mut self,
+        name: &str,
+        help: &str,
+        samples: impl IntoIterator<Item = (Labels<'l, N>, Histogram)>,
+    ) -> fmt::Result {
+        let samples = samples.into_iter().map(|(labels, histogram)| (labels, histogram.distribution()));
+        self.distributions(name, help, samples)
+    }
+
+    /// Histograms of durations, as they are shown.
+    pub(super) fn distributions<'l, const N: usize>(
         &mut self,
         name: &str,
         help: &str,

@@ -501,6 +501,37 @@ fn a_flush_of_redis_is_noticed_and_said_once() {
 }
 
 #[test]
+fn units_of_leases_and_those_that_were_waited_for_are_told_apart() {
+    let redis = Redis::start(&[]);
+    let gateway = Gateway::start(&format!(
+        "[redis]\nurl = \"redis://{}\"\ndeadline = \"1s\"\n[policy.leased]\nby = [\"ip\"]\nlimit = \"1_000/s\"\n\
+         [policy.exact]\nby = [\"ip\"]\nlimit = \"100_000/h\"\novershoot = 0\ncost = 3\n\
+         [[route]]\npath = \"/leased\"\nto = \"echo\"\nlimit = \"leased\"\n\
+         [[route]]\npath = \"/exact\"\nto = \"echo\"\nlimit = \"exact\"\n",
+        redis.addr()
+    ));
+    eventually("redis is there", || (gateway.metric("sluicegate_redis_up", &[]) > 0.0).then_some(()));
+    let units = |from: &str| gateway.metric("sluicegate_redis_units_total", &[&format!("from=\"{from}\"")]);
+    // Each of them waits: nobody else asks, so each question is one request's.
+    let tier = "tier=\"global\"";
+    for _ in 0..10 {
+        gateway.get("/exact");
+    }
+    let waited = gateway.metric("sluicegate_decisions_by_total", &["policy=\"exact\"", tier]);
+    assert!(waited > 0.0);
+    assert_eq!((units("lease"), units("wait")), (0.0, 3.0 * waited));
+    let before = units("wait");
+    eventually("a lease is spent from and reported", || {
+        for _ in 0..50 {
+            gateway.get("/leased");
+        }
+        (units("lease") >= 50.0).then_some(())
+    });
+    let sent = gateway.metric("sluicegate_requests_total", &["route=\"/leased\""]);
+    assert!(units("lease") + units("wait") - before <= sent, "{} of {sent}", units("lease"));
+}
+
+#[test]
 fn windows_count_what_each_of_them_says() {
     let gateway = Gateway::start(
         "[policy.two]\nby = [\"ip\", \"route\"]\nlimit = [\"3/h\", \"1000/d\"]\n\

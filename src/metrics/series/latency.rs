@@ -55,7 +55,7 @@ impl Latency {
     pub(in crate::metrics) fn families(&self, families: &mut Families<'_>) -> fmt::Result {
         let tiers = Tier::ALL.map(|tier| (tier, self.distribution(tier)));
         let used = tiers.into_iter().filter(|(_, distribution)| distribution.count() > 0);
-        families.histograms(
+        families.distributions(
             "decision_duration",
             "How long decisions on limits took, by where they were made; one of sixteen that need no wait is measured",
             used.map(|(tier, distribution)| ([("tier", tier.label())], distribution)),

@@ -145,7 +145,7 @@ pub(in crate::metrics) fn families(
             codes.iter().map(move |(code, count)| ([("route", &***name), ("code", code.as_str())], *count))
         }),
     )?;
-    families.histograms(
+    families.distributions(
         "request_duration",
         "From a request's head to its answer's last byte",
         used.iter().map(|(name, route)| {

@@ -236,7 +236,7 @@ pub(in crate::metrics) fn families(
             })
         }),
     )?;
-    families.histograms(
+    families.distributions(
         "upstream_first_byte",
         "From a request's head sent to its answer's head",
         used.iter().map(|(name, upstream)| {
