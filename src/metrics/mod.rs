@@ -5,7 +5,7 @@
 //! that only this worker writes; a scrape adds the workers up.
 //!
 //! It reads no clock, and no limiter key or client value ever becomes a label: names come from the configuration only, and
-//! their number is bounded.
+//! their number is bounded. Exemplars alone have the ids of requests.
 
 mod cells;
 mod exemplars;
