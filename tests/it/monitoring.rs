@@ -426,7 +426,9 @@ fn native_histograms_say_what_classic_ones_say_but_closer() {
         };
         assert!((native / exact - 1.0).abs() < 0.1, "{quantile}: {native} beside {exact}");
         let (lower, upper) = classic_bucket(&page, quantile);
-        assert!(lower < native && native <= upper, "{quantile}: {native} between {lower} and {upper}");
+        // The native bucket may reach over the bound of the classic one by its own width.
+        let is_there = lower / 1.1 < native && native <= upper * 1.1;
+        assert!(is_there, "{quantile}: {native} between {lower} and {upper}");
         let rated = prometheus.values(&format!("histogram_quantile({quantile}, rate({histogram}[1m]))"));
         let range = took[0] * 0.9e-6..took[REQUESTS - 1] * 1.1e-6;
         assert!(rated.len() == 1 && range.contains(&rated[0]), "{quantile}: {rated:?} in {range:?}");
