@@ -1,6 +1,8 @@
 //! The metric families of Redis.
 
 use std::fmt;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use super::readings::Reading;
@@ -60,9 +62,30 @@ impl Global {
             vanished.map(|(index, shard)| ([("shard", shard.shard.as_str())], self.readings.vanished(index)));
         let help = "Times all keys of a shard were gone at once, as after FLUSHALL";
         families.counters("redis_keys_vanished", help, None, vanished)?;
+        self.collect_units(families)?;
+        let call_durations = self.shared.shards.iter();
+        let call_durations =
+            call_durations.map(|shard| ([("shard", shard.name.as_str())], shard.call_durations()));
+        families.histograms(
+            "redis_call_duration",
+            "How long answered calls to a shard took",
+            call_durations,
+        )?;
         let help = "Nodes that share this Redis, as this node counts them";
         families.gauges("fleet_nodes", help, None, [([], self.nodes())])?;
         self.collect_readings(families)
+    }
+
+    /// Writes how many units nodes needed not wait for.
+    fn collect_units(&self, families: &mut Families<'_>) -> fmt::Result {
+        let units = self.shared.shards.iter().flat_map(|shard| {
+            let (name, stats) = (shard.name.as_str(), &shard.stats);
+            let level = |from, count: &AtomicU64| ([("shard", name), ("from", from)], count.load(Relaxed));
+            [level("lease", &stats.leased_units), level("wait", &stats.awaited_units)]
+        });
+        let help =
+            "Units that requests spent from leases, as renewals report them, and units that they waited for";
+        families.counters("redis_units", help, None, units)
     }
 
     /// Writes what servers say of themselves.

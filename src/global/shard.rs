@@ -4,8 +4,11 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use crate::limit::breaker::{Breaker, HALF_OPEN_EVERY, Phase, TRIED_EVERY};
+use crate::limit::lease_messages::Op;
+use crate::metrics::Histogram;
 use crate::random::Random;
 
 use super::condition::Condition;
@@ -52,6 +55,39 @@ pub(super) struct Stats {
     pub(super) connects: AtomicU64,
     /// How often its breaker opened for trouble that the server reported.
     pub(super) opened: AtomicU64,
+    /// Units spent from leases, as renewals report them.
+    pub(super) leased_units: AtomicU64,
+    /// Units that requests waited for.
+    pub(super) awaited_units: AtomicU64,
+}
+
+impl Stats {
+    /// Counts a call and its operations. Units are counted here, and not when they are spent, because a request that spends
+    /// from a lease does not look up its shard.
+    pub(super) fn called<'o>(&self, ops: impl Iterator<Item = &'o Op>) {
+        let (mut operations, mut leased, mut awaited) = (0, 0, 0);
+        for op in ops {
+            operations += 1;
+            match op {
+                // Costs are whole, and so is what was spent on them.
+                Op::Renew(renewal) => {
+                    leased += renewal.spent.round() as u64;
+                    awaited += renewal.pending;
+                }
+                Op::Take(parts) => awaited += parts.iter().map(|part| part.cost).sum::<u64>(),
+                Op::Hold(hold) => awaited += hold.part.cost,
+                Op::Return { .. } | Op::Debit(_) | Op::Peek(_) | Op::Look(_) => {}
+            }
+        }
+        for (counter, count) in [
+            (&self.calls, 1),
+            (&self.operations, operations),
+            (&self.leased_units, leased),
+            (&self.awaited_units, awaited),
+        ] {
+            counter.fetch_add(count, Ordering::Relaxed);
+        }
+    }
 }
 
 /// A change of a shard's condition, for the log.
@@ -69,6 +105,8 @@ struct Breakers {
     quick: Breaker,
     random: Random,
     round_trip: RoundTrip,
+    /// How long calls took, all of them.
+    call_durations: Histogram,
     relapses: Relapses,
     logged: Logged,
     lateness: Lateness,
@@ -149,6 +187,7 @@ impl Shard {
             quick: Breaker::new(),
             random: Random::seeded(),
             round_trip: RoundTrip::default(),
+            call_durations: Histogram::default(),
             relapses: Relapses::default(),
             logged: Logged { condition: Condition::Unknown, at_ns: 0, why: String::new() },
             lateness: Lateness::default(),
@@ -207,8 +246,15 @@ impl Shard {
 
     /// Adds a call's time to the round trip.
     pub(super) fn took(&self, took_ns: u64, now_ns: u64) {
-        let round_trip_ns = self.breakers().round_trip.took(took_ns, now_ns);
+        let mut breakers = self.breakers();
+        breakers.call_durations.record(Duration::from_nanos(took_ns));
+        let round_trip_ns = breakers.round_trip.took(took_ns, now_ns);
         self.round_trip_ns.store(round_trip_ns, Ordering::Relaxed);
+    }
+
+    /// How long calls took so far.
+    pub(super) fn call_durations(&self) -> Histogram {
+        self.breakers().call_durations.clone()
     }
 
     /// The share of renewals that should go through now, percent.

@@ -1,35 +1,25 @@
-//! The buckets of durations. They are fixed, so that recording is one search and routes can be compared.
+//! Durations as they are read: by cell, by bucket, and as quantiles.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Upper bounds, inclusive, nanoseconds: 100 µs to 60 s, about 2.5 apart. One more bucket takes what is above.
-pub(super) const BOUNDS_NS: [u64; 18] = [
-    100_000,
-    250_000,
-    500_000,
-    1_000_000,
-    2_500_000,
-    5_000_000,
-    10_000_000,
-    25_000_000,
-    50_000_000,
-    100_000_000,
-    250_000_000,
-    500_000_000,
-    1_000_000_000,
-    2_500_000_000,
-    5_000_000_000,
-    10_000_000_000,
-    30_000_000_000,
-    60_000_000_000,
-];
+use super::exemplars::Exemplar;
+use super::grid::{BOUNDS_NS, BUCKETS, CELLS, Native, cell, classic, native};
 
-/// Buckets with the last, open one.
-pub(super) const BUCKETS: usize = BOUNDS_NS.len() + 1;
+/// A histogram as a scrape shows it.
+pub(super) struct Distribution {
+    /// Upper bounds in seconds, the last one infinite, with the count of each bucket alone.
+    pub(super) buckets: Vec<(f64, u64)>,
+    pub(super) sum_seconds: f64,
+    /// The same durations in native buckets.
+    pub(super) native: Native,
+    /// By the index of their bucket.
+    pub(super) exemplars: BTreeMap<usize, Exemplar>,
+}
 
-/// A histogram as read: the count of each bucket, not cumulative, and the sum of all durations.
+/// A histogram as read: the count of each cell, not cumulative, and the sum of all durations.
 pub(super) struct Reading {
-    pub(super) buckets: [u64; BUCKETS],
+    pub(super) cells: [u64; CELLS],
     pub(super) sum_ns: u64,
 }
 
@@ -37,56 +27,58 @@ pub(super) struct Reading {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Durations([u64; BUCKETS]);
 
-/// Which bucket a duration falls into.
-pub(super) fn bucket(duration_ns: u64) -> usize {
-    BOUNDS_NS.partition_point(|bound| *bound < duration_ns)
+/// Durations that one part of the process counts on its own.
+#[derive(Clone, Debug)]
+pub struct Histogram {
+    cells: [u64; CELLS],
+    sum_ns: u64,
 }
 
-/// Durations that one part of the process counts on its own.
-#[derive(Clone, Debug, Default)]
-pub struct Histogram {
-    buckets: [u64; BUCKETS],
-    sum_ns: u64,
+impl Default for Histogram {
+    fn default() -> Histogram {
+        Histogram { cells: [0; CELLS], sum_ns: 0 }
+    }
 }
 
 impl Histogram {
     /// Counts one.
     pub fn record(&mut self, duration: Duration) {
         let duration_ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
-        self.buckets[bucket(duration_ns)] += 1;
+        self.cells[cell(duration_ns)] += 1;
         self.sum_ns = self.sum_ns.saturating_add(duration_ns);
     }
 
-    pub(super) fn reading(&self) -> Reading {
-        Reading { buckets: self.buckets, sum_ns: self.sum_ns }
+    pub(super) fn distribution(&self) -> Distribution {
+        Reading { cells: self.cells, sum_ns: self.sum_ns }.distribution(BTreeMap::new())
+    }
+}
+
+impl Distribution {
+    /// How many were recorded: the buckets' sum, so that it always agrees with the open bucket.
+    pub(super) fn count(&self) -> u64 {
+        self.buckets.iter().map(|(_, count)| count).sum()
     }
 }
 
 impl Reading {
-    /// Upper bounds in seconds with the count of each bucket alone.
-    pub(super) fn by_bound(&self) -> [(f64, u64); BUCKETS] {
-        std::array::from_fn(|index| {
-            let bound = BOUNDS_NS.get(index).map_or(f64::INFINITY, |bound| seconds(*bound));
-            (bound, self.buckets[index])
-        })
+    /// How it is shown.
+    pub(super) fn distribution(&self, exemplars: BTreeMap<usize, Exemplar>) -> Distribution {
+        let bounds = BOUNDS_NS.into_iter().map(seconds).chain([f64::INFINITY]);
+        Distribution {
+            buckets: bounds.zip(classic(&self.cells)).collect(),
+            sum_seconds: seconds(self.sum_ns),
+            native: native(&self.cells),
+            exemplars,
+        }
     }
 
-    /// How many were recorded: the buckets' sum, so that it always agrees with the open bucket.
-    pub(super) fn count(&self) -> u64 {
-        self.buckets.iter().sum()
-    }
-
-    /// The sum of all durations, seconds.
-    pub(super) fn sum_seconds(&self) -> f64 {
-        seconds(self.sum_ns)
+    /// By classic bucket.
+    pub(super) fn durations(&self) -> Durations {
+        Durations(classic(&self.cells))
     }
 }
 
 impl Durations {
-    pub(in crate::metrics) fn of(buckets: [u64; BUCKETS]) -> Durations {
-        Durations(buckets)
-    }
-
     /// Those that came since an earlier moment.
     pub fn since(&self, earlier: &Durations) -> Durations {
         // A reading that races with a worker may see less than one before.
@@ -117,23 +109,14 @@ impl Durations {
     }
 }
 
-fn seconds(nanoseconds: u64) -> f64 {
+/// Nanoseconds as seconds.
+pub(super) fn seconds(nanoseconds: u64) -> f64 {
     nanoseconds as f64 / 1e9
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_bound_belongs_to_its_own_bucket() {
-        for (index, bound) in BOUNDS_NS.into_iter().enumerate() {
-            assert_eq!(bucket(bound), index);
-            assert_eq!(bucket(bound + 1), index + 1);
-        }
-        assert_eq!(bucket(0), 0);
-        assert_eq!(bucket(u64::MAX), BUCKETS - 1);
-    }
 
     #[test]
     fn quantiles_lie_within_their_bucket() {

@@ -5,13 +5,15 @@
 //! that only this worker writes; a scrape adds the workers up.
 //!
 //! It reads no clock, and no limiter key or client value ever becomes a label: names come from the configuration only, and
-//! their number is bounded.
+//! their number is bounded. Exemplars alone have the ids of requests.
 
 mod cells;
+mod exemplars;
 mod exposition;
+mod families;
+mod grid;
 mod histogram;
 mod series;
-mod text;
 mod totals;
 
 use std::collections::BTreeMap;
@@ -20,12 +22,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use cells::Worker;
+pub use exemplars::Exemplar;
+pub use exposition::Format;
+pub use families::{Families, Labels, Number, Unit};
 pub use histogram::{Durations, Histogram};
 pub use series::{
     CLASSES, Comparison, Cost, Deadline, Decision, Exchange, IpVersion, Latency, Listener, Mirrored, Policy,
     Refusal, Refused, Request, Route, RouteTotals, Tier, Upstream, Window,
 };
-pub use text::{Families, Format, Labels, Unit};
 pub use totals::{Connections, DECISIONS, Totals};
 
 /// Everything that is counted in this process.

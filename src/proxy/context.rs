@@ -41,6 +41,8 @@ pub struct RequestContext {
     pub facts: RequestFacts,
     /// The deciding policy's verdict, for the log.
     pub verdict: Option<Count>,
+    /// Whether its decision on limits is kept as a sample.
+    pub is_sampled: bool,
     /// The trace that it is a part of, if requests are traced.
     pub trace: Option<Trace>,
     /// What is left of the limit that binds, for the log.
@@ -86,6 +88,7 @@ impl RequestContext {
                 identity: None,
             },
             verdict: None,
+            is_sampled: false,
             trace: None,
             left: None,
             held: None,
@@ -318,6 +321,7 @@ impl Drop for RequestContext {
         let event = Finished {
             conn: &self.conn,
             snapshot: &self.view.snapshot,
+            is_sampled: self.is_sampled,
             trace: self.trace.as_ref(),
             pools: &self.view.pools,
             request: &self.facts,

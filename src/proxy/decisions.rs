@@ -10,10 +10,11 @@ use crate::record::decisions::{Sample, WINDOWS_MAX, Window, printable};
 
 /// Draws the decision of a check, and keeps what is known of it if it is drawn.
 #[inline]
-pub fn sample(context: &RequestContext, table: &Table, subject: &HttpSubject<'_>, check: &Check<'_>) {
+pub fn sample(context: &mut RequestContext, table: &Table, subject: &HttpSubject<'_>, check: &Check<'_>) {
     let draws = &context.view.snapshot.draws;
     let second = || clock::ns_of(context.facts.started) / SECOND_NS;
     if context.services.decisions.draws(draws, check.is_admitted(), second) {
+        context.is_sampled = true;
         keep(context, table, subject, check);
     }
 }

@@ -9,7 +9,7 @@ use super::context::RequestContext;
 use super::limit_fields::{self, Fields, jittered};
 use super::reservation::Reservation;
 use super::services::TIMED_EVERY;
-use super::{client, decisions};
+use super::{client, decisions, exemplars};
 use crate::limit::{Algorithm, Charge};
 use crate::limiter::{Check, Pending};
 use crate::policy::{Facts, Found, HttpSubject, Table};
@@ -58,10 +58,13 @@ pub fn begin<'t>(
     let pending = limiter.check(policies, &subject, clock::ns_of(context.facts.started), &mut check);
     match pending {
         None => {
-            if let Some(begun_ns) = begun_ns {
-                record_duration(context, &check, begun_ns, TIMED_EVERY);
+            let measured_ns =
+                begun_ns.map(|begun_ns| record_duration(context, &check, begun_ns, TIMED_EVERY));
+            let decided = end(context, table, found, &subject, &check);
+            if let Some(duration_ns) = measured_ns {
+                exemplify(context, &check, duration_ns);
             }
-            Begun::Decided(end(context, table, found, &subject, &check))
+            Begun::Decided(decided)
         }
         // Every wait is measured: beside it, reading the clock costs nothing.
         Some(pending) => {
@@ -84,8 +87,10 @@ impl Wait<'_> {
         let limiter = &context.services.shared.limiter;
         let subject = HttpSubject::new(found, facts);
         limiter.finish(pending, &subject, &mut check).await;
-        record_duration(context, &check, begun_ns, 1);
-        end(context, table, found, &subject, &check)
+        let duration_ns = record_duration(context, &check, begun_ns, 1);
+        let decided = end(context, table, found, &subject, &check);
+        exemplify(context, &check, duration_ns);
+        decided
     }
 }
 
@@ -152,10 +157,21 @@ fn count(context: &mut RequestContext, check: &Check<'_>) {
 }
 
 /// Records how long the limiter took, for as many decisions as this one stands for.
-fn record_duration(context: &RequestContext, check: &Check<'_>, begun_ns: u64, weight: u64) {
+fn record_duration(context: &RequestContext, check: &Check<'_>, begun_ns: u64, weight: u64) -> u64 {
     let duration_ns = clock::now_ns().saturating_sub(begun_ns);
     let latency = &context.view.snapshot.series.latency;
     latency.record(&context.services.metrics, check.decision.tier, duration_ns, weight);
+    duration_ns
+}
+
+/// Shows the request as an exemplar of how long its decision took, if more is kept of it.
+fn exemplify(context: &RequestContext, check: &Check<'_>, duration_ns: u64) {
+    if let Some(kept) = exemplars::kept(context.is_sampled, context.trace.as_ref()) {
+        let time = context.services.unix(clock::instant());
+        if let Some(exemplar) = kept.exemplar(&context.facts.request_id, duration_ns, time) {
+            context.view.snapshot.series.latency.exemplify(check.decision.tier, exemplar);
+        }
+    }
 }
 
 /// Counts the keys that the decision was about.

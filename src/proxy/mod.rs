@@ -15,6 +15,7 @@ pub mod context;
 pub mod decisions;
 pub mod error_pages;
 mod events;
+mod exemplars;
 pub mod facts;
 pub mod forward;
 mod gather;

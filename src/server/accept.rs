@@ -307,7 +307,7 @@ mod tests {
         assert_eq!(worker.connections(), 0);
         assert!(admit(&listener, peer).is_ok(), "its place is free again");
         assert_eq!(metrics.panics.value(), 1);
-        let page = metrics.encode(metrics::Format::Prometheus);
+        let page = String::from_utf8(metrics.encode(metrics::Format::Prometheus)).expect("text");
         assert!(page.contains("sluicegate_connections_open{listener=\"plain\"} 0\n"), "{page}");
     }
 }

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 
@@ -15,7 +15,9 @@ use crate::readme::metrics_listed;
 use crate::support::python;
 use crate::support::redis::{Redis, free_port};
 use crate::support::tls::certify;
-use crate::support::{Directory, Gateway, Stop, end, eventually, get, heavy, stdout_of, text};
+use crate::support::{
+    Client, Directory, Gateway, Response, Stop, Upstream, end, eventually, get, heavy, stdout_of, text,
+};
 
 const MONITORING: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/monitoring");
 const ALERTS: &str = include_str!("../../monitoring/alerts.yml");
@@ -34,6 +36,11 @@ struct Prometheus {
 
 impl Prometheus {
     fn start(gateway: SocketAddr) -> Prometheus {
+        Prometheus::start_with(gateway, &["exemplar-storage"])
+    }
+
+    /// One with these features.
+    fn start_with(gateway: SocketAddr, features: &[&str]) -> Prometheus {
         let directory = Directory::new();
         let config = format!(
             "global: {{ scrape_interval: 1s, evaluation_interval: 1s }}\nrule_files: [{MONITORING}/alerts.yml]\n\
@@ -45,6 +52,7 @@ impl Prometheus {
             .arg(format!("--config.file={}", file.display()))
             .arg(format!("--storage.tsdb.path={}", directory.join("data").display()))
             .arg(format!("--web.listen-address={addr}"))
+            .arg(format!("--enable-feature={}", features.join(",")))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -60,15 +68,45 @@ impl Prometheus {
         Prometheus { child, addr, _directory: directory }
     }
 
+    /// What its API answers; panics if it is an error.
+    fn api(&self, path: &str) -> Value {
+        let answer = get(self.addr, &format!("/api/v1/{path}")).json();
+        assert_eq!(answer["status"], "success", "{path}: {answer}");
+        answer["data"].clone()
+    }
+
+    /// The exemplars that it has of a metric, each with the labels of its series.
+    fn exemplars(&self, metric: &str) -> Vec<(Value, Value)> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("it is later").as_secs();
+        let (start, end) = (now - 600, now + 60);
+        let found = self.api(&format!("query_exemplars?query={metric}&start={start}&end={end}"));
+        let series = found.as_array().expect("a list").clone();
+        let of = |series: Value| {
+            let exemplars = series["exemplars"].as_array().expect("a list").clone();
+            exemplars.into_iter().map(move |exemplar| (series["seriesLabels"].clone(), exemplar))
+        };
+        series.into_iter().flat_map(of).collect()
+    }
+
+    /// The series that it has of the gateway: names and labels.
+    fn series(&self) -> BTreeSet<BTreeMap<String, String>> {
+        let found = self.api(&format!("series?match[]={}", encoded("{__name__=~\"sluicegate_.+\"}")));
+        let series: BTreeSet<BTreeMap<String, String>> = serde_json::from_value(found).expect("labels");
+        let of_target = |mut labels: BTreeMap<String, String>| {
+            labels.retain(|name, _| !["job", "instance"].contains(&name.as_str()));
+            labels
+        };
+        series.into_iter().map(of_target).collect()
+    }
+
     /// The values of an expression now; panics if it is none.
     fn values(&self, expression: &str) -> Vec<f64> {
-        let answer = get(self.addr, &format!("/api/v1/query?query={}", encoded(expression))).json();
-        assert_eq!(answer["status"], "success", "{expression}: {answer}");
+        let data = self.api(&format!("query?query={}", encoded(expression)));
         let value = |sample: &Value| {
             let text = sample["value"][1].as_str().expect("a sample has a value");
             text.parse::<f64>().expect("a number")
         };
-        answer["data"]["result"].as_array().expect("a vector").iter().map(value).collect()
+        data["result"].as_array().expect("a vector").iter().map(value).collect()
     }
 }
 
@@ -296,6 +334,154 @@ fn tools_find_nothing(page: &str) {
 }
 
 #[test]
+fn an_exemplar_leads_to_the_decision_about_its_request() {
+    let _alone = heavy();
+    let gateway = Gateway::start(
+        "[log]\ndecisions = { sample = \"100%\" }\n[policy.few]\nby = [\"ip\"]\nlimit = \"3/h\"\n\
+         [[route]]\npath = \"/\"\nto = \"echo\"\nlimit = \"few\"\n[[route]]\npath = \"/free\"\nto = \"echo\"\n",
+    );
+    // One of sixteen decisions is measured, and only those have an exemplar of their own.
+    for _ in 0..200 {
+        gateway.get("/");
+        gateway.get("/free");
+    }
+    for features in [&["exemplar-storage"][..], &["exemplar-storage", "native-histograms"]] {
+        let prometheus = Prometheus::start_with(gateway.listener("admin"), features);
+        let ending = if features.len() == 1 { "_bucket" } else { "" };
+        for metric in ["sluicegate_request_duration_seconds", "sluicegate_decision_duration_seconds"] {
+            let found = eventually("there are exemplars", || {
+                Some(prometheus.exemplars(&format!("{metric}{ending}"))).filter(|found| !found.is_empty())
+            });
+            for (series, exemplar) in &found {
+                assert_ne!(series["route"], "/free", "nothing is kept of its requests");
+                let id = exemplar["labels"]["request_id"].as_str().expect("it has an id");
+                let known = gateway.admin(&format!("/v1/decisions/{id}"));
+                assert_eq!(known.status, 200, "{metric}: {exemplar}");
+                let number = |text: &Value| text.as_str().and_then(|text| text.parse::<f64>().ok());
+                let value = number(&exemplar["value"]).expect("it has a value");
+                assert!(number(&series["le"]).is_none_or(|bound| value <= bound), "{series}: {exemplar}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_traced_request_is_an_exemplar_with_its_trace() {
+    let gateway = Gateway::start(
+        "[trace]\notlp = \"http://127.0.0.1:1\"\nsample = \"100%\"\n[[route]]\npath = \"/\"\nto = \"echo\"\n",
+    );
+    gateway.get("/");
+    let line = gateway.logged("/");
+    let ids = ["request_id", "trace_id"].map(|name| line[name].as_str().expect("an id").to_owned());
+    let shown = format!("{{request_id=\"{}\",trace_id=\"{}\"}} ", ids[0], ids[1]);
+    let page = scraped(&gateway, "application/openmetrics-text").text();
+    let exemplars: Vec<&str> =
+        page.lines().filter_map(|line| line.split_once(" # ")).map(|it| it.1).collect();
+    assert!(exemplars.len() == 1 && exemplars[0].starts_with(&shown), "{exemplars:?}");
+    assert!(!gateway.admin("/metrics").text().contains(" # {"));
+}
+
+fn scraped(gateway: &Gateway, accept: &str) -> Response {
+    let mut client = Client::connect(gateway.listener("admin"));
+    client.request("GET", "/metrics", &[&format!("Accept: {accept}")], "")
+}
+
+#[test]
+fn native_histograms_say_what_classic_ones_say_but_closer() {
+    let _alone = heavy();
+    let redis = Redis::start(&[]);
+    // From 2 to 21 ms, by the number that the path ends with.
+    let upstream = Upstream::replying(|request| {
+        let number = request.line.split(['/', ' ']).rev().find_map(|part| part.parse::<u64>().ok());
+        thread::sleep(Duration::from_millis(2 + number.unwrap_or_default() % 20));
+        b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n".to_vec()
+    });
+    let gateway = Gateway::start(&format!(
+        "[redis]\nurl = \"redis://{}\"\n[upstream.slow]\nservers = \"http://{}\"\n\
+         [[route]]\nname = \"slow\"\npath = \"/slow/{{number}}\"\nto = \"slow\"\nlimit = \"1_000/s by ip\"\n",
+        redis.addr(),
+        upstream.addr()
+    ));
+    let prometheus =
+        Prometheus::start_with(gateway.listener("admin"), &["native-histograms", "exemplar-storage"]);
+    eventually("it scrapes", || (!prometheus.values("sluicegate_build_info").is_empty()).then_some(()));
+    let mut client = gateway.client();
+    for number in 0..REQUESTS {
+        client.get(&format!("/slow/{number}"));
+    }
+    let histogram = "sluicegate_request_duration_seconds{route=\"slow\"}";
+    eventually("all requests are scraped", || {
+        (prometheus.values(&format!("histogram_count({histogram})")) == [REQUESTS as f64]).then_some(())
+    });
+    let mut took: Vec<f64> = eventually("all requests are logged", || {
+        let log = gateway.access_log();
+        (log.len() == REQUESTS).then(|| log.iter().filter_map(|line| line["total_us"].as_f64()).collect())
+    });
+    took.sort_by(f64::total_cmp);
+    let page = gateway.admin("/metrics").text();
+    for quantile in [0.5, 0.9, 0.99] {
+        let exact = took[(quantile * REQUESTS as f64).ceil() as usize - 1] / 1e6;
+        let [native] = prometheus.values(&format!("histogram_quantile({quantile}, {histogram})"))[..] else {
+            panic!("no data")
+        };
+        assert!((native / exact - 1.0).abs() < 0.1, "{quantile}: {native} beside {exact}");
+        let (lower, upper) = classic_bucket(&page, quantile);
+        // The native bucket may reach over the bound of the classic one by its own width.
+        let is_there = lower / 1.1 < native && native <= upper * 1.1;
+        assert!(is_there, "{quantile}: {native} between {lower} and {upper}");
+        let rated = prometheus.values(&format!("histogram_quantile({quantile}, rate({histogram}[1m]))"));
+        let range = took[0] * 0.9e-6..took[REQUESTS - 1] * 1.1e-6;
+        assert!(rated.len() == 1 && range.contains(&rated[0]), "{quantile}: {rated:?} in {range:?}");
+    }
+    // Everything else is called as it is in the text.
+    eventually("series are the same", || {
+        let text = text_series(&gateway.admin("/metrics").text());
+        (text == prometheus.series()).then_some(())
+    });
+}
+
+/// The bounds of the classic bucket that a quantile of the route `slow` lies in.
+fn classic_bucket(page: &str, quantile: f64) -> (f64, f64) {
+    let mut lower = 0.0;
+    for line in page.lines() {
+        let Some(rest) = line.strip_prefix("sluicegate_request_duration_seconds_bucket{route=\"slow\",le=\"")
+        else {
+            continue;
+        };
+        let (bound, count) = rest.split_once("\"} ").expect("a bound and a count");
+        let number = |text: &str| text.parse::<f64>().expect("a number");
+        if number(count) >= quantile * REQUESTS as f64 {
+            return (lower, number(bound));
+        }
+        lower = number(bound);
+    }
+    panic!("no bucket holds {quantile} of\n{page}");
+}
+
+/// The series of a page of text: names and labels. Of a histogram there is one, as of a native one.
+fn text_series(page: &str) -> BTreeSet<BTreeMap<String, String>> {
+    let histograms: Vec<&str> =
+        page.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.strip_suffix(" histogram")).collect();
+    let series = |line: &str| {
+        let (name, labels) =
+            line.rsplit_once(' ')?.0.split_once('{').unwrap_or((line.split(' ').next()?, ""));
+        let pairs = labels.trim_end_matches('}').split("\",").filter_map(|pair| pair.split_once("=\""));
+        let mut labels: BTreeMap<String, String> =
+            pairs.map(|(name, value)| (name.to_owned(), value.trim_end_matches('"').to_owned())).collect();
+        // An empty label is no label to Prometheus.
+        labels.retain(|name, value| name != "le" && !value.is_empty());
+        let family = ["_bucket", "_sum", "_count"]
+            .iter()
+            .find_map(|end| name.strip_suffix(end).filter(|family| histograms.contains(family)));
+        labels.insert("__name__".to_owned(), family.unwrap_or(name).to_owned());
+        Some(labels)
+    };
+    page.lines().filter(|line| !line.starts_with('#')).filter_map(series).collect()
+}
+
+const REQUESTS: usize = 300;
+
+#[test]
 fn a_flush_of_redis_is_noticed_and_said_once() {
     let redis = Redis::start(&[]);
     let gateway = Gateway::start(&format!(
@@ -314,6 +500,37 @@ fn a_flush_of_redis_is_noticed_and_said_once() {
     redis.cli(&["FLUSHALL"]);
     eventually("the flush is noticed", || (vanished() > 0.0).then_some(()));
     assert_eq!((vanished() as u64, said()), (1, 1));
+}
+
+#[test]
+fn units_of_leases_and_those_that_were_waited_for_are_told_apart() {
+    let redis = Redis::start(&[]);
+    let gateway = Gateway::start(&format!(
+        "[redis]\nurl = \"redis://{}\"\ndeadline = \"1s\"\n[policy.leased]\nby = [\"ip\"]\nlimit = \"1_000/s\"\n\
+         [policy.exact]\nby = [\"ip\"]\nlimit = \"100_000/h\"\novershoot = 0\ncost = 3\n\
+         [[route]]\npath = \"/leased\"\nto = \"echo\"\nlimit = \"leased\"\n\
+         [[route]]\npath = \"/exact\"\nto = \"echo\"\nlimit = \"exact\"\n",
+        redis.addr()
+    ));
+    eventually("redis is there", || (gateway.metric("sluicegate_redis_up", &[]) > 0.0).then_some(()));
+    let units = |from: &str| gateway.metric("sluicegate_redis_units_total", &[&format!("from=\"{from}\"")]);
+    // Each of them waits: nobody else asks, so each question is one request's.
+    let tier = "tier=\"global\"";
+    for _ in 0..10 {
+        gateway.get("/exact");
+    }
+    let waited = gateway.metric("sluicegate_decisions_by_total", &["policy=\"exact\"", tier]);
+    assert!(waited > 0.0);
+    assert_eq!((units("lease"), units("wait")), (0.0, 3.0 * waited));
+    let before = units("wait");
+    eventually("a lease is spent from and reported", || {
+        for _ in 0..50 {
+            gateway.get("/leased");
+        }
+        (units("lease") >= 50.0).then_some(())
+    });
+    let sent = gateway.metric("sluicegate_requests_total", &["route=\"/leased\""]);
+    assert!(units("lease") + units("wait") - before <= sent, "{} of {sent}", units("lease"));
 }
 
 #[test]

@@ -31,6 +31,9 @@ fn lateness_is_one_line_in_the_log_and_its_end_another() {
     let round_trip = metric("sluicegate_redis_round_trip_seconds");
     assert!((0.030..0.500).contains(&round_trip), "{round_trip} s");
     assert_eq!(metric("sluicegate_redis_in_time"), 0.0);
+    let [sum, count] =
+        ["sum", "count"].map(|end| metric(&format!("sluicegate_redis_call_duration_seconds_{end}")));
+    assert!(count >= 1.0 && sum / count >= 0.030, "{count} calls took {sum} s");
     // Many requests, and the probes of a while, change nothing about it.
     let before = metric("sluicegate_redis_calls_total");
     eventually("it is asked on", || {

@@ -202,7 +202,7 @@ mod tests {
         let (metrics, _) = Metrics::new(1);
         let shown = Arc::clone(status);
         metrics.register(move |families| shown.collect(families));
-        metrics.encode(Format::Prometheus)
+        String::from_utf8(metrics.encode(Format::Prometheus)).expect("text")
     }
 
     #[test]

@@ -56,7 +56,7 @@ impl Bench {
             self.publisher.current().load_full(),
             self.publisher.text().load().to_string(),
             self.publisher.address("main"),
-            self.publisher.process.metrics.encode(Format::Prometheus),
+            String::from_utf8(self.publisher.process.metrics.encode(Format::Prometheus)).expect("text"),
         )
     }
 

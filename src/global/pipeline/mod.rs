@@ -204,8 +204,7 @@ impl Pipeline {
         let ops = entries.iter().map(|entry| &entry.op);
         let command =
             batch::command(shared.connector.script(), &shared.names, tag, name, ops, shared.incarnation);
-        shard.stats.calls.fetch_add(1, Ordering::Relaxed);
-        shard.stats.operations.fetch_add(entries.len() as u64, Ordering::Relaxed);
+        shard.stats.called(entries.iter().map(|entry| &entry.op));
         let batch = Batch::new(shard_index, entries, command, self.flushes, now_ns);
         self.send(self.number, Batch { record, asking, ..batch }, now_ns);
         Vec::new()

@@ -1,48 +1,75 @@
 //! One scrape: the families of the process, those of each kind of series, and those that parts of the process have
-//! registered. The part that keeps the numbers also names their families; [`super::text`] writes them.
+//! registered. The part that keeps the numbers also names their families; `text` and `protobuf` write them.
+
+mod protobuf;
+mod text;
 
 use std::fmt;
-use std::sync::Arc;
 
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, text as openmetrics};
-use prometheus_client::registry::Registry;
-
+use super::families::{Families, Family, Unit};
 use super::series::{listener, policy, route, upstream, window};
-use super::text::{Families, Format, Unit, as_prometheus};
 use super::{Metrics, lock};
 
-impl Metrics {
-    /// All metrics as of now. Takes time with the number of series in use, so never call it from a worker.
-    pub fn encode(self: &Arc<Self>, format: Format) -> String {
-        let mut registry = Registry::with_prefix("sluicegate");
-        registry.register_collector(Box::new(Scrape(self.clone())));
-        let mut open_metrics = String::new();
-        openmetrics::encode(&mut open_metrics, &registry).expect("a String takes any text");
-        match format {
-            Format::OpenMetrics => open_metrics,
-            Format::Prometheus => as_prometheus(&open_metrics),
+/// A format of a scrape.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// Prometheus text 0.0.4.
+    Prometheus,
+    /// OpenMetrics 1.0: the same with exemplars.
+    OpenMetrics,
+    /// Messages of Prometheus: the same with exemplars and native histograms.
+    Protobuf,
+}
+
+impl Format {
+    /// Its `Content-Type`.
+    pub fn content_type(self) -> &'static str {
+        match self {
+            Format::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
+            Format::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            Format::Protobuf => {
+                "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited"
+            }
         }
     }
 }
 
-#[derive(Debug)]
-struct Scrape(Arc<Metrics>);
+impl Metrics {
+    /// All metrics as of now. Takes time with the number of series in use, so never call it from a worker.
+    pub fn encode(&self, format: Format) -> Vec<u8> {
+        match format {
+            Format::Prometheus => self.text(format).into_bytes(),
+            Format::OpenMetrics => (self.text(format) + "# EOF\n").into_bytes(),
+            Format::Protobuf => {
+                let mut page = Vec::new();
+                self.show(&mut |family| protobuf::write(&mut page, family));
+                page
+            }
+        }
+    }
 
-impl Collector for Scrape {
-    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let mut families = Families::new(encoder);
-        process(&self.0, &mut families)?;
-        route::families(&self.0.routes.all(), &mut families)?;
-        policy::families(&self.0.policies.all(), &mut families)?;
-        window::families(&self.0.windows.all(), &mut families)?;
-        self.0.latency.families(&mut families)?;
-        route::refusal_families(&self.0.refusals.all(), &self.0.causes.all(), &mut families)?;
-        route::call_families(&self.0.calls.all(), &mut families)?;
-        upstream::families(&self.0.upstreams.all(), &mut families)?;
-        listener::families(&self.0.listeners.all(), &mut families)?;
-        workers(&self.0, &mut families)?;
-        lock(&self.0.collectors).iter().try_for_each(|collect| collect(&mut families))
+    fn text(&self, format: Format) -> String {
+        let mut page = String::new();
+        self.show(&mut |family| text::write(&mut page, format, family));
+        page
+    }
+
+    fn show(&self, show: &mut dyn FnMut(&Family<'_>) -> fmt::Result) {
+        self.families(&mut Families::new(show)).expect("memory takes any page");
+    }
+
+    fn families(&self, families: &mut Families<'_>) -> fmt::Result {
+        process(self, families)?;
+        route::families(&self.routes.all(), families)?;
+        policy::families(&self.policies.all(), families)?;
+        window::families(&self.windows.all(), families)?;
+        self.latency.families(families)?;
+        route::refusal_families(&self.refusals.all(), &self.causes.all(), families)?;
+        route::call_families(&self.calls.all(), families)?;
+        upstream::families(&self.upstreams.all(), families)?;
+        listener::families(&self.listeners.all(), families)?;
+        workers(self, families)?;
+        lock(&self.collectors).iter().try_for_each(|collect| collect(families))
     }
 }
 

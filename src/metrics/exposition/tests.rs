@@ -1,28 +1,34 @@
 use std::collections::{BTreeMap, BTreeSet};
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use prost::Message;
+
+use super::protobuf::{HISTOGRAM, Histogram, MetricFamily};
 use super::*;
-use crate::metrics::{Deadline, Decision, Exchange, Refused, Request, Tier};
+use crate::metrics::{Deadline, Decision, Exchange, Exemplar, Refused, Request, Tier};
 
 #[test]
 fn both_formats_are_well_formed() {
     let metrics = busy();
-    let open_metrics = metrics.encode(Format::OpenMetrics);
+    let open_metrics = page(&metrics, Format::OpenMetrics);
     let body = open_metrics.strip_suffix("# EOF\n").expect("ends with its end mark");
     let families = parse(body, Format::OpenMetrics);
     assert!(families.len() > 20, "{families:?}");
-    let prometheus = parse(&metrics.encode(Format::Prometheus), Format::Prometheus);
+    let prometheus = parse(&page(&metrics, Format::Prometheus), Format::Prometheus);
     assert_eq!(families.len(), prometheus.len());
 }
 
 #[test]
 fn a_fresh_registry_is_well_formed() {
     let (metrics, _) = Metrics::new(0);
-    parse(&metrics.encode(Format::Prometheus), Format::Prometheus);
+    parse(&page(&metrics, Format::Prometheus), Format::Prometheus);
 }
 
 #[test]
 fn a_scrape_shows_what_was_counted() {
-    let text = busy().encode(Format::Prometheus);
+    let text = page(&busy(), Format::Prometheus);
     for line in [
         r#"sluicegate_requests_total{route="or\"d\\ers",code="200"} 3"#,
         r#"sluicegate_requests_total{route="or\"d\\ers",code="4xx"} 1"#,
@@ -47,6 +53,106 @@ fn a_scrape_shows_what_was_counted() {
     }
 }
 
+#[test]
+fn only_open_metrics_has_exemplars_in_text() {
+    let metrics = busy();
+    let shown = page(&metrics, Format::OpenMetrics);
+    for line in [
+        r#"sluicegate_request_duration_seconds_bucket{route="or\"d\\ers",le="0.005"} 3 # {request_id="a\"1"} 0.003 1700000000.120"#,
+        r#"sluicegate_decision_duration_seconds_bucket{tier="fallback",le="1.04e-06"} 16 # {request_id="a\"1",trace_id="0000000000000000000000000000002a"} 1e-06 1700000000.120"#,
+    ] {
+        assert!(shown.lines().any(|found| found == line), "{line} is missing from\n{shown}");
+    }
+    assert_eq!(shown.matches(" # {").count(), 2);
+    assert!(!page(&metrics, Format::Prometheus).contains(" # {"));
+    let without = shown.lines().map(|line| line.split(" # {").next().unwrap_or_default());
+    let without: Vec<_> = without.filter(|line| !line.starts_with('#')).collect();
+    let plain = page(&metrics, Format::Prometheus);
+    let plain: Vec<_> = plain.lines().filter(|line| !line.starts_with('#')).collect();
+    assert_eq!(without, plain);
+}
+
+#[test]
+fn protobuf_has_what_the_text_has() {
+    let metrics = busy();
+    let mut shown: Vec<Sample> = Vec::new();
+    for family in messages(&metrics.encode(Format::Protobuf)) {
+        for metric in family.metric {
+            let labels: BTreeMap<_, _> = metric.label.into_iter().map(|it| (it.name, it.value)).collect();
+            let name = family.name.clone();
+            assert_eq!(family.kind == HISTOGRAM, metric.histogram.is_some(), "{name}");
+            match (metric.histogram, metric.counter.or(metric.gauge)) {
+                (Some(histogram), None) => shown.extend(classic_samples(&name, &labels, &histogram)),
+                (None, Some(number)) => shown.push((name, labels, number.value)),
+                _ => panic!("{name} has not one value"),
+            }
+        }
+    }
+    let text = page(&metrics, Format::Prometheus);
+    let told: Vec<Sample> = text.lines().filter(|line| !line.starts_with('#')).map(sample).collect();
+    assert_eq!(shown, told);
+}
+
+/// The samples of a histogram as the text has them.
+fn classic_samples(name: &str, labels: &BTreeMap<String, String>, histogram: &Histogram) -> Vec<Sample> {
+    let bucket = |bucket: &super::protobuf::Bucket| {
+        let mut labels = labels.clone();
+        labels.insert("le".to_owned(), text::float(bucket.upper_bound));
+        (format!("{name}_bucket"), labels, bucket.cumulative_count as f64)
+    };
+    let ends = [("_sum", histogram.sample_sum), ("_count", histogram.sample_count as f64)];
+    let ends = ends.map(|(end, value)| (format!("{name}{end}"), labels.clone(), value));
+    histogram.bucket.iter().map(bucket).chain(ends).collect()
+}
+
+#[test]
+fn native_buckets_hold_what_classic_ones_hold() {
+    let metrics = busy();
+    let mut histograms = 0;
+    for family in messages(&metrics.encode(Format::Protobuf)) {
+        for histogram in family.metric.into_iter().filter_map(|metric| metric.histogram) {
+            histograms += 1;
+            let buckets: u32 = histogram.positive_span.iter().map(|span| span.length).sum();
+            assert_eq!(buckets as usize, histogram.positive_delta.len());
+            let counts = histogram.positive_delta.iter().scan(0, |count, delta| {
+                *count += delta;
+                Some(*count as u64)
+            });
+            assert_eq!(counts.sum::<u64>() + histogram.zero_count, histogram.sample_count, "{}", family.name);
+        }
+    }
+    assert!(histograms >= 3, "{histograms}");
+}
+
+#[test]
+fn exemplars_are_in_the_message_as_well() {
+    let metrics = busy();
+    let all: Vec<_> = messages(&metrics.encode(Format::Protobuf))
+        .into_iter()
+        .flat_map(|family| family.metric)
+        .filter_map(|metric| metric.histogram)
+        .flat_map(|histogram| histogram.bucket)
+        .filter_map(|bucket| bucket.exemplar.map(|exemplar| (bucket.upper_bound, exemplar)))
+        .collect();
+    assert_eq!(all.len(), 2);
+    for (bound, exemplar) in all {
+        assert!(exemplar.value <= bound && exemplar.value > bound / 2.5, "{exemplar:?}");
+        assert_eq!((&*exemplar.label[0].name, &*exemplar.label[0].value), ("request_id", "a\"1"));
+    }
+}
+
+fn messages(mut page: &[u8]) -> Vec<MetricFamily> {
+    let mut families = Vec::new();
+    while !page.is_empty() {
+        families.push(MetricFamily::decode_length_delimited(&mut page).expect("a message"));
+    }
+    families
+}
+
+fn page(metrics: &Metrics, format: Format) -> String {
+    String::from_utf8(metrics.encode(format)).expect("text")
+}
+
 fn busy() -> Arc<Metrics> {
     let (metrics, workers) = Metrics::new(2);
     let worker = &workers[1];
@@ -54,6 +160,12 @@ fn busy() -> Arc<Metrics> {
     for (status, duration_ns) in [(200, 50_000), (200, 3_000_000), (200, u64::MAX >> 20), (418, 1)] {
         route.finished(worker, &Request { status, duration_ns, bytes_in: 10, bytes_out: 7 });
     }
+    let exemplar = |trace_id, duration_ns| {
+        let time = Duration::from_millis(1_700_000_000_120);
+        Exemplar::new("a\"1", trace_id, duration_ns, time).expect("it fits")
+    };
+    route.exemplify(exemplar(None, 3_000_000));
+    metrics.latency().exemplify(Tier::Fallback, exemplar(Some(42), 1_000));
     metrics.route("never used");
     metrics.policy("search").decided(worker, Decision::ShadowDenied);
     metrics.window("search", "search-1h", "ip,route").said(worker, Tier::Global, false);
@@ -100,7 +212,7 @@ fn parse(text: &str, format: Format) -> BTreeSet<String> {
             let (name, unit) = rest.split_once(' ').expect("name and unit");
             assert!(name == family.0 && name.ends_with(unit), "{line}");
         } else {
-            let (name, labels, value) = sample(line);
+            let (name, labels, value) = sample(line.split(" # {").next().expect("there is a first part"));
             check_name(&family, &name, format);
             assert!(seen.insert((name.clone(), labels.clone())), "{line} comes twice");
             assert!(family.1 == "gauge" || value >= 0.0, "{line}");

@@ -8,52 +8,75 @@ use std::sync::LazyLock;
 
 use super::policy::Tier;
 use crate::metrics::cells::{Cells, Worker};
-use crate::metrics::text::Families;
+use crate::metrics::exemplars::{Exemplar, Exemplars};
+use crate::metrics::families::Families;
+use crate::metrics::grid::Native;
+use crate::metrics::histogram::{Distribution, seconds};
 
 /// How long decisions took.
 #[derive(Debug)]
-pub struct Latency(Cells<{ SLOTS * Tier::ALL.len() }>);
+pub struct Latency {
+    cells: Cells<{ SLOTS * Tier::ALL.len() }>,
+    exemplars: [Exemplars; Tier::ALL.len()],
+}
 
 impl Latency {
     pub(in crate::metrics) fn new(workers: usize) -> Latency {
-        Latency(Cells::new(workers))
+        Latency { cells: Cells::new(workers), exemplars: Default::default() }
     }
 
     /// A decision of `tier` took `duration_ns`, and stands for `weight` decisions, of which only this one was measured.
     pub fn record(&self, worker: &Worker, tier: Tier, duration_ns: u64, weight: u64) {
-        let row = self.0.row(worker);
+        let row = self.cells.row(worker);
         let first = tier as usize * SLOTS;
         row.add(first + bucket(duration_ns), weight);
         row.add(first + BUCKETS, duration_ns.saturating_mul(weight));
     }
 
-    fn reading(&self, tier: Tier) -> Reading {
+    /// Shows a request as an exemplar of how long its decision took.
+    pub fn exemplify(&self, tier: Tier, exemplar: Exemplar) {
+        self.exemplars[tier as usize].keep(bucket(exemplar.duration_ns), exemplar);
+    }
+
+    fn distribution(&self, tier: Tier) -> Distribution {
         let first = tier as usize * SLOTS;
-        let bounds = BOUNDS_NS.iter().map(|bound| *bound as f64 / 1e9).chain([f64::INFINITY]);
-        let buckets: Vec<(f64, u64)> =
-            bounds.zip(first..).map(|(bound, slot)| (bound, self.0.total(slot))).collect();
-        let count = buckets.iter().map(|(_, count)| count).sum();
-        Reading { buckets, count, sum_seconds: self.0.total(first + BUCKETS) as f64 / 1e9 }
+        let counts = (first..first + BUCKETS).map(|slot| self.cells.total(slot));
+        let bounds = BOUNDS_NS.iter().map(|bound| seconds(*bound)).chain([f64::INFINITY]);
+        let buckets: Vec<(f64, u64)> = bounds.zip(counts).collect();
+        Distribution {
+            native: native(&buckets),
+            buckets,
+            sum_seconds: seconds(self.cells.total(first + BUCKETS)),
+            exemplars: self.exemplars[tier as usize].all(),
+        }
     }
 
     /// Writes the family. A tier that has decided nothing is left out.
     pub(in crate::metrics) fn families(&self, families: &mut Families<'_>) -> fmt::Result {
-        let tiers = Tier::ALL.map(|tier| (tier, self.reading(tier)));
-        let used = tiers.into_iter().filter(|(_, reading)| reading.count > 0);
-        families.bucketed(
+        let tiers = Tier::ALL.map(|tier| (tier, self.distribution(tier)));
+        let used = tiers.into_iter().filter(|(_, distribution)| distribution.count() > 0);
+        families.distributions(
             "decision_duration",
             "How long decisions on limits took, by where they were made; one of sixteen that need no wait is measured",
-            used.map(|(tier, reading)| {
-                ([("tier", tier.label())], reading.sum_seconds, reading.count, reading.buckets)
-            }),
+            used.map(|(tier, distribution)| ([("tier", tier.label())], distribution)),
         )
     }
 }
 
-struct Reading {
-    buckets: Vec<(f64, u64)>,
-    count: u64,
-    sum_seconds: f64,
+/// Fine buckets are native ones as they are. A doubling above them counts in the last native bucket of that doubling, and
+/// what is above the last bound in the first native bucket beyond it.
+fn native(buckets: &[(f64, u64)]) -> Native {
+    let zero_threshold = f64::from(EXPONENT_FIRST).exp2();
+    let mut native = Native { schema: SCHEMA, zero_threshold, zero_count: 0, buckets: Vec::new() };
+    for (position, (_, count)) in buckets.iter().enumerate() {
+        let index = match position.checked_sub(FINE) {
+            None => EXPONENT_FIRST * STEPS + position as i32,
+            Some(above) if position < BOUNDS => (EXPONENT_LAST + 1 + above as i32) * STEPS,
+            Some(_) => 1,
+        };
+        native.add((position > 0).then_some(index), *count);
+    }
+    native
 }
 
 fn bucket(duration_ns: u64) -> usize {
@@ -73,8 +96,9 @@ static BOUNDS_NS: LazyLock<[u64; BOUNDS]> = LazyLock::new(|| {
     })
 });
 
-/// Bounds to a doubling.
-const STEPS: i32 = 16;
+/// Two to its power are the bounds to a doubling.
+const SCHEMA: i32 = 4;
+const STEPS: i32 = 1 << SCHEMA;
 const EXPONENT_FIRST: i32 = -23;
 const EXPONENT_LAST: i32 = -5;
 /// Fine bounds, the first and the last included.
@@ -101,6 +125,14 @@ mod tests {
             (below, lower) = (below + count, *bound);
         }
         lower
+    }
+
+    /// The buckets of a native histogram with their upper bounds, the empty ones below them included.
+    fn upper_bounds(native: &Native) -> Vec<(f64, u64)> {
+        let bound = |index: i32| (f64::from(index) / f64::from(STEPS)).exp2();
+        let with_lower = |(index, count): &(i32, u64)| [(bound(index - 1), 0), (bound(*index), *count)];
+        let zero = (native.zero_threshold, native.zero_count);
+        [zero].into_iter().chain(native.buckets.iter().flat_map(with_lower)).collect()
     }
 
     #[test]
@@ -130,13 +162,17 @@ mod tests {
                 latency.record(&worker, Tier::Global, *duration_ns, 1);
             }
             shape.sort_unstable();
-            let reading = latency.reading(Tier::Global);
-            assert_eq!(reading.count, shape.len() as u64);
+            let shown = latency.distribution(Tier::Global);
+            assert_eq!(shown.count(), shape.len() as u64);
             for quantile in [0.5, 0.95, 0.99] {
                 let rank = (quantile * shape.len() as f64).ceil() as usize;
                 let exact = shape[rank.saturating_sub(1)] as f64 / 1e9;
-                let shown = histogram_quantile(quantile, &reading.buckets);
-                assert!((shown / exact - 1.0).abs() <= 0.05, "{quantile}: {shown} beside {exact}");
+                for (kind, buckets) in [("classic", &shown.buckets), ("native", &upper_bounds(&shown.native))]
+                {
+                    let found = histogram_quantile(quantile, buckets);
+                    let is_near = (found / exact - 1.0).abs() <= 0.05;
+                    assert!(is_near, "{kind} {quantile}: {found} beside {exact}");
+                }
             }
         }
     }
@@ -154,14 +190,34 @@ mod tests {
     }
 
     #[test]
+    fn each_bucket_has_its_native_one() {
+        for position in 0..BUCKETS {
+            let bounds = BOUNDS_NS.iter().map(|bound| seconds(*bound)).chain([f64::INFINITY]);
+            let one = bounds.enumerate().map(|(index, bound)| (bound, u64::from(index == position)));
+            let one: Vec<_> = one.collect();
+            let found = native(&one);
+            match (position, &found.buckets[..]) {
+                (0, []) => assert_eq!(found.zero_count, 1),
+                (_, [(index, 1)]) => {
+                    let bound = (f64::from(*index) / f64::from(STEPS)).exp2();
+                    let is_open = position == BOUNDS && *index == 1;
+                    // Classic bounds are rounded to a nanosecond.
+                    assert!(is_open || (one[position].0 - bound).abs() < 1e-9, "{position}: {found:?}");
+                }
+                _ => panic!("{position}: {found:?}"),
+            }
+        }
+    }
+
+    #[test]
     fn a_sample_counts_for_those_that_were_not_measured() {
         let latency = Latency::new(1);
         let worker = Worker::new(0);
         latency.record(&worker, Tier::Local, 1_000, 16);
         latency.record(&worker, Tier::Global, 200_000, 1);
-        let (local, global) = (latency.reading(Tier::Local), latency.reading(Tier::Global));
-        assert_eq!((local.count, global.count), (16, 1));
+        let (local, global) = (latency.distribution(Tier::Local), latency.distribution(Tier::Global));
+        assert_eq!((local.count(), global.count()), (16, 1));
         assert!((local.sum_seconds - 16e-6).abs() < 1e-12, "{}", local.sum_seconds);
-        assert_eq!(latency.reading(Tier::Fallback).count, 0);
+        assert_eq!(latency.distribution(Tier::Fallback).count(), 0);
     }
 }

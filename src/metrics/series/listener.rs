@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::metrics::cells::{Cells, Worker};
-use crate::metrics::text::Families;
+use crate::metrics::families::Families;
 
 /// Connections of one listener.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::metrics::cells::{Cells, Worker};
-use crate::metrics::text::Families;
+use crate::metrics::families::Families;
 
 /// Decisions of one policy.
 #[derive(Debug)]

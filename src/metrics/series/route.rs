@@ -4,12 +4,17 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::metrics::cells::{Cells, Worker};
-use crate::metrics::histogram::{BUCKETS, Durations, Reading, bucket};
-use crate::metrics::text::{Families, Unit};
+use crate::metrics::exemplars::{Exemplar, Exemplars};
+use crate::metrics::families::{Families, Unit};
+use crate::metrics::grid::{CELLS, bucket, cell};
+use crate::metrics::histogram::{Durations, Reading};
 
 /// Requests of one route, by status, with their durations and bytes.
 #[derive(Debug)]
-pub struct Route(Cells<{ slot::SLOTS }>);
+pub struct Route {
+    cells: Cells<{ slot::SLOTS }>,
+    exemplars: Exemplars,
+}
 
 /// What a route counts of a finished request.
 #[derive(Clone, Copy, Debug, Default)]
@@ -35,35 +40,40 @@ pub struct RouteTotals {
 
 impl Route {
     pub(in crate::metrics) fn new(workers: usize) -> Route {
-        Route(Cells::new(workers))
+        Route { cells: Cells::new(workers), exemplars: Exemplars::default() }
     }
 
     /// A request is over.
     pub fn finished(&self, worker: &Worker, request: &Request) {
-        let row = self.0.row(worker);
+        let row = self.cells.row(worker);
         row.add(code_slot(request.status), 1);
-        row.add(slot::BUCKETS_FIRST + bucket(request.duration_ns), 1);
+        row.add(slot::CELLS_FIRST + cell(request.duration_ns), 1);
         row.add(slot::SUM_NS, request.duration_ns);
         row.add(slot::BYTES_IN, request.bytes_in);
         row.add(slot::BYTES_OUT, request.bytes_out);
     }
 
+    /// Shows a finished request as an exemplar of its duration.
+    pub fn exemplify(&self, exemplar: Exemplar) {
+        self.exemplars.keep(bucket(exemplar.duration_ns), exemplar);
+    }
+
     /// A head that was answered with this status without having come whole: it has no duration.
     pub fn unread(&self, worker: &Worker, status: u16) {
-        self.0.row(worker).add(code_slot(status), 1);
+        self.cells.row(worker).add(code_slot(status), 1);
     }
 
     /// Requests so far by code: a known status, or its class (`4xx`). Only those that occurred.
     pub(in crate::metrics) fn by_code(&self) -> Vec<(String, u64)> {
         (0..CODES)
-            .map(|slot| (slot, self.0.total(slot)))
+            .map(|slot| (slot, self.cells.total(slot)))
             .filter(|(_, count)| *count > 0)
             .map(|(slot, count)| (code_label(slot), count))
             .collect()
     }
 
     pub(in crate::metrics) fn durations(&self) -> Reading {
-        Reading { buckets: self.0.totals(slot::BUCKETS_FIRST), sum_ns: self.0.total(slot::SUM_NS) }
+        Reading { cells: self.cells.totals(slot::CELLS_FIRST), sum_ns: self.cells.total(slot::SUM_NS) }
     }
 
     /// Requests so far by the class of their status, and how long they took.
@@ -74,25 +84,25 @@ impl Route {
                 Some(code) => usize::from(code / 100 - 1),
                 None => slot - KNOWN_CODES.len(),
             };
-            classes[class] += self.0.total(slot);
+            classes[class] += self.cells.total(slot);
         }
-        RouteTotals { classes, durations: Durations::of(self.0.totals(slot::BUCKETS_FIRST)) }
+        RouteTotals { classes, durations: self.durations().durations() }
     }
 
     pub(in crate::metrics) fn bytes_in(&self) -> u64 {
-        self.0.total(slot::BYTES_IN)
+        self.cells.total(slot::BYTES_IN)
     }
 
     pub(in crate::metrics) fn bytes_out(&self) -> u64 {
-        self.0.total(slot::BYTES_OUT)
+        self.cells.total(slot::BYTES_OUT)
     }
 
     pub(in crate::metrics) fn requests_of_worker(&self, index: usize) -> u64 {
-        (0..CODES).map(|slot| self.0.of_worker(index, slot)).sum()
+        (0..CODES).map(|slot| self.cells.of_worker(index, slot)).sum()
     }
 
     pub(in crate::metrics) fn is_used(&self) -> bool {
-        self.0.is_used()
+        self.cells.is_used()
     }
 }
 
@@ -135,10 +145,12 @@ pub(in crate::metrics) fn families(
             codes.iter().map(move |(code, count)| ([("route", &***name), ("code", code.as_str())], *count))
         }),
     )?;
-    families.histograms(
+    families.distributions(
         "request_duration",
         "From a request's head to its answer's last byte",
-        used.iter().map(|(name, route)| ([("route", &**name)], route.durations())),
+        used.iter().map(|(name, route)| {
+            ([("route", &**name)], route.durations().distribution(route.exemplars.all()))
+        }),
     )?;
     families.counters(
         "request_body",
@@ -188,8 +200,8 @@ pub(in crate::metrics) fn call_families(
 }
 
 mod slot {
-    pub(super) const BUCKETS_FIRST: usize = super::CODES;
-    pub(super) const SUM_NS: usize = BUCKETS_FIRST + super::BUCKETS;
+    pub(super) const CELLS_FIRST: usize = super::CODES;
+    pub(super) const SUM_NS: usize = CELLS_FIRST + super::CELLS;
     pub(super) const BYTES_IN: usize = SUM_NS + 1;
     pub(super) const BYTES_OUT: usize = BYTES_IN + 1;
     pub(super) const SLOTS: usize = BYTES_OUT + 1;
@@ -253,6 +265,8 @@ static CODE_SLOTS: [u8; 600] = {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     #[test]
@@ -279,7 +293,10 @@ mod tests {
     fn a_head_that_never_came_is_counted_without_a_duration() {
         let route = Route::new(1);
         route.unread(&Worker::new(0), 408);
-        assert_eq!((route.by_code(), route.durations().count()), (vec![("408".to_owned(), 1)], 0));
+        assert_eq!(
+            (route.by_code(), route.durations().distribution(BTreeMap::new()).count()),
+            (vec![("408".to_owned(), 1)], 0)
+        );
     }
 
     #[test]
@@ -290,7 +307,7 @@ mod tests {
         route.finished(&worker, &request);
         route.finished(&worker, &request);
         assert_eq!(route.by_code(), [("204".to_owned(), 2)]);
-        assert_eq!(route.durations().count(), 2);
+        assert_eq!(route.durations().distribution(BTreeMap::new()).count(), 2);
         assert_eq!(route.durations().sum_ns, 4_000_000);
         assert_eq!((route.bytes_in(), route.bytes_out()), (20, 40));
         assert_eq!((route.requests_of_worker(0), route.requests_of_worker(1)), (0, 2));

@@ -1,12 +1,14 @@
 //! Exchanges with one upstream, and its connections as they are made.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use crate::metrics::cells::{Cells, Worker};
-use crate::metrics::histogram::{BUCKETS, Reading, bucket};
-use crate::metrics::text::Families;
+use crate::metrics::families::Families;
+use crate::metrics::grid::{CELLS, cell};
+use crate::metrics::histogram::Reading;
 
 /// Exchanges with one upstream; the state of its connections is in `upstream`.
 #[derive(Debug)]
@@ -145,7 +147,7 @@ impl Upstream {
     /// An answer's head came, this long after the request's head was sent.
     pub fn answered(&self, worker: &Worker, first_byte_ns: u64) {
         let row = self.0.row(worker);
-        row.add(slot::BUCKETS_FIRST + bucket(first_byte_ns), 1);
+        row.add(slot::CELLS_FIRST + cell(first_byte_ns), 1);
         row.add(slot::SUM_NS, first_byte_ns);
     }
 
@@ -194,7 +196,7 @@ impl Upstream {
     }
 
     pub(in crate::metrics) fn first_bytes(&self) -> Reading {
-        Reading { buckets: self.0.totals(slot::BUCKETS_FIRST), sum_ns: self.0.total(slot::SUM_NS) }
+        Reading { cells: self.0.totals(slot::CELLS_FIRST), sum_ns: self.0.total(slot::SUM_NS) }
     }
 
     pub(in crate::metrics) fn connects(&self) -> u64 {
@@ -234,10 +236,12 @@ pub(in crate::metrics) fn families(
             })
         }),
     )?;
-    families.histograms(
+    families.distributions(
         "upstream_first_byte",
         "From a request's head sent to its answer's head",
-        used.iter().map(|(name, upstream)| ([("upstream", &**name)], upstream.first_bytes())),
+        used.iter().map(|(name, upstream)| {
+            ([("upstream", &**name)], upstream.first_bytes().distribution(BTreeMap::new()))
+        }),
     )?;
     families.counters(
         "upstream_retries",
@@ -309,8 +313,8 @@ fn connections(used: &[&(Box<str>, Arc<Upstream>)], families: &mut Families<'_>)
 
 mod slot {
     pub(super) const EXCHANGES_FIRST: usize = 0;
-    pub(super) const BUCKETS_FIRST: usize = super::Exchange::ALL.len();
-    pub(super) const SUM_NS: usize = BUCKETS_FIRST + super::BUCKETS;
+    pub(super) const CELLS_FIRST: usize = super::Exchange::ALL.len();
+    pub(super) const SUM_NS: usize = CELLS_FIRST + super::CELLS;
     pub(super) const CONNECTS: usize = SUM_NS + 1;
     pub(super) const CONNECT_FAILURES: usize = SUM_NS + 2;
     pub(super) const RETRIES: usize = SUM_NS + 3;

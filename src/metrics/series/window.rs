@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::policy::Tier;
 use crate::metrics::cells::{Cells, Worker};
-use crate::metrics::text::Families;
+use crate::metrics::families::Families;
 
 /// What one window of a policy said.
 #[derive(Debug)]

@@ -22,6 +22,8 @@ pub struct Finished<'r> {
     pub conn: &'r Conn,
     /// The snapshot it was served by.
     pub snapshot: &'r Snapshot,
+    /// Whether its decision on limits is kept as a sample.
+    pub is_sampled: bool,
     /// The trace that it is a part of, if requests are traced.
     pub trace: Option<&'r Trace>,
     /// The upstreams' pools as they were when it began.

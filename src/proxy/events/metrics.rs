@@ -2,6 +2,7 @@
 
 use super::event::{FailedHandshake, Finished, UnreadHead};
 use crate::metrics::{Exchange, Request};
+use crate::proxy::exemplars;
 use crate::proxy::services::Services;
 use crate::proxy::snapshot::Snapshot;
 use crate::service::reason::Reason;
@@ -17,6 +18,12 @@ pub fn finished(services: &Services, event: &Finished<'_>) {
         bytes_out: event.outcome.bytes_out,
     };
     route.finished(&services.metrics, &request);
+    if let Some(kept) = exemplars::kept(event.is_sampled, event.trace) {
+        let (id, time) = (&event.request.request_id, services.unix(event.ended));
+        if let Some(exemplar) = kept.exemplar(id, request.duration_ns, time) {
+            route.exemplify(exemplar);
+        }
+    }
     if let Some(reason) = event.reason {
         services.refused(reason);
     }

@@ -1,0 +1,191 @@
+//! What parts of the process write at a scrape: whole families of samples, whatever the format they are shown in.
+
+use std::fmt;
+
+use super::histogram::{Distribution, Histogram};
+
+/// Takes families one after the other and shows each at once. One without a sample is left out.
+pub struct Families<'e> {
+    show: &'e mut dyn FnMut(&Family<'_>) -> fmt::Result,
+}
+
+/// Labels of one sample: names and values.
+pub type Labels<'l, const N: usize> = [(&'static str, &'l str); N];
+
+/// A unit; the names of its metrics end with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Bytes.
+    Bytes,
+    /// Seconds.
+    Seconds,
+}
+
+/// The value of a counter or a gauge.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Number {
+    /// A count, or a time.
+    Whole(i128),
+    /// Anything else.
+    Fraction(f64),
+}
+
+/// Samples of one name, of one kind.
+pub(super) struct Family<'f> {
+    /// Without the `_total` of counters.
+    pub(super) name: String,
+    pub(super) help: &'f str,
+    pub(super) unit: Option<Unit>,
+    pub(super) kind: Kind,
+    pub(super) samples: Vec<Sample<'f>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Counter,
+    Gauge,
+    Histogram,
+}
+
+pub(super) struct Sample<'f> {
+    pub(super) labels: Vec<(&'static str, &'f str)>,
+    pub(super) value: Value,
+}
+
+pub(super) enum Value {
+    Number(Number),
+    Histogram(Distribution),
+}
+
+impl<'e> Families<'e> {
+    pub(super) fn new(show: &'e mut dyn FnMut(&Family<'_>) -> fmt::Result) -> Families<'e> {
+        Families { show }
+    }
+
+    /// Counters; their names get `_total`.
+    ///
+    /// # Errors
+    /// If they cannot be written.
+    pub fn counters<'l, const N: usize>(
+        &mut self,
+        name: &str,
+        help: &str,
+        unit: Option<&Unit>,
+        samples: impl IntoIterator<Item = (Labels<'l, N>, u64)>,
+    ) -> fmt::Result {
+        let samples = samples.into_iter().map(|(labels, count)| (labels, Value::Number(count.into())));
+        self.family(Kind::Counter, name, help, unit, samples)
+    }
+
+    /// Gauges.
+    ///
+    /// # Errors
+    /// If they cannot be written.
+    pub fn gauges<'l, const N: usize, V: Into<Number>>(
+        &mut self,
+        name: &str,
+        help: &str,
+        unit: Option<&Unit>,
+        samples: impl IntoIterator<Item = (Labels<'l, N>, V)>,
+    ) -> fmt::Result {
+        let samples = samples.into_iter().map(|(labels, level)| (labels, Value::Number(level.into())));
+        self.family(Kind::Gauge, name, help, unit, samples)
+    }
+
+    /// A histogram of durations, without labels.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn histogram(&mut self, name: &str, help: &str, histogram: &Histogram) -> fmt::Result {
+        self.distributions(name, help, [([], histogram.distribution())])
+    }
+
+    /// Histograms of durations.
+    ///
+    /// # Errors
+    /// If they cannot be written.
+    pub fn histograms<'l, const N: usize>(
+        &mut self,
+        name: &str,
+        help: &str,
+        samples: impl IntoIterator<Item = (Labels<'l, N>, Histogram)>,
+    ) -> fmt::Result {
+        let samples = samples.into_iter().map(|(labels, histogram)| (labels, histogram.distribution()));
+        self.distributions(name, help, samples)
+    }
+
+    /// Histograms of durations, as they are shown.
+    pub(super) fn distributions<'l, const N: usize>(
+        &mut self,
+        name: &str,
+        help: &str,
+        samples: impl IntoIterator<Item = (Labels<'l, N>, Distribution)>,
+    ) -> fmt::Result {
+        let samples = samples.into_iter().map(|(labels, value)| (labels, Value::Histogram(value)));
+        self.family(Kind::Histogram, name, help, Some(&Unit::Seconds), samples)
+    }
+
+    fn family<'l, const N: usize>(
+        &mut self,
+        kind: Kind,
+        name: &str,
+        help: &str,
+        unit: Option<&Unit>,
+        samples: impl Iterator<Item = (Labels<'l, N>, Value)>,
+    ) -> fmt::Result {
+        let samples = samples.map(|(labels, value)| Sample { labels: labels.to_vec(), value });
+        let samples: Vec<_> = samples.collect();
+        if samples.is_empty() {
+            return Ok(());
+        }
+        let unit = unit.copied();
+        let ending = unit.map_or_else(String::new, |unit| format!("_{}", unit.word()));
+        (self.show)(&Family { name: format!("{PREFIX}{name}{ending}"), help, unit, kind, samples })
+    }
+}
+
+impl Unit {
+    /// As names end.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Unit::Bytes => "bytes",
+            Unit::Seconds => "seconds",
+        }
+    }
+}
+
+impl Number {
+    pub(super) fn as_f64(self) -> f64 {
+        match self {
+            Number::Whole(number) => number as f64,
+            Number::Fraction(number) => number,
+        }
+    }
+}
+
+impl From<u64> for Number {
+    fn from(number: u64) -> Number {
+        Number::Whole(number.into())
+    }
+}
+
+impl From<u32> for Number {
+    fn from(number: u32) -> Number {
+        Number::Whole(number.into())
+    }
+}
+
+impl From<i64> for Number {
+    fn from(number: i64) -> Number {
+        Number::Whole(number.into())
+    }
+}
+
+impl From<f64> for Number {
+    fn from(number: f64) -> Number {
+        Number::Fraction(number)
+    }
+}
+
+/// All names begin with it.
+const PREFIX: &str = "sluicegate_";
