@@ -45,6 +45,7 @@ pub const FLOORS: &[(&str, u8)] = &[
     ("metrics", 0),
     ("quota", 0),
     ("random", 0),
+    ("hex", 0),
     ("rendezvous", 0),
     ("sharded", 0),
     ("trust", 0),
