@@ -4,27 +4,23 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
-use opentelemetry_proto::tonic::common::v1::InstrumentationScope;
-use opentelemetry_proto::tonic::resource::v1::Resource;
-use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
+use bytes::Bytes;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::attribute::Attributes;
 use super::config::Config;
+use super::message::Message;
 use super::otlp::{Error, Taken, Target};
+use super::span::Span;
 use crate::fetch::Connect;
 use crate::metrics;
-
-/// A span as it waits: a queue moves its pointer.
-type Queued = Box<Span>;
 
 /// Where workers leave finished spans.
 #[derive(Clone, Debug)]
 pub struct Spans {
-    queue: mpsc::Sender<Queued>,
+    queue: mpsc::Sender<Span>,
     dropped: metrics::Counter,
 }
 
@@ -36,7 +32,7 @@ impl Spans {
     }
 
     /// Leaves a span. It neither waits nor fails: one that finds no room is counted as dropped.
-    pub fn offer(&self, span: Box<Span>) {
+    pub fn offer(&self, span: Span) {
         if self.queue.try_send(span).is_err() {
             self.dropped.add(1);
         }
@@ -55,7 +51,7 @@ pub struct Exporter {
 #[derive(Clone, Default)]
 struct Phase {
     /// Where spans go, and what says whose they are. `None`: they are dropped.
-    target: Option<Arc<(Target, Resource)>>,
+    target: Option<Arc<(Target, Message)>>,
     is_closing: bool,
 }
 
@@ -100,7 +96,7 @@ impl Exporter {
 
 /// The task that sends.
 struct Sender {
-    spans: mpsc::Receiver<Queued>,
+    spans: mpsc::Receiver<Span>,
     phase: watch::Receiver<Phase>,
     metrics: metrics::Spans,
     /// `None`: the last batch went well.
@@ -144,32 +140,31 @@ impl Sender {
         }
     }
 
-    /// Waits a moment for more spans of the same batch.
-    async fn gather(&mut self, batch: &mut Vec<Queued>) {
-        let mut due = std::pin::pin!(sleep(BATCH_EVERY));
+    /// Waits a moment for more spans of the same batch. It looks for them now and then: who waits for a span is woken by each, and
+    /// so is a processor.
+    async fn gather(&mut self, batch: &mut Vec<Span>) {
+        let due = Instant::now() + BATCH_EVERY;
         let mut phase = self.phase.clone();
-        while batch.len() < BATCH_SPANS_MAX {
-            let left = BATCH_SPANS_MAX - batch.len();
+        while batch.len() + self.spans.len() < BATCH_SPANS_MAX && Instant::now() < due {
             tokio::select! {
-                // Cancel-safe: what it does not return is still in the queue.
-                received = self.spans.recv_many(batch, left) => {
-                    if received == 0 {
-                        return;
-                    }
-                }
-                () = &mut due => return,
-                () = closing(&mut phase) => return,
+                () = sleep(LOOK_EVERY) => {}
+                () = closing(&mut phase) => break,
             }
+        }
+        while batch.len() < BATCH_SPANS_MAX
+            && let Ok(span) = self.spans.try_recv()
+        {
+            batch.push(span);
         }
     }
 
     /// Sends a batch, again if the collector is away or busy, and counts what became of it.
-    async fn send(&mut self, spans: Vec<Queued>) {
+    async fn send(&mut self, spans: Vec<Span>) {
         let count = spans.len() as u64;
         let Some(target) = self.phase.borrow().target.clone() else { return self.metrics.dropped.add(count) };
         self.under_way = count;
         let (target, resource) = &*target;
-        let request = request(resource, spans);
+        let request = request(resource, &spans);
         let mut pause = PAUSE_FIRST;
         for attempt in 1.. {
             let error = match target.send(&request).await {
@@ -251,34 +246,45 @@ async fn closing(phase: &mut watch::Receiver<Phase>) {
     let _ = phase.wait_for(|phase| phase.is_closing).await;
 }
 
-/// Whose spans they are.
-fn resource(service: &str, node: &str) -> Resource {
-    let mut attributes = Attributes::default();
+/// Whose spans they are (`Resource`).
+fn resource(service: &str, node: &str) -> Message {
+    let mut resource = Message::default();
+    let mut attributes = Attributes::of(&mut resource, RESOURCE_ATTRIBUTES);
     attributes.text("service.name", service.as_bytes());
     attributes.text("service.version", env!("CARGO_PKG_VERSION").as_bytes());
     attributes.text("service.instance.id", node.as_bytes());
-    Resource { attributes: attributes.0, ..Resource::default() }
+    resource
 }
 
-fn request(resource: &Resource, spans: Vec<Queued>) -> ExportTraceServiceRequest {
-    let scope = InstrumentationScope {
-        name: "sluicegate".to_owned(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        ..InstrumentationScope::default()
-    };
-    let spans = ScopeSpans {
-        scope: Some(scope),
-        spans: spans.into_iter().map(|span| *span).collect(),
-        schema_url: SCHEMA.to_owned(),
-    };
-    let spans = ResourceSpans {
-        resource: Some(resource.clone()),
-        scope_spans: vec![spans],
-        schema_url: SCHEMA.to_owned(),
-    };
-    ExportTraceServiceRequest { resource_spans: vec![spans] }
+/// `ExportTraceServiceRequest`: one `ResourceSpans` of one `ScopeSpans`.
+fn request(resource: &Message, spans: &[Span]) -> Bytes {
+    let mut scope = Message::default();
+    scope.bytes(SCOPE_NAME, b"sluicegate");
+    scope.bytes(SCOPE_VERSION, env!("CARGO_PKG_VERSION").as_bytes());
+    let mut of_scope = Message::default();
+    of_scope.message(OWNER, &scope);
+    spans.iter().for_each(|span| of_scope.message(OWNED, span.message()));
+    of_scope.bytes(SCHEMA_URL, SCHEMA.as_bytes());
+    let mut of_resource = Message::default();
+    of_resource.message(OWNER, resource);
+    of_resource.message(OWNED, &of_scope);
+    of_resource.bytes(SCHEMA_URL, SCHEMA.as_bytes());
+    let mut request = Message::default();
+    request.message(RESOURCE_SPANS, &of_resource);
+    request.into_bytes()
 }
 
+/// The field of `Resource`.
+const RESOURCE_ATTRIBUTES: u32 = 1;
+/// Fields of `InstrumentationScope`.
+const SCOPE_NAME: u32 = 1;
+const SCOPE_VERSION: u32 = 2;
+/// Fields of `ResourceSpans`, and of `ScopeSpans`: whose they are, what is theirs.
+const OWNER: u32 = 1;
+const OWNED: u32 = 2;
+const SCHEMA_URL: u32 = 3;
+/// The field of `ExportTraceServiceRequest`.
+const RESOURCE_SPANS: u32 = 1;
 /// The semantic conventions that attributes follow.
 const SCHEMA: &str = "https://opentelemetry.io/schemas/1.37.0";
 /// Spans that may wait for the collector: some MiB.
@@ -287,6 +293,8 @@ const SPANS_QUEUED_MAX: usize = 4_096;
 const BATCH_SPANS_MAX: usize = 512;
 /// How long a span waits for others of its batch.
 const BATCH_EVERY: Duration = Duration::from_secs(1);
+/// How often it is looked whether a batch is full. Within it the queue takes what 80,000 requests a second leave.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// How often a batch is sent before it is lost.
 const ATTEMPTS_MAX: u32 = 4;
 /// The pause after the first attempt; each is twice the one before.

@@ -8,11 +8,14 @@ pub mod attribute;
 mod config;
 mod context;
 mod exporter;
+mod message;
 mod otlp;
 mod sampler;
+mod span;
 mod tracer;
 
 pub use config::{Config, Decides, Heeded, Protocol};
 pub use context::{Remote, TraceIds};
 pub use exporter::{Exporter, Spans};
+pub use span::Span;
 pub use tracer::{Sampled, Trace, TraceFields, Tracer};

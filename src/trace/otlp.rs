@@ -6,9 +6,6 @@ use bytes::{BufMut, Bytes, BytesMut};
 use http::header::{CONTENT_TYPE, RETRY_AFTER, TE, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use http_body_util::Full;
-use opentelemetry_proto::tonic::collector::trace::v1::{
-    ExportTraceServiceRequest, ExportTraceServiceResponse,
-};
 use prost::Message;
 
 use super::config::{Config, Protocol};
@@ -92,9 +89,9 @@ impl Target {
     }
 
     /// Sends a batch; returns what the collector says of it.
-    pub(super) async fn send(&self, batch: &ExportTraceServiceRequest) -> Result<Taken, Error> {
+    pub(super) async fn send(&self, batch: &Bytes) -> Result<Taken, Error> {
         let (kind, body) = match self.protocol {
-            Protocol::Http => ("application/x-protobuf", Bytes::from(batch.encode_to_vec())),
+            Protocol::Http => ("application/x-protobuf", batch.clone()),
             Protocol::Grpc => ("application/grpc", framed(batch)),
         };
         let mut request = Request::post(&self.url)
@@ -117,12 +114,11 @@ impl Target {
 }
 
 /// A message of gRPC: not compressed, its length, itself.
-fn framed(batch: &ExportTraceServiceRequest) -> Bytes {
-    let length = batch.encoded_len();
-    let mut framed = BytesMut::with_capacity(FRAME_BYTES + length);
+fn framed(batch: &[u8]) -> Bytes {
+    let mut framed = BytesMut::with_capacity(FRAME_BYTES + batch.len());
     framed.put_u8(0);
-    framed.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
-    batch.encode(&mut framed).expect("a buffer grows");
+    framed.put_u32(u32::try_from(batch.len()).unwrap_or(u32::MAX));
+    framed.extend_from_slice(batch);
     framed.freeze()
 }
 
@@ -167,12 +163,27 @@ fn taken_over_grpc(answer: &Response<Bytes>) -> Result<Taken, Error> {
 
 /// What a collector that took the batch says of it.
 fn taken(answer: &[u8]) -> Taken {
-    let partial = ExportTraceServiceResponse::decode(answer).ok().and_then(|answer| answer.partial_success);
-    let partial = partial.unwrap_or_default();
+    let partial = Answer::decode(answer).ok().and_then(|answer| answer.partial).unwrap_or_default();
     Taken {
-        rejected: partial.rejected_spans.try_into().unwrap_or_default(),
-        words: shown(partial.error_message.as_bytes()),
+        rejected: partial.rejected.try_into().unwrap_or_default(),
+        words: shown(partial.words.as_bytes()),
     }
+}
+
+/// `ExportTraceServiceResponse`.
+#[derive(Clone, PartialEq, prost::Message)]
+struct Answer {
+    #[prost(message, optional, tag = "1")]
+    partial: Option<Partial>,
+}
+
+/// `ExportTracePartialSuccess`.
+#[derive(Clone, PartialEq, prost::Message)]
+struct Partial {
+    #[prost(int64, tag = "1")]
+    rejected: i64,
+    #[prost(string, tag = "2")]
+    words: String,
 }
 
 /// The message of gRPC's, whose bytes that are not printable are percent-encoded.

@@ -1,12 +1,10 @@
 //! Makes a span of each request that is sampled, under the names of OpenTelemetry's semantic conventions for HTTP (1.37);
 //! what they have no name for is under `sluicegate.`. What the access log does not show is in no span either.
 
+use std::num::NonZeroU128;
 use std::time::Duration;
 
 use http::{Method, Version};
-use opentelemetry_proto::tonic::trace::v1::span::{Event, Link, SpanKind};
-use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
-use opentelemetry_proto::tonic::trace::v1::{Span, Status};
 
 use super::access_log;
 use super::event::Finished;
@@ -14,46 +12,34 @@ use crate::proxy::facts::Steps;
 use crate::proxy::services::Services;
 use crate::record;
 use crate::trace::attribute::Attributes;
-use crate::trace::{Remote, Sampled, Trace};
+use crate::trace::{Sampled, Span, Trace};
 use crate::unix_socket::NO_ADDRESS;
 
 pub fn finished(services: &Services, event: &Finished<'_>) {
     if let Some(Trace { ids, sampled: Some(sampled) }) = event.trace {
-        services.shared.spans.offer(Box::new(span(services, event, ids.trace_id.get(), sampled)));
+        services.shared.spans.offer(span(services, event, ids.trace_id, sampled));
     }
 }
 
-fn span(services: &Services, event: &Finished<'_>, trace_id: u128, sampled: &Sampled) -> Span {
+fn span(services: &Services, event: &Finished<'_>, trace_id: NonZeroU128, sampled: &Sampled) -> Span {
     let start = services.unix(event.request.started);
     let route = event.request.route.map(|route| &event.snapshot.table.routes()[route.index()]);
     let pattern = route.map(|route| route.path().to_string()).unwrap_or_default();
-    let method = known_method(&event.request.method);
-    let name = name(method, &pattern);
-    let mut attributes = Attributes::default();
-    request(&mut attributes, event, &pattern);
-    client(&mut attributes, event);
-    answer(&mut attributes, event);
+    let name = name(known_method(&event.request.method), &pattern);
+    let mut span = Span::new(trace_id, sampled, &name, (nanos(start), nanos(start + event.duration)));
+    let attributes = &mut span.attributes();
+    request(attributes, event, &pattern);
+    client(attributes, event);
+    answer(attributes, event);
     attributes.text("sluicegate.route", route.map_or("", |route| &route.name).as_bytes());
-    identity(&mut attributes, event);
-    verdict(&mut attributes, event);
-    upstream(&mut attributes, event);
-    let parent = sampled.parent.map(|parent| parent.span_id.get().to_be_bytes().to_vec());
-    Span {
-        trace_id: trace_id.to_be_bytes().to_vec(),
-        span_id: sampled.span_id.get().to_be_bytes().to_vec(),
-        trace_state: sampled.state.clone(),
-        parent_span_id: parent.unwrap_or_default(),
-        flags: u32::from(sampled.flags) | if sampled.parent.is_some() { REMOTE_PARENT } else { 0 },
-        name,
-        kind: SpanKind::Server.into(),
-        start_time_unix_nano: nanos(start),
-        end_time_unix_nano: nanos(start + event.duration),
-        attributes: attributes.0,
-        events: events(start, &event.attempts.steps),
-        links: sampled.link.iter().map(link).collect(),
-        status: is_error(event).then(|| Status { code: StatusCode::Error.into(), ..Status::default() }),
-        ..Span::default()
+    identity(attributes, event);
+    verdict(attributes, event);
+    upstream(attributes, event);
+    add_steps(&mut span, start, &event.attempts.steps);
+    if is_error(event) {
+        span.fail();
     }
+    span
 }
 
 /// Of a server's answers only 5xx are the server's error, and the statuses of gRPC's that the conventions name.
@@ -67,7 +53,7 @@ fn name(method: &str, pattern: &str) -> String {
     if pattern.is_empty() { method.to_owned() } else { format!("{method} {pattern}") }
 }
 
-fn request(attributes: &mut Attributes, event: &Finished<'_>, pattern: &str) {
+fn request(attributes: &mut Attributes<'_>, event: &Finished<'_>, pattern: &str) {
     let facts = event.request;
     let method = known_method(&facts.method);
     attributes.text("http.request.method", method.as_bytes());
@@ -99,7 +85,7 @@ fn request(attributes: &mut Attributes, event: &Finished<'_>, pattern: &str) {
     attributes.text("sluicegate.listener", event.conn.config.name.as_bytes());
 }
 
-fn client(attributes: &mut Attributes, event: &Finished<'_>) {
+fn client(attributes: &mut Attributes<'_>, event: &Finished<'_>) {
     for (key, address) in
         [("client.address", event.request.client), ("network.peer.address", event.conn.tcp_peer)]
     {
@@ -113,7 +99,7 @@ fn client(attributes: &mut Attributes, event: &Finished<'_>) {
     }
 }
 
-fn answer(attributes: &mut Attributes, event: &Finished<'_>) {
+fn answer(attributes: &mut Attributes<'_>, event: &Finished<'_>) {
     attributes.number("http.response.status_code", u64::from(event.status));
     attributes.number("http.response.body.size", event.outcome.bytes_out);
     if let Some(status) = event.outcome.grpc_status {
@@ -130,7 +116,7 @@ fn answer(attributes: &mut Attributes, event: &Finished<'_>) {
     }
 }
 
-fn identity(attributes: &mut Attributes, event: &Finished<'_>) {
+fn identity(attributes: &mut Attributes<'_>, event: &Finished<'_>) {
     let Some(identity) = event.request.identity.as_deref() else { return };
     let names = [
         ("sluicegate.consumer", &identity.consumer),
@@ -142,7 +128,7 @@ fn identity(attributes: &mut Attributes, event: &Finished<'_>) {
     }
 }
 
-fn verdict(attributes: &mut Attributes, event: &Finished<'_>) {
+fn verdict(attributes: &mut Attributes<'_>, event: &Finished<'_>) {
     let Some(verdict) = event.verdict else { return };
     let table = &event.snapshot.table;
     let policy = &table.policies()[verdict.policy.index()].name;
@@ -155,7 +141,7 @@ fn verdict(attributes: &mut Attributes, event: &Finished<'_>) {
     }
 }
 
-fn upstream(attributes: &mut Attributes, event: &Finished<'_>) {
+fn upstream(attributes: &mut Attributes<'_>, event: &Finished<'_>) {
     let Some(index) = event.attempts.server else { return };
     let upstream = &event.pools[index.upstream].upstream;
     attributes.text("sluicegate.upstream", upstream.config.name.as_bytes());
@@ -165,7 +151,7 @@ fn upstream(attributes: &mut Attributes, event: &Finished<'_>) {
 
 /// The steps of the request, each when it ended. None of them needs a reading of the clock that a request without a trace
 /// does without.
-fn events(start: Duration, steps: &Steps) -> Vec<Event> {
+fn add_steps(span: &mut Span, start: Duration, steps: &Steps) {
     let ready = nanos(steps.ready()).max(steps.decide);
     let connected = if steps.sent > 0 { steps.sent } else { ready + steps.wait + steps.connect };
     let taken = [
@@ -175,21 +161,10 @@ fn events(start: Duration, steps: &Steps) -> Vec<Event> {
         ("connect", connected, steps.connect),
         ("first_byte", steps.answered, steps.first_byte()),
     ];
-    let event = |(name, at, took): (&str, u64, u64)| {
-        let mut attributes = Attributes::default();
-        attributes.number("sluicegate.duration_us", took / 1_000);
-        let time_unix_nano = nanos(start) + at;
-        Event { time_unix_nano, name: name.to_owned(), attributes: attributes.0, ..Event::default() }
-    };
-    taken.into_iter().filter(|(_, at, took)| *at > 0 && *took > 0).map(event).collect()
-}
-
-fn link(remote: &Remote) -> Link {
-    Link {
-        trace_id: remote.trace_id.get().to_be_bytes().to_vec(),
-        span_id: remote.span_id.get().to_be_bytes().to_vec(),
-        flags: u32::from(remote.flags) | REMOTE_PARENT,
-        ..Link::default()
+    for (name, at, took) in taken.into_iter().filter(|(_, at, took)| *at > 0 && *took > 0) {
+        span.event(name, nanos(start) + at, |attributes| {
+            attributes.number("sluicegate.duration_us", took / 1_000);
+        });
     }
 }
 
@@ -210,5 +185,3 @@ fn nanos(time: Duration) -> u64 {
 /// UNKNOWN, DEADLINE_EXCEEDED, UNIMPLEMENTED, INTERNAL, UNAVAILABLE, DATA_LOSS.
 const GRPC_ERRORS: [u32; 6] = [2, 4, 12, 13, 14, 15];
 const OTHER_METHOD: &str = "_OTHER";
-/// It is known that the parent is another process (`SpanFlags` of OTLP).
-const REMOTE_PARENT: u32 = 0x300;

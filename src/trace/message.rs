@@ -1,0 +1,104 @@
+//! A message of Protocol Buffers, written field by field into one buffer.
+//!
+//! A span as a value of its own is some eighty allocations that another thread frees, and is measured four times before it is
+//! written: more than everything else that a sampled request pays.
+
+use bytes::Bytes;
+use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint};
+
+/// What is being written. Fields that are empty or 0 are left out, as readers take them for that.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Message(Vec<u8>);
+
+/// The value of an attribute (`AnyValue`).
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Value<'v> {
+    Text(&'v str),
+    Number(i64),
+}
+
+impl Message {
+    pub(super) fn with_capacity(bytes: usize) -> Message {
+        Message(Vec::with_capacity(bytes))
+    }
+
+    /// Adds text, or bytes.
+    pub(super) fn bytes(&mut self, field: u32, bytes: &[u8]) {
+        if !bytes.is_empty() {
+            self.nested(field, bytes);
+        }
+    }
+
+    /// Adds a message, also an empty one.
+    pub(super) fn message(&mut self, field: u32, message: &Message) {
+        self.nested(field, &message.0);
+    }
+
+    /// Adds an integer, or a number of an enumeration.
+    pub(super) fn varint(&mut self, field: u32, number: u64) {
+        if number > 0 {
+            encode_key(field, WireType::Varint, &mut self.0);
+            encode_varint(number, &mut self.0);
+        }
+    }
+
+    /// Adds a `fixed32`.
+    pub(super) fn fixed32(&mut self, field: u32, number: u32) {
+        if number > 0 {
+            encode_key(field, WireType::ThirtyTwoBit, &mut self.0);
+            self.0.extend_from_slice(&number.to_le_bytes());
+        }
+    }
+
+    /// Adds a `fixed64`.
+    pub(super) fn fixed64(&mut self, field: u32, number: u64) {
+        if number > 0 {
+            encode_key(field, WireType::SixtyFourBit, &mut self.0);
+            self.0.extend_from_slice(&number.to_le_bytes());
+        }
+    }
+
+    /// Adds an attribute (`KeyValue`).
+    pub(super) fn attribute(&mut self, field: u32, key: &str, value: Value<'_>) {
+        let value_length = match value {
+            Value::Text(text) => length(text.len()),
+            Value::Number(number) => KEY_BYTES + encoded_len_varint(number.cast_unsigned()),
+        };
+        encode_key(field, WireType::LengthDelimited, &mut self.0);
+        encode_varint((length(key.len()) + length(value_length)) as u64, &mut self.0);
+        self.nested(KEY, key.as_bytes());
+        encode_key(VALUE, WireType::LengthDelimited, &mut self.0);
+        encode_varint(value_length as u64, &mut self.0);
+        match value {
+            Value::Text(text) => self.nested(TEXT, text.as_bytes()),
+            Value::Number(number) => {
+                encode_key(NUMBER, WireType::Varint, &mut self.0);
+                encode_varint(number.cast_unsigned(), &mut self.0);
+            }
+        }
+    }
+
+    pub(super) fn into_bytes(self) -> Bytes {
+        self.0.into()
+    }
+
+    fn nested(&mut self, field: u32, bytes: &[u8]) {
+        encode_key(field, WireType::LengthDelimited, &mut self.0);
+        encode_varint(bytes.len() as u64, &mut self.0);
+        self.0.extend_from_slice(bytes);
+    }
+}
+
+/// Bytes of a field with a length, whose number is small.
+fn length(bytes: usize) -> usize {
+    KEY_BYTES + encoded_len_varint(bytes as u64) + bytes
+}
+
+/// Bytes of a key before a field whose number is less than sixteen.
+const KEY_BYTES: usize = 1;
+/// Fields of `KeyValue`.
+const KEY: u32 = 1;
+const VALUE: u32 = 2;
+/// Fields of `AnyValue`.
+const TEXT: u32 = 1;
+const NUMBER: u32 = 3;
