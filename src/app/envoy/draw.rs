@@ -12,7 +12,7 @@ use crate::limit::{Algorithm, Answer, Charge, Key, Worlds};
 use crate::limiter::{self, Check, Part, Refund, Shared};
 use crate::policy::domain::{DescriptorSubject, Entry, Rule};
 use crate::proxy::snapshot::Snapshot;
-use crate::quota::{Back, Left};
+use crate::quota::{Back, Left, Refill};
 
 /// What was drawn at once.
 #[derive(Debug)]
@@ -48,6 +48,22 @@ pub(super) struct Bound {
     pub(super) key: Key,
     /// Units that a request costs.
     pub(super) cost: NonZeroU64,
+    pub(super) refill: Refill,
+    /// Whether the gateways of a fleet count it together.
+    pub(super) is_shared: bool,
+}
+
+impl Bound {
+    fn of(charge: &Charge) -> Bound {
+        let quota = &charge.quota;
+        Bound {
+            key: charge.key,
+            cost: NonZeroU64::new(charge.cost).unwrap_or(NonZeroU64::MIN),
+            refill: Refill { units: quota.limit().get(), period_ns: quota.period_ns().get() },
+            // Permits come back when requests end, not at a rate that parts could be taken of.
+            is_shared: charge.plan.is_some() && quota.algorithm() != Algorithm::Concurrency,
+        }
+    }
 }
 
 impl Decider {
@@ -66,8 +82,7 @@ impl Decider {
         };
         let windows = check.charges.iter().zip(&peeked.foretold).filter(|(charge, _)| is_enforced(charge));
         let left = windows.map(|(charge, foretold)| {
-            let cost = NonZeroU64::new(charge.cost).unwrap_or(NonZeroU64::MIN);
-            let bound = Bound { key: charge.key, cost };
+            let bound = Bound::of(charge);
             if check.keeps_out(charge) {
                 return (0, bound);
             }
@@ -75,7 +90,7 @@ impl Decider {
                 Answer::Admitted => charge.cost,
                 Answer::Later { .. } | Answer::Never => 0,
             };
-            (foretold.outcome.remaining.saturating_add(own) / cost, bound)
+            (foretold.outcome.remaining.saturating_add(own) / bound.cost, bound)
         });
         let Some((units, bound)) = left.min_by_key(|(units, _)| *units) else { return Room::Unlimited };
         if units == 0 {

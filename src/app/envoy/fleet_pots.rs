@@ -1,0 +1,52 @@
+//! Tells the other gateways of a fleet how much is wanted here of the counts that are divided, and hears what is wanted of
+//! them: notes in Redis, four times a second while anything is divided, and one look a second while nothing is. What is
+//! divided is drawn from Redis as ever; without notes each gateway takes what it finds.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{sleep, timeout};
+
+use super::pots::{Pots, ROUND_NS};
+use crate::clock;
+use crate::global::{NoteError, Notes};
+use crate::quota::told::{Heard, encode};
+use crate::random::Random;
+
+/// Tells and hears, without end.
+pub(in crate::app) async fn follow(pots: Arc<Pots>, notes: Notes) {
+    let own = format!("{:016x}", Random::seeded().next());
+    let (mut heard, mut number) = (Heard::default(), 0);
+    loop {
+        let told = pots.told();
+        number += 1;
+        let is_busy = !told.is_empty();
+        let told = is_busy.then(|| encode(number, told));
+        // An outage of Redis has its lines in the log already.
+        let _ = timeout(ANSWER_WITHIN, exchange(&notes, &own, told.as_deref(), &mut heard)).await;
+        let now_ns = clock::now_ns();
+        let others = heard.others(now_ns);
+        pots.hear(&others, now_ns);
+        sleep(if is_busy || !others.is_empty() { Duration::from_nanos(ROUND_NS) } else { LOOK_EVERY }).await;
+    }
+}
+
+async fn exchange(notes: &Notes, own: &str, told: Option<&[u8]>, heard: &mut Heard) -> Result<(), NoteError> {
+    // A new name every minute, so that those who have gone are not in it for long. Who has just begun with the next one is
+    // known from the one before.
+    let name = format!("divided-{}", clock::unix().as_secs() / PERIOD_SECONDS);
+    if let Some(told) = told {
+        notes.put_beside(&name, own, told, KEPT).await?;
+    }
+    for (node, told) in notes.all_beside(&name).await? {
+        if node != own.as_bytes() {
+            heard.hear(&node, &told, clock::now_ns());
+        }
+    }
+    Ok(())
+}
+
+const PERIOD_SECONDS: u64 = 60;
+const KEPT: Duration = Duration::from_secs(2 * PERIOD_SECONDS);
+const ANSWER_WITHIN: Duration = Duration::from_millis(250);
+const LOOK_EVERY: Duration = Duration::from_secs(1);
