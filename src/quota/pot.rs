@@ -8,21 +8,21 @@ use super::own::Own;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wants {
     /// How many streams there are.
-    pub(super) streams: u128,
+    pub(super) streams: u64,
     /// Units that they should be given before their next reports; without those of which nothing is known.
-    pub(super) needs: u128,
+    pub(super) needs: u64,
     /// Units a second that all of them want, times 1,024.
-    pub(super) demand: u128,
+    pub(super) demand: u64,
     /// The same of those that should be given some.
-    pub(super) weight: u128,
+    pub(super) weight: u64,
     /// The same of those that will have nothing left by the next round.
-    pub(super) soon: u128,
+    pub(super) soon: u64,
     /// The part of `soon` that has had its turn in `round`.
-    pub(super) gone: u128,
+    pub(super) gone: u64,
     /// How many streams there are of which nothing is known.
-    pub(super) unknown: u128,
+    pub(super) unknown: u64,
     /// Those among them that have had their turn in `round`.
-    pub(super) unknown_gone: u128,
+    pub(super) unknown_gone: u64,
     /// The last round in which this was summed up.
     pub(super) round: u64,
 }
@@ -31,11 +31,11 @@ pub struct Wants {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rivals {
     /// Units that their streams should be given.
-    pub(super) needs: u128,
+    pub(super) needs: u64,
     /// The weight of those that wait for their turn in this round.
-    pub(super) waits: u128,
+    pub(super) waits: u64,
     /// How many of those are there of which nothing is known.
-    pub(super) unknown: u128,
+    pub(super) unknown: u64,
 }
 
 /// A count that is divided.
@@ -63,7 +63,7 @@ pub struct OwnTurn {
 impl Wants {
     /// The same of requests that cost so much each.
     pub fn at_cost(self, cost: u64) -> Wants {
-        let times = |requests: u128| requests.saturating_mul(cost.into()).min(SUM_MAX);
+        let times = |requests: u64| requests.saturating_mul(cost).min(WANTS_MAX);
         Wants {
             needs: times(self.needs),
             demand: times(self.demand),
@@ -74,7 +74,7 @@ impl Wants {
         }
     }
 
-    pub(super) fn gone_in(&self, round: u64) -> (u128, u128) {
+    pub(super) fn gone_in(&self, round: u64) -> (u64, u64) {
         if self.round == round { (self.gone, self.unknown_gone) } else { (0, 0) }
     }
 }
@@ -82,7 +82,7 @@ impl Wants {
 impl Rivals {
     /// The same in requests that cost so much each.
     pub fn in_requests(self, cost: u64) -> Rivals {
-        let cost = u128::from(cost.max(1));
+        let cost = cost.max(1);
         Rivals { needs: self.needs / cost, waits: self.waits / cost, ..self }
     }
 }
@@ -106,7 +106,7 @@ impl Pot {
         let (gone, unknown_gone) = self.sum.gone_in(round);
         let ((gone_before, unknown_before), (gone_now, unknown_now)) =
             (before.gone_in(round), now.gone_in(round));
-        let swap = |sum: u128, before: u128, now: u128| sum.saturating_sub(before).saturating_add(now);
+        let swap = |sum: u64, before: u64, now: u64| sum.saturating_sub(before).saturating_add(now);
         self.sum = Wants {
             streams: swap(self.sum.streams, before.streams, now.streams),
             needs: swap(self.sum.needs, before.needs, now.needs),
@@ -124,7 +124,7 @@ impl Pot {
     pub fn rivals(&self, of: &Wants, round: u64) -> Rivals {
         let ((gone, unknown_gone), (own_gone, own_unknown_gone)) =
             (self.sum.gone_in(round), of.gone_in(round));
-        let but = |sum: u128, own: u128| sum.saturating_sub(own);
+        let but = |sum: u64, own: u64| sum.saturating_sub(own);
         Rivals {
             needs: but(self.sum.needs, of.needs),
             waits: but(but(self.sum.soon, gone), but(of.soon, own_gone)),
@@ -144,7 +144,7 @@ impl Pot {
 
     /// How many streams report buckets of it here.
     pub fn streams(&self) -> u64 {
-        u64::try_from(self.sum.streams).unwrap_or(u64::MAX)
+        self.sum.streams
     }
 
     /// The same here and at the other gateways.
@@ -155,7 +155,7 @@ impl Pot {
     /// Whether all who take of it here want more than there is, or others want some of it, so that requests that nobody
     /// reports should not take what comes first.
     pub fn is_scarce(&self, left: u64, now_ns: u64) -> bool {
-        self.sum.unknown > 0 || self.sum.needs > left.into() || self.fleet.has_others(now_ns)
+        self.sum.unknown > 0 || self.sum.needs > left || self.fleet.has_others(now_ns)
     }
 
     /// Whether a stream should be given more, or another gateway wants some.
@@ -165,8 +165,7 @@ impl Pot {
 
     /// Units a second that are wanted here, times 1,024, for the other gateways.
     pub fn demand(&self) -> u64 {
-        let demand = self.sum.demand.saturating_add(self.own.weight().into());
-        let known = u64::try_from(demand).unwrap_or(u64::MAX);
+        let known = self.sum.demand.saturating_add(self.own.weight());
         // One of which nothing is known may want as much as any of the others.
         if self.sum.unknown > 0 { known.max(self.fleet.usual()) } else { known }
     }
@@ -194,7 +193,7 @@ impl Pot {
         if self.unplanned.0 != round {
             self.unplanned = (round, left);
         }
-        let is_enough = self.sum.unknown == 0 && self.sum.needs <= left.into();
+        let is_enough = self.sum.unknown == 0 && self.sum.needs <= left;
         if is_enough { left } else { left.min(self.unplanned.1) }
     }
 
@@ -231,10 +230,10 @@ impl Pot {
     }
 
     fn share_of_own(&mut self, turn: OwnTurn, left: u64, interval_ns: u64, now_ns: u64) -> Option<u64> {
-        let weight = u128::from(self.own.weight());
+        let weight = self.own.weight();
         // Theirs is what a stream wants that reports as rarely as the others do.
         let wanted = self.own.wants_within(interval_ns);
-        let is_enough = self.sum.unknown == 0 && self.sum.needs.saturating_add(wanted.into()) <= left.into();
+        let is_enough = self.sum.unknown == 0 && self.sum.needs.saturating_add(wanted) <= left;
         if weight == 0 || is_enough || !self.is_wanted(now_ns) {
             return None;
         }
@@ -242,7 +241,7 @@ impl Pot {
         let free = u128::from(left - unspent) * PART;
         let part = match self.sum.unknown > 0 {
             true => free / 2,
-            false => free * weight / self.sum.weight.saturating_add(weight),
+            false => free * u128::from(weight) / u128::from(self.sum.weight.saturating_add(weight)),
         };
         let most = u128::from(wanted) * PART;
         let credit = (u128::from(unspent) * PART + u128::from(self.own.credit) + part).min(most);
@@ -255,5 +254,5 @@ impl Pot {
 
 /// A part of a unit.
 const PART: u128 = 256;
-/// So that the sums of all buckets cannot overflow.
-const SUM_MAX: u128 = 1 << 100;
+/// So that the sums of 65,536 buckets do not overflow.
+const WANTS_MAX: u64 = 1 << 47;

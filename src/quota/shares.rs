@@ -103,9 +103,10 @@ impl<R: Clone> Shares<R> {
 
     /// What its streams want together. `next_ns`: from now until the next round.
     pub fn wants(&self, round: u64, now_ns: u64, next_ns: u64) -> Wants {
-        let mut wants = Wants { round, streams: self.shares.len() as u128, ..Wants::default() };
+        let mut wants = Wants { round, streams: self.shares.len() as u64, ..Wants::default() };
         for share in self.shares.values() {
-            let (weight, is_gone) = (u128::from(share.weight()), share.round == round);
+            let (weight, is_gone) = (share.weight(), share.round == round);
+            // Weights of all streams of a bucket fit: each is below 2^41.
             wants.demand += weight;
             if share.needs() == 0 {
                 continue;
@@ -113,10 +114,10 @@ impl<R: Clone> Shares<R> {
             wants.weight += weight;
             if share.is_unknown() {
                 wants.unknown += 1;
-                wants.unknown_gone += u128::from(is_gone);
+                wants.unknown_gone += u64::from(is_gone);
                 continue;
             }
-            wants.needs += u128::from(share.needs());
+            wants.needs = wants.needs.saturating_add(share.needs());
             if share.hungers(now_ns.saturating_add(next_ns)) {
                 wants.soon += weight;
                 wants.gone += if is_gone { weight } else { 0 };
@@ -151,12 +152,13 @@ impl<R: Clone> Shares<R> {
             return 0;
         }
         let known = self.shares.values().filter(|share| !share.is_unknown());
-        let all = known.map(|share| u128::from(share.needs())).sum::<u128>() + rivals.needs;
+        let all = known.map(|share| u128::from(share.needs())).sum::<u128>() + u128::from(rivals.needs);
         let waits = |(id, share): &(&StreamId, &Share<R>)| {
             **id == stream || (share.hungers(now_ns) && share.round != round)
         };
         let waiting = self.shares.iter().filter(waits);
-        let weights = waiting.map(|(_, share)| u128::from(share.weight())).sum::<u128>() + rivals.waits;
+        let weights =
+            waiting.map(|(_, share)| u128::from(share.weight())).sum::<u128>() + u128::from(rivals.waits);
         let Some(own) = self.shares.get_mut(&stream) else { return 0 };
         if own.is_unknown() {
             return self.first_part(stream, left, rivals, round);
@@ -186,7 +188,7 @@ impl<R: Clone> Shares<R> {
     fn first_part(&mut self, stream: StreamId, left: u64, rivals: Rivals, round: u64) -> u64 {
         let waits = |share: &&Share<R>| share.is_unknown() && share.round != round;
         let alike = self.shares.values().filter(waits).count() as u64;
-        let alike = alike.saturating_add(u64::try_from(rivals.unknown).unwrap_or(u64::MAX));
+        let alike = alike.saturating_add(rivals.unknown);
         let are_others =
             rivals.needs > 0 || self.shares.values().any(|share| !share.is_unknown() && share.needs() > 0);
         let Some(own) = self.shares.get_mut(&stream).filter(|own| own.round != round) else { return 0 };

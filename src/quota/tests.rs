@@ -620,8 +620,8 @@ proptest! {
             let now = shares.wants(round, now_ns, ROUND_NS);
             pot.change(std::mem::replace(wants, now), now);
             let but = pot.rivals(&Wants::default(), round);
-            let needs: u128 = all.iter().map(|(_, wants)| wants.needs).sum();
-            let waits: u128 = all.iter().map(|(_, wants)| wants.soon - wants.gone_in(round).0).sum();
+            let needs: u64 = all.iter().map(|(_, wants)| wants.needs).sum();
+            let waits: u64 = all.iter().map(|(_, wants)| wants.soon - wants.gone_in(round).0).sum();
             prop_assert_eq!((but.needs, but.waits), (needs, waits));
         }
         all.iter().for_each(|(_, wants)| pot.leave(*wants));

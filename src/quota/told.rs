@@ -93,12 +93,20 @@ impl Heard {
             others.left = others.left.max(told.left);
             others.nodes += 1;
         }
+        if all.len() > HEARD_MAX {
+            let mut demands: Vec<u64> = all.values().map(|(others, _)| others.demand).collect();
+            demands.sort_unstable_by_key(|demand| std::cmp::Reverse(*demand));
+            let least = demands[HEARD_MAX];
+            all.retain(|_, (others, _)| others.demand > least);
+        }
         all
     }
 }
 
 /// Counts that one gateway tells of.
-const COUNTS_MAX: usize = 256;
+const COUNTS_MAX: usize = 128;
+/// Counts of all others that are heeded: each is counted here from then on.
+const HEARD_MAX: usize = 16_384;
 const ROW_BYTES: usize = 16 + 5 * 8;
 /// How long one that has gone is known: longer than Redis keeps what it told.
 const KNOWN_NS: u64 = 300_000_000_000;
@@ -139,6 +147,18 @@ mod tests {
         let rows = (0..1_000).map(|count| told(count, count as u64)).collect();
         let (_, kept) = decode(&encode(1, rows)).expect("it can be read");
         assert_eq!((kept.len(), kept[0].count), (COUNTS_MAX, 999));
+    }
+
+    #[test]
+    fn so_many_counts_are_heeded() {
+        let mut heard = Heard::default();
+        for node in 0_u64..200 {
+            let rows =
+                (0..COUNTS_MAX as u64).map(|row| told(u128::from(node * 1_000 + row), node * 1_000 + row));
+            heard.hear(&node.to_le_bytes(), &encode(1, rows.collect()), 0);
+        }
+        let all = heard.others(0);
+        assert!(all.len() == HEARD_MAX && all.contains_key(&199_127) && !all.contains_key(&127));
     }
 
     proptest! {

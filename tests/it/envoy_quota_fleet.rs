@@ -106,6 +106,8 @@ fn rates(gateways: &[Gateway], wants: &[Wants], seconds: u64) -> Vec<f64> {
                 }
                 Wants::Own(at, each_second) => ask(gateways[*at].plain(), *each_second, stopped, passed),
             });
+            // So that they report at different times.
+            thread::sleep(Duration::from_millis(370));
         }
         thread::sleep(Duration::from_secs(8));
         let read = || passed.iter().map(|passed| passed.load(Ordering::SeqCst)).collect::<Vec<u64>>();
@@ -163,11 +165,13 @@ fn buckets_of_one_count_have_shares_by_demand_beside_own_requests() {
 }
 
 #[test]
-fn two_equal_proxies_have_the_same_of_a_fixed_window() {
+fn equal_proxies_have_the_same_of_a_fixed_window() {
     let _alone = heavy();
-    let policy = "limit = \"100/s\"\nalgorithm = \"fixed-window\"";
-    let gateway = [gateway(None, policy)];
-    shared(&gateway, &[Proxy(0, ANN, 200), Proxy(0, ANN, 200)], &[50.0, 50.0], policy);
+    for limit in ["100/s", "200/2s"] {
+        let gateway = [gateway(None, &format!("limit = \"{limit}\"\nalgorithm = \"fixed-window\""))];
+        shared(&gateway, &[Proxy(0, ANN, 200), Proxy(0, ANN, 200)], &[50.0, 50.0], limit);
+        shared(&gateway, &[Proxy(0, ANN, 200), Proxy(0, BOB, 200)], &[50.0, 50.0], limit);
+    }
 }
 
 #[test]

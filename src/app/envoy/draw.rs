@@ -7,12 +7,13 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::decide::Decider;
+use super::pots::Bound;
 use crate::clock;
-use crate::limit::{Algorithm, Answer, Charge, Key, Worlds};
+use crate::limit::{Algorithm, Answer, Charge, Worlds};
 use crate::limiter::{self, Check, Part, Refund, Shared};
 use crate::policy::domain::{DescriptorSubject, Entry, Rule};
 use crate::proxy::snapshot::Snapshot;
-use crate::quota::{Back, Left, Refill};
+use crate::quota::{Back, Left};
 
 /// What was drawn at once.
 #[derive(Debug)]
@@ -40,30 +41,6 @@ pub(super) enum Room {
     Left(Left, Bound),
     /// A policy refuses who does not say what it counts by.
     Missing,
-}
-
-/// The window that has the least for a bucket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Bound {
-    pub(super) key: Key,
-    /// Units that a request costs.
-    pub(super) cost: NonZeroU64,
-    pub(super) refill: Refill,
-    /// Whether the gateways of a fleet count it together.
-    pub(super) is_shared: bool,
-}
-
-impl Bound {
-    fn of(charge: &Charge) -> Bound {
-        let quota = &charge.quota;
-        Bound {
-            key: charge.key,
-            cost: NonZeroU64::new(charge.cost).unwrap_or(NonZeroU64::MIN),
-            refill: Refill { units: quota.limit().get(), period_ns: quota.period_ns().get() },
-            // Permits come back when requests end, not at a rate that parts could be taken of.
-            is_shared: charge.plan.is_some() && quota.algorithm() != Algorithm::Concurrency,
-        }
-    }
 }
 
 impl Decider {

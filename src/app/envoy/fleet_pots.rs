@@ -16,14 +16,18 @@ use crate::random::Random;
 /// Tells and hears, without end.
 pub(in crate::app) async fn follow(pots: Arc<Pots>, notes: Notes) {
     let own = format!("{:016x}", Random::seeded().next());
-    let (mut heard, mut number) = (Heard::default(), 0);
+    let (mut heard, mut number, mut bytes) = (Heard::default(), 0, 0);
     loop {
         let told = pots.told();
-        number += 1;
         let is_busy = !told.is_empty();
-        let told = is_busy.then(|| encode(number, told));
-        // An outage of Redis has its lines in the log already.
-        let _ = timeout(ANSWER_WITHIN, exchange(&notes, &own, told.as_deref(), &mut heard)).await;
+        // The more is told, the more rarely, so that a large fleet does not load Redis with it.
+        if number % (1 + bytes / BYTES_EACH_ROUND).min(ROUNDS_MAX) == 0 {
+            let told = is_busy.then(|| encode(number, told));
+            // An outage of Redis has its lines in the log already.
+            let answer = timeout(ANSWER_WITHIN, exchange(&notes, &own, told.as_deref(), &mut heard)).await;
+            bytes = answer.ok().and_then(Result::ok).unwrap_or(bytes);
+        }
+        number += 1;
         let now_ns = clock::now_ns();
         let others = heard.others(now_ns);
         pots.hear(&others, now_ns);
@@ -31,22 +35,34 @@ pub(in crate::app) async fn follow(pots: Arc<Pots>, notes: Notes) {
     }
 }
 
-async fn exchange(notes: &Notes, own: &str, told: Option<&[u8]>, heard: &mut Heard) -> Result<(), NoteError> {
-    // A new name every minute, so that those who have gone are not in it for long. Who has just begun with the next one is
-    // known from the one before.
+/// Tells what there is to tell, and hears. Returns how many bytes all have told.
+async fn exchange(
+    notes: &Notes,
+    own: &str,
+    told: Option<&[u8]>,
+    heard: &mut Heard,
+) -> Result<u64, NoteError> {
+    // A new name every minute, so that those who have gone are not in it for long. Who has not begun with it yet is known
+    // from the one before.
     let name = format!("divided-{}", clock::unix().as_secs() / PERIOD_SECONDS);
     if let Some(told) = told {
         notes.put_beside(&name, own, told, KEPT).await?;
     }
+    let mut bytes = 0;
     for (node, told) in notes.all_beside(&name).await? {
+        bytes += told.len() as u64;
         if node != own.as_bytes() {
             heard.hear(&node, &told, clock::now_ns());
         }
     }
-    Ok(())
+    Ok(bytes)
 }
 
 const PERIOD_SECONDS: u64 = 60;
 const KEPT: Duration = Duration::from_secs(2 * PERIOD_SECONDS);
 const ANSWER_WITHIN: Duration = Duration::from_millis(250);
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// For so many bytes that all tell there is a round more between two looks,
+const BYTES_EACH_ROUND: u64 = 64 * 1024;
+/// up to a second.
+const ROUNDS_MAX: u64 = 4;

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::draw::{Bound, Draw};
-use super::pots::{Place, Pots, ROUND_NS, round};
+use super::draw::Draw;
+use super::pots::{Bound, Place, Pots, ROUND_NS, round};
 use crate::clock;
 use crate::quota::{BucketId, Left, Rivals, Shares, StreamId, Turn};
 

@@ -3,10 +3,10 @@
 //! `quota::Pot`; here it is kept, and requests are held to their part of it.
 
 use std::collections::HashMap;
+use std::num::NonZeroU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::draw::Bound;
-use crate::limit::Key;
+use crate::limit::{Algorithm, Charge, Key};
 use crate::limiter::{Division, Limiter};
 use crate::quota::told::Told;
 use crate::quota::{Others, OwnTurn, Pot, Refill, Rivals, Wants};
@@ -17,6 +17,30 @@ use crate::quota::{Others, OwnTurn, Pot, Refill, Rivals, Wants};
 pub(in crate::app) struct Pots {
     limiter: Arc<Limiter>,
     stripes: [Mutex<HashMap<Key, Kept>>; STRIPES],
+}
+
+/// The window that has the least for a bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Bound {
+    pub(super) key: Key,
+    /// Units that a request costs.
+    pub(super) cost: NonZeroU64,
+    pub(super) refill: Refill,
+    /// Whether the gateways of a fleet count it together.
+    pub(super) is_shared: bool,
+}
+
+impl Bound {
+    pub(super) fn of(charge: &Charge) -> Bound {
+        let quota = &charge.quota;
+        Bound {
+            key: charge.key,
+            cost: NonZeroU64::new(charge.cost).unwrap_or(NonZeroU64::MIN),
+            refill: Refill { units: quota.limit().get(), period_ns: quota.period_ns().get() },
+            // Permits come back when requests end, not at a rate that parts could be taken of.
+            is_shared: charge.plan.is_some() && quota.algorithm() != Algorithm::Concurrency,
+        }
+    }
 }
 
 /// What a pot knows of one bucket.

@@ -7,9 +7,9 @@ use futures_util::future::join_all;
 
 use super::assignments::{abandoned, assigned, usual};
 use super::decide::Decider;
-use super::draw::{Bound, Draw, Limited, Room};
+use super::draw::{Draw, Limited, Room};
 use super::ledger::{Bucket, Name, Reporter, SHARES_MAX};
-use super::pots::round;
+use super::pots::{Bound, round};
 use crate::clock;
 use crate::envoy::{Blanket, BucketAction, BucketId as WireId, BucketQuotaUsage, Entry as WireEntry, Told};
 use crate::policy::domain::{Entry, Matched};
