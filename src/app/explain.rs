@@ -397,7 +397,9 @@ impl Explained {
                 self.pay(memory.policy);
             }
         }
-        limit::penalise(&mut self.limits, &self.penalties, limiter, clock::now_ns());
+        let now_ns = clock::now_ns();
+        self.limits.iter_mut().for_each(|limit| limit.hold(limiter, now_ns));
+        limit::penalise(&mut self.limits, &self.penalties, limiter, now_ns);
         if let Some(refusal) = limit::refusal(&self.limits) {
             limit::without_request(&mut self.limits);
             self.refused = Some(status_and_detail(&refusal));

@@ -22,6 +22,17 @@ pub(super) struct Party {
     share: AtomicU64,
     /// Until when no more than that is taken. Whoever divides may be late, and then all may be taken again.
     held_until_ns: AtomicU64,
+    /// Among how many the rest is divided.
+    streams: AtomicU64,
+}
+
+/// What requests may take of a key whose limit is divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PartOfLimit {
+    /// Units, and for how long no more; `None`: as many as they find.
+    pub held: Option<(u64, u64)>,
+    /// Streams of reporters that are assigned the rest, of all gateways.
+    pub streams: u64,
 }
 
 /// Divides the limit of a key until it is dropped.
@@ -78,6 +89,13 @@ impl Party {
         self.share.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_err().then_some(held_ns)
     }
 
+    /// What may be taken now.
+    pub fn part(&self, now_ns: u64) -> PartOfLimit {
+        let held_ns = self.held_until_ns.load(Ordering::Relaxed).saturating_sub(now_ns);
+        let held = (held_ns > 0).then(|| (self.share.load(Ordering::Relaxed), held_ns));
+        PartOfLimit { held, streams: self.streams.load(Ordering::Relaxed) }
+    }
+
     /// Gives units back to the share.
     pub fn give_back(&self, units: u64) {
         self.share.fetch_add(units, Ordering::Relaxed);
@@ -85,11 +103,6 @@ impl Party {
 }
 
 impl Division {
-    /// The key.
-    pub fn key(&self) -> Key {
-        self.key
-    }
-
     /// Units that were asked for since this was last called.
     pub fn take_came(&self) -> u64 {
         self.party.came.swap(0, Ordering::Relaxed)
@@ -107,6 +120,11 @@ impl Division {
     pub fn hold(&self, units: u64, until_ns: u64) {
         self.party.share.store(units, Ordering::Relaxed);
         self.party.held_until_ns.store(until_ns, Ordering::Relaxed);
+    }
+
+    /// Says among how many streams the rest is divided.
+    pub fn note_streams(&self, streams: u64) {
+        self.party.streams.store(streams, Ordering::Relaxed);
     }
 
     /// As many are taken as there are.

@@ -1,6 +1,6 @@
 //! Holds requests to their share of a key whose limit is divided. What is divided, and what a share is, is in `divided.rs`.
 
-use super::divided::{Division, Shared};
+use super::divided::{Division, PartOfLimit, Shared};
 use super::{Check, Decision, Limiter};
 use crate::limit::{Answer, Charge, Key, Outcome, Worlds};
 
@@ -8,6 +8,11 @@ impl Limiter {
     /// Begins to divide the limit of a key; `None` if somebody else does already.
     pub fn divide(&self, key: Key) -> Option<Division> {
         self.divided.begin(key)
+    }
+
+    /// What requests may take of a key, if its limit is divided; for operators.
+    pub fn part_of_limit(&self, key: &Key, now_ns: u64) -> Option<PartOfLimit> {
+        self.divided.with(key, |party| party.part(now_ns))
     }
 
     /// Takes what a check costs of what requests may take of its keys. If that is too little, it fills the decision, which

@@ -69,7 +69,7 @@ pub use assignments::Assignments;
 pub use by_holder::Holder;
 pub use charge_state::Refund;
 pub use check::{Check, Peeked, Pending};
-pub use divided::{Division, Shared};
+pub use divided::{Division, PartOfLimit, Shared};
 pub use event::{Count, Event};
 pub use fleet::Fleet;
 pub use foretell::{Decider, Foretold};

@@ -7,19 +7,24 @@
 //! caller.
 
 mod bucket;
+mod fleet_part;
 mod own;
+mod pot;
 mod receipts;
 mod share;
 mod shares;
 #[cfg(test)]
 mod tests;
+pub mod told;
 
 use std::num::NonZeroU64;
 use std::time::Duration;
 
 pub use bucket::BucketId;
+pub use fleet_part::{Others, Refill};
+pub use pot::{OwnTurn, Pot, Rivals, Wants};
 pub use receipts::Back;
-pub use shares::{Heard, Left, SHARES_MAX, Shares};
+pub use shares::{Heard, Left, SHARES_MAX, Shares, Turn};
 
 /// A stream of reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::own::Own;
+use super::pot::{Rivals, Wants};
 use super::receipts::Back;
 use super::share::Share;
 use super::{Assignment, StreamId, Usage};
@@ -14,8 +14,6 @@ pub struct Shares<R> {
     /// Units that passed without an assignment, and were not drawn yet.
     owed: u64,
     owed_ns: u64,
-    /// Requests that nobody reports.
-    own: Own,
 }
 
 /// What there is of a limit.
@@ -25,6 +23,15 @@ pub struct Left {
     pub units: u64,
     /// Whether all of the limit comes back within seconds.
     pub is_quick: bool,
+}
+
+/// When a stream has its turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// With its report.
+    Report,
+    /// With all others that wait, at the beginning of a round.
+    Round,
 }
 
 /// What a report has said.
@@ -38,7 +45,7 @@ pub struct Heard {
 
 impl<R> Default for Shares<R> {
     fn default() -> Shares<R> {
-        Shares { shares: HashMap::new(), owed: 0, owed_ns: 0, own: Own::default() }
+        Shares { shares: HashMap::new(), owed: 0, owed_ns: 0 }
     }
 }
 
@@ -87,65 +94,56 @@ impl<R: Clone> Shares<R> {
         self.owed = self.owed.saturating_add(units);
     }
 
-    /// Whether what streams want until they report again is more than there is, so that requests that nobody reports should
-    /// not take what comes first.
-    pub fn is_scarce(&mut self, stream: StreamId, left: Left) -> bool {
+    /// Notes of a stream what it should have if nothing is known of it but that it has come.
+    pub fn expect(&mut self, stream: StreamId, left: Left) {
         if let Some(share) = self.shares.get_mut(&stream) {
             share.expect(left.units, left.is_quick);
         }
-        // One of which nothing is known wants more than there is.
-        self.shares.values().map(Share::needs).fold(0_u64, u64::saturating_add) > left.units
     }
 
-    /// Whether any stream should be given more.
-    pub fn is_wanted(&self) -> bool {
-        self.shares.values().any(|share| share.needs() > 0)
-    }
-
-    /// Whether requests that nobody reports have not had their turn in this round.
-    pub fn is_turn_of_own(&self, round: u64) -> bool {
-        self.own.round != round
-    }
-
-    /// The turn of requests that nobody reports, once a round. So many `came` since their last turn, and so many units that
-    /// they might take they did not. Returns how many units they may take from now on, of those that there are, and which no
-    /// stream should be given therefore; `None`: as many as they find.
-    pub fn turn_of_own(
-        &mut self,
-        (came, unspent): (u64, u64),
-        left: u64,
-        round: u64,
-        now_ns: u64,
-    ) -> Option<u64> {
-        self.own.round = round;
-        self.own.measure(came, now_ns);
-        let weight = self.own.weight();
-        let waiting = || self.shares.values().filter(|share| share.needs() > 0);
-        // Theirs is what a stream wants that reports as rarely as the others do.
-        let wanted = self.own.wants_within(waiting().map(Share::interval_ns).max()?);
-        let needs = waiting().map(Share::needs).fold(wanted, u64::saturating_add);
-        if weight == 0 || needs <= left {
-            return None;
+    /// What its streams want together. `next_ns`: from now until the next round.
+    pub fn wants(&self, round: u64, now_ns: u64, next_ns: u64) -> Wants {
+        let mut wants = Wants { round, streams: self.shares.len() as u64, ..Wants::default() };
+        for share in self.shares.values() {
+            let (weight, is_gone) = (share.weight(), share.round == round);
+            // Weights of all streams of a bucket fit: each is below 2^41.
+            wants.demand += weight;
+            if share.needs() == 0 {
+                continue;
+            }
+            wants.weight += weight;
+            if share.is_unknown() {
+                wants.unknown += 1;
+                wants.unknown_gone += u64::from(is_gone);
+                continue;
+            }
+            wants.needs = wants.needs.saturating_add(share.needs());
+            if share.hungers(now_ns.saturating_add(next_ns)) {
+                wants.soon += weight;
+                wants.gone += if is_gone { weight } else { 0 };
+            }
         }
-        let unspent = unspent.min(left);
-        let (free, all) = (u128::from(left - unspent) * PART, waiting().map(Share::weight));
-        let all = all.fold(weight, u64::saturating_add);
-        let part = match waiting().any(Share::is_unknown) {
-            true => free / 2,
-            false => free * u128::from(weight) / u128::from(all),
-        };
-        let most = u128::from(wanted) * PART;
-        let credit = (u128::from(unspent) * PART + u128::from(self.own.credit) + part).min(most);
-        let whole = (credit / PART).min(u128::from(left));
-        self.own.credit = u64::try_from(credit - whole * PART).unwrap_or(0);
-        // At most `left`.
-        Some(whole as u64)
+        wants
+    }
+
+    /// From one report of a stream to the next, of the stream that waits and reports most rarely.
+    pub fn interval_ns(&self) -> u64 {
+        let waiting = self.shares.values().filter(|share| share.needs() > 0);
+        waiting.map(Share::interval_ns).max().unwrap_or(SECOND_NS)
     }
 
     /// How many of the units that there are should be drawn for a stream now. If there are fewer than all reporters want,
-    /// each gets a part as large as its part of what they want. They have their turn once a `round`, so that the first and
-    /// the last of a round get the same.
-    pub fn plan(&mut self, stream: StreamId, left: Left, round: u64, now_ns: u64) -> u64 {
+    /// each gets a part as large as its part of what they want. They have their turn once a `round` and at its beginning, so
+    /// that the first and the last of a round get the same, and none gets what has come back since by reporting later than
+    /// the others. `rivals`: what streams of other buckets want of the same units.
+    pub fn plan(
+        &mut self,
+        stream: StreamId,
+        left: Left,
+        rivals: Rivals,
+        (turn, round): (Turn, u64),
+        now_ns: u64,
+    ) -> u64 {
         let Left { units: left, is_quick } = left;
         let Some(own) = self.shares.get_mut(&stream) else { return 0 };
         own.expect(left, is_quick);
@@ -154,26 +152,27 @@ impl<R: Clone> Shares<R> {
             return 0;
         }
         let known = self.shares.values().filter(|share| !share.is_unknown());
-        let all = known.map(Share::needs).fold(0_u64, u64::saturating_add);
+        let all = known.map(|share| u128::from(share.needs())).sum::<u128>() + u128::from(rivals.needs);
         let waits = |(id, share): &(&StreamId, &Share<R>)| {
             **id == stream || (share.hungers(now_ns) && share.round != round)
         };
         let waiting = self.shares.iter().filter(waits);
-        let weights = waiting.map(|(_, share)| share.weight()).fold(0, u64::saturating_add);
+        let weights =
+            waiting.map(|(_, share)| u128::from(share.weight())).sum::<u128>() + u128::from(rivals.waits);
         let Some(own) = self.shares.get_mut(&stream) else { return 0 };
         if own.is_unknown() {
-            return self.first_part(stream, left, round);
+            return self.first_part(stream, left, rivals, round);
         }
-        if all <= left {
+        if all <= left.into() {
             own.round = round;
             own.credit = 0;
             return need;
         }
-        if had_turn {
+        if had_turn || turn == Turn::Report && !is_new {
             return 0;
         }
         own.round = round;
-        let part = u128::from(left) * PART * u128::from(own.weight()) / u128::from(weights.max(1));
+        let part = u128::from(left) * PART * u128::from(own.weight()) / weights.max(1);
         let most = u128::from(need) * PART;
         let credit = (u128::from(own.credit) + part).min(most);
         // One that has just come is given a unit at once, if there is one.
@@ -186,16 +185,18 @@ impl<R: Clone> Shares<R> {
     /// What one should have now of which nothing is known, of what comes back soon: as much as each other such one, and as all
     /// together that are known. Of what has gathered a half, round by round: it loses what it has not spent by the next one. What
     /// has come back since the last round goes on whole: what it does not spend of that nobody else has asked for.
-    fn first_part(&mut self, stream: StreamId, left: u64, round: u64) -> u64 {
+    fn first_part(&mut self, stream: StreamId, left: u64, rivals: Rivals, round: u64) -> u64 {
         let waits = |share: &&Share<R>| share.is_unknown() && share.round != round;
         let alike = self.shares.values().filter(waits).count() as u64;
-        let are_others = self.shares.values().any(|share| !share.is_unknown() && share.needs() > 0);
+        let alike = alike.saturating_add(rivals.unknown);
+        let are_others =
+            rivals.needs > 0 || self.shares.values().any(|share| !share.is_unknown() && share.needs() > 0);
         let Some(own) = self.shares.get_mut(&stream).filter(|own| own.round != round) else { return 0 };
         own.round = round;
         let gathered = own.kept.unwrap_or(left).min(left);
         own.kept = Some(gathered / 2);
         let left = left - gathered / 2;
-        (left / (alike + u64::from(are_others)).max(1)).max(u64::from(own.is_new())).min(left)
+        (left / alike.saturating_add(are_others.into()).max(1)).max(u64::from(own.is_new())).min(left)
     }
 
     /// Answers a report with what was drawn for the stream. `None` if it has no share.

@@ -84,7 +84,13 @@ impl Scene {
         let owed = self.shares.take_owed(u64::MAX, now_ns);
         let paid = self.limit.draw(owed);
         self.shares.owe_again(owed - paid);
-        let planned = self.shares.plan(stream, self.left(), now_ns / ROUND_NS, now_ns);
+        let planned = self.shares.plan(
+            stream,
+            self.left(),
+            Rivals::default(),
+            (Turn::Report, now_ns / ROUND_NS),
+            now_ns,
+        );
         let drawn = self.limit.draw(planned);
         let (assignment, back) = self.shares.answer(stream, drawn, Some(()), now_ns).expect("it has a share");
         self.limit.take_back(back);
@@ -96,7 +102,13 @@ impl Scene {
         if !self.shares.hungers(stream, now_ns) {
             return None;
         }
-        let planned = self.shares.plan(stream, self.left(), now_ns / ROUND_NS, now_ns);
+        let planned = self.shares.plan(
+            stream,
+            self.left(),
+            Rivals::default(),
+            (Turn::Round, now_ns / ROUND_NS),
+            now_ns,
+        );
         let drawn = self.limit.draw(planned);
         self.shares.top_up(stream, drawn, Some(()), now_ns)
     }
@@ -135,7 +147,8 @@ fn run(demands: &[u64], refill: u64, seconds: u64, is_quick: bool) -> Vec<u64> {
             if tick % 100 == 7 * index as u64 {
                 let told = scene.report(index as u64, proxy, now_ns);
                 proxy.hears(told);
-            } else if tick % 5 == 0
+            }
+            if tick % 5 == 0
                 && let Some(told) = scene.add(index as u64, now_ns)
             {
                 proxy.hears(told);
@@ -164,6 +177,8 @@ fn beside_own(demands: (u64, u64), window: bool, ends: bool, seconds: u64) -> (u
     let mut scene = Scene { is_quick: !window, ..Scene::new(100) };
     let mut proxy = Proxy::default();
     let (mut own, mut came, mut share) = (0, 0, None);
+    let (mut pot, mut wants) = (Pot::default(), Wants::default());
+    pot.enter(wants);
     let mut known = (0, 0);
     let step = |demand: u64, tick: u64| demand * (tick + 1) / 20 - demand * tick / 20;
     for tick in 0..1_200 {
@@ -186,10 +201,13 @@ fn beside_own(demands: (u64, u64), window: bool, ends: bool, seconds: u64) -> (u
         }
         let round = now_ns / ROUND_NS;
         if !is_over && (tick % 100 == 7 || tick % 5 == 0) {
-            scene.shares.is_scarce(StreamId(1), scene.left());
-            if scene.shares.is_turn_of_own(round) {
-                let of_own = (std::mem::take(&mut came), share.unwrap_or(0));
-                share = scene.shares.turn_of_own(of_own, scene.limit.left, round, now_ns);
+            scene.shares.expect(StreamId(1), scene.left());
+            pot.change(wants, scene.shares.wants(round, now_ns, ROUND_NS));
+            wants = scene.shares.wants(round, now_ns, ROUND_NS);
+            if pot.is_turn_of_own(round) {
+                let turn = OwnTurn { came: std::mem::take(&mut came), unspent: share.unwrap_or(0) };
+                pot.note_own(turn, round, now_ns);
+                share = pot.turn_of_own(turn, scene.limit.left, scene.shares.interval_ns(), now_ns);
             }
             // What is theirs no stream is given.
             let kept = share.unwrap_or(0);
@@ -393,7 +411,250 @@ fn a_bucket_has_so_many_reporters() {
     assert!(shares.report(StreamId(u64::MAX), &Usage::default(), 0).is_some());
 }
 
+/// Buckets of one reporter each that one count limits, at one gateway or at several.
+struct Parties {
+    pots: Vec<Pot>,
+    all: Vec<Party>,
+    limit: Limit,
+    refill: Refill,
+    /// Whether all that have their turn at once look before any of them draws.
+    is_stale: bool,
+}
+
+struct Party {
+    /// The number of its gateway.
+    at: usize,
+    shares: Shares<()>,
+    wants: Wants,
+    proxy: Proxy,
+}
+
+impl Parties {
+    /// A limit of so many a second, and buckets by their gateways.
+    fn new(limit: u64, at: &[usize]) -> Parties {
+        let mut pots = vec![Pot::default(); at.iter().max().map_or(0, |last| last + 1)];
+        at.iter().for_each(|at| pots[*at].enter(Wants::default()));
+        let party = |at: &usize| Party {
+            at: *at,
+            shares: Shares::default(),
+            wants: Wants::default(),
+            proxy: Proxy::default(),
+        };
+        Parties {
+            pots,
+            all: at.iter().map(party).collect(),
+            limit: Limit::of(limit),
+            refill: Refill { units: limit, period_ns: SECOND_NS },
+            is_stale: false,
+        }
+    }
+
+    /// The turn of a party that has seen so many units left, with its report or without.
+    fn turn(&mut self, number: usize, reports: bool, seen: u64, now_ns: u64) {
+        let Party { at, shares, wants, proxy } = &mut self.all[number];
+        let (pot, stream, round) = (&mut self.pots[*at], StreamId(0), now_ns / ROUND_NS);
+        if reports {
+            shares.report(stream, &std::mem::take(&mut proxy.usage), now_ns).expect("there is room");
+            let owed = shares.take_owed(u64::MAX, now_ns);
+            let paid = self.limit.draw(owed);
+            shares.owe_again(owed - paid);
+        } else if !shares.hungers(stream, now_ns) {
+            return;
+        }
+        let left = Left { units: if self.is_stale { seen } else { self.limit.left }, is_quick: true };
+        shares.expect(stream, left);
+        let now = shares.wants(round, now_ns, ROUND_NS);
+        pot.change(std::mem::replace(wants, now), now);
+        let units = pot.left(left.units, self.refill, now_ns);
+        let left = Left { units: pot.for_streams(units, round), ..left };
+        let turn = if reports { Turn::Report } else { Turn::Round };
+        let planned = shares.plan(stream, left, pot.rivals(wants, round), (turn, round), now_ns);
+        pot.take(planned);
+        let drawn = self.limit.draw(planned);
+        pot.give_back(planned - drawn);
+        let told = match reports {
+            true => {
+                let (told, back) = shares.answer(stream, drawn, Some(()), now_ns).expect("it has a share");
+                self.limit.take_back(back);
+                Some(told)
+            }
+            false => shares.top_up(stream, drawn, Some(()), now_ns),
+        };
+        told.into_iter().for_each(|told| proxy.hears(told));
+        let now = shares.wants(round, now_ns, ROUND_NS);
+        pot.change(std::mem::replace(wants, now), now);
+    }
+
+    /// Tells each gateway what the others want.
+    fn tell(&mut self, now_ns: u64) {
+        let demands: Vec<u64> = self.pots.iter().map(Pot::demand).collect();
+        let (all, nodes) = (demands.iter().sum::<u64>(), demands.len() as u64 - 1);
+        for (pot, demand) in self.pots.iter_mut().zip(demands) {
+            let others = Others { demand: all - demand, nodes, streams: nodes, left: self.limit.left };
+            pot.hear(others, now_ns);
+        }
+    }
+
+    /// Lets them want so many a second for a minute; returns what each passed in the last forty seconds, and what was left
+    /// over at most.
+    fn run(&mut self, demands: &[u64], window_ticks: Option<u64>) -> Vec<u64> {
+        let (mut known, limit) = (Vec::new(), self.refill.units);
+        let step = |units: u64, tick: u64| units * (tick + 1) / 20 - units * tick / 20;
+        let mut allowed = limit;
+        for tick in 0..1_200 {
+            let now_ns = 77 * SECOND_NS + tick * SECOND_NS / 20;
+            match window_ticks {
+                Some(ticks) if tick % ticks == 0 => {
+                    self.limit.left = limit * ticks / 20;
+                    allowed += self.limit.left;
+                }
+                Some(_) => {}
+                None => {
+                    self.limit.left = (self.limit.left + step(limit, tick)).min(limit);
+                    allowed += step(limit, tick);
+                }
+            }
+            if tick % 5 == 0 && self.pots.len() > 1 {
+                self.tell(now_ns);
+            }
+            if tick == 400 {
+                known = self.all.iter().map(|party| party.proxy.passed).collect();
+            }
+            let seen = self.limit.left;
+            for (number, demand) in demands.iter().enumerate() {
+                self.all[number].proxy.requests(step(*demand, tick));
+                // Streams of one gateway have their turn together, gateways at different times.
+                let phase = self.all[number].at as u64;
+                if tick % 20 == (7 * number as u64) % 20 {
+                    self.turn(number, true, seen, now_ns);
+                }
+                if tick % 5 == phase % 5 {
+                    self.turn(number, false, seen, now_ns);
+                }
+            }
+            assert!(self.limit.drawn <= allowed, "{} of {allowed}", self.limit.drawn);
+        }
+        self.all.iter().zip(known).map(|(party, known)| party.proxy.passed - known).collect()
+    }
+}
+
+/// Checks that so much passed of each, within a part of all that might.
+#[track_caller]
+fn passed(passed: &[u64], due: &[u64]) {
+    let (all, due_all) = (passed.iter().sum::<u64>(), due.iter().sum::<u64>());
+    assert!(all * 100 >= due_all * 95 && all * 100 <= due_all * 105, "{passed:?} of {due_all}");
+    for (is, due) in passed.iter().zip(due) {
+        assert!(is.abs_diff(*due) * 100 <= due_all * 5, "{passed:?} for {due:?}");
+    }
+}
+
+const DEMANDS: [(&[u64], &[u64]); 4] = [
+    (&[900, 90, 10], &[3_600, 360, 40]),
+    (&[300, 300], &[2_000, 2_000]),
+    (&[300, 100], &[3_000, 1_000]),
+    (&[30, 10, 20], &[1_200, 400, 800]),
+];
+
+#[test]
+fn buckets_of_one_count_have_shares_by_demand() {
+    for (is_stale, window) in
+        [false, true].into_iter().flat_map(|it| [None, Some(20), Some(200)].map(|window| (it, window)))
+    {
+        for (demands, due) in DEMANDS {
+            let mut parties = Parties { is_stale, ..Parties::new(100, &[0, 0, 0][..demands.len()]) };
+            passed(&parties.run(demands, window), due);
+        }
+    }
+}
+
+#[test]
+fn gateways_have_shares_by_demand() {
+    for window in [None, Some(20), Some(200)] {
+        for (demands, due) in DEMANDS {
+            passed(&Parties::new(100, &[0, 1, 2][..demands.len()]).run(demands, window), due);
+        }
+        // Two streams at one gateway and one at another.
+        passed(&Parties::new(100, &[0, 1, 1]).run(&[200, 100, 100], window), &[2_000, 1_000, 1_000]);
+    }
+}
+
+#[test]
+fn what_another_gateway_does_not_want_any_more_is_not_kept_for_it() {
+    let mut parties = Parties::new(100, &[0, 1]);
+    parties.run(&[300, 300], None);
+    let alone = Parties { pots: vec![parties.pots.swap_remove(0)], ..parties };
+    let mut alone = Parties { all: alone.all.into_iter().take(1).collect(), ..alone };
+    alone.limit.drawn = 0;
+    let (mut last, mut seconds) = (0, Vec::new());
+    for tick in 0..200 {
+        let now_ns = 137 * SECOND_NS + tick * SECOND_NS / 20;
+        alone.limit.left = (alone.limit.left + 5).min(100);
+        alone.all[0].proxy.requests(15);
+        alone.turn(0, tick % 20 == 7, 0, now_ns);
+        if tick % 20 == 19 {
+            let passed = alone.all[0].proxy.passed;
+            seconds.push(passed - std::mem::replace(&mut last, passed));
+        }
+    }
+    assert!(seconds[3..].iter().sum::<u64>() >= 665, "{seconds:?}");
+}
+
 proptest! {
+    /// Whatever buckets want and whenever they report, the sums of a pot are those of its buckets.
+    #[test]
+    fn a_pot_knows_what_its_buckets_want(
+        steps in prop::collection::vec((0_usize..4, 0_u64..60, 0_u64..3, any::<bool>()), 1..100),
+    ) {
+        let (mut pot, mut now_ns) = (Pot::default(), SECOND_NS);
+        let mut all: Vec<(Shares<()>, Wants)> = (0..4).map(|_| (Shares::default(), Wants::default())).collect();
+        all.iter().for_each(|(_, wants)| pot.enter(*wants));
+        for (number, denied, later, draws) in steps {
+            now_ns += later * SECOND_NS / 8;
+            let (round, stream) = (now_ns / ROUND_NS, StreamId(7));
+            let (shares, wants) = &mut all[number];
+            shares.report(stream, &Usage { allowed: 0, denied }, now_ns);
+            if draws {
+                let left = Left { units: 5, is_quick: false };
+                shares.plan(stream, left, pot.rivals(wants, round), (Turn::Round, round), now_ns);
+            }
+            let now = shares.wants(round, now_ns, ROUND_NS);
+            pot.change(std::mem::replace(wants, now), now);
+            let but = pot.rivals(&Wants::default(), round);
+            let needs: u64 = all.iter().map(|(_, wants)| wants.needs).sum();
+            let waits: u64 = all.iter().map(|(_, wants)| wants.soon - wants.gone_in(round).0).sum();
+            prop_assert_eq!((but.needs, but.waits), (needs, waits));
+        }
+        all.iter().for_each(|(_, wants)| pot.leave(*wants));
+        prop_assert!(!pot.has_buckets() && !pot.is_wanted(now_ns) && pot.demand() == 0 && pot.is_over(now_ns));
+    }
+
+    /// Gateways that know what the others want take no more of what comes back than there is, whenever they look.
+    #[test]
+    fn parts_of_gateways_are_no_more_than_all(
+        demands in prop::collection::vec(1_u64..1 << 40, 2..5),
+        looks in prop::collection::vec((0_usize..5, 0_u64..300_000_000), 1..200),
+        units in 1_u64..1 << 30,
+    ) {
+        let refill = Refill { units, period_ns: 10 * SECOND_NS };
+        let all: u64 = demands.iter().sum();
+        let mut parts = vec![fleet_part::FleetPart::default(); demands.len()];
+        let (mut now_ns, mut taken) = (SECOND_NS, 0_u128);
+        for (at, later_ns) in looks {
+            now_ns += later_ns;
+            let at = at % parts.len();
+            let others = Others { demand: all - demands[at], nodes: 1, streams: 1, left: 0 };
+            parts[at].hear(others, now_ns);
+            // Nothing has gathered: half a second of the refill is left at most.
+            let left = parts[at].left(units / 20, demands[at], refill, now_ns);
+            prop_assume!(u128::from(all) * 2 > u128::from(units / 20) * 1_024);
+            parts[at].take(left);
+            taken += u128::from(left);
+        }
+        // A round's for each gateway at the beginning, and a unit for each.
+        let came = u128::from(units) * u128::from(now_ns - SECOND_NS) / (10 * u128::from(SECOND_NS));
+        prop_assert!(taken <= came + u128::from(units) / 40 + 5, "{taken} of {came}");
+    }
+
     /// Whatever comes and whenever it is reported: no more passes than was drawn.
     #[test]
     fn no_more_passes_than_was_drawn(

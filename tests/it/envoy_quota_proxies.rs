@@ -168,6 +168,34 @@ fn an_envoy_and_own_routes_have_shares_by_demand_until_it_ends() {
 }
 
 #[test]
+fn envoys_of_two_gateways_have_shares_by_demand() {
+    let _alone = heavy();
+    let (origin, redis) = (Upstream::ok(), Redis::start(&[]));
+    let redis_url = format!("[redis]\nurl = \"redis://{}\"\ndeadline = \"1s\"\n", redis.addr());
+    let gateways = [(); 2].map(|()| gateway("40/s", &redis_url));
+    let envoys = [0, 1].map(|number: usize| {
+        Envoy::start_as("rlqs", origin.addr(), gateways[number].listener("grpc"), |config| config)
+    });
+    let of = [(); 2].map(|()| (AtomicBool::new(false), AtomicUsize::new(0)));
+    let passed = || [0, 1].map(|who: usize| of[who].1.load(Ordering::SeqCst) as f64);
+    thread::scope(|scope| {
+        let _stops = [Stop(&of[0].0), Stop(&of[1].0)];
+        for ((envoy, each_second), (stopped, passed)) in envoys.iter().zip([120, 40]).zip(&of) {
+            scope.spawn(move || ask(envoy.addr(), "/", each_second, stopped, passed));
+        }
+        // Until they have reported twice.
+        thread::sleep(Duration::from_secs(12));
+        let (before, began) = (passed(), Instant::now());
+        thread::sleep(Duration::from_secs(20));
+        let (after, allowed) = (passed(), 40.0 * began.elapsed().as_secs_f64());
+        let [most, least] = [0, 1].map(|who: usize| after[who] - before[who]);
+        let said = format!("{most} and {least} of {allowed}");
+        assert!((0.95 * allowed..=1.05 * allowed).contains(&(most + least)), "{said}");
+        assert!((most - 0.75 * allowed).abs() <= 0.05 * allowed, "{said}");
+    });
+}
+
+#[test]
 fn the_first_seconds_of_a_bucket_are_as_exact_as_the_others() {
     let _alone = heavy();
     let (origin, gateway) = (Upstream::ok(), gateway("100/s", ""));

@@ -45,6 +45,7 @@ mod documents;
 mod drain;
 mod envoy_proxies;
 mod envoy_quota;
+mod envoy_quota_fleet;
 mod envoy_quota_proxies;
 mod envoy_rls;
 mod error_pages;

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::decide::Decider;
+use super::pots::Bound;
 use crate::clock;
-use crate::limit::{Algorithm, Answer, Charge, Key, Worlds};
+use crate::limit::{Algorithm, Answer, Charge, Worlds};
 use crate::limiter::{self, Check, Part, Refund, Shared};
 use crate::policy::domain::{DescriptorSubject, Entry, Rule};
 use crate::proxy::snapshot::Snapshot;
@@ -42,14 +43,6 @@ pub(super) enum Room {
     Missing,
 }
 
-/// The window that has the least for a bucket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Bound {
-    pub(super) key: Key,
-    /// Units that a request costs.
-    pub(super) cost: NonZeroU64,
-}
-
 impl Decider {
     fn subject<'t>(&self, limited: &Limited<'t>, requests: NonZeroU64) -> DescriptorSubject<'t> {
         let subject = DescriptorSubject::new(limited.rule, limited.entries, None).with_requests(requests);
@@ -66,8 +59,7 @@ impl Decider {
         };
         let windows = check.charges.iter().zip(&peeked.foretold).filter(|(charge, _)| is_enforced(charge));
         let left = windows.map(|(charge, foretold)| {
-            let cost = NonZeroU64::new(charge.cost).unwrap_or(NonZeroU64::MIN);
-            let bound = Bound { key: charge.key, cost };
+            let bound = Bound::of(charge);
             if check.keeps_out(charge) {
                 return (0, bound);
             }
@@ -75,7 +67,7 @@ impl Decider {
                 Answer::Admitted => charge.cost,
                 Answer::Later { .. } | Answer::Never => 0,
             };
-            (foretold.outcome.remaining.saturating_add(own) / cost, bound)
+            (foretold.outcome.remaining.saturating_add(own) / bound.cost, bound)
         });
         let Some((units, bound)) = left.min_by_key(|(units, _)| *units) else { return Room::Unlimited };
         if units == 0 {

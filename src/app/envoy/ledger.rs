@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::draw::{Bound, Draw};
-use crate::limiter::{Division, Limiter};
-use crate::quota::{BucketId, Left, Shares, StreamId};
+use super::draw::Draw;
+use super::pots::{Bound, Place, Pots, ROUND_NS, round};
+use crate::clock;
+use crate::quota::{BucketId, Left, Rivals, Shares, StreamId, Turn};
 
 /// A bucket of a domain.
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -24,14 +25,15 @@ pub(super) type BucketShares = Shares<Arc<Draw>>;
 #[derive(Debug, Default)]
 pub(super) struct Bucket {
     pub(super) shares: BucketShares,
-    /// While its limit is divided with requests that are decided here: since it had too little for all.
-    division: Option<Division>,
+    /// What the pot knows of it that it takes of, once it has taken some.
+    place: Option<Place>,
 }
 
 /// The buckets of all streams. A lock is held for the arithmetic of one bucket, and never while anybody waits.
 #[derive(Debug)]
 pub(super) struct Ledger {
     shards: [Mutex<HashMap<Arc<Name>, Bucket>>; SHARDS],
+    pub(super) pots: Arc<Pots>,
     hasher: RandomState,
     streams: AtomicU64,
 }
@@ -45,13 +47,16 @@ pub(in crate::app) struct Reporter {
     pub(super) buckets: HashSet<Arc<Name>>,
     /// Those that should be given more before its next report.
     pub(super) waiting: HashSet<Arc<Name>>,
+    /// The last round in which those had their turn, or in which they began to wait.
+    pub(super) round: u64,
     /// When it was last looked for buckets that it says nothing of.
     pub(super) swept_ns: u64,
 }
 
 impl Ledger {
-    pub(super) fn new() -> Ledger {
+    pub(super) fn new(pots: Arc<Pots>) -> Ledger {
         Ledger {
+            pots,
             shards: std::array::from_fn(|_| Mutex::default()),
             hasher: RandomState::new(),
             streams: AtomicU64::new(0),
@@ -65,6 +70,7 @@ impl Ledger {
             domain: domain.into(),
             buckets: HashSet::new(),
             waiting: HashSet::new(),
+            round: 0,
             swept_ns: 0,
         }
     }
@@ -80,9 +86,10 @@ impl Ledger {
         let bucket = shard.entry(Arc::clone(name)).or_default();
         let called = call(bucket);
         if bucket.shares.is_empty() {
+            self.pots.leave(bucket.place.take(), clock::now_ns());
             shard.remove(name);
-        } else if let Some(division) = bucket.division.as_ref().filter(|_| !bucket.shares.is_wanted()) {
-            division.release();
+        } else if bucket.place.is_some() {
+            bucket.tell(&self.pots, clock::now_ns());
         }
         called
     }
@@ -96,50 +103,47 @@ impl Ledger {
 
 impl Bucket {
     /// Whether requests that are decided here wait for their turn.
-    pub(super) fn is_turn_of_own(&self, now_ns: u64) -> bool {
-        self.division.is_some() && self.shares.is_turn_of_own(round(now_ns))
+    pub(super) fn is_turn_of_own(&self, pots: &Pots, now_ns: u64) -> bool {
+        self.place.is_some_and(|place| pots.is_turn_of_own(&place, now_ns))
     }
 
-    /// What is left for streams once requests that are decided here have had their turn. These are counted from the moment
-    /// on when there is too little for all streams, by the window that has the least.
-    pub(super) fn turn_of_own(
+    /// Tells its pot what its streams want by now.
+    fn tell(&mut self, pots: &Pots, now_ns: u64) {
+        let wants = self.shares.wants(round(now_ns), now_ns, ROUND_NS);
+        if let Some(place) = &mut self.place {
+            pots.change(place, wants.at_cost(place.cost()), now_ns);
+        }
+    }
+
+    /// What is left for its streams and those of other buckets of the same count, and what these want of it, once requests
+    /// that are decided here have had their turn.
+    pub(super) fn turn(
         &mut self,
-        limiter: &Arc<Limiter>,
+        pots: &Pots,
         stream: StreamId,
         (left, bound): (Left, Bound),
         now_ns: u64,
-    ) -> Left {
-        let is_other = self.division.as_ref().is_some_and(|division| division.key() != bound.key);
-        if is_other {
-            self.division = None;
-        }
-        if self.division.is_none() && self.shares.is_scarce(stream, left) {
-            self.division = limiter.divide(bound.key);
-        }
-        let Some(division) = &self.division else { return left };
-        let requests = |units: u64| units / bound.cost;
-        if self.shares.is_turn_of_own(round(now_ns)) {
-            let (came, unspent) = (requests(division.take_came()), requests(division.unspent(now_ns)));
-            match self.shares.turn_of_own((came, unspent), left.units, round(now_ns), now_ns) {
-                Some(share) => {
-                    division.hold(share.saturating_mul(bound.cost.get()), now_ns + HELD_NS);
-                }
-                None => division.release(),
-            }
-        }
-        Left { units: left.units.saturating_sub(requests(division.unspent(now_ns))), ..left }
+    ) -> (Left, Rivals) {
+        self.shares.expect(stream, left);
+        let cost = bound.cost.get();
+        let wants = self.shares.wants(round(now_ns), now_ns, ROUND_NS).at_cost(cost);
+        let (units, interval_ns) = (left.units.saturating_mul(cost), self.shares.interval_ns());
+        let (units, rivals) = pots.turn(&mut self.place, (wants, bound), units, interval_ns, now_ns);
+        (Left { units: units / cost, ..left }, rivals.in_requests(cost))
     }
 
-    /// How much of what is left should be drawn for a stream.
+    /// How much of what is left should be drawn for a stream. It counts as drawn until it is given back.
     pub(super) fn plan(
         &mut self,
-        limiter: &Arc<Limiter>,
-        stream: StreamId,
+        pots: &Pots,
+        (stream, turn): (StreamId, Turn),
         of: (Left, Bound),
         now_ns: u64,
     ) -> u64 {
-        let left = self.turn_of_own(limiter, stream, of, now_ns);
-        self.shares.plan(stream, left, round(now_ns), now_ns)
+        let (left, rivals) = self.turn(pots, stream, of, now_ns);
+        let planned = self.shares.plan(stream, left, rivals, (turn, round(now_ns)), now_ns);
+        pots.take(&of.1, planned);
+        planned
     }
 }
 
@@ -148,6 +152,8 @@ impl Reporter {
     pub(super) fn renewal_in(&self, now_ns: u64) -> Duration {
         match self.waiting.is_empty() {
             true => SWEEP_EVERY,
+            // A report came in between.
+            false if self.round < round(now_ns) => Duration::ZERO,
             // All streams have their turn at the same time, so that the first in a round gets what the last one gets.
             false => Duration::from_nanos(ROUND_NS - now_ns % ROUND_NS),
         }
@@ -163,16 +169,7 @@ impl Reporter {
     }
 }
 
-/// The number of the round that a time is in.
-fn round(now_ns: u64) -> u64 {
-    now_ns / ROUND_NS
-}
-
 const SHARDS: usize = 16;
-/// How often those that wait get what there is.
-const ROUND_NS: u64 = 250_000_000;
-/// How long requests that are decided here keep to a share that is not said anew.
-const HELD_NS: u64 = 4 * ROUND_NS;
 const SWEEP_EVERY: Duration = Duration::from_secs(5);
 /// Shares of all buckets, one for each bucket of each stream.
 pub(super) const SHARES_MAX: usize = 65_536;

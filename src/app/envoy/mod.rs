@@ -3,7 +3,9 @@
 mod assignments;
 mod decide;
 mod draw;
+mod fleet_pots;
 mod ledger;
+mod pots;
 mod quotas;
 mod statuses;
 
@@ -21,6 +23,9 @@ use crate::record::decisions::{Hand, Memory};
 use decide::Decider;
 use ledger::Ledger;
 
+pub(super) use fleet_pots::follow;
+pub(super) use pots::Pots;
+
 /// What the listener needs once it is open.
 pub(super) struct Rls {
     pub(super) config: Config,
@@ -30,6 +35,8 @@ pub(super) struct Rls {
     pub(super) cells: Vec<Worker>,
     /// Samples of decisions.
     pub(super) samples: Arc<Memory>,
+    /// The counts that are divided among proxies.
+    pub(super) pots: Arc<Pots>,
 }
 
 impl Rls {
@@ -38,11 +45,11 @@ impl Rls {
     /// # Errors
     /// If a thread cannot be started.
     pub(super) fn begin(self, parts: Parts) -> anyhow::Result<JoinHandle<()>> {
-        let Rls { config, counts, readiness, cells, samples } = self;
+        let Rls { config, counts, readiness, cells, samples, pots } = self;
         let (stats, health) = (Stats::default(), HealthReporter::new());
         let shown = stats.clone();
         counts.metrics.register(move |families| shown.collect(families));
-        let ledger = Arc::new(Ledger::new());
+        let ledger = Arc::new(Ledger::new(pots));
         let starts = cells.into_iter().map(|cells| {
             let (counts, stats, ledger) = (counts.clone(), stats.clone(), Arc::clone(&ledger));
             let samples = Arc::clone(&samples);

@@ -7,13 +7,14 @@ use futures_util::future::join_all;
 
 use super::assignments::{abandoned, assigned, usual};
 use super::decide::Decider;
-use super::draw::{Bound, Draw, Limited, Room};
+use super::draw::{Draw, Limited, Room};
 use super::ledger::{Bucket, Name, Reporter, SHARES_MAX};
+use super::pots::{Bound, round};
 use crate::clock;
 use crate::envoy::{Blanket, BucketAction, BucketId as WireId, BucketQuotaUsage, Entry as WireEntry, Told};
 use crate::policy::domain::{Entry, Matched};
 use crate::proxy::snapshot::Snapshot;
-use crate::quota::{Assignment, BucketId, Left, StreamId, Usage};
+use crate::quota::{Assignment, BucketId, Left, StreamId, Turn, Usage};
 
 /// What came of a bucket of a report.
 struct Answered {
@@ -40,6 +41,9 @@ impl Decider {
     ) -> Vec<BucketAction> {
         let snapshot = self.snapshot();
         let mut told = Vec::with_capacity(usages.len());
+        if reporter.waiting.is_empty() {
+            reporter.round = round(clock::now_ns());
+        }
         while !usages.is_empty() {
             let rest = usages.split_off(usages.len().min(AT_ONCE));
             let domain = &reporter.domain;
@@ -78,6 +82,7 @@ impl Decider {
     pub(super) async fn top_up(&self, reporter: &mut Reporter) -> Vec<BucketAction> {
         let snapshot = self.snapshot();
         let waiting: Vec<Arc<Name>> = reporter.waiting.drain().collect();
+        reporter.round = round(clock::now_ns());
         let mut told = Vec::new();
         for names in waiting.chunks(AT_ONCE) {
             let answers = names.iter().map(|name| self.add(&snapshot, reporter.stream, name));
@@ -211,11 +216,12 @@ impl Decider {
         if heard.is_idle {
             return self.abandon(name, stream, id);
         }
-        left.units -= self.pay(limited, &name, owed).await;
-        let plan = |bucket: &mut Bucket| bucket.plan(&self.limiter, stream, (left, bound), now_ns);
+        left.units -= self.pay(limited, &name, &bound, owed).await;
+        let pots = &self.ledger.pots;
+        let plan = |bucket: &mut Bucket| bucket.plan(pots, (stream, Turn::Report), (left, bound), now_ns);
         let planned = self.ledger.with_bucket(&name, plan);
-        let drawn = self.draw(limited, planned).await;
-        let (units, receipt) = unpacked(drawn);
+        let (units, receipt) = unpacked(self.draw(limited, planned).await);
+        pots.give_back(&bound, planned.saturating_sub(units));
         let answer = self.ledger.with(&name, |shares| {
             let answer = shares.answer(stream, units, receipt, now_ns);
             (answer, shares.waits(stream))
@@ -229,8 +235,9 @@ impl Decider {
     }
 
     /// Draws units that have passed already, and returns how many it got.
-    async fn pay(&self, limited: &Limited<'_>, name: &Arc<Name>, owed: u64) -> u64 {
+    async fn pay(&self, limited: &Limited<'_>, name: &Arc<Name>, bound: &Bound, owed: u64) -> u64 {
         let paid = self.draw(limited, owed).await.map_or(0, |draw| draw.requests());
+        self.ledger.pots.take(bound, paid);
         if paid < owed {
             self.ledger.with(name, |shares| shares.owe_again(owed - paid));
         }
@@ -244,10 +251,10 @@ impl Decider {
         stream: StreamId,
         name: &Arc<Name>,
     ) -> (Vec<BucketAction>, bool) {
-        let now_ns = clock::now_ns();
+        let (now_ns, pots) = (clock::now_ns(), &self.ledger.pots);
         let (hungers, waits, is_turn_of_own) = self.ledger.with_bucket(name, |bucket| {
             let shares = &bucket.shares;
-            (shares.hungers(stream, now_ns), shares.waits(stream), bucket.is_turn_of_own(now_ns))
+            (shares.hungers(stream, now_ns), shares.waits(stream), bucket.is_turn_of_own(pots, now_ns))
         });
         if !(hungers || waits && is_turn_of_own) {
             return (Vec::new(), waits);
@@ -258,17 +265,17 @@ impl Decider {
         };
         let Room::Left(left, bound) = self.room(&limited) else { return (Vec::new(), false) };
         if !hungers {
-            let turn = |bucket: &mut Bucket| bucket.turn_of_own(&self.limiter, stream, (left, bound), now_ns);
-            self.ledger.with_bucket(name, turn);
+            self.ledger.with_bucket(name, |bucket| bucket.turn(pots, stream, (left, bound), now_ns));
             return (Vec::new(), waits);
         }
         let (owed, planned) = self.ledger.with_bucket(name, |bucket| {
             let owed = bucket.shares.take_owed(left.units, now_ns);
             let left = Left { units: left.units - owed, ..left };
-            (owed, bucket.plan(&self.limiter, stream, (left, bound), now_ns))
+            (owed, bucket.plan(pots, (stream, Turn::Round), (left, bound), now_ns))
         });
-        self.pay(&limited, name, owed).await;
+        self.pay(&limited, name, &bound, owed).await;
         let (units, receipt) = unpacked(self.draw(&limited, planned).await);
+        pots.give_back(&bound, planned.saturating_sub(units));
         let (assignment, waits) = self.ledger.with(name, |shares| {
             let assignment = shares.top_up(stream, units, receipt, now_ns);
             (assignment, shares.waits(stream))
