@@ -14,7 +14,7 @@ use crate::quota::told::{Heard, encode};
 use crate::random::Random;
 
 /// Tells and hears, without end.
-pub(in crate::app) async fn follow(pots: Arc<Pots>, notes: Notes) {
+pub(in crate::app) async fn tell_and_hear(pots: Arc<Pots>, notes: Notes) {
     let own = format!("{:016x}", Random::seeded().next());
     let (mut heard, mut number, mut bytes) = (Heard::default(), 0, 0);
     loop {

@@ -23,7 +23,7 @@ use crate::record::decisions::{Hand, Memory};
 use decide::Decider;
 use ledger::Ledger;
 
-pub(super) use fleet_pots::follow;
+pub(super) use fleet_pots::tell_and_hear;
 pub(super) use pots::Pots;
 
 /// What the listener needs once it is open.

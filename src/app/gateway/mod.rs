@@ -19,7 +19,7 @@ use tokio::time::MissedTickBehavior;
 use super::control::{Control, Policies};
 use super::counts::{Clocks, Counts};
 use super::decisions;
-use super::envoy::{self as divided, Pots, Rls};
+use super::envoy::{Pots, Rls, tell_and_hear};
 use super::hot_keys::HotKeys;
 use super::last_reload::LastReload;
 use super::lines::say;
@@ -181,8 +181,7 @@ impl Gateway {
         };
         let fleet = shared_tier.as_ref().map(|tier| live::Fleet::new(tier.plain_notes()));
         let telling = fleet.clone().map(|fleet| tokio::spawn(fleet.follow(live.clone())));
-        let dividing =
-            shared_tier.as_ref().map(|tier| tokio::spawn(divided::follow(pots, tier.plain_notes())));
+        let dividing = shared_tier.as_ref().map(|tier| tokio::spawn(tell_and_hear(pots, tier.plain_notes())));
         let telling = telling.into_iter().chain(dividing).collect();
         let (live, shown) = ((live, fleet), (control_shown, &samples));
         let state = admin_state::state(&counts, &readiness, &publisher, live, shown, admin.as_ref());
