@@ -75,6 +75,7 @@ fn dependence(problem: &Problem) -> Dependence {
         | Problem::ReplacesItself
         | Problem::RolloutOfShadow
         | Problem::UnorderedEntries { .. }
+        | Problem::InsteadOfItself { .. }
         | Problem::Given(_)
         | Problem::TooMany { .. } => Dependence::None,
         // Indices count only what could be read, and templates name parameters of the path.

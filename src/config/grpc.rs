@@ -57,7 +57,11 @@ fn check(config: &Config, written: &Text<'_>) {
     let asks = config.tls.as_ref().and_then(|tls| tls.client_auth.as_ref());
     if is_open && asks.is_none_or(|auth| auth.demand != Demand::Require) {
         let message = "the gRPC listener is open to other machines and asks for no certificate";
-        written.wrong(message, "add `certs` and `client-ca`, or bind 127.0.0.1");
+        let hint = match asks {
+            None => "add `certs` and `client-ca`, or bind 127.0.0.1",
+            Some(_) => "write `client-cert = \"require\"`, or bind 127.0.0.1",
+        };
+        written.wrong(message, hint);
     }
 }
 

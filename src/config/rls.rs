@@ -74,14 +74,15 @@ impl Reader<'_> {
         let given = table.value("dimensions").map(|value| given(&value)).unwrap_or_default();
         let name = table.value("name").and_then(|value| rule_name(&value));
         let instead_of = table.value("instead-of").map(|value| value.texts()).unwrap_or_default();
-        let verdict = self.verdict(&table, name.as_deref(), number);
+        let counted = entries.first().map_or("ip", |entry| &entry.key);
+        let verdict = self.verdict(&table, counted, name.as_deref(), number);
         table.finish(&[]);
         let instead_of = instead_of.into_iter().map(|text| text.text).collect();
         Rule { name, instead_of, entries, is_ordered, given, verdict }
     }
 
     /// What is done: one of `limit`, `unlimited` and `deny`.
-    fn verdict(&mut self, table: &Table<'_>, name: Option<&str>, number: usize) -> Verdict {
+    fn verdict(&mut self, table: &Table<'_>, counted: &str, name: Option<&str>, number: usize) -> Verdict {
         let limit = table.value("limit");
         let is = |key| table.value(key).and_then(|value| value.boolean()).unwrap_or(false);
         match (&limit, is("unlimited"), is("deny")) {
@@ -98,7 +99,12 @@ impl Reader<'_> {
             (None, false, true) => return Verdict::Denied,
             (None, false, false) => table.wrong(
                 "a rule needs `limit`, `unlimited` or `deny`",
-                "write `limit = \"100/m by ip\"`, or name a `[policy.<name>]`",
+                match counted {
+                    "ip" | "remote_address" => {
+                        "write `limit = \"100/m by ip\"`, or name a `[policy.<name>]`".to_owned()
+                    }
+                    key => format!("write `limit = \"100/m by entry:{key}\"`, or name a `[policy.<name>]`"),
+                },
             ),
             _ => {
                 table.wrong("a rule has only one of `limit`, `unlimited` and `deny`", "leave the others out")

@@ -331,6 +331,12 @@ pub enum Problem {
         /// Index of that rule.
         other: usize,
     },
+    /// A rule that stands in its own place, so that nothing would be counted.
+    #[error("`{name}` is the rule's own name; it cannot stand in its own place")]
+    InsteadOfItself {
+        /// The name.
+        name: String,
+    },
     /// A rule that does not exist.
     #[error("no rule of this domain has the name `{name}`{hint}")]
     UnknownRule {

@@ -89,7 +89,7 @@ fn domains_are_checked() {
             &with("entries = { a = \"*\" }"),
             "a rule needs `limit`, `unlimited` or `deny`",
             "9:1",
-            "100/m by ip",
+            "100/m by entry:a",
         ),
         (
             &with("entries = { a = \"*\" }, limit = \"9/m\", deny = true"),

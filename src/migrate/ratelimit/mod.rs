@@ -86,6 +86,10 @@ impl Reading<'_> {
             for name in rule.instead_of.extract_if(.., |name| !names.contains(name)) {
                 self.draft.notes.needless(&rule.place, &format!("replaces: {name}"));
             }
+            for name in rule.instead_of.extract_if(.., |name| rule.name.as_ref() == Some(name)) {
+                let why = "it is the descriptor's own name, so the service refuses the file";
+                self.draft.notes.left_out(&rule.place, &format!("replaces: {name}"), why);
+            }
         }
     }
 }

@@ -173,6 +173,19 @@ fn what_is_in_shadow_is_counted_and_never_refused() {
 }
 
 #[test]
+fn a_limit_does_not_replace_itself() {
+    let imported = Imported::of(
+        "- key: user\n  rate_limit: { name: narrow, replaces: [{ name: narrow }], unit: second, requests_per_unit: 4 }\n",
+    );
+    assert_eq!(imported.one("user=ann"), "4/s");
+    assert!(
+        !imported.migrated.is_whole && imported.says(3, "replaces: narrow"),
+        "{}",
+        imported.migrated.text
+    );
+}
+
+#[test]
 fn a_limit_replaces_another_that_the_same_request_meets() {
     let imported = Imported::of(
         "- key: one\n  value: x\n  descriptors:\n\

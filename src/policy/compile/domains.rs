@@ -98,6 +98,9 @@ fn domain_of(domain: &Written, index: usize, names: &Names<'_>, errors: &mut Err
             let hint = did_you_mean(name, &named).map(|hint| format!("; {hint}")).unwrap_or_default();
             wrong(DomainField::InsteadOf, Problem::UnknownRule { name: name.clone(), hint });
         }
+        if let Some(own) = rule.name.as_ref().filter(|own| rule.instead_of.contains(own)) {
+            wrong(DomainField::InsteadOf, Problem::InsteadOfItself { name: own.clone() });
+        }
         rules.push(rule_of(rule, (index, number), names, errors));
     }
     tree.finish();

@@ -383,6 +383,7 @@ fn all_mistakes_of_rules_come_at_once() {
         Rule { entries: Vec::new(), ..rule("a=1", &["plain"]) },
         Rule { instead_of: vec!["reads".to_owned()], ..rule("path=*", &["plain"]) },
         Rule { name: Some("read".to_owned()), ..rule("kind=read", &[]) },
+        Rule { name: Some("self".to_owned()), instead_of: vec!["self".to_owned()], ..rule("kind=self", &[]) },
     ];
     let limit = |index| DomainField::Limit { rule: 0, index };
     let given = |index| DomainField::Given { rule: 1, index };
@@ -413,6 +414,7 @@ fn all_mistakes_of_rules_come_at_once() {
         ),
         (DomainField::Entries(4), "a rule needs `entries`; write `entries = { remote_address = \"*\" }`"),
         (DomainField::InsteadOf(5), "no rule of this domain has the name `reads`; did you mean `read`?"),
+        (DomainField::InsteadOf(7), "`self` is the rule's own name; it cannot stand in its own place"),
     ];
     let expected = expected.map(|(field, text)| (field, text.to_owned()));
     assert_eq!(mistakes(&[], &policies, rules), expected);
