@@ -488,7 +488,7 @@ fn a_listener_that_is_open_to_others_asks_for_certificates() {
             format!(
                 "grpc = {{ bind = \"0.0.0.0:9901\", {certs}, client-ca = \"ca.pem\", client-cert = \"ask\" }}"
             ),
-            "asks for no certificate",
+            "write `client-cert = \"require\"`",
         ),
         ("grpc = \"127.0.0.1:9900\"".to_owned(), "is the address of the admin listener"),
         (

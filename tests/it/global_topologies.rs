@@ -13,7 +13,7 @@ use sluicegate::limit::Key;
 
 use crate::support::fleet::{Cluster, Watched};
 use crate::support::redis::{Node, Redis, add, free_port, server};
-use crate::support::{Gateway, eventually, heavy};
+use crate::support::{Gateway, Stop, eventually, heavy};
 
 /// A key as good as any other: shards are chosen by its upper half.
 fn key(number: u64) -> u128 {
@@ -285,8 +285,9 @@ fn a_cluster_may_be_resharded_and_lose_a_primary() {
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
+            // Also if it fails: the loop below would go on for ever.
+            let _over = Stop(&is_over);
             cluster.reshard(primaries[0], primaries[1], 600);
-            is_over.store(true, Ordering::SeqCst);
         });
         while !is_over.load(Ordering::SeqCst) {
             let asked: Vec<_> = (0..300).map(|number| (number, node.ask(add(key(number), 1)))).collect();
