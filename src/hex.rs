@@ -1,35 +1,32 @@
 //! Numbers as small hexadecimal digits, eight digits at a time: ids of requests and traces are written with every request.
 
 /// The digits of a number, the highest first.
-pub const fn digits(number: u64) -> [u8; 16] {
-    let (high, low) = (eight((number >> 32) as u32), eight(number as u32));
+pub fn digits(number: u64) -> [u8; 16] {
     let mut digits = [0; 16];
-    let mut place = 0;
-    while place < 8 {
-        (digits[place], digits[place + 8]) = (high[place], low[place]);
-        place += 1;
-    }
+    let (high, low) = digits.split_at_mut(8);
+    high.copy_from_slice(&eight((number >> 32) as u32));
+    low.copy_from_slice(&eight(number as u32));
     digits
 }
 
-/// The digits of a number, the highest first.
+/// The digits of a long one.
 pub fn long_digits(number: u128) -> [u8; 32] {
-    let mut both = [0; 32];
-    let (high, low) = both.split_at_mut(16);
+    let mut all = [0; 32];
+    let (high, low) = all.split_at_mut(16);
     high.copy_from_slice(&digits((number >> 64) as u64));
     low.copy_from_slice(&digits(number as u64));
-    both
+    all
 }
 
-const fn eight(number: u32) -> [u8; 8] {
+fn eight(number: u32) -> [u8; 8] {
     // Each of the eight halves of a byte comes into a byte of its own.
-    let mut spread = number as u64;
+    let mut spread = u64::from(number);
     spread = (spread | spread << 16) & 0x0000_ffff_0000_ffff;
     spread = (spread | spread << 8) & 0x00ff_00ff_00ff_00ff;
     spread = (spread | spread << 4) & 0x0f0f_0f0f_0f0f_0f0f;
     // 1 in the bytes from ten on: six more than nine reaches the upper half.
     let letters = (spread + ALL * 6) >> 4 & ALL;
-    (spread + ALL * b'0' as u64 + letters * LETTERS_BEGIN).to_be_bytes()
+    (spread + ALL * u64::from(b'0') + letters * LETTERS_BEGIN).to_be_bytes()
 }
 
 /// One in each byte.
@@ -46,9 +43,10 @@ mod tests {
     proptest! {
         #[test]
         fn they_are_those_of_the_formatter(number: u128) {
-            let (expected, [long, short]) = (format!("{number:032x}"), [long_digits(number).to_vec(), digits(number as u64).to_vec()]);
-            prop_assert_eq!(long, expected.as_bytes());
-            prop_assert_eq!(short, &expected.as_bytes()[16..]);
+            let expected = format!("{number:032x}");
+            let (long, short) = (long_digits(number), digits(number as u64));
+            prop_assert_eq!(&long[..], expected.as_bytes());
+            prop_assert_eq!(&short[..], &expected.as_bytes()[16..]);
         }
     }
 }

@@ -29,6 +29,11 @@ impl Random {
         self.0.set(state);
         state.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
+
+    /// A name that no other process has: sixteen hexadecimal digits.
+    pub fn name(&self) -> String {
+        format!("{:016x}", self.next())
+    }
 }
 
 /// Numbers that lie evenly over all 64 bits, and so do those that any one client takes of them (the multiples of the golden

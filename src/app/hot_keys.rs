@@ -65,7 +65,7 @@ impl HotKeys {
             current: Arc::clone(publisher.current()),
             limiter: Arc::clone(publisher.limiter()),
             metrics: Arc::clone(metrics),
-            fleet: tier.map(|tier| (tier.plain_notes(), format!("{:016x}", random.next()))),
+            fleet: tier.map(|tier| (tier.plain_notes(), random.name())),
             lost,
         }))
     }

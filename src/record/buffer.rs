@@ -105,7 +105,7 @@ impl Drop for Buffer {
 }
 
 /// A chunk of this size is handed over. A writer is woken, and pages of the file are begun and ended, once for each: a quarter of
-/// this took twice the processor time a line.
+/// this took a third more processor time a line.
 const CHUNK_BYTES_DUE: usize = 128 * 1024;
 /// A due chunk has room for one more line, however long.
 const _: () = assert!(CHUNK_BYTES_DUE <= CHUNK_BYTES_MAX - LINE_BYTES_MAX);

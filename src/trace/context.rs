@@ -12,7 +12,7 @@ use crate::hex;
 pub struct TraceIds {
     /// The id of the trace.
     pub trace_id: NonZeroU128,
-    /// The id of the span; `None` if this gateway adds none.
+    /// The id of the span; `None` if none is sent to the collector.
     pub span_id: Option<NonZeroU64>,
 }
 

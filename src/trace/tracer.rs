@@ -50,13 +50,6 @@ pub struct TraceFields {
     pub state: bool,
 }
 
-impl Trace {
-    /// Its ids, with that of the span only if one is sent to the collector.
-    pub fn recorded(&self) -> TraceIds {
-        TraceIds { span_id: self.ids.span_id.filter(|_| self.sampled.is_some()), ..self.ids }
-    }
-}
-
 impl Tracer {
     /// A tracer as the configuration says.
     pub fn new(config: &Config) -> Tracer {
@@ -113,8 +106,8 @@ impl Tracer {
         let state = String::new();
         let sampled =
             is_sampled.then(|| Box::new(Sampled { span_id, parent: Some(parent), link: None, state, flags }));
-        let trace = Trace { ids: TraceIds { trace_id, span_id: Some(span_id) }, sampled };
-        (trace, Some(traceparent(trace_id, span_id, flags)))
+        let ids = TraceIds { trace_id, span_id: is_sampled.then_some(span_id) };
+        (Trace { ids, sampled }, Some(traceparent(trace_id, span_id, flags)))
     }
 
     /// The trace that begins with a request, and its field.
@@ -125,8 +118,8 @@ impl Tracer {
         let flags = u8::from(is_sampled);
         let state = String::new();
         let sampled = is_sampled.then(|| Box::new(Sampled { span_id, parent: None, link, state, flags }));
-        let trace = Trace { ids: TraceIds { trace_id, span_id: Some(span_id) }, sampled };
-        (trace, Some(traceparent(trace_id, span_id, flags)))
+        let ids = TraceIds { trace_id, span_id: is_sampled.then_some(span_id) };
+        (Trace { ids, sampled }, Some(traceparent(trace_id, span_id, flags)))
     }
 }
 

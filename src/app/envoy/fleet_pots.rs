@@ -15,7 +15,7 @@ use crate::random::Random;
 
 /// Tells and hears, without end.
 pub(in crate::app) async fn tell_and_hear(pots: Arc<Pots>, notes: Notes) {
-    let own = format!("{:016x}", Random::seeded().next());
+    let own = Random::seeded().name();
     let (mut heard, mut number, mut bytes) = (Heard::default(), 0, 0);
     loop {
         let told = pots.told();

@@ -33,7 +33,7 @@ impl Fleet {
     pub(in crate::app) fn new(notes: Notes) -> Fleet {
         Fleet(Arc::new(Shared {
             notes,
-            own: format!("{:016x}", Random::seeded().next()),
+            own: Random::seeded().name(),
             nodes: Mutex::default(),
             watched_ns: AtomicU64::new(0),
         }))

@@ -9,7 +9,6 @@ use crate::policy::Table;
 use crate::proxy::services::Services;
 use crate::proxy::snapshot::Snapshot;
 use crate::service::reason::Reason;
-use crate::trace::Trace;
 use crate::{clock, metrics, record};
 
 pub fn finished(services: &Services, event: &Finished<'_>) {
@@ -32,7 +31,7 @@ fn entry<'r>(services: &Services, event: &'r Finished<'_>) -> record::Entry<'r> 
     record::Entry {
         time: services.unix(event.ended),
         request_id: request.request_id.as_bytes(),
-        trace: event.trace.map(Trace::recorded),
+        trace: event.trace.map(|trace| trace.ids),
         node: &snapshot.style.node,
         listener: &conn.config.name,
         client: Some(request.client),
