@@ -129,49 +129,55 @@ fn shared(gateways: &[Gateway], wants: &[Wants], due: &[f64], what: &str) {
     assert!(rates.iter().zip(due).all(|(rate, due)| (rate - due).abs() <= 5.0), "{said}");
 }
 
+/// Runs scenes beside each other: they take their time, and little of the machine's.
+fn at_once<S: Sync>(scenes: &[S], run: impl Fn(&S) + Sync) {
+    let run = &run;
+    thread::scope(|scope| scenes.iter().for_each(|scene| drop(scope.spawn(move || run(scene)))));
+}
+
 /// A limit whose nodes hold leases, and one that Redis decides alone.
 const LIMITS: [&str; 2] = ["limit = \"100/s\"", "limit = \"100/s\"\novershoot = 0"];
 
 #[test]
 fn proxies_of_three_gateways_have_shares_by_demand() {
     let _alone = heavy();
-    for policy in LIMITS {
+    at_once(&LIMITS, |policy| {
         let redis = Redis::start(&[]);
         let gateways = [(); 3].map(|()| gateway(Some(&redis), policy));
         let wants = [Proxy(0, ANN, 900), Proxy(1, ANN, 90), Proxy(2, ANN, 10)];
         shared(&gateways, &wants, &[90.0, 9.0, 1.0], policy);
-    }
+    });
 }
 
 #[test]
 fn a_proxy_and_own_routes_of_another_gateway_have_shares_by_demand() {
     let _alone = heavy();
-    for policy in LIMITS {
+    at_once(&LIMITS, |policy| {
         let redis = Redis::start(&[]);
         let gateways = [(); 2].map(|()| gateway(Some(&redis), policy));
         shared(&gateways, &[Proxy(0, ANN, 300), Own(1, 100)], &[75.0, 25.0], policy);
         shared(&gateways, &[Proxy(0, ANN, 60), Own(1, 20)], &[60.0, 20.0], "enough for both");
-    }
+    });
 }
 
 #[test]
 fn buckets_of_one_count_have_shares_by_demand_beside_own_requests() {
     let _alone = heavy();
-    for policy in ["limit = \"100/s\"", "limit = \"100/s\"\nalgorithm = \"fixed-window\""] {
+    at_once(&["limit = \"100/s\"", "limit = \"100/s\"\nalgorithm = \"fixed-window\""], |policy| {
         let gateway = [gateway(None, policy)];
         let wants = [Proxy(0, ANN, 300), Proxy(0, BOB, 100), Own(0, 100)];
         shared(&gateway, &wants, &[60.0, 20.0, 20.0], policy);
-    }
+    });
 }
 
 #[test]
 fn equal_proxies_have_the_same_of_a_fixed_window() {
     let _alone = heavy();
-    for limit in ["100/s", "200/2s"] {
+    at_once(&["100/s", "200/2s"], |limit| {
         let gateway = [gateway(None, &format!("limit = \"{limit}\"\nalgorithm = \"fixed-window\""))];
         shared(&gateway, &[Proxy(0, ANN, 200), Proxy(0, ANN, 200)], &[50.0, 50.0], limit);
         shared(&gateway, &[Proxy(0, ANN, 200), Proxy(0, BOB, 200)], &[50.0, 50.0], limit);
-    }
+    });
 }
 
 #[test]
