@@ -6,10 +6,10 @@ use tokio::time::timeout;
 use super::by_holder::Holder;
 use super::look::PATIENCE;
 use super::resets::Reset;
-use super::{Limiter, Look};
+use super::{ClientAddress, Decider, Limiter, Look};
 use crate::clock;
 use crate::limit::lease_messages::{Left, Op, Part, Renewal, Reply};
-use crate::limit::{Algorithm, Charge};
+use crate::limit::{Algorithm, Charge, Outcome};
 use crate::policy::{Chosen, Policy, Subject};
 
 /// One window of a subject.
@@ -54,11 +54,28 @@ impl Limiter {
                         (level, out, whole_again_ns(&charge, level))
                     }
                 },
-                _ => (known.remaining, 0, known.reset_ns),
+                Some(Look::Away | Look::Late | Look::Refused) => {
+                    let alone = self.without_look(&routed, now_ns);
+                    (alone.remaining, 0, alone.reset_ns)
+                }
+                None => (known.remaining, 0, known.reset_ns),
             };
             Account { charge, remaining, leased, reset_ns, look }
         };
         charges.into_iter().zip(routed).zip(looks).map(account).collect()
+    }
+
+    /// What a shared window holds for requests of this node while Redis does not say it: a denial that it remembers, else
+    /// what it decides by alone. The address that `when-redis-down = "allow"` counts by is not known here.
+    pub(super) fn without_look(&self, charge: &Charge, now_ns: u64) -> Outcome {
+        let one = Charge { cost: charge.cost.max(1), ..*charge };
+        let foretold = self.foretell(&one, ClientAddress::default(), now_ns);
+        let outcome = match foretold.decider {
+            Decider::Node => foretold.outcome,
+            Decider::Redis | Decider::Fallback => foretold.without_redis,
+        };
+        let taken = if outcome.is_admitted() { one.cost } else { 0 };
+        Outcome::new(outcome.answer(), outcome.remaining.saturating_add(taken), outcome.reset_ns)
     }
 
     /// The limit that a window would have by the override of the tenant, if the consumer had none of its own.

@@ -11,7 +11,7 @@ use smallvec::{SmallVec, smallvec};
 use super::charge_state::{ChargeState, Refund};
 use super::wait::{Fate, Wait};
 use super::waiting::Waiting;
-use super::{ClientAddress, Decision, Limiter};
+use super::{ClientAddress, Decision, Elsewhere, Limiter};
 use crate::limit::{Algorithm, Answer, Charge, Outcome};
 use crate::metrics::Tier;
 
@@ -25,7 +25,8 @@ impl Limiter {
         now_ns: u64,
         decision: &mut Decision,
     ) -> Option<Waiting> {
-        let (state, outcome) = self.decide_charge(charge, client, now_ns, decision);
+        let (state, outcome) =
+            decision.decide_at(0, |decision| self.decide_charge(charge, client, now_ns, decision));
         if let ChargeState::Taken { renews: true, .. } = state {
             self.renew_ahead(charge, now_ns);
         }
@@ -58,13 +59,16 @@ impl Limiter {
     ) -> Option<Waiting> {
         let mut states: SmallVec<[ChargeState; 4]> = SmallVec::new();
         let mut waits = false;
-        for charge in charges {
+        for (index, charge) in charges.iter().enumerate() {
             let is_refused = decision.is_refused_to(charge);
             let is_spared = is_refused && (!charge.count_denied || decision.kept_out.has(charge.world()));
             let (state, outcome) = if is_spared {
+                if charge.plan.is_some() {
+                    decision.note_elsewhere(index, Elsewhere::Nobody);
+                }
                 (ChargeState::Fits, self.foresee_refused(charge, now_ns))
             } else {
-                self.decide_charge(charge, client, now_ns, decision)
+                decision.decide_at(index, |decision| self.decide_charge(charge, client, now_ns, decision))
             };
             if state == ChargeState::Refused {
                 decision.refused.add(charge.refuses());
@@ -80,6 +84,7 @@ impl Limiter {
                 // Redis is not asked, because another window refuses the request from memory; so does this one, perhaps.
                 decision.outcomes[index] = self.foresee_refused(charge, now_ns);
                 states[index] = ChargeState::Untaken;
+                decision.note_elsewhere(index, Elsewhere::Nobody);
                 self.forget_wanted(charge);
             } else {
                 waits = true;
@@ -130,6 +135,7 @@ impl Limiter {
             let (state, outcome) = match (said, plans.get(charge.plan)) {
                 (Some(said), _) => {
                     decision.tier = decision.tier.max(Tier::Global);
+                    decision.note_elsewhere(index, Elsewhere::Redis);
                     if let (Some(mine), false) = (mine, matches!(said.0, ChargeState::Taken { .. })) {
                         self.refund_reserved(fleet, charge, mine.refund);
                     }
@@ -137,11 +143,12 @@ impl Limiter {
                 }
                 (None, Some(_)) if let Some(late) = self.decide_late(fleet, charge, mine, now_ns) => {
                     decision.tier = Tier::Fallback;
+                    decision.note_elsewhere(index, Elsewhere::Fallback);
                     late
                 }
-                (None, Some(plan)) => {
+                (None, Some(plan)) => decision.decide_at(index, |decision| {
                     self.take_fallback(fleet, plan, charge, waiting.client, now_ns, decision)
-                }
+                }),
                 (None, None) => unreachable!("what was asked of Redis has a plan"),
             };
             if state == ChargeState::Refused {

@@ -117,6 +117,19 @@ pub struct Decision {
     usual: Refund,
     /// Charges that go back elsewhere, by index. Nearly always empty without Redis.
     refunds: SmallVec<[(u16, Refund); 2]>,
+    /// The charges that something else decided than this node with what it holds, by index.
+    elsewhere: SmallVec<[(u16, Elsewhere); 2]>,
+}
+
+/// Who decided a charge, if not this node with what it holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Elsewhere {
+    /// Redis, which was asked for it.
+    Redis,
+    /// This node, without Redis.
+    Fallback,
+    /// Nobody: another window had refused the request, and this one was not asked.
+    Nobody,
 }
 
 /// The address of the client, as the policies count it (IPv6 clients by network). Only the fallback of
@@ -177,6 +190,27 @@ impl Decision {
             // A request has no more charges than a route has windows, far fewer than that.
             self.refunds.push((u16::try_from(index).unwrap_or(u16::MAX), refund));
         }
+    }
+
+    /// Notes who decided the charge of this index.
+    fn note_elsewhere(&mut self, index: usize, elsewhere: Elsewhere) {
+        self.elsewhere.push((u16::try_from(index).unwrap_or(u16::MAX), elsewhere));
+    }
+
+    /// Who decided the charge of this index, if not this node with what it holds.
+    fn elsewhere(&self, index: usize) -> Option<Elsewhere> {
+        self.elsewhere.iter().find(|(of, _)| usize::from(*of) == index).map(|(_, elsewhere)| *elsewhere)
+    }
+
+    /// Lets `decide` decide the charge of this index, which may be without Redis, and notes whether it was.
+    fn decide_at<R>(&mut self, index: usize, decide: impl FnOnce(&mut Decision) -> R) -> R {
+        let before = std::mem::take(&mut self.tier);
+        let decided = decide(self);
+        if self.tier == Tier::Fallback {
+            self.note_elsewhere(index, Elsewhere::Fallback);
+        }
+        self.tier = self.tier.max(before);
+        decided
     }
 
     /// The charges that refused, with their outcomes, without shadows.
@@ -335,6 +369,7 @@ impl Decision {
         self.is_redis_down = false;
         self.usual = Refund::default();
         self.refunds.clear();
+        self.elsewhere.clear();
         self.refused = Worlds::NONE;
         self.kept_out = Worlds::NONE;
     }

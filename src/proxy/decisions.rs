@@ -56,17 +56,23 @@ pub fn windows<'s, S: Subject + 's>(
     now_ns: u64,
 ) -> (Box<[Window]>, usize) {
     let decision = &check.decision;
-    let mut decided: Vec<(&Charge, &Outcome)> = check.charges.iter().zip(&decision.outcomes).collect();
+    let mut decided: Vec<(usize, &Charge, &Outcome)> = check
+        .charges
+        .iter()
+        .zip(&decision.outcomes)
+        .enumerate()
+        .map(|(index, (charge, outcome))| (index, charge, outcome))
+        .collect();
     // Stable: among those that refuse, the one that did first stays first.
-    decided.sort_by_key(|(charge, outcome)| match (outcome.is_admitted(), charge.shadow) {
+    decided.sort_by_key(|(_, charge, outcome)| match (outcome.is_admitted(), charge.shadow) {
         (false, false) => 0,
         (false, true) => 1,
         (true, _) => 2,
     });
     let left_out = decided.len().saturating_sub(WINDOWS_MAX);
-    let window = |(charge, outcome): (&Charge, &Outcome)| {
+    let window = |(index, charge, outcome): (usize, &Charge, &Outcome)| {
         let policy = &table.policies()[charge.policy.index()];
-        let provenance = limiter.provenance(charge, decision.tier, now_ns);
+        let provenance = limiter.provenance(decision, (index, charge), now_ns);
         let subject = subject(charge.part);
         // A hot key that each node decides alone has another limit, too.
         let overridden = subject.filter(|_| charge.is_overridden).and_then(|subject| {

@@ -143,10 +143,11 @@ fn end(
 /// The value of `RateLimit-Debug`.
 #[cold]
 fn debug(context: &RequestContext, table: &Table, check: &Check<'_>) -> Option<HeaderValue> {
-    let charge = &check.charges[check.decision.binding?];
+    let index = check.decision.binding?;
+    let charge = &check.charges[index];
     let now_ns = clock::ns_of(context.facts.started);
     let limiter = &context.services.shared.limiter;
-    let provenance = limiter.provenance(charge, check.decision.tier, now_ns);
+    let provenance = limiter.provenance(&check.decision, (index, charge), now_ns);
     limit_fields::debug(table, charge, provenance, &context.view.snapshot.node.name)
 }
 

@@ -476,7 +476,7 @@ pub(in crate::admin) struct DecidedWindow {
     shadow: Option<bool>,
     /// How long until it would have admitted; missing if it did, or never will.
     wait_ms: Option<u64>,
-    /// Where it was decided: `local`, `lease`, `redis`, `remembered` or `fallback`.
+    /// Where it was decided: `local`, `lease`, `redis`, `remembered`, `unasked` or `fallback`.
     tier: String,
     /// How old the last word of Redis was.
     age_ms: Option<u64>,

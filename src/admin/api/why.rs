@@ -238,6 +238,7 @@ fn refused(refusals: &[Value], policy: Option<&str>) -> Vec<Line> {
             "lease" => "by its lease",
             "redis" => "by Redis",
             "remembered" => "by what Redis said before",
+            "unasked" => "without asking Redis",
             _ => "without Redis",
         };
         let said = format!(

@@ -50,6 +50,58 @@ fn a_window_that_would_have_fitted_shows_what_it_has() {
 }
 
 #[test]
+fn each_window_says_who_decided_it() {
+    let desk = Arc::new(Desk::default());
+    let node = node(&desk);
+    let (narrow, wide, lent) = (exact(&node, 1, 10), exact(&node, 3, 100), leased(&node, 5, 100));
+    let charges = |cost| [lent, Charge { cost, ..narrow }, Charge { cost, ..wide }];
+    let who = |decision: &Decision, charges: &[Charge]| -> Vec<_> {
+        let by = |which| node.provenance(decision, which, NOW + MS);
+        charges.iter().enumerate().map(by).map(|it| (it.by, it.age_ns.is_some())).collect()
+    };
+    for turn in 1..50 {
+        decide(&node, &desk, &[lent], NOW - SECOND + turn * 20 * MS);
+    }
+    let admitted = decide(&node, &desk, &charges(10), NOW);
+    assert_eq!(who(&admitted, &charges(10)), [("lease", true), ("redis", true), ("redis", true)]);
+    let refused = decide(&node, &desk, &charges(1), NOW);
+    assert_eq!(who(&refused, &charges(1)), [("lease", true), ("redis", true), ("redis", true)]);
+    let refused = decide(&node, &desk, &charges(1), NOW);
+    assert_eq!(who(&refused, &charges(1)), [("lease", true), ("remembered", true), ("unasked", true)]);
+    let never = decide(&node, &desk, &charges(11), NOW);
+    assert_eq!(who(&never, &charges(11)), [("lease", true), ("unasked", true), ("unasked", true)]);
+    desk.set_down(true);
+    let alone = decide(&node, &desk, &[wide], NOW);
+    assert_eq!(who(&alone, &[wide]), [("fallback", true)]);
+}
+
+#[test]
+fn what_is_left_without_redis_is_what_this_node_decides_by() {
+    let desk = Arc::new(Desk::default());
+    let node = node(&desk);
+    let charge = exact(&node, 1, 10);
+    assert!(decide(&node, &desk, &[Charge { cost: 4, ..charge }], NOW).is_admitted());
+    desk.set_down(true);
+    let left = |now_ns| node.without_look(&Charge { cost: 0, ..charge }, now_ns).remaining;
+    // Half of ten is this node's part, and it has spent two of that: every second unit that Redis admitted.
+    let first = left(NOW);
+    let admits = (0..10).filter(|_| decide_late(&node, &[charge], NOW).is_admitted()).count();
+    assert_eq!(first, admits as u64);
+    assert_eq!(left(NOW), 0);
+    // Known to be empty: refused from memory, so nothing is left.
+    desk.set_down(false);
+    let dear = exact(&node, 3, 10);
+    assert!(decide(&node, &desk, &[Charge { cost: 10, ..dear }], NOW).is_admitted());
+    assert!(!decide(&node, &desk, &[dear], NOW).is_admitted());
+    desk.set_down(true);
+    assert!(!decide_late(&node, &[dear], NOW).is_admitted());
+    assert_eq!(node.without_look(&Charge { cost: 0, ..dear }, NOW).remaining, 0);
+    // As the policy says, nobody is admitted.
+    let deny = self::charge(&node, 7, 10, 0.0, WhenDown::Deny);
+    assert_eq!(node.without_look(&Charge { cost: 0, ..deny }, NOW).remaining, 0);
+}
+
+#[test]
 fn costs_have_room_however_large_they_are() {
     let desk = Arc::new(Desk::default());
     let node = node(&desk);

@@ -102,6 +102,8 @@ fn by(window: &Value) -> String {
         "lease" => "from this node's lease",
         "redis" => "by Redis",
         "remembered" => "by what Redis said before",
+        "unasked" if window["allowed"] == true => "by nobody, as another had refused: Redis was not asked",
+        "unasked" => "by the limit itself: Redis was not asked",
         "fallback" => "by this node without Redis",
         _ => "by this node, which counts alone",
     };
