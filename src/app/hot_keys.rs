@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 
 use super::publisher::Publisher;
 use super::shared_tier::SharedTier;
@@ -91,7 +91,11 @@ impl HotKeys {
 
     /// Gathers each second, without end.
     pub(in crate::app) async fn follow(self) {
-        let mut ticks = interval(Duration::from_secs(1));
+        // Half a second after each began the workers have left what they counted before it.
+        let into = Duration::from_nanos(clock::unix().subsec_nanos().into());
+        let until = (Duration::from_millis(1_500) - into).as_nanos() % 1_000_000_000;
+        let first = Instant::now() + Duration::from_nanos(until as u64);
+        let mut ticks = interval_at(first, Duration::from_secs(1));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
         let (mut lines, mut written, mut local) = (Lines::default(), None, HashMap::new());
         loop {
@@ -170,7 +174,9 @@ impl HotKeys {
         let shards = shards.filter_map(|(shard, name)| Some((shard, name?))).collect();
         // A fleet that does not answer in time is left out: what this node knows is shown at once.
         let fleet = timeout(FLEET_WITHIN, self.of_fleet(asked)).await.ok().flatten();
-        admin::HotKeysShown { own, shards, fleet }
+        let is_in_force = |policy: &String| self.0.current.load().table.policy(policy).is_some();
+        let is_known = !own.is_empty() || asked.policy.as_ref().is_none_or(is_in_force);
+        admin::HotKeysShown { is_known, own, shards, fleet }
     }
 
     /// What all nodes together have told of the last minutes that are over: how many nodes, and their keys.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::inbox::Batch;
 use super::named::Named;
 use super::sketch::Counts;
-use super::slots::{Slots, covered};
+use super::slots::{self, Slots, covered};
 
 /// What is known of heavy keys.
 #[derive(Debug, Default)]
@@ -20,12 +20,18 @@ pub struct Book {
     /// When this began, seconds since the Unix epoch.
     since: u64,
     second: u64,
+    /// What came before this second has been counted.
+    counted: u64,
 }
 
 #[derive(Debug)]
 struct Known {
     named: Arc<Named>,
     last: Slots,
+    /// Of those the ones since the policy's decisions are known, so that one is a part of the other.
+    of_policy: Slots,
+    /// The second in which it came first after a minute without it, and what was counted in that: it began anywhere in it.
+    begun: (u64, Counts),
     /// The minute that runs and the one before it.
     minutes: [(u64, Counts); 2],
     is_hot: bool,
@@ -122,14 +128,18 @@ impl Book {
                 self.keys.entry(named.key).or_insert_with(|| Known {
                     named: Arc::new(named),
                     last: Slots::default(),
+                    of_policy: Slots::default(),
+                    begun: (0, Counts::default()),
                     minutes: Default::default(),
                     is_hot: false,
                 });
             }
         }
+        self.counted = self.counted.max(batch.second + 1);
         for (key, counts) in batch.counts {
             if let Some(known) = self.keys.get_mut(&key) {
-                known.count(batch.second, counts);
+                let is_whole = self.policies.contains_key(&known.named.policy);
+                known.count(batch.second, counts, is_whole);
             }
         }
         if self.shards.len() < batch.shards.len() {
@@ -171,6 +181,7 @@ impl Book {
     /// Says which keys are hot and which are no longer.
     fn judge(&mut self, thresholds: &HashMap<Box<str>, f64>) -> Vec<Change> {
         let (seconds, mut hot) = (covered(self.second, self.since), self.hot());
+        let until = self.until();
         let Book { keys, policies, shards, second, .. } = self;
         let mut changes = Vec::new();
         for known in keys.values_mut() {
@@ -184,7 +195,7 @@ impl Book {
             {
                 continue;
             }
-            let standing = standing(known, decided, shards, *second, seconds);
+            let standing = standing(known, decided, shards, *second, until);
             let above = thresholds.get(&known.named.policy).map_or(f64::INFINITY, |above| above * edge);
             // A policy that counts everybody together has one key, which is no news.
             let is_of_policy = standing.of_policy > above && !known.named.name.is_empty();
@@ -200,6 +211,11 @@ impl Book {
             two.standing.requests_per_second.total_cmp(&one.standing.requests_per_second)
         });
         changes
+    }
+
+    /// The seconds that counts are about: from when this began to where they have come.
+    fn until(&self) -> (u64, u64) {
+        (self.since, self.counted.min(self.second))
     }
 
     /// A minute is over.
@@ -251,6 +267,7 @@ impl Book {
             minutes.push((stat.minute, stat.counts));
         }
         let closed = self.minutes.back().map_or(0, |(minute, _)| *minute);
+        let until = self.until();
         for known in self.keys.values().filter(|known| is_asked(&known.named)) {
             let counts = match asked.minutes {
                 1 => known.last.sum(self.second),
@@ -268,20 +285,21 @@ impl Book {
                 sum.add(counts);
             }
         }
-        let seconds = match asked.minutes {
-            1 => covered(self.second, self.since),
-            _ => self.second.saturating_sub((first * MINUTE).max(self.since)).max(1) as f64,
-        };
+        let seconds = self.second.saturating_sub((first * MINUTE).max(self.since)).max(1) as f64;
         let mut policies: BTreeMap<Box<str>, Vec<Shown>> = BTreeMap::new();
         for (key, (named, sum, minutes)) in all {
             let known = self.keys.get(&key);
+            let rates = match known.filter(|_| asked.minutes == 1) {
+                Some(known) => known.rates(self.second, until),
+                None => (sum.requests as f64 / seconds, sum.denied as f64 / seconds),
+            };
             let shown = Shown {
                 is_hot: known.is_some_and(|known| known.is_hot),
-                requests_per_second: sum.requests as f64 / seconds,
-                denied_per_second: sum.denied as f64 / seconds,
+                requests_per_second: rates.0,
+                denied_per_second: rates.1,
                 standing: known.map(|known| {
                     let decided = self.policies.get(&known.named.policy);
-                    standing(known, decided, &self.shards, self.second, covered(self.second, self.since))
+                    standing(known, decided, &self.shards, self.second, until)
                 }),
                 minutes,
                 key: named,
@@ -315,8 +333,18 @@ impl Book {
 }
 
 impl Known {
-    fn count(&mut self, second: u64, counts: Counts) {
+    /// `is_whole`: the policy's decisions are counted beside it.
+    fn count(&mut self, second: u64, counts: Counts, is_whole: bool) {
+        if self.last.sum(second).requests == 0 {
+            self.begun = (second, Counts::default());
+        }
+        if self.begun.0 == second {
+            self.begun.1.add(counts);
+        }
         self.last.add(second, counts);
+        if is_whole {
+            self.of_policy.add(second, counts);
+        }
         let minute = second / MINUTE;
         match self.minutes.iter_mut().find(|(at, _)| *at == minute) {
             Some((_, sum)) => sum.add(counts),
@@ -326,6 +354,27 @@ impl Known {
                 }
             }
         }
+    }
+
+    /// Decisions and denials a second in the last minute, or since it came first in it. Until it has come for
+    /// [`YOUNG`] seconds, it is as if it had: what came at once is no rate yet.
+    fn rates(&self, second: u64, (since, until): (u64, u64)) -> (f64, f64) {
+        let Counts { mut requests, mut denied } = self.last.sum(second);
+        let from = slots::first(second).max(since);
+        let whole = until.saturating_sub(from);
+        let (begun, first) = self.begun;
+        let own = until.saturating_sub(begun + 1);
+        let seconds = match begun >= from {
+            true if own >= YOUNG => {
+                requests = requests.saturating_sub(first.requests);
+                denied = denied.saturating_sub(first.denied);
+                own
+            }
+            true => whole.min(YOUNG),
+            false => whole,
+        };
+        let a_second = |count: u64| count as f64 / seconds.max(1) as f64;
+        (a_second(requests), a_second(denied))
     }
 
     fn of(&self, minute: u64) -> Counts {
@@ -338,14 +387,18 @@ fn standing(
     decided: Option<&Decided>,
     shards: &[Slots],
     second: u64,
-    seconds: f64,
+    until: (u64, u64),
 ) -> Standing {
     let counts = known.last.sum(second);
+    let (requests_per_second, denied_per_second) = known.rates(second, until);
     let shard = known.named.shard.and_then(|shard| shards.get(usize::from(shard)));
     Standing {
-        requests_per_second: counts.requests as f64 / seconds,
-        denied_per_second: counts.denied as f64 / seconds,
-        of_policy: share(counts.requests, decided.map_or(0, |it| it.last.sum(second).requests)),
+        requests_per_second,
+        denied_per_second,
+        of_policy: share(
+            known.of_policy.sum(second).requests,
+            decided.map_or(0, |it| it.last.sum(second).requests),
+        ),
         of_shard: shard.map(|shard| share(counts.requests, shard.sum(second).requests)),
     }
 }
@@ -366,6 +419,8 @@ const LATER: u64 = 2;
 pub const FLOOR: f64 = 100.0;
 /// By how much less a hot key is no longer one.
 const LESS: f64 = 0.8;
+/// Seconds that a key must have come for until its rate is that of those seconds.
+const YOUNG: u64 = 5;
 /// Seconds that a policy has been known before its keys are judged.
 const SETTLED: u64 = 5;
 /// Minutes that are kept.

@@ -38,10 +38,14 @@ impl Slots {
     }
 }
 
+/// The first second that [`Slots::sum`] is about.
+pub(super) fn first(second: u64) -> u64 {
+    (second / SECONDS + 1).saturating_sub(SLOTS) * SECONDS
+}
+
 /// How many seconds [`Slots::sum`] is about, for one who has counted since `since`.
 pub(super) fn covered(second: u64, since: u64) -> f64 {
-    let first = (second / SECONDS + 1).saturating_sub(SLOTS) * SECONDS;
-    second.saturating_sub(first.max(since)).max(1) as f64
+    second.saturating_sub(first(second).max(since)).max(1) as f64
 }
 
 const SLOTS: u64 = 6;

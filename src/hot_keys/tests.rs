@@ -273,6 +273,31 @@ fn a_key_becomes_hot_once_and_is_no_longer_once() {
     assert_eq!(node.gathered.book().hot(), 0);
 }
 
+/// A flood that begins long after the process: every second from the fifth on the share and the rate are within five percent,
+/// also in the one in which keys are named anew.
+#[test]
+fn shares_and_rates_of_a_flood_that_has_just_begun_are_right() {
+    let mut node = Node::new();
+    node.run(137, &[]);
+    let others: Vec<(u64, u64)> = (1..=70).map(|key| (key, 10)).collect();
+    let keys = [&others[..], &[(901, 100)]].concat();
+    // It begins in the middle of a second.
+    node.run(1, &keys.iter().map(|(key, times)| (*key, times / 2)).collect::<Vec<_>>());
+    for second in 1..=130 {
+        node.run(1, &keys);
+        if second < 6 {
+            continue;
+        }
+        let shown = node.gathered.book().shown(&asked(1));
+        assert_eq!(shown[0].key.key, 901, "{second}");
+        let Standing { requests_per_second, of_policy, .. } = shown[0].standing.expect("it is there");
+        assert!((of_policy / 0.125 - 1.0).abs() < 0.05, "{second}: {of_policy}");
+        assert!((requests_per_second / 100.0 - 1.0).abs() < 0.05, "{second}: {requests_per_second}");
+        assert!((shown[0].requests_per_second - requests_per_second).abs() < 0.01, "{second}");
+        assert!((shown[0].denied_per_second / 25.0 - 1.0).abs() < 0.05, "{second}");
+    }
+}
+
 #[test]
 fn few_decisions_make_no_key_hot() {
     let mut node = Node::new();
