@@ -2,6 +2,7 @@
 //! it; what finds no room or no collector is counted.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -22,19 +23,22 @@ use crate::metrics;
 pub struct Spans {
     queue: mpsc::Sender<Span>,
     dropped: metrics::Counter,
+    /// Spans that found no room, until the log has said so.
+    crowded_out: Arc<AtomicU64>,
 }
 
 impl Spans {
     /// A queue that nobody reads, for tests.
     #[cfg(test)]
     pub fn nowhere() -> Spans {
-        Spans { queue: mpsc::channel(1).0, dropped: metrics::Counter::default() }
+        Spans { queue: mpsc::channel(1).0, dropped: metrics::Counter::default(), crowded_out: Arc::default() }
     }
 
     /// Leaves a span. It neither waits nor fails: one that finds no room is counted as dropped.
     pub fn offer(&self, span: Span) {
         if self.queue.try_send(span).is_err() {
             self.dropped.add(1);
+            self.crowded_out.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
@@ -64,11 +68,14 @@ impl Exporter {
             spans,
             phase: heard,
             metrics: metrics.clone(),
+            crowded_out: Arc::default(),
             failing: None,
+            crowded: None,
             is_warned: false,
             under_way: 0,
         };
-        let spans = Spans { queue, dropped: metrics.dropped.clone() };
+        let crowded_out = Arc::clone(&sender.crowded_out);
+        let spans = Spans { queue, dropped: metrics.dropped.clone(), crowded_out };
         Exporter { spans, connect, phase, task: tokio::spawn(sender.run()) }
     }
 
@@ -99,8 +106,12 @@ struct Sender {
     spans: mpsc::Receiver<Span>,
     phase: watch::Receiver<Phase>,
     metrics: metrics::Spans,
+    /// Spans that found no room in the queue, until the log has said so.
+    crowded_out: Arc<AtomicU64>,
     /// `None`: the last batch went well.
     failing: Option<Failing>,
+    /// Spans lost since more come than the collector takes; `None`: all find room.
+    crowded: Option<u64>,
     /// The collector took the last batch, but not all of it or with a warning, which was logged.
     is_warned: bool,
     /// Spans of the batch that is being sent.
@@ -161,7 +172,11 @@ impl Sender {
     /// Sends a batch, again if the collector is away or busy, and counts what became of it.
     async fn send(&mut self, spans: Vec<Span>) {
         let count = spans.len() as u64;
-        let Some(target) = self.phase.borrow().target.clone() else { return self.metrics.dropped.add(count) };
+        let Some(target) = self.phase.borrow().target.clone() else {
+            // Nobody expects them anywhere.
+            self.crowded_out.store(0, Ordering::Relaxed);
+            return self.metrics.dropped.add(count);
+        };
         self.under_way = count;
         let (target, resource) = &*target;
         let request = request(resource, &spans);
@@ -197,8 +212,12 @@ impl Sender {
         let rejected = taken.rejected.min(count);
         self.metrics.exported.add(count - rejected);
         self.metrics.dropped.add(rejected);
-        if let Some(Failing { lost, .. }) = self.failing.take() {
-            tracing::info!(spans_lost = lost, "the collector takes spans again");
+        let crowded_out = self.crowded_out.swap(0, Ordering::Relaxed);
+        match self.failing.take() {
+            Some(Failing { lost, .. }) => {
+                tracing::info!(spans_lost = lost + crowded_out, "the collector takes spans again");
+            }
+            None => self.look_at_the_crowd(crowded_out),
         }
         let is_warned = rejected > 0 || !taken.words.is_empty();
         if is_warned && !self.is_warned {
@@ -208,9 +227,27 @@ impl Sender {
         self.is_warned = is_warned;
     }
 
+    /// Says when spans begin to find no room in the queue while the collector takes what it is sent, and when it has caught
+    /// up. `crowded_out`: so many found no room since it took the batch before.
+    fn look_at_the_crowd(&mut self, crowded_out: u64) {
+        match self.crowded {
+            None if crowded_out > 0 => {
+                tracing::warn!("more spans come than the collector takes; those that find no room are lost");
+                self.crowded = Some(crowded_out);
+            }
+            Some(lost) if crowded_out == 0 && self.spans.len() < BATCH_SPANS_MAX => {
+                tracing::info!(spans_lost = lost, "the collector takes spans as they come again");
+                self.crowded = None;
+            }
+            Some(lost) => self.crowded = Some(lost + crowded_out),
+            None => {}
+        }
+    }
+
     fn lose(&mut self, count: u64, error: &Error) {
         self.under_way = 0;
         self.metrics.dropped.add(count);
+        let count = count + self.crowded_out.swap(0, Ordering::Relaxed);
         let (kind, before) = (error.kind(), self.failing.take());
         let lost = before.as_ref().map_or(0, |failing| failing.lost);
         match before {
@@ -233,7 +270,10 @@ impl Drop for Sender {
             left += 1;
         }
         self.metrics.dropped.add(left);
-        let lost = left + self.failing.take().map_or(0, |failing| failing.lost);
+        let lost = left
+            + self.failing.take().map_or(0, |failing| failing.lost)
+            + self.crowded.take().unwrap_or(0)
+            + self.crowded_out.swap(0, Ordering::Relaxed);
         if lost > 0 {
             tracing::warn!(spans_lost = lost, "the collector did not take all spans before the stop");
         }

@@ -1,9 +1,12 @@
 //! Sends spans to a collector (OTLP 1.x): one request a batch, over a connection of its own, with a deadline.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
+use base64::Engine;
+use base64::alphabet::STANDARD;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use bytes::{BufMut, Bytes, BytesMut};
-use http::header::{CONTENT_TYPE, RETRY_AFTER, TE, USER_AGENT};
+use http::header::{CONTENT_TYPE, DATE, RETRY_AFTER, TE, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use http_body_util::Full;
 use prost::Message;
@@ -135,13 +138,26 @@ fn refused(status: StatusCode, headers: &HeaderMap) -> Error {
         StatusCode::TOO_MANY_REQUESTS
         | StatusCode::BAD_GATEWAY
         | StatusCode::SERVICE_UNAVAILABLE
-        | StatusCode::GATEWAY_TIMEOUT => {
-            let after = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
-            let again = after.map(Duration::from_secs);
-            Error::Busy { status: status.as_u16().to_string(), words: String::new(), again }
-        }
+        | StatusCode::GATEWAY_TIMEOUT => Error::Busy {
+            status: status.as_u16().to_string(),
+            words: String::new(),
+            again: retry_after(headers),
+        },
         _ => Error::refused(status.as_u16().to_string()),
     }
+}
+
+/// When a collector may be asked again (RFC 9110 section 10.2.3): seconds, or a date, which is compared with the answer's
+/// own if it has one, because the collector's clock may differ.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let text = |name| headers.get(name)?.to_str().ok().map(str::trim);
+    let after = text(RETRY_AFTER)?;
+    if let Ok(seconds) = after.parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let at = httpdate::parse_http_date(after).ok()?;
+    let now = text(DATE).and_then(|date| httpdate::parse_http_date(date).ok());
+    Some(at.duration_since(now.unwrap_or_else(SystemTime::now)).unwrap_or_default())
 }
 
 fn taken_over_grpc(answer: &Response<Bytes>) -> Result<Taken, Error> {
@@ -150,15 +166,36 @@ fn taken_over_grpc(answer: &Response<Bytes>) -> Result<Taken, Error> {
     let words = || answer.headers().get("grpc-message").map(message).unwrap_or_default();
     match status {
         Some(0) => Ok(taken(answer.body().get(FRAME_BYTES..).unwrap_or_default())),
-        // Cancelled, deadline exceeded, resource exhausted, aborted, out of range, unavailable, data loss.
-        Some(code @ (1 | 4 | 8 | 10 | 11 | 14 | 15)) => {
-            Err(Error::Busy { status: format!("code {code} of gRPC"), words: words(), again: None })
+        Some(code) if let Some(again) = again_over_grpc(code, answer.headers()) => {
+            Err(Error::Busy { status: format!("code {code} of gRPC"), words: words(), again })
         }
         Some(code) => Err(Error::Refused { status: format!("code {code} of gRPC"), words: words() }),
         None if answer.status() == StatusCode::OK => Err(Error::refused("200 and no code of gRPC")),
         // Of a proxy on the way.
         None => Err(refused(answer.status(), answer.headers())),
     }
+}
+
+/// Whether, and when if it is said, a batch is sent again after this code (OTLP specification, "Failures" of gRPC). `None`:
+/// never.
+fn again_over_grpc(code: u32, headers: &HeaderMap) -> Option<Option<Duration>> {
+    let asked = headers.get("grpc-status-details-bin").and_then(|details| retry_info(details.as_bytes()));
+    match code {
+        // Resource exhausted: only if the collector says that it will recover.
+        8 => asked.map(Some),
+        // Cancelled, deadline exceeded, aborted, out of range, unavailable, data loss.
+        1 | 4 | 10 | 11 | 14 | 15 => Some(asked),
+        _ => None,
+    }
+}
+
+/// The wait of the `google.rpc.RetryInfo` among the details of a status.
+fn retry_info(details: &[u8]) -> Option<Duration> {
+    let details = GRPC_BINARY.decode(details).ok()?;
+    let status = Status::decode(&*details).ok()?;
+    let info = status.details.iter().find(|detail| detail.type_url.ends_with("/google.rpc.RetryInfo"))?;
+    let delay = RetryInfo::decode(&*info.value).ok()?.delay.unwrap_or_default();
+    Some(delay.try_into().unwrap_or_default())
 }
 
 /// What a collector that took the batch says of it.
@@ -186,6 +223,20 @@ struct Partial {
     words: String,
 }
 
+/// `google.rpc.Status`, of which only the details are read.
+#[derive(Clone, PartialEq, prost::Message)]
+struct Status {
+    #[prost(message, repeated, tag = "3")]
+    details: Vec<prost_types::Any>,
+}
+
+/// `google.rpc.RetryInfo`.
+#[derive(Clone, PartialEq, prost::Message)]
+struct RetryInfo {
+    #[prost(message, optional, tag = "1")]
+    delay: Option<prost_types::Duration>,
+}
+
 /// The message of gRPC's, whose bytes that are not printable are percent-encoded.
 fn message(value: &HeaderValue) -> String {
     let text = String::from_utf8_lossy(value.as_bytes());
@@ -198,6 +249,11 @@ fn shown(words: &[u8]) -> String {
     String::from_utf8_lossy(words).trim().escape_debug().to_string()
 }
 
+/// How gRPC's metadata carry bytes: with padding or without.
+const GRPC_BINARY: GeneralPurpose = GeneralPurpose::new(
+    &STANDARD,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
 /// What stands before a message of gRPC.
 const FRAME_BYTES: usize = 5;
 /// Bytes kept of what a collector says.
@@ -208,6 +264,42 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_collector_says_when_it_may_be_asked_again() {
+        let fields = |fields: &[(&'static str, &'static str)]| -> HeaderMap {
+            fields
+                .iter()
+                .map(|(name, value)| (name.parse().unwrap(), HeaderValue::from_static(value)))
+                .collect()
+        };
+        let after = |given: &[_]| retry_after(&fields(given)).map(|wait| wait.as_secs());
+        assert_eq!(after(&[("retry-after", "7")]), Some(7));
+        let date = ("date", "Fri, 31 Dec 1999 23:59:50 GMT");
+        assert_eq!(after(&[date, ("retry-after", "Fri, 31 Dec 1999 23:59:59 GMT")]), Some(9));
+        assert_eq!(after(&[date, ("retry-after", "Fri, 31 Dec 1999 23:59:49 GMT")]), Some(0));
+        assert_eq!(after(&[("retry-after", "Fri, 31 Dec 1999 23:59:59 GMT")]), Some(0), "long ago");
+        assert_eq!(after(&[("retry-after", "soon")]), None);
+
+        let delay = prost_types::Duration { seconds: 3, nanos: 500_000_000 };
+        let info = RetryInfo { delay: Some(delay) }.encode_to_vec();
+        let any = |url: &str| prost_types::Any { type_url: url.to_owned(), value: info.clone() };
+        let details = |url| {
+            let status = Status { details: vec![any("type.googleapis.com/google.rpc.Help"), any(url)] };
+            let mut headers = HeaderMap::new();
+            let text = base64::prelude::BASE64_STANDARD_NO_PAD.encode(status.encode_to_vec());
+            headers.insert("grpc-status-details-bin", text.parse().expect("ASCII"));
+            headers
+        };
+        let told = details("type.googleapis.com/google.rpc.RetryInfo");
+        let wait = Duration::from_millis(3_500);
+        assert_eq!(again_over_grpc(8, &told), Some(Some(wait)));
+        assert_eq!(again_over_grpc(14, &told), Some(Some(wait)));
+        assert_eq!(again_over_grpc(3, &told), None, "an invalid argument stays invalid");
+        let untold = details("type.googleapis.com/google.rpc.ErrorInfo");
+        assert_eq!(again_over_grpc(8, &untold), None);
+        assert_eq!(again_over_grpc(14, &HeaderMap::new()), Some(None));
+    }
 
     #[test]
     fn a_collectors_words_are_decoded_and_harmless() {
