@@ -50,6 +50,12 @@ impl Logs {
         self.access.reopen().and(opened)
     }
 
+    /// Says if one of them loses lines for want of room.
+    pub(super) fn look(&self) {
+        self.access.look();
+        self.decisions.look();
+    }
+
     /// Waits, at most so long, until everything is written. Returns how many lines were lost.
     pub(super) fn close(self, wait: Duration) -> u64 {
         // Whoever has another reference to a log keeps it open.

@@ -1,12 +1,12 @@
 //! What the control runtime does at intervals while it attends to anything else: it measures memory and how much the
-//! workers work, and tells systemd's
-//! watchdog that the workers turn.
+//! workers work, looks whether logs lose lines, and tells systemd's watchdog that the workers turn.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
+use super::logs::Logs;
 use super::service_manager::Alive;
 use super::utilisation::{self, Utilisation};
 use crate::server::worker::Shared;
@@ -18,15 +18,26 @@ pub(super) struct Upkeep {
     overload: Arc<Overload>,
     alive: Alive,
     utilisation: utilisation::Watch,
+    lines: Interval,
+    logs: Logs,
 }
 
 impl Upkeep {
     /// Nothing is done yet.
-    pub(super) fn new(shared: &Arc<Shared>, utilisation: &Arc<Utilisation>) -> Upkeep {
-        let mut memory = interval(MEMORY_EVERY);
-        memory.set_missed_tick_behavior(MissedTickBehavior::Skip);
-        let (overload, alive) = (Arc::clone(&shared.overload), Alive::new(shared));
-        Upkeep { memory, overload, alive, utilisation: utilisation::Watch::new(utilisation) }
+    pub(super) fn new(shared: &Arc<Shared>, utilisation: &Arc<Utilisation>, logs: &Logs) -> Upkeep {
+        let every = |period| {
+            let mut every = interval(period);
+            every.set_missed_tick_behavior(MissedTickBehavior::Skip);
+            every
+        };
+        Upkeep {
+            memory: every(MEMORY_EVERY),
+            overload: Arc::clone(&shared.overload),
+            alive: Alive::new(shared),
+            utilisation: utilisation::Watch::new(utilisation),
+            lines: every(LINES_EVERY),
+            logs: logs.clone(),
+        }
     }
 
     /// Waits until something is due, and does it. Every loop that waits for something else has this as a branch. It is
@@ -35,6 +46,7 @@ impl Upkeep {
         tokio::select! {
             _ = self.memory.tick() => self.overload.look(),
             () = self.alive.due() => self.alive.say(),
+            _ = self.lines.tick() => self.logs.look(),
             () = self.utilisation.due() => self.utilisation.compare(),
         }
     }
@@ -42,3 +54,5 @@ impl Upkeep {
 
 /// How often resident memory is compared with the marks of `[overload]`.
 const MEMORY_EVERY: Duration = Duration::from_millis(250);
+/// How often it is looked whether logs lose lines.
+const LINES_EVERY: Duration = Duration::from_secs(1);

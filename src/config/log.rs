@@ -1,7 +1,6 @@
 //! Reads and writes `[log]`: the process's own log and the access log; samples of decisions are in `decisions.rs`.
 
 use http::HeaderName;
-use http::header::COOKIE;
 use http::uri::Authority;
 use tracing_subscriber::EnvFilter;
 
@@ -192,7 +191,14 @@ fn show_syslog(syslog: &Syslog) -> String {
 /// A format by its name, or a text with `{...}`.
 fn format(text: &Text<'_>, headers: &[HeaderName]) -> Option<Format> {
     if !text.text.contains(['{', '}']) {
-        return text.choice(&FORMATS, &[]);
+        let named = FORMATS.iter().find(|(name, _)| *name == text.text);
+        if named.is_none() {
+            let hint = words::did_you_mean(&text.text, &FORMATS.map(|(name, _)| name)).unwrap_or_else(|| {
+                "write `json`, `common`, `combined`, `ecs` or a text with values in it: `{client} {status}`".to_owned()
+            });
+            text.wrong(format!("{} is not a format of lines", text.shown()), hint);
+        }
+        return named.map(|(_, format)| format.clone());
     }
     match Template::parse(&text.text, headers) {
         Ok(template) => Some(Format::Template(template)),
@@ -214,6 +220,12 @@ pub(super) fn show_sink(sink: &Sink) -> String {
     }
 }
 
+/// Whether the last word of a field's name says that its value lets somebody in.
+fn may_hold_a_credential(name: &str) -> bool {
+    let last = name.rsplit(['-', '_']).next().unwrap_or_default();
+    mask::is_secret_name(name) || CREDENTIALS.contains(&last) || KEYS.contains(&name)
+}
+
 /// `headers` of the access log. Fields that may hold a credential are refused.
 fn logged_headers(value: &Value<'_>, auth: &[crate::auth::Config]) -> Vec<HeaderName> {
     let mut names: Vec<HeaderName> = Vec::new();
@@ -224,8 +236,7 @@ fn logged_headers(value: &Value<'_>, auth: &[crate::auth::Config]) -> Vec<Header
             continue;
         };
         let is_credential = |place: &Place| matches!(place, Place::Header(header) if *header == name);
-        let is_secret = mask::is_secret_name(name.as_str())
-            || name == COOKIE
+        let is_secret = may_hold_a_credential(name.as_str())
             || auth.iter().flat_map(crate::auth::Config::places).any(is_credential);
         if is_secret {
             text.wrong(format!("`{name}` may hold a credential, which no log shows"), "leave it out");
@@ -294,6 +305,23 @@ const FORMATS: [(&str, Format); 4] = [
     ("combined", Format::Combined),
     ("ecs", Format::Ecs),
 ];
+
+/// Last words of names of fields that hold a credential, beside those of secrets.
+const CREDENTIALS: [&str; 11] = [
+    "auth",
+    "authentication",
+    "apikey",
+    "cookie",
+    "credential",
+    "credentials",
+    "jwt",
+    "session",
+    "sessionid",
+    "sid",
+    "signature",
+];
+/// Fields whose key opens something; many another key only names something (`cache-key`, `idempotency-key`).
+const KEYS: [&str; 4] = ["key", "x-key", "access-key", "x-access-key"];
 
 /// The values of `query`.
 const QUERIES: [(&str, Query); 3] = [("keep", Query::Keep), ("drop", Query::Drop), ("names", Query::Names)];

@@ -1593,9 +1593,9 @@ fn the_process_is_checked() {
         ),
         (
             "[log]\naccess = { format = \"text\" }",
-            "`text` is not a value of `format`",
+            "`text` is not a format of lines",
             "2:21",
-            "write `json`, `common`, `combined` or `ecs`",
+            "write `json`, `common`, `combined`, `ecs` or a text with values in it: `{client} {status}`",
         ),
         (
             "[log]\naccess = { format = \"{client} {ip}\" }",

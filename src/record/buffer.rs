@@ -63,7 +63,7 @@ impl Buffer {
             // attempt before lines are dropped.
             self.hand_over_from(&mut lines.chunk);
             if lines.chunk.lines > 0 {
-                self.dropped.add(1);
+                self.lose(1);
                 return false;
             }
         }
@@ -90,8 +90,13 @@ impl Buffer {
     }
 
     fn give_up(&self, chunk: &mut Chunk) {
-        self.dropped.add(chunk.lines);
+        self.lose(chunk.lines);
         chunk.clear();
+    }
+
+    fn lose(&self, lines: u64) {
+        self.dropped.add(lines);
+        self.queue.crowd_out(lines);
     }
 }
 

@@ -22,6 +22,8 @@ pub struct Log {
     queue: Arc<Queue>,
     sink: Mutex<Sink>,
     metrics: AccessLog,
+    /// Lines lost since they began to find no room, which was logged; `None`: all find room.
+    crowded: Mutex<Option<u64>>,
 }
 
 /// A sink that is open, and not written to yet.
@@ -84,7 +86,8 @@ impl Log {
             .name(thread.into())
             .spawn(move || writer.run(&tasks))
             .map_err(|error| Error::Thread(name, error))?;
-        Ok(Log { name, queue, sink: Mutex::new(sink.clone()), metrics: metrics.clone() })
+        let (sink, metrics) = (Mutex::new(sink.clone()), metrics.clone());
+        Ok(Log { name, queue, sink, metrics, crowded: Mutex::default() })
     }
 
     /// A new buffer, for one worker.
@@ -122,6 +125,25 @@ impl Log {
         let sink = self.sink.lock().unwrap_or_else(PoisonError::into_inner).clone();
         self.put(self.open_other(&sink)?);
         Ok(())
+    }
+
+    /// Says when lines begin to find no room, because the sink takes them too slowly or not at all, and when all find room
+    /// again. The writer cannot: it may be stuck in a write.
+    pub fn look(&self) {
+        let (lost, has_room) = self.queue.take_crowded_out();
+        let mut crowded = self.crowded.lock().unwrap_or_else(PoisonError::into_inner);
+        match *crowded {
+            None if lost > 0 => {
+                tracing::warn!("{} is not taken fast enough; lines are lost until it is", self.name);
+                *crowded = Some(lost);
+            }
+            Some(before) if lost == 0 && has_room => {
+                tracing::info!(lines_lost = before, "{} is taken fast enough again", self.name);
+                *crowded = None;
+            }
+            Some(before) => *crowded = Some(before + lost),
+            None => {}
+        }
     }
 
     /// Waits, at most for `wait`, until every chunk handed over is written. Returns whether it is.

@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
@@ -53,6 +54,8 @@ pub(super) struct Queue {
     work: Condvar,
     /// Wakes `flush` when the writer has finished a chunk.
     progress: Condvar,
+    /// Lines that found no room, until the log has said so.
+    crowded_out: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -107,6 +110,16 @@ impl Queue {
         drop(state);
         self.work.notify_one();
         Offered::Taken
+    }
+
+    /// Notes that so many lines found no room.
+    pub(super) fn crowd_out(&self, lines: u64) {
+        self.crowded_out.fetch_add(lines, Ordering::Relaxed);
+    }
+
+    /// How many lines found no room since the last call, and whether there is room now.
+    pub(super) fn take_crowded_out(&self) -> (u64, bool) {
+        (self.crowded_out.swap(0, Ordering::Relaxed), self.lock().chunks.len() < CHUNKS_MAX)
     }
 
     /// Waits for the writer's next task. `None` once the queue is closed and empty.

@@ -109,7 +109,24 @@ fn the_tier_is_shown_and_a_credential_in_the_page_before_is_not() {
     assert_eq!((&shown["tier"], &shown["consumer"]), (&json!("pro"), &json!("ann")));
     assert_eq!(shown["path"], "/guarded?api_key=***&x=1");
     assert_eq!(shown["referer"], "https://here/guarded?api_key=***&x=1");
-    for name in ["authorization", "Cookie", "x-api-key", "X-Own", "x-auth-token"] {
+    for name in [
+        "authorization",
+        "Cookie",
+        "Set-Cookie",
+        "x-api-key",
+        "X-Own",
+        "x-auth-token",
+        "x-key",
+        "x-auth",
+        "x-jwt",
+        "session",
+        "x-session",
+        "x-sid",
+        "x-signature",
+        "x-credential",
+        "apikey",
+        "key",
+    ] {
         let config = format!("{keys}[log]\naccess = {{ to = \"off\", headers = [\"{name}\"] }}\n");
         gateway.reload_refused(&config);
         let said = format!("`{}` may hold a credential, which no log shows", name.to_lowercase());
@@ -148,4 +165,26 @@ fn a_full_disk_costs_lines_and_no_request_and_is_said_when_it_begins_and_ends() 
     });
     assert!(written.lines().all(|line| serde_json::from_str::<Value>(line).is_ok()), "{written}");
     eventually("the log says so", || (said("can be written again lines_lost=2") == 1).then_some(()));
+}
+
+#[test]
+fn a_pipe_that_nobody_reads_is_said_to_lose_lines_and_when_it_does_no_longer() {
+    let directory = Directory::new();
+    let pipe = directory.join("access.log");
+    crate::support::stdout_of("mkfifo", &[&pipe.display().to_string()]);
+    let gateway = logging_in(directory, "", "");
+    let (mut client, path) = (gateway.client(), format!("/{}", "a".repeat(2_000)));
+    let lost = || gateway.metric("sluicegate_access_log_lines_total", &["result=\"dropped\""]);
+    let said = |words: &str| gateway.stderr().iter().filter(|line| line.contains(words)).count();
+    while lost() == 0.0 {
+        (0..500).for_each(|_| assert_eq!(client.get(&path).status, 200));
+    }
+    eventually("it is said", || (said("access log is not taken fast enough") == 1).then_some(()));
+    let mut reader = fs::OpenOptions::new().read(true).open(&pipe).expect("the gateway has it open, too");
+    std::thread::spawn(move || std::io::copy(&mut reader, &mut std::io::sink()));
+    let line = eventually("it is taken again", || {
+        gateway.stderr().into_iter().find(|line| line.contains("access log is taken fast enough again"))
+    });
+    assert!(line.contains(&format!("lines_lost={}", lost())), "{line}: {}", lost());
+    assert_eq!(said("access log is not taken fast enough"), 1);
 }

@@ -300,7 +300,7 @@ impl Gateway {
 
     /// Handles signals, and watches files, memory and the control plane, until a signal ends the service.
     async fn attend(&mut self, signals: &mut Signals) -> End {
-        let mut upkeep = Upkeep::new(&self.shared, &self.utilisation);
+        let mut upkeep = Upkeep::new(&self.shared, &self.utilisation, &self.logs);
         let mut watch = tokio::time::interval(FILES_EVERY);
         watch.set_missed_tick_behavior(MissedTickBehavior::Skip);
         let mut policies = self.control.as_ref().map(Control::policies);

@@ -64,13 +64,13 @@ pub fn shown_query(query: &[u8], shown: Query) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// Appends the value of a header field. Of one that is a URL it shows as much of the query as is wanted, and, unless that is
-/// all of it, neither what stands before the host as in `user:password@` nor the fragment.
+/// Appends the value of a header field. Of one that is a URL it shows as much of the query as is wanted, and neither what
+/// stands before the host as in `user:password@` nor the fragment.
 pub(super) fn push_field(out: &mut Vec<u8>, value: &[u8], is_url: bool, shown: Query, escape: Escape) {
     if !is_url {
         return escape.push(out, value, FIELD_BYTES_MAX);
     }
-    let (scheme, rest) = if shown == Query::Keep { (&value[..0], value) } else { public(value) };
+    let (scheme, rest) = public(value);
     escape.push(out, scheme, FIELD_BYTES_MAX);
     let left = FIELD_BYTES_MAX.saturating_sub(scheme.len());
     match rest.iter().position(|byte| *byte == b'?') {
@@ -126,7 +126,12 @@ mod tests {
         ] {
             assert_eq!(shown(url, Query::Drop), dropped);
             assert_eq!(shown(url, Query::Names), names);
-            assert_eq!(shown(url, Query::Keep), url);
+        }
+        for (url, kept) in [
+            ("https://ann:PASS@a.example?c=d#e=f", "https://a.example?c=d"),
+            ("https://a.example/b?to=//x:y@z", "https://a.example/b?to=//x:y@z"),
+        ] {
+            assert_eq!(shown(url, Query::Keep), kept);
         }
         let clipped = format!("https://ann:{}", "P".repeat(FIELD_BYTES_MAX));
         assert_eq!(shown(&clipped, Query::Names), "https://");
