@@ -36,6 +36,8 @@ pub type HotKeysReader =
 /// The keys that use most of each policy.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HotKeysShown {
+    /// Whether there is the policy that was asked about.
+    pub is_known: bool,
     /// At this node.
     pub own: Vec<hot_keys::Shown>,
     /// The names of their shards.

@@ -11,6 +11,7 @@ use crate::app::prepare;
 use crate::config::{self, Added, Config, limit_text};
 use crate::global;
 use crate::limit::{Sharing, WhenDown};
+use crate::record::Sink;
 
 /// What to check, and what to print.
 #[derive(Clone, Copy, Debug, Default, clap::Args)]
@@ -68,6 +69,11 @@ pub fn check(
     if let Some(warning) = app::descriptors::warning(&config, descriptors) {
         writeln!(errors, "warning: {warning}\n")?;
     }
+    for path in
+        [&config.access_log.to, &config.decisions.to].into_iter().filter_map(directory_that_is_missing)
+    {
+        writeln!(errors, "warning: there is no directory {} here for a log\n", path.display())?;
+    }
     if effective {
         out.write_all(config.effective().as_bytes())?;
     } else {
@@ -89,6 +95,12 @@ pub fn check(
         }
     }
     Ok(0)
+}
+
+/// The directory of a log's file, if there is none. It may be there where the gateway runs, so it is no error.
+fn directory_that_is_missing(sink: &Sink) -> Option<&Path> {
+    let Sink::File(path) = sink else { return None };
+    path.parent().filter(|directory| !directory.is_dir())
 }
 
 /// What the database says beside the file. A file with errors has none: it is read again, and they are reported, then.

@@ -51,6 +51,15 @@ fn check_names_every_error_with_its_place() {
 }
 
 #[test]
+fn check_warns_of_a_log_whose_directory_is_not_there() {
+    let config = "[log]\naccess = { to = \"/nonexistent/access.log\" }\n[[route]]\nrespond = {}\n";
+    let output = sluicegate(&["check", "--config", "FILE"], config);
+    assert_eq!(output.status.code(), Some(0));
+    let said = said(&output);
+    assert!(said.contains("warning: there is no directory /nonexistent here for a log"), "{said}");
+}
+
+#[test]
 fn check_says_what_an_overshoot_is_a_share_of() {
     let config = |limit: &str| {
         format!(

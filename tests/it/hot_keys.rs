@@ -116,6 +116,20 @@ fn credentials_are_masked_and_addresses_cut() {
 }
 
 #[test]
+fn a_policy_that_is_not_in_force_has_no_list() {
+    let gateway = Gateway::start(&format!(
+        "{ADMIN}[policy.calls]\nlimit = \"10/h\"\nby = \"ip\"\n{}",
+        route("\"calls\"")
+    ));
+    let unknown = gateway.admin("/v1/hot-keys?policy=nope");
+    assert_eq!(
+        (unknown.status, unknown.json()["detail"].as_str()),
+        (404, Some("no policy of this name is in force"))
+    );
+    assert_eq!(gateway.admin("/v1/hot-keys?policy=calls").json()["items"], serde_json::json!([]));
+}
+
+#[test]
 fn nothing_is_watched_where_it_is_turned_off() {
     let config = format!("{ADMIN}[limits]\nhot-keys = false\n{}", route("\"10/h by ip\""));
     let gateway = Gateway::start(&config);

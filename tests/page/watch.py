@@ -72,7 +72,16 @@ with chromium() as browser:
             document.dispatchEvent(new Event('visibilitychange'));
         }""")
         page.is_live()
+        expect(page.at("#phase")).to_have_text("ready")
         page.has_no_faults()
+
+        # Of a gateway that does not answer nobody knows how it is.
+        page.page.route("**/v1/live", lambda route: route.abort())
+        page.page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+        expect(page.at("#connection")).to_contain_text("reconnecting", timeout=SOON_MS)
+        expect(page.at("#phase")).to_be_hidden()
+        page.page.unroute("**/v1/live")
+        expect(page.at("#phase")).to_have_text("ready", timeout=SOON_MS)
 
     for name, how in [
         ("desktop-dark", {"color_scheme": "dark"}),

@@ -36,6 +36,9 @@ pub(in crate::admin) async fn list(Of(state): Of<Arc<State>>, uri: Uri) -> Resul
     };
     let minutes = asked.minutes;
     let shown = hot_keys(asked).await;
+    if !shown.is_known {
+        return Err(Refusal::NotFound("no policy of this name is in force"));
+    }
     let items: Vec<Value> = shown.own.iter().map(|row| row_of(row, &shown)).collect();
     let fleet = shown.fleet.as_ref().map(|(nodes, rows)| {
         let items: Vec<Value> = rows.iter().map(|row| fleet_row(row, minutes)).collect();

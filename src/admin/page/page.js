@@ -29,6 +29,8 @@ const stream = new Stream({
   state(word, detail) {
     say(at("connection"), detail ? `${word}: ${detail}` : word);
     at("connection").className = word === "live" ? "" : "warn";
+    // Of a gateway that does not answer nobody knows what it is doing; its next event says it.
+    if (word === "reconnecting") at("phase").hidden = true;
   },
   refused: askForToken,
 });

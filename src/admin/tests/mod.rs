@@ -185,7 +185,8 @@ fn state(readiness: Readiness) -> State {
                     denied: 3_000,
                 };
                 let shards = [(1, "b".to_owned())].into();
-                let shown = HotKeysShown { own: vec![shown], shards, fleet: Some((2, vec![row])) };
+                let shown =
+                    HotKeysShown { is_known: true, own: vec![shown], shards, fleet: Some((2, vec![row])) };
                 Box::pin(std::future::ready(shown))
             })),
         },

@@ -47,7 +47,7 @@ fn draw_head(frame: &mut Frame<'_>, area: Rect, view: &View) {
     let configuration = &summary["configuration"];
     let first = Line::from(vec![
         Span::styled("sluicegate ", bold),
-        Span::raw(format!("{} ({})  {}  ", word("node"), view.place, word("phase"))),
+        Span::raw(format!("{} ({})  {}  ", word("node"), view.place, view.phase())),
         state,
         Span::raw(format!(
             "  configuration {} {}",

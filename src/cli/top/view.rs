@@ -47,6 +47,14 @@ pub(super) enum Next {
 }
 
 impl View {
+    /// What the gateway is doing; of one that does not answer nobody knows.
+    pub(super) fn phase(&self) -> &str {
+        match (&self.away, &self.summary) {
+            (None, Some(summary)) => summary["phase"].as_str().unwrap_or_default(),
+            _ => "does not answer",
+        }
+    }
+
     pub(super) fn new(place: String) -> View {
         View {
             place,
@@ -181,6 +189,17 @@ mod tests {
             next = view.press(KeyEvent::new(code, KeyModifiers::NONE));
         }
         next
+    }
+
+    #[test]
+    fn a_gateway_that_does_not_answer_has_no_phase() {
+        let mut view = View::new(String::new());
+        view.hear(Told::Summary(json!({ "phase": "ready" })));
+        assert_eq!(view.phase(), "ready");
+        view.hear(Told::Away("connection refused".to_owned()));
+        assert_eq!(view.phase(), "does not answer");
+        view.hear(Told::Summary(json!({ "phase": "draining" })));
+        assert_eq!(view.phase(), "draining");
     }
 
     #[test]
