@@ -403,6 +403,15 @@ fn path(value: &Value<'_>) -> Option<String> {
 
 fn matches(table: Table<'_>) -> Vec<HeaderMatch> {
     let headers = table.table("header").map(|headers| headers.entries()).unwrap_or_default();
+    for own in ["path", "host", "methods"] {
+        // Asked for only where it is, or an unknown key would be told that it may be here.
+        if table.entries().iter().any(|entry| entry.key == own)
+            && let Some(value) = table.value(own)
+        {
+            let hint = format!("write it beside `match`: `{own} = …`");
+            value.wrong_key(format!("`{own}` is a key of the route itself"), hint);
+        }
+    }
     table.finish(&[]);
     headers.iter().filter_map(header_match).collect()
 }

@@ -1113,6 +1113,12 @@ fn policies_are_checked() {
             "header:idempotency-key",
         ),
         (
+            "[[route]]\nmatch = { path = \"/a\" }\nrespond = {}",
+            "`path` is a key of the route itself",
+            "2:11",
+            "write it beside `match`: `path = …`",
+        ),
+        (
             "[policy.a]\nby = []\nlimit = \"1/s\"\nmatch = { method = \"get\" }",
             "`get` is not a method",
             "4:20",
