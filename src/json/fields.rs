@@ -16,24 +16,38 @@ pub struct Fields {
 /// One field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Field {
-    /// Its value: a string's text, or a number as it is written.
+    /// Its value: a string's text, or a number as it is written. Empty if it is a number that is too long to be kept.
     pub text: Box<str>,
-    /// Whether it came again with another value. Servers differ in which of them they take.
+    /// Whether another reader may find another value: it came again with another one or with none that counts, or what
+    /// stands behind it is no JSON. Servers differ in what they take then.
     pub differs: bool,
     /// The largest number that it was.
     pub units: Option<u64>,
 }
 
+/// What has come of one field so far.
+#[derive(Clone, Debug, Default)]
+struct Found {
+    field: Option<Field>,
+    /// It came once with a value that does not count.
+    is_void_once: bool,
+}
+
 impl Fields {
     /// Reads them from a body that begins with these pieces. A string, a number or a boolean is a value; `null`, an object
-    /// and an array are not.
+    /// and an array are not, nor is what is too long to be read.
     pub fn read<'b>(paths: &Arc<[Path]>, pieces: impl IntoIterator<Item = &'b [u8]>) -> Fields {
-        let mut fields = Fields { paths: Arc::clone(paths), values: vec![None; paths.len()] };
-        let mut scanner = Scanner::new(Arc::clone(paths));
+        let mut found = vec![Found::default(); paths.len()];
+        let mut scanner = Scanner::of_one(Arc::clone(paths));
         for piece in pieces {
-            scanner.push(piece, |index, value| fields.add(index, value));
+            scanner.push(piece, |index, value| found[index].add(value));
         }
-        fields
+        let is_broken = scanner.is_broken();
+        let values = found.into_iter().map(|found| {
+            let differs = found.is_void_once || is_broken;
+            found.field.map(|field| Field { differs: field.differs || differs, ..field })
+        });
+        Fields { paths: Arc::clone(paths), values: values.collect() }
     }
 
     /// The field at a path that was looked for.
@@ -41,14 +55,21 @@ impl Fields {
         let index = self.paths.iter().position(|known| known == path)?;
         self.values.get(index)?.as_ref()
     }
+}
 
-    fn add(&mut self, index: usize, value: Value<'_>) {
+impl Found {
+    fn add(&mut self, value: Value<'_>) {
         let (text, number) = match value {
-            Value::Word("null") => return,
+            Value::Word("null") | Value::Nothing => {
+                self.is_void_once = true;
+                return;
+            }
             Value::Word(text) | Value::Text(text) => (text, None),
             Value::Number(text) => (std::str::from_utf8(text).unwrap_or_default(), units(text)),
+            // As a text it is too long, like a string.
+            Value::LongNumber { is_negative } => ("", (!is_negative).then_some(u64::MAX)),
         };
-        match &mut self.values[index] {
+        match &mut self.field {
             Some(known) => {
                 known.differs |= *known.text != *text;
                 known.units = known.units.max(number);
@@ -90,8 +111,62 @@ mod tests {
     fn a_field_that_comes_twice_counts_only_if_it_says_the_same() {
         assert_eq!(text("model", r#"{"model":"a","model":"a"}"#).as_deref(), Some("a"));
         assert_eq!(text("model", r#"{"model":"a","model":"b"}"#), None);
-        assert_eq!(text("model", r#"{"model":"a"}{"model":"b"}"#), None);
         let twice = field("n", r#"{"n":7,"n":3,"n":"9"}"#).expect("a field");
         assert_eq!((twice.units, twice.differs), (Some(7), true));
+    }
+
+    #[test]
+    fn a_value_beside_one_that_does_not_count_is_ambiguous() {
+        let long = format!("\"{}\"", "b".repeat(257));
+        for void in ["null", "{}", "[]", "[\"b\"]", "{\"b\":1}", &long, "\"\\ud800\""] {
+            for body in [
+                format!(r#"{{"model":"b","model":{void}}}"#),
+                format!(r#"{{"model":{void},"x":1,"model":"b"}}"#),
+            ] {
+                assert!(field("model", &body).is_some_and(|field| field.differs), "{body}");
+            }
+            assert_eq!(field("model", &format!(r#"{{"model":{void},"model":{void}}}"#)), None, "{void}");
+            let deep = format!(r#"{{"meta":{{"app":"x"}},"meta":{void}}}"#);
+            assert!(field("meta.app", &deep).is_some_and(|field| field.differs), "{deep}");
+        }
+        for (body, differs) in [
+            (r#"{"meta":{"app":"x"},"meta":{"app":"x"}}"#, false),
+            (r#"{"meta":{"app":"x","b":{}},"b":{"app":"y"}}"#, false),
+            (r#"{"meta":{"app":"x"},"meta":5}"#, true),
+            (r#"{"meta":{},"meta":{"app":"x"}}"#, true),
+        ] {
+            assert_eq!(field("meta.app", body).map(|field| field.differs), Some(differs), "{body}");
+        }
+    }
+
+    #[test]
+    fn only_one_whole_document_is_believed() {
+        for body in ["{}{\"model\":\"b\"}", "[] {\"model\":\"b\"}", "1\n{\"model\":\"b\"}"] {
+            assert_eq!(field("model", body), None, "{body}");
+        }
+        for behind in ["{\"model\":\"b\"}", "{}", " x", "\n\n0", "}", ",", "\0"] {
+            let body = format!("{{\"model\":\"a\"}}{behind}");
+            assert!(field("model", &body).is_some_and(|field| field.differs), "{body}");
+        }
+        for broken in [",}", ", \"b\"}", "/*", ",'model':'b'}", ";"] {
+            let body = format!("{{\"model\":\"a\"{broken}");
+            assert!(field("model", &body).is_some_and(|field| field.differs), "{body}");
+        }
+        for cut in ["", "}", "} \r\n\t", ",\"x", ",\"x\":\"\\u00"] {
+            assert_eq!(text("model", &format!("{{\"model\":\"a\"{cut}")).as_deref(), Some("a"), "{cut:?}");
+        }
+    }
+
+    #[test]
+    fn a_number_too_long_to_be_read_is_beyond_every_bound() {
+        let of =
+            |number: &str| field("max_tokens", &format!("{{\"max_tokens\":{number}}}")).expect("a field");
+        for digits in [257, 300, 9_000] {
+            let long = of(&"9".repeat(digits));
+            assert_eq!((long.units, &*long.text), (Some(u64::MAX), ""), "{digits} digits");
+            assert_eq!(of(&format!("-{}", "9".repeat(digits))).units, None);
+        }
+        let both = format!(r#"{{"max_tokens":1,"max_tokens":{}}}"#, "9".repeat(300));
+        assert!(field("max_tokens", &both).is_some_and(|field| field.differs));
     }
 }

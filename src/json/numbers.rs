@@ -47,11 +47,13 @@ impl Numbers {
     pub fn push(&mut self, bytes: &[u8]) {
         let last = &mut self.last;
         let found = |index: usize, value: Value<'_>| {
-            if let Value::Number(text) = value
-                && let Some(units) = units(text)
-            {
-                last[index] = Some(units);
-            }
+            let number = match value {
+                Value::Number(text) => units(text),
+                // Longer than any number of units: whoever writes it must not be charged less than for a large one.
+                Value::LongNumber { is_negative: false } => Some(u64::MAX),
+                _ => None,
+            };
+            last[index] = number.or(last[index]);
         };
         match &mut self.reader {
             Reader::Documents(scanner) => scanner.push(bytes, found),
@@ -146,7 +148,10 @@ mod tests {
         }
         let big = |digits: &str| tokens(&format!(r#"{{"usage":{{"total_tokens":{digits}}}}}"#));
         assert_eq!([big("1e30"), big(&"9".repeat(31))], [Some(u64::MAX); 2]);
-        assert_eq!(big(&"9".repeat(300)), None, "longer than anything that is read");
+        for long in [257, 300, 10_000] {
+            assert_eq!(big(&"9".repeat(long)), Some(u64::MAX), "{long} digits are beyond any bound");
+            assert_eq!(big(&format!("-{}", "9".repeat(long))), None);
+        }
         assert_eq!(tokens("{\"usage\":{\"total_tokens\":1}}\n{\"usage\":{\"total_tokens\":2}}\n"), Some(2));
     }
 

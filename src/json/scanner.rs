@@ -10,28 +10,39 @@ use smallvec::SmallVec;
 
 use super::path::Path;
 
-/// A value that is no object and no array.
+/// What stands at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Value<'b> {
     /// The text of a number, which may be a wrong one: [`units`](super::units) tells.
     Number(&'b [u8]),
+    /// A number of more than [`TOKEN_BYTES_MAX`] bytes.
+    LongNumber {
+        /// It begins with a minus sign.
+        is_negative: bool,
+    },
     /// A string, without its escapes.
     Text(&'b str),
     /// `true`, `false` or `null`.
     Word(&'static str),
+    /// Nothing that is read: an object, an array, a string that is too long or no text, or an object on the way that does
+    /// not lead to the path's end.
+    Nothing,
 }
 
-/// Reads documents that stand one behind the other, with white space between them or none (JSON, and JSON lines).
+/// Reads documents that stand one behind the other, with white space between them or none (JSON, and JSON lines), or
+/// one alone.
 #[derive(Clone, Debug)]
 pub struct Scanner {
     paths: Arc<[Path]>,
+    /// Whether anything behind the first document is broken.
+    is_of_one: bool,
     state: State,
     /// Open brackets.
     depth: u8,
     /// One bit for each open bracket, the innermost lowest: whether it is an array's.
     arrays: u128,
-    /// For each path how many of the open objects it leads through, from the outermost.
-    followed: SmallVec<[u8; 4]>,
+    /// For each path how far along it is.
+    followed: SmallVec<[Followed; 4]>,
     /// Whether a path leads through all open brackets, so that names are worth reading.
     is_followed: bool,
     /// The paths that lead to the next value.
@@ -43,6 +54,15 @@ pub struct Scanner {
     is_token_void: bool,
     /// The first half of a character that is written as two escapes.
     high: Option<u16>,
+}
+
+/// How far along a path the scanner is.
+#[derive(Clone, Copy, Debug, Default)]
+struct Followed {
+    /// How many of the open objects it leads through, from the outermost.
+    depth: u8,
+    /// Whether something was handed on since it last led into an object.
+    is_told: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -69,16 +89,28 @@ enum State {
     Number,
     /// Inside `true`, `false` or `null`, of which so many bytes have come.
     Word { word: &'static str, at: u8 },
+    /// Behind the only document.
+    End,
     /// This is no JSON.
     Broken,
 }
 
 impl Scanner {
-    /// A scanner that looks for these paths, before a document.
+    /// A scanner that looks for these paths, before the first of any number of documents.
     pub fn new(paths: Arc<[Path]>) -> Scanner {
-        let followed = SmallVec::from_elem(0, paths.len());
+        Scanner::before(paths, false)
+    }
+
+    /// A scanner of a single document: it is broken by what stands behind it, but for white space.
+    pub fn of_one(paths: Arc<[Path]>) -> Scanner {
+        Scanner::before(paths, true)
+    }
+
+    fn before(paths: Arc<[Path]>, is_of_one: bool) -> Scanner {
+        let followed = SmallVec::from_elem(Followed::default(), paths.len());
         let mut scanner = Scanner {
             paths,
+            is_of_one,
             state: State::Value,
             depth: 0,
             arrays: 0,
@@ -98,7 +130,7 @@ impl Scanner {
     pub fn restart(&mut self) {
         self.state = State::Value;
         (self.depth, self.arrays, self.is_followed) = (0, 0, false);
-        self.followed.fill(0);
+        self.followed.fill(Followed::default());
         self.hits.clear();
         let paths = u16::try_from(self.paths.len()).unwrap_or(u16::MAX);
         self.hits.extend(0..paths);
@@ -126,13 +158,13 @@ impl Scanner {
                 State::Escape { is_name } => self.read_escape(rest[0], is_name),
                 State::Hex { is_name, digits, unit } => self.read_hex(rest[0], is_name, digits, unit),
                 State::Word { word, at } => self.read_word(rest[0], word, at, &mut found),
-                _ => self.read_structure(rest[0]),
+                _ => self.read_structure(rest[0], &mut found),
             };
         }
     }
 
     /// Reads a byte outside of strings, numbers and words. Returns how many bytes are read.
-    fn read_structure(&mut self, byte: u8) -> usize {
+    fn read_structure(&mut self, byte: u8, found: &mut impl FnMut(usize, Value<'_>)) -> usize {
         if matches!(byte, b' ' | b'\t' | b'\n' | b'\r') {
             return 1;
         }
@@ -142,20 +174,20 @@ impl Scanner {
                 self.state = State::Value;
             }
             (State::CommaOrEnd, b',') => self.state = State::Name,
-            (State::CommaOrEnd | State::ValueOrEnd, b']') if self.is_in_array() => self.leave(),
-            (State::CommaOrEnd | State::NameOrEnd, b'}') if !self.is_in_array() => self.leave(),
+            (State::CommaOrEnd | State::ValueOrEnd, b']') if self.is_in_array() => self.leave(found),
+            (State::CommaOrEnd | State::NameOrEnd, b'}') if !self.is_in_array() => self.leave(found),
             (State::Name | State::NameOrEnd, b'"') => self.begin_text(true),
             (State::Colon, b':') => self.state = State::Value,
-            (State::Value | State::ValueOrEnd, _) => return self.begin_value(byte),
+            (State::Value | State::ValueOrEnd, _) => return self.begin_value(byte, found),
             _ => self.state = State::Broken,
         }
         1
     }
 
-    fn begin_value(&mut self, byte: u8) -> usize {
+    fn begin_value(&mut self, byte: u8, found: &mut impl FnMut(usize, Value<'_>)) -> usize {
         match byte {
-            b'{' => self.enter(false),
-            b'[' => self.enter(true),
+            b'{' => self.enter(false, found),
+            b'[' => self.enter(true, found),
             b'"' => self.begin_text(false),
             b't' => self.state = State::Word { word: "true", at: 1 },
             b'f' => self.state = State::Word { word: "false", at: 1 },
@@ -175,7 +207,7 @@ impl Scanner {
         self.arrays & 1 == 1
     }
 
-    fn enter(&mut self, is_array: bool) {
+    fn enter(&mut self, is_array: bool, found: &mut impl FnMut(usize, Value<'_>)) {
         if self.depth == DEPTH_MAX {
             self.state = State::Broken;
             return;
@@ -183,35 +215,41 @@ impl Scanner {
         self.depth += 1;
         self.arrays = self.arrays << 1 | u128::from(is_array);
         self.is_followed = false;
-        if is_array {
-            self.hits.clear();
-            self.state = State::ValueOrEnd;
-            return;
-        }
         for index in std::mem::take(&mut self.hits) {
             let index = usize::from(index);
-            if self.paths[index].names().len() >= usize::from(self.depth) {
-                self.followed[index] = self.depth;
+            if !is_array && self.paths[index].names().len() >= usize::from(self.depth) {
+                self.followed[index] = Followed { depth: self.depth, is_told: false };
                 self.is_followed = true;
+            } else {
+                self.followed[index].is_told = true;
+                found(index, Value::Nothing);
             }
         }
-        self.state = State::NameOrEnd;
+        self.state = if is_array { State::ValueOrEnd } else { State::NameOrEnd };
     }
 
-    fn leave(&mut self) {
+    fn leave(&mut self, found: &mut impl FnMut(usize, Value<'_>)) {
+        let left = self.depth;
         self.depth -= 1;
         self.arrays >>= 1;
         self.is_followed = false;
-        for followed in &mut self.followed {
-            *followed = (*followed).min(self.depth);
-            self.is_followed |= *followed == self.depth;
+        for (index, followed) in self.followed.iter_mut().enumerate() {
+            if followed.depth == left && !std::mem::replace(&mut followed.is_told, true) {
+                found(index, Value::Nothing);
+            }
+            followed.depth = followed.depth.min(self.depth);
+            self.is_followed |= followed.depth == self.depth;
         }
         // A path leads through objects only, and `followed` is below the depth inside of an array.
         self.end_value();
     }
 
     fn end_value(&mut self) {
-        if self.depth == 0 { self.restart() } else { self.state = State::CommaOrEnd }
+        match self.depth {
+            0 if self.is_of_one => self.state = State::End,
+            0 => self.restart(),
+            _ => self.state = State::CommaOrEnd,
+        }
     }
 
     /// Whether the next value is at the end of a path.
@@ -232,6 +270,9 @@ impl Scanner {
         self.is_token_void |= self.high.take().is_some() || self.token.len() + bytes.len() > TOKEN_BYTES_MAX;
         if !self.is_token_void {
             self.token.extend_from_slice(bytes);
+        } else if self.token.is_empty() {
+            // Of a long number the sign is asked for.
+            self.token.push(bytes[0]);
         }
     }
 
@@ -311,7 +352,7 @@ impl Scanner {
         let is_text = self.keeps_token && !self.is_token_void && self.high.is_none();
         if is_text {
             for (index, followed) in (0..).zip(&self.followed) {
-                let is_here = *followed == self.depth;
+                let is_here = followed.depth == self.depth;
                 // A path that is followed to here has a name for here.
                 if is_here
                     && *self.paths[usize::from(index)].names()[usize::from(self.depth) - 1].as_bytes()
@@ -325,13 +366,11 @@ impl Scanner {
     }
 
     fn end_text(&mut self, found: &mut impl FnMut(usize, Value<'_>)) {
-        if self.keeps_token
-            && !self.is_token_void
-            && self.high.is_none()
-            && let Ok(text) = std::str::from_utf8(&self.token)
-        {
-            self.hand_on(Value::Text(text), found);
-        }
+        let is_whole = self.keeps_token && !self.is_token_void && self.high.is_none();
+        let token = std::mem::take(&mut self.token);
+        let text = std::str::from_utf8(&token).ok().filter(|_| is_whole);
+        self.hand_on(text.map_or(Value::Nothing, Value::Text), found);
+        self.token = token;
         self.end_value();
     }
 
@@ -340,9 +379,13 @@ impl Scanner {
         let end = rest.iter().take_while(|byte| is_of_number(byte)).count();
         self.keep(&rest[..end]);
         if end < rest.len() {
-            if self.keeps_token && !self.is_token_void {
-                self.hand_on(Value::Number(&self.token), found);
-            }
+            let token = std::mem::take(&mut self.token);
+            let value = match token.first() {
+                Some(sign) if self.is_token_void => Value::LongNumber { is_negative: *sign == b'-' },
+                _ => Value::Number(&token),
+            };
+            self.hand_on(value, found);
+            self.token = token;
             self.end_value();
         }
         end
@@ -367,11 +410,12 @@ impl Scanner {
         1
     }
 
-    fn hand_on(&self, value: Value<'_>, found: &mut impl FnMut(usize, Value<'_>)) {
+    /// Hands on a value that is no object and no array. A path that goes beyond it has nothing here.
+    fn hand_on(&mut self, value: Value<'_>, found: &mut impl FnMut(usize, Value<'_>)) {
         for index in self.hits.iter().map(|index| usize::from(*index)) {
-            if self.paths[index].names().len() == usize::from(self.depth) {
-                found(index, value);
-            }
+            let is_end = self.paths[index].names().len() == usize::from(self.depth);
+            self.followed[index].is_told = true;
+            found(index, if is_end { value } else { Value::Nothing });
         }
     }
 }

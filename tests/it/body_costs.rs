@@ -88,16 +88,19 @@ fn a_json_answer_says_what_it_cost() {
 #[test]
 fn what_is_no_number_leaves_the_estimate() {
     let upstream = saying_back();
-    let gateway = before(&upstream, TOKENS, "");
+    let costs_max = TOKENS.replace("estimate = 100", "estimate = 100, max = 250");
+    let gateway = before(&upstream, &costs_max, "");
     let mut expected = 1_000;
     let deep = format!("{{\"a\":{}{},\"usage\":{{\"total_tokens\":7}}}}", "[".repeat(200), "]".repeat(200));
     let huge = format!("{{\"text\":\"{}\",\"usage\":{{\"total_tokens\":7}}}}", "x".repeat(300_000));
+    let long = usage(&"9".repeat(300));
     let twice = "{\"usage\":{\"total_tokens\":5,\"total_tokens\":6},\"usage\":{\"total_tokens\":7}}";
     let cases = [
         (huge.as_str(), 7),
         (twice, 7),
         ("{\"usage\":{\"total_tokens\":7}} trailing", 7),
         ("{\"us\\u0061ge\":{\"total_tokens\":6.5}}", 7),
+        (long.as_str(), 250),
         (deep.as_str(), 100),
         ("{\"usage\":{\"total_tokens\":\"7\"}}", 100),
         ("{\"usage\":{\"total_tokens\":-7}}", 100),
@@ -111,7 +114,7 @@ fn what_is_no_number_leaves_the_estimate() {
         expected -= charged;
         settles_to(&gateway, expected, &body[..body.len().min(40)]);
     }
-    assert_eq!((costs(&gateway, "known"), costs(&gateway, "absent")), (4.0, 7.0));
+    assert_eq!((costs(&gateway, "known"), costs(&gateway, "absent")), (5.0, 7.0));
 }
 
 /// An upstream that sends what the test tells it, piece by piece, as one chunked stream of events.
@@ -428,11 +431,22 @@ fn a_field_of_the_body_is_counted_by_and_says_the_estimate() {
         assert_eq!(ask(&body), (200, before - reserved), "{odd}");
     }
     assert_eq!(ask("{\"model\":\"large\",\"max_tokens\":1e30}"), (429, 0), "more than there is");
+    let long = format!("{{\"model\":\"large\",\"max_tokens\":{}}}", "1".repeat(300));
+    assert_eq!(ask(&long), (429, 0), "longer than any number");
     let escaped = ask("{\"mod\\u0065l\":\"l\\u0061rge\",\"max_tokens\":100}");
     assert_eq!(escaped, (200, 500), "the same model");
-    for refused in
-        ["{}", "{\"model\":null}", "no JSON", "", "{\"model\":\"a\",\"model\":\"b\"}", "[{\"model\":\"a\"}]"]
-    {
+    for refused in [
+        "{}",
+        "{\"model\":null}",
+        "no JSON",
+        "",
+        "{\"model\":\"a\",\"model\":\"b\"}",
+        "{\"model\":\"a\",\"model\":null}",
+        "{\"model\":[],\"model\":\"a\"}",
+        "[{\"model\":\"a\"}]",
+        "{}{\"model\":\"a\"}",
+        "{\"model\":\"a\"}{}",
+    ] {
         assert_eq!(ask(refused), (400, 0), "{refused}");
     }
 }
