@@ -5,7 +5,8 @@
 -- ARGV  none of its own: a plan (limit, period_ns)
 -- returns an algorithm: prepare, open, wait, left, spend, deny, debit, back, save (see take.lua)
 --
--- A changed plan keeps the spent share, rounded up to a unit so that a change never gives units away.
+-- A changed plan keeps the spent share, rounded up to a unit so that a change never gives units away. A count above the
+-- limit is a debt: each window that ends takes one limit of it.
 
 local fixed_window = {}
 
@@ -34,9 +35,14 @@ function fixed_window.open(state)
     return
   end
   if not is_ours then
-    if index >= floor(now_us / period_us) then state.count = scaled_up(min(count, limit), plan.limit, limit) end
+    count = max(0, count - max(0, floor(now_us / period_us) - index) * limit)
+    -- Whole limits of a debt are carried over separately, because `scaled_up` is exact up to one.
+    local wholes = floor(count / limit)
+    state.count = min(wholes * plan.limit + scaled_up(count - wholes * limit, plan.limit, limit), exact / 2)
     state.is_scaled = true
-  elseif index >= plan.index then
+  elseif index < plan.index then
+    state.count, state.until_s = max(0, count - (plan.index - index) * plan.limit), until_s
+  else
     -- If the clock is a little behind, the count's own window is used. If it was set far back, the count is moved to
     -- the present window, and saved there even if nothing is spent; otherwise the next window would take it over too.
     state.count, state.until_s = count, until_s
@@ -48,20 +54,21 @@ function fixed_window.open(state)
   end
 end
 
-local function end_us(state)
-  return (state.index + 1) * state.plan.period_us - now_us
+-- Microseconds until so many windows have ended, the state's own included.
+local function end_us(state, windows)
+  return (state.index + windows) * state.plan.period_us - now_us
 end
 
 function fixed_window.wait(state, cost)
   local limit = state.plan.limit
   if cost > limit then return -1 end
-  if cost > max(0, limit - state.count) then return end_us(state) end
+  if cost > max(0, limit - state.count) then return end_us(state, ceil((state.count - limit + cost) / limit)) end
   return 0
 end
 
 function fixed_window.left(state)
   if state.count == 0 then return state.plan.limit, 0 end
-  return max(0, state.plan.limit - state.count), end_us(state)
+  return max(0, state.plan.limit - state.count), end_us(state, ceil(state.count / state.plan.limit))
 end
 
 function fixed_window.spend(state, cost)
@@ -73,10 +80,11 @@ function fixed_window.deny(state, cost)
 end
 
 function fixed_window.debit(state, cost)
-  state.count = min(state.count + cost, max(2 * state.plan.limit, state.count))
+  state.count = min(state.count + cost, exact / 2)
 end
 
--- Units of a window that is over are not returned: the next one began full.
+-- Units of a window that is over are not returned: the next one began full, or with a debt that nothing tells from what
+-- was spent since.
 function fixed_window.back(state, cost, taken_us)
   if floor(taken_us / state.plan.period_us) == state.index then state.count = max(0, state.count - cost) end
 end

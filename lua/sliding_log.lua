@@ -6,7 +6,8 @@
 --
 -- A unit taken at t counts until just before t + period. If the limit changes, the units stay as they are. Expired
 -- units are trimmed with the next change. When a place becomes free is read from one element. If the oldest unit is
--- from the future, because the clock was set back, or is no number, all units count as taken now.
+-- from the future, because the clock was set back, or is no number, all units count as taken now. A unit that is owed
+-- takes the place of one that expires: its time is when that happens. There are at most as many of them as the limit.
 --
 -- A key's log is read once a call and written once, at its end, so many charges of one key cost a few commands.
 
@@ -143,7 +144,25 @@ function sliding_log.deny(state, cost)
 end
 
 function sliding_log.debit(state, cost)
-  sliding_log.spend(state, min(cost, max(0, 2 * state.log.limit - state.log.used)))
+  local log = state.log
+  local fits = min(cost, max(0, log.limit - log.used))
+  sliding_log.spend(state, fits)
+  local owed = min(cost - fits, max(0, 2 * log.limit - log.used))
+  if owed == 0 then return end
+  -- The units whose places are taken must be in the list, from which their times are read.
+  write(log)
+  log = read(state.key, state.plan)
+  while owed > 0 do
+    local from = log.over + log.used - log.limit
+    local times = redis.call('LRANGE', log.name, from, from + min(owed, together, log.limit) - 1)
+    for index = 1, #times do
+      times[index] = string.format('%.0f', tonumber(times[index]) + log.period_us)
+    end
+    redis.call('RPUSH', log.name, unpack(times))
+    log.size, log.used, owed = log.size + #times, log.used + #times, owed - #times
+  end
+  redis.call('PEXPIRE', log.name, lasting_ms(time_of(log, -1) - now_us + log.period_us))
+  logs[state.key], state.log = log, log
 end
 
 function sliding_log.back(state, cost, taken_us)

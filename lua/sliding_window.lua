@@ -7,14 +7,17 @@
 -- returns an algorithm: prepare, open, wait, left, spend, deny, debit, back, save, charges (see take.lua)
 --
 -- What weighs is rounded up to a unit, and exact before: products beyond 2^53 are taken apart. Periods beyond 2^51
--- microseconds (71 years) are not. A changed limit scales both counts, a changed period what they weigh together.
+-- microseconds (71 years) are not. A changed limit scales both counts, a changed period what they weigh together. A
+-- count above the limit is a debt: when its window ends, one limit of it weighs, and the rest counts in the next.
+
+local count_max = 2 ^ 44 - 1
 
 local sliding_window = {}
 
 function sliding_window.prepare(plan)
   plan.period_us = ceil(plan.period_ns / 1000)
   plan.index = floor(now_us / plan.period_us)
-  plan.most = min(plan.limit, 2 ^ 44 - 1)
+  plan.most = min(plan.limit, count_max)
   plan.tail = pack('<dd', plan.most, plan.period_us)
 end
 
@@ -27,29 +30,35 @@ local function estimate(index, previous, current, period_us)
 end
 
 -- The counts as of the window `index`. If the clock is behind, they are as of the beginning of their own window.
-local function moved(index, was, previous, current)
+local function moved(index, was, previous, current, most)
   local ahead = index - was
-  if ahead == 1 then
-    return index, current, 0
-  elseif ahead > 1 then
-    return index, 0, 0
+  if ahead >= 1 then
+    local begun = max(0, current - (ahead - 1) * most)
+    return index, min(begun, most), max(0, begun - most)
   elseif ahead < -1 then
     return index, previous, current
   end
   return was, previous, current
 end
 
+-- `count` of `most` as a count of another plan. Whole limits of a debt are carried over separately, because `scaled_up` is
+-- exact up to one.
+local function rescaled(count, most, plan)
+  local wholes = floor(count / most)
+  return min(wholes * plan.most + scaled_up(count - wholes * most, plan.most, most), count_max)
+end
+
 local function open_changed(state, plan, saved, was, previous, current)
   local most, period_us = unpack_from('<dd', saved, 29)
   local index
-  index, previous, current = moved(floor(now_us / period_us), was, previous, current)
+  index, previous, current = moved(floor(now_us / period_us), was, previous, current, most)
   state.is_scaled = true
   if period_us ~= plan.period_us then
-    state.current = scaled_up(min(estimate(index, previous, current, period_us), most), plan.most, most)
+    state.current = rescaled(estimate(index, previous, current, period_us), most, plan)
   else
     state.index = index
-    state.previous = scaled_up(min(previous, most), plan.most, most)
-    state.current = scaled_up(min(current, most), plan.most, most)
+    state.previous = rescaled(previous, most, plan)
+    state.current = rescaled(current, most, plan)
   end
 end
 
@@ -73,7 +82,7 @@ function sliding_window.open(state)
     return
   end
   if not is_ours then return open_changed(state, plan, saved, was, previous, current) end
-  state.index, state.previous, state.current = moved(plan.index, was, previous, current)
+  state.index, state.previous, state.current = moved(plan.index, was, previous, current, plan.most)
   -- If the clock was set far back, the counts are moved to the present window, and saved there even if nothing is
   -- spent.
   state.until_s, state.is_scaled = until_s, was > plan.index + 1
@@ -92,7 +101,10 @@ local function retry_us(state, cost)
   local most, period_us = state.plan.most, state.plan.period_us
   local weighs, room, windows = state.previous, most - cost - state.current, 0
   if room < 0 then
-    weighs, room, windows = state.current, most - cost, 1
+    windows = ceil(-room / most)
+    local begun = state.current - (windows - 1) * most
+    weighs = min(begun, most)
+    room = most - cost - max(0, begun - most)
   end
   local overlap_us = scaled(period_us, min(room, weighs), max(1, weighs))
   return end_us(state, windows) + period_us - overlap_us
@@ -108,7 +120,7 @@ function sliding_window.charges(run, at, said, plan, one, is_look)
     if run[at + 1] ~= number then return at, said end
     local key = run[at]
     local saved, remaining = values[key], -1
-    local was, previous, current, kept_s, old_most, old_us
+    local was, previous, current, kept_s, old_most, old_us, _
     if heads[key] == nil then
       if saved and #saved == 44 then
         was, previous, current, kept_s, old_most, old_us = unpack_from('<dddI4dd', saved)
@@ -118,10 +130,14 @@ function sliding_window.charges(run, at, said, plan, one, is_look)
     end
     if was then
       local ahead = index - was
-      if ahead == 1 then
-        previous, current = current, 0
-      elseif ahead > 1 then
-        previous, current = 0, 0
+      if ahead >= 1 then
+        if current > most then
+          _, previous, current = moved(index, was, previous, current, most)
+        elseif ahead == 1 then
+          previous, current = current, 0
+        else
+          previous, current = 0, 0
+        end
       end
       if ahead >= 0 and old_most == most and old_us == period_us then
         local weighed = 0
@@ -161,7 +177,7 @@ end
 function sliding_window.left(state)
   local reset_us = 0
   if state.current > 0 then
-    reset_us = end_us(state, 2)
+    reset_us = end_us(state, 1 + ceil(state.current / state.plan.most))
   elseif state.previous > 0 then
     reset_us = end_us(state, 1)
   end
@@ -177,7 +193,7 @@ function sliding_window.deny(state, cost)
 end
 
 function sliding_window.debit(state, cost)
-  state.current = min(state.current + cost, max(2 * state.plan.most, state.current))
+  state.current = min(state.current + cost, count_max)
 end
 
 function sliding_window.back(state, cost, taken_us)

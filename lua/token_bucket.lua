@@ -11,6 +11,11 @@
 -- cut to quanta of the clock itself, so no time is lost between two calls. A bucket too large even for quanta of a
 -- second holds as much as fits, which is never in the client's favour. If the plan changes, the bucket is refilled by
 -- the old plan until now and continues with the same share missing.
+--
+-- A debt is held up to `deepest` whole buckets. Beyond four of them a double has no room for each grain: what rounds is
+-- less than a part in 2^53 of the debt.
+
+local deepest = 2 ^ 20
 
 local function bucket_grains(limit, period_us, burst)
   local quantum_us = 1
@@ -53,7 +58,9 @@ end
 local function read_changed(plan, missing, then_us, whole, refill, quantum_us)
   local quanta = floor(now_us / quantum_us) - then_us / quantum_us
   if quanta > 0 then missing = max(0, missing - quanta * refill) end
-  return scaled_up(min(missing, whole), plan.whole, whole), 0, true
+  -- Whole buckets of a debt are carried over separately, because `scaled_up` is exact up to one.
+  local wholes = floor(min(missing, deepest * whole) / whole)
+  return wholes * plan.whole + scaled_up(missing - wholes * whole, plan.whole, whole), 0, true
 end
 
 -- The missing grains now, until when the key is kept, and whether the record must be saved: another plan or a later
@@ -66,13 +73,15 @@ local function read(key, plan)
   local missing, then_us, until_s, whole, refill, quantum_us = unpack_from('<ddI4ddd', saved)
   -- The usual case is checked inline, because calling a function costs as much as the rest.
   if refill ~= plan.refill or whole ~= plan.whole or quantum_us ~= plan.quantum_us then
-    local is_record = is_count(missing) and is_count(then_us) and is_count(whole) and is_count(refill)
+    local is_record = is_count(then_us) and is_count(whole) and is_count(refill) and missing >= 0
+      and missing <= deepest * whole
     if not is_record or whole < 1 or not (quantum_us >= 1) then return plan.whole, 0, true end
     return read_changed(plan, missing, then_us, whole, refill, quantum_us)
   end
-  if not (missing >= 0 and missing < exact and then_us >= 0 and then_us < exact) then return plan.whole, 0, true end
+  if not (missing >= 0 and missing <= deepest * whole and then_us >= 0 and then_us < exact) then
+    return plan.whole, 0, true
+  end
   local passed_us = plan.at_us - then_us
-  if missing > 2 * whole then missing = 2 * whole end
   -- If the clock was set back, nothing is refilled, and the record continues from the new time. That is saved even if
   -- nothing is spent.
   if passed_us > 0 then missing = missing - passed_us / quantum_us * refill end
@@ -185,10 +194,9 @@ function token_bucket.deny(state, cost)
   state.missing = max(state.missing, min(state.missing + cost * state.plan.unit, state.plan.whole))
 end
 
--- Spends the cost even if it does not fit, at most one whole bucket into debt.
+-- Spends the cost even if it does not fit.
 function token_bucket.debit(state, cost)
-  local plan = state.plan
-  state.missing = max(state.missing, min(state.missing + min(cost, 2 * plan.units) * plan.unit, 2 * plan.whole))
+  state.missing = min(state.missing + cost * state.plan.unit, deepest * state.plan.whole)
 end
 
 function token_bucket.back(state, cost)

@@ -1,6 +1,7 @@
 //! Fixed window: a count that starts again at every multiple of the period on the given clock.
 //!
-//! Up to twice the limit can pass around a boundary; use a sliding window if that is too much.
+//! Up to twice the limit can pass around a boundary; use a sliding window if that is too much. A count above the limit is
+//! a debt: each window that ends takes one limit of it, and the rest counts in the next.
 
 use super::{Answer, Outcome, Quota};
 
@@ -17,7 +18,8 @@ impl Counter {
     /// The counter as it is at `now_ns`. A clock behind the counter finds the counter's own window.
     fn at(self, quota: &Quota, now_ns: u64) -> Counter {
         let index = now_ns / quota.period_ns();
-        if index > self.index { Counter { index, count: 0 } } else { self }
+        let Some(ended) = index.checked_sub(self.index).filter(|ended| *ended > 0) else { return self };
+        Counter { index, count: self.count.saturating_sub(limit_of(quota).saturating_mul(ended)) }
     }
 
     /// Takes `cost` if it fits.
@@ -31,7 +33,11 @@ impl Counter {
                 return (taken, Outcome::new(Answer::Admitted, remaining, taken.reset_ns(quota, now_ns)));
             }
             None if cost > limit => Answer::Never,
-            None => Answer::Later { retry_after_ns: current.end_ns(quota).saturating_sub(now_ns) },
+            None => {
+                // Windows that have to end, until what is left of the count leaves room.
+                let windows = (current.count - (limit - cost)).div_ceil(limit);
+                Answer::Later { retry_after_ns: current.end_ns(quota, windows).saturating_sub(now_ns) }
+            }
         };
         (self, Outcome::new(answer, remaining, current.reset_ns(quota, now_ns)))
     }
@@ -43,14 +49,14 @@ impl Counter {
         Counter { count, ..current }
     }
 
-    /// Counts a cost whether it fits or not, up to twice the limit; what is over ends with the window.
+    /// Counts a cost whether it fits or not; what is over counts in the windows that follow.
     pub(super) fn debit(self, quota: &Quota, cost: u64, now_ns: u64) -> Counter {
         let current = self.at(quota, now_ns);
-        let most = limit_of(quota).saturating_mul(2).max(current.count);
-        Counter { count: current.count.saturating_add(cost).min(most), ..current }
+        Counter { count: current.count.saturating_add(cost), ..current }
     }
 
-    /// Undoes a `take` made at `taken_ns`; a window that is over needs nothing back.
+    /// Undoes a `take` made at `taken_ns`; a window that is over needs nothing back. If it ended in debt, that stays as it
+    /// is, because nothing tells it from what was spent since.
     pub(super) fn give_back(self, quota: &Quota, cost: u64, taken_ns: u64) -> Counter {
         if taken_ns / quota.period_ns() != self.index {
             return self;
@@ -63,26 +69,27 @@ impl Counter {
         self.at(quota, now_ns).count == 0
     }
 
-    /// What is missing, as a fraction (missing, whole).
+    /// What is missing, as a fraction (missing, whole); more than the whole if it is in debt.
     pub(super) fn used(self, quota: &Quota, now_ns: u64) -> (u64, u64) {
-        (self.at(quota, now_ns).count.min(limit_of(quota)), limit_of(quota))
+        (self.at(quota, now_ns).count, limit_of(quota))
     }
 
     /// A counter of which that fraction is spent, rounded up to a unit.
     pub(super) fn with_used(quota: &Quota, (used, whole): (u64, u64), now_ns: u64) -> Counter {
-        let limit = limit_of(quota);
-        let count = (u128::from(used) * u128::from(limit)).div_ceil(u128::from(whole));
-        // At most the limit, because `used <= whole`.
-        Counter { index: now_ns / quota.period_ns(), count: (count as u64).min(limit) }
+        let count = (u128::from(used) * u128::from(limit_of(quota))).div_ceil(u128::from(whole));
+        Counter { index: now_ns / quota.period_ns(), count: u64::try_from(count).unwrap_or(u64::MAX) }
     }
 
     fn reset_ns(self, quota: &Quota, now_ns: u64) -> u64 {
-        if self.count == 0 { 0 } else { self.end_ns(quota).saturating_sub(now_ns) }
+        if self.count == 0 {
+            return 0;
+        }
+        self.end_ns(quota, self.count.div_ceil(limit_of(quota))).saturating_sub(now_ns)
     }
 
-    /// When its window ends.
-    fn end_ns(self, quota: &Quota) -> u64 {
-        self.index.saturating_add(1).saturating_mul(quota.period_ns().get())
+    /// When so many windows have ended, its own included.
+    fn end_ns(self, quota: &Quota, windows: u64) -> u64 {
+        self.index.saturating_add(windows).saturating_mul(quota.period_ns().get())
     }
 }
 
@@ -103,6 +110,18 @@ mod tests {
 
     fn quota(limit: u64, period_ns: u64) -> Quota {
         tests::quota(Algorithm::FixedWindow, limit, period_ns, limit)
+    }
+
+    #[test]
+    fn a_debt_takes_one_limit_of_each_window_that_follows() {
+        let quota = quota(10, 1_000);
+        let owing = Counter::default().take(&quota, 4, 500).0.debit(&quota, 29, 500);
+        let later = |cost, now_ns| owing.take(&quota, cost, now_ns).1;
+        assert_eq!(later(1, 500).answer(), Answer::Later { retry_after_ns: 2_500 });
+        assert_eq!(later(8, 500).answer(), Answer::Later { retry_after_ns: 3_500 });
+        assert_eq!((later(7, 3_000).remaining, later(7, 3_000).is_admitted()), (0, true));
+        assert_eq!((later(0, 1_999).reset_ns, owing.is_full(&quota, 3_999)), (2_001, false));
+        assert!(owing.is_full(&quota, 4_000));
     }
 
     #[test]

@@ -4,6 +4,9 @@
 //! It keeps one word for each unit, so its memory is bounded by its limit (by twice its limit if costs are reconciled),
 //! which the configuration keeps small ([`LIMIT_MAX`]). A unit taken at `t` counts until just before `t + period`. Unlike
 //! the other states it is not a plain value: it is changed in place, under the lock of its shard.
+//!
+//! A unit that is owed takes the place of one that expires: its time is when that happens. So a debt is one more limit
+//! for one more period; what more is owed is forgiven, because each unit of it would need a word.
 
 use std::collections::VecDeque;
 
@@ -75,11 +78,18 @@ impl Log {
         self.push(quota, cost.min(room), now_ns);
     }
 
-    /// Counts a cost whether it fits or not, up to twice the limit.
+    /// Counts a cost whether it fits or not, up to twice the limit. What does not fit counts from when its place is free.
     pub fn debit(&mut self, quota: &Quota, cost: u64, now_ns: u64) {
         self.forget(quota, now_ns);
-        let room = (quota.limit().get().saturating_mul(2)).saturating_sub(self.times_ns.len() as u64);
-        self.push(quota, cost.min(room), now_ns);
+        let (limit, length) = (quota.limit().get(), self.times_ns.len() as u64);
+        let fits = cost.min(limit.saturating_sub(length));
+        self.push(quota, fits, now_ns);
+        let owed = (cost - fits).min(limit.saturating_mul(2).saturating_sub(length + fits));
+        for _ in 0..owed {
+            let place = self.times_ns.len() - limit as usize;
+            let free_ns = self.times_ns[place].saturating_add(quota.period_ns().get());
+            self.times_ns.push_back(free_ns);
+        }
     }
 
     /// Undoes a `take` of `cost` made at `taken_ns`. What is over needs nothing back.
@@ -211,8 +221,12 @@ mod tests {
         log.count_denied(&quota, 9, 0);
         assert_eq!(log.used(&quota, 0), (5, 5));
         log.debit(&quota, 900, 10);
-        assert_eq!(log.take(&quota, 1, 20).answer(), Answer::Later { retry_after_ns: 990 });
         assert_eq!(log.times_ns.len(), 10);
+        // Five places are free at 1,000, and what is owed has them until 2,000.
+        for at in [20, 999, 1_000, 1_999] {
+            assert_eq!(log.take(&quota, 1, at).answer(), Answer::Later { retry_after_ns: 2_000 - at });
+        }
+        assert_eq!(log.peek(&quota, 5, 2_000).answer(), Answer::Admitted);
         for at in 0..1_000 {
             log.take(&quota, 1, at * 200);
             assert!(log.bytes() <= 8 * 64, "memory follows what is kept");

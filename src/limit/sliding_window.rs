@@ -4,6 +4,10 @@
 //! It assumes that the previous window was spent evenly; use a sliding log if that is too rough. Window numbers have 40
 //! bits (34 years of windows of a millisecond) and counts 44: a limit above 2^44 - 1 counts as that, which never admits
 //! more.
+//!
+//! A count above the limit is a debt: when its window ends, one limit of it weighs as the window before, and the rest
+//! counts in the next. The estimate is the same before and behind that moment. Spent and owed together are at most
+//! 2^44 - 1 units.
 
 use super::{Answer, Outcome, Quota};
 
@@ -38,9 +42,16 @@ impl Pair {
         let index = index_of(quota, now_ns);
         match index.checked_sub(self.index) {
             None | Some(0) => self,
-            Some(1) => Pair { index, previous: self.current, current: 0 },
-            Some(_) => Pair { index, previous: 0, current: 0 },
+            Some(windows) => self.later(quota, windows),
         }
+    }
+
+    /// The pair after so many more windows, at least one.
+    fn later(self, quota: &Quota, windows: u64) -> Pair {
+        let limit = limit_of(quota);
+        let begun = self.current.saturating_sub(limit.saturating_mul(windows - 1));
+        let (previous, current) = (begun.min(limit), begun.saturating_sub(limit));
+        Pair { index: self.index.saturating_add(windows) & INDEX_MASK, previous, current }
     }
 
     /// Takes `cost` if it fits.
@@ -66,11 +77,10 @@ impl Pair {
         Pair { current, ..pair }
     }
 
-    /// Counts a cost whether it fits or not, up to twice the limit in the current window.
+    /// Counts a cost whether it fits or not, in the current window and in those that follow.
     pub(super) fn debit(self, quota: &Quota, cost: u64, now_ns: u64) -> Pair {
         let pair = self.at(quota, now_ns);
-        let most = limit_of(quota).saturating_mul(2).min(COUNT_MAX).max(pair.current);
-        Pair { current: pair.current.saturating_add(cost).min(most), ..pair }
+        Pair { current: pair.current.saturating_add(cost).min(COUNT_MAX), ..pair }
     }
 
     /// Undoes a `take` made at `taken_ns`, in whichever of the two windows that was.
@@ -88,10 +98,9 @@ impl Pair {
         pair.previous == 0 && pair.current == 0
     }
 
-    /// What is missing, as a fraction (missing, whole).
+    /// What is missing, as a fraction (missing, whole); more than the whole if it is in debt.
     pub(super) fn used(self, quota: &Quota, now_ns: u64) -> (u64, u64) {
-        let limit = limit_of(quota);
-        (self.at(quota, now_ns).estimate(quota, now_ns).min(limit), limit)
+        (self.at(quota, now_ns).estimate(quota, now_ns), limit_of(quota))
     }
 
     /// A pair of which that fraction is spent in the current window, rounded up to a unit.
@@ -102,7 +111,7 @@ impl Pair {
     /// The pair after the limit alone changed: each count keeps its fraction, rounded up to a unit.
     pub(super) fn rescale(self, old: &Quota, new: &Quota) -> Pair {
         let (old, new) = (limit_of(old), limit_of(new));
-        let count = |count: u64| scale((count.min(old), old), new);
+        let count = |count: u64| scale((count, old), new);
         Pair { previous: count(self.previous), current: count(self.current), ..self }
     }
 
@@ -127,11 +136,11 @@ impl Pair {
         match (self.previous, self.current) {
             (0, 0) => 0,
             (_, 0) => self.end_ns(quota, 1, now_ns),
-            _ => self.end_ns(quota, 2, now_ns),
+            (_, current) => self.end_ns(quota, current.div_ceil(limit_of(quota)).saturating_add(1), now_ns),
         }
     }
 
-    /// From now to the end of the current window (1) or of the one after it (2).
+    /// From now to the end of so many windows, the current one included.
     fn end_ns(self, quota: &Quota, windows: u64, now_ns: u64) -> u64 {
         self.index.saturating_add(windows).saturating_mul(quota.period_ns().get()).saturating_sub(now_ns)
     }
@@ -141,11 +150,11 @@ impl Pair {
     fn retry_after_ns(self, quota: &Quota, cost: u64, now_ns: u64) -> u64 {
         let period = quota.period_ns().get();
         let room = limit_of(quota) - cost;
-        // In this window `previous` shrinks; should `current` alone be too much, in the next one `current` does.
-        let (weighs, room, windows) = match room.checked_sub(self.current) {
-            Some(room) => (self.previous, room, 0),
-            None => (self.current, room, 1),
-        };
+        // In this window `previous` shrinks. If `current` alone is too much, it does so in the next one, or if it is a debt,
+        // in the first in which not too much of it is left.
+        let windows = self.current.saturating_sub(room).div_ceil(limit_of(quota));
+        let then = if windows == 0 { self } else { self.later(quota, windows) };
+        let (weighs, room) = (then.previous, room - then.current);
         // weighs * (period - elapsed) <= room * period, solved for the smallest elapsed; weighs > room here.
         let overlap_max = u128::from(room) * u128::from(period) / u128::from(weighs.max(1));
         let elapsed = period - u64::try_from(overlap_max).unwrap_or(period).min(period);
@@ -153,9 +162,10 @@ impl Pair {
     }
 }
 
-/// `used / whole` of `limit`, rounded up; at most `limit`, because `used <= whole`.
+/// `used / whole` of `limit`, rounded up; at most what a count tells apart.
 fn scale((used, whole): (u64, u64), limit: u64) -> u64 {
-    ((u128::from(used) * u128::from(limit)).div_ceil(u128::from(whole)) as u64).min(limit)
+    let scaled = (u128::from(used) * u128::from(limit)).div_ceil(u128::from(whole));
+    scaled.min(u128::from(COUNT_MAX)) as u64
 }
 
 fn index_of(quota: &Quota, now_ns: u64) -> u64 {

@@ -55,8 +55,8 @@ impl State {
         }
     }
 
-    /// Spends a cost that is known only afterwards, whether it fits or not: at most one whole bucket or window into debt,
-    /// which later requests find missing. Permits are not affected.
+    /// Spends a cost that is known only afterwards, whether it fits or not. The debt is held until as much has been refilled,
+    /// however many buckets or windows that is; later requests find it missing. Permits are not affected.
     pub fn debit(self, quota: &Quota, cost: u64, now_ns: u64) -> State {
         match quota.algorithm() {
             Algorithm::TokenBucket | Algorithm::LeakyBucket => {
@@ -117,7 +117,7 @@ impl State {
         State::with_used(new, self.used(old, now_ns), now_ns)
     }
 
-    /// What is missing, as a fraction (missing, whole); `missing <= whole`.
+    /// What is missing, as a fraction (missing, whole); more than the whole if it is in debt.
     pub fn used(self, quota: &Quota, now_ns: u64) -> (u64, u64) {
         match quota.algorithm() {
             Algorithm::TokenBucket | Algorithm::LeakyBucket => token_bucket::used(self.0[0], quota, now_ns),
@@ -133,7 +133,8 @@ impl State {
         State::with_used(quota, (1, 1), now_ns)
     }
 
-    /// A state of which `used.0 / used.1` is missing; permits are never missing for a share's sake.
+    /// A state of which `used.0 / used.1` is missing, a debt if that is more than the whole; permits are never missing for a
+    /// share's sake.
     pub fn with_used(quota: &Quota, used: (u64, u64), now_ns: u64) -> State {
         match quota.algorithm() {
             Algorithm::TokenBucket | Algorithm::LeakyBucket => {
@@ -160,6 +161,7 @@ impl State {
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::Answer;
     use super::super::axis::TICKS_MAX;
     use super::super::quota::tests;
     use super::*;
@@ -171,6 +173,12 @@ mod tests {
     fn any_quota() -> impl Strategy<Value = Quota> {
         (prop::sample::select(TIMED.to_vec()), 1u64..1 << 40, 1u64 << 20..1 << 50, 1u64..1 << 40)
             .prop_map(|(algorithm, limit, period_ns, burst)| tests::quota(algorithm, limit, period_ns, burst))
+    }
+
+    /// Quotas of which many wholes fit counts and axes.
+    fn usual_quota() -> impl Strategy<Value = Quota> {
+        (prop::sample::select(TIMED.to_vec()), 1u64..1 << 30, 1u64 << 20..1 << 45)
+            .prop_map(|(algorithm, limit, period_ns)| tests::quota(algorithm, limit, period_ns, limit))
     }
 
     fn left(state: State, quota: &Quota, now_ns: u64) -> u64 {
@@ -242,7 +250,7 @@ mod tests {
         }
 
         #[test]
-        fn a_debit_is_owed_once_and_no_more_than_one_whole(
+        fn a_debit_is_owed_once_and_whole(
             quota in any_quota(), costs in prop::collection::vec(1u64..1 << 41, 1..5), now in 1u64 << 52..1 << 54,
         ) {
             let mut state = State::default();
@@ -251,10 +259,63 @@ mod tests {
                 state = state.debit(&quota, cost, now);
                 prop_assert_eq!(left(state, &quota, now), before.saturating_sub(cost));
             }
-            // At the worst two wholes are missing: after two periods of refill one is left.
-            let outcome = state.take(&quota, 0, now).1;
-            let whole_ns = State::spent(&quota, now).take(&quota, 0, now).1.reset_ns;
-            prop_assert!(outcome.reset_ns <= whole_ns.saturating_mul(2).saturating_add(2));
+            let outcome = state.take(&quota, 1, now).1;
+            if let Answer::Later { retry_after_ns } = outcome.answer() {
+                // Beyond 34 years of any clock there is nothing to promise.
+                prop_assume!(retry_after_ns < 1 << 59);
+                prop_assume!(quota.axis().position(now + retry_after_ns) < TICKS_MAX);
+                prop_assert!(!state.take(&quota, 1, now + retry_after_ns - 1).1.is_admitted());
+                prop_assert!(state.take(&quota, 1, now + retry_after_ns).1.is_admitted());
+                prop_assert!(outcome.reset_ns + 1 >= retry_after_ns);
+                prop_assert!(state.is_full(&quota, now + outcome.reset_ns + 1));
+            }
+        }
+
+        /// However low estimates are and however many requests run at once: over a long time no more is charged than the
+        /// limit allows, and what one volley costs beyond its estimates.
+        #[test]
+        fn low_estimates_of_parallel_requests_gain_one_volley_and_no_more(
+            algorithm in prop::sample::select(TIMED.to_vec()), limit in 1u64..200, period_ns in 1u64 << 30..1 << 40,
+            costs in prop::collection::vec(1u64..10_000, 1..40), waits in prop::collection::vec(0u64..1 << 42, 6),
+        ) {
+            let quota = tests::quota(algorithm, limit, period_ns, limit);
+            let start = 1u64 << 52;
+            let (mut state, mut now, mut charged, mut volley_max) = (State::default(), start, 0, 0);
+            for wait_ns in waits {
+                // All of them are on their way when the first is settled.
+                let mut admitted = Vec::new();
+                for cost in &costs {
+                    let (next, outcome) = state.take(&quota, 1, now);
+                    if outcome.is_admitted() {
+                        state = next;
+                        admitted.push(*cost);
+                    }
+                }
+                for cost in &admitted {
+                    state = state.debit(&quota, cost - 1, now);
+                }
+                let volley: u64 = admitted.iter().sum();
+                charged += volley;
+                volley_max = volley_max.max(volley);
+                let windows = (now - start) / period_ns + 2;
+                prop_assert!(charged <= quota.capacity() + limit * windows + volley_max, "{} of {}", charged, limit);
+                let retry_ns = state.take(&quota, 1, now).1.retry_after_ns().unwrap_or(0);
+                now += if wait_ns % 2 == 0 { retry_ns } else { wait_ns };
+            }
+        }
+
+        #[test]
+        fn a_debt_is_owed_under_a_changed_limit(
+            old in usual_quota(), new in usual_quota(), wholes in 2u64..50, now in 1u64 << 52..1 << 54,
+        ) {
+            let state = State::default().debit(&old, old.capacity().saturating_mul(wholes), now);
+            let owed = |state: State, quota: &Quota| {
+                let (missing, whole) = state.used(quota, now);
+                missing as f64 / whole as f64
+            };
+            let (before, after) = (owed(state, &old), owed(state.rescale(&old, &new, now), &new));
+            prop_assert!(before > wholes as f64 * 0.999);
+            prop_assert!(after > before * 0.999, "{} wholes were owed and are {}", before, after);
         }
 
         #[test]

@@ -15,6 +15,7 @@
 //! nanosecond refill: 14 years of ten thousand million a second); after either nothing refills. There is no idle
 //! state: a word at or behind the position, 0 above all, is a full bucket.
 
+use super::axis::TICKS_MAX;
 use super::{Answer, Outcome, Quota};
 
 /// Takes `cost` if it fits.
@@ -39,13 +40,13 @@ pub(super) fn count_denied(state: u64, quota: &Quota, cost: u64, now_ns: u64) ->
     full_at.saturating_add(axis.ticks(cost)).min(full_at.max(position + axis.capacity))
 }
 
-/// Spends a cost whether it fits or not: at most as far into debt as the bucket is large.
+/// Spends a cost whether it fits or not. A debt is held until it is refilled, to the end of the axis and twice that.
 pub(super) fn debit(state: u64, quota: &Quota, cost: u64, now_ns: u64) -> u64 {
     let axis = quota.axis();
     let position = axis.position(now_ns);
     let full_at = state.max(position);
-    // Both the position and the capacity are at most `TICKS_MAX`, a quarter of a word.
-    full_at.saturating_add(axis.ticks(cost)).min(full_at.max(position + 2 * axis.capacity))
+    // A cost on top of it still fits a word, because it is at most `TICKS_MAX`, a quarter of one.
+    full_at.saturating_add(axis.ticks(cost)).min(full_at.max(3 * TICKS_MAX))
 }
 
 /// Undoes a `take`: the bucket is what it would be without it, at any later time.
@@ -58,25 +59,26 @@ pub(super) fn is_full(state: u64, quota: &Quota, now_ns: u64) -> bool {
     state <= quota.axis().position(now_ns)
 }
 
-/// What is missing, as a fraction (missing, whole).
+/// What is missing, as a fraction (missing, whole); more than the whole if it is in debt.
 pub(super) fn used(state: u64, quota: &Quota, now_ns: u64) -> (u64, u64) {
     let axis = quota.axis();
-    (state.saturating_sub(axis.position(now_ns)).min(axis.capacity), axis.capacity)
+    (state.saturating_sub(axis.position(now_ns)), axis.capacity)
 }
 
 /// A bucket of which that fraction is missing, rounded up to a tick.
 pub(super) fn with_used(quota: &Quota, (used, whole): (u64, u64), now_ns: u64) -> u64 {
     let axis = quota.axis();
     let missing = (u128::from(used) * u128::from(axis.capacity)).div_ceil(u128::from(whole));
-    // At most the capacity, because `used <= whole`.
-    axis.position(now_ns) + (missing as u64).min(axis.capacity)
+    // As far as `debit` goes.
+    let most = 3 * TICKS_MAX - axis.position(now_ns);
+    axis.position(now_ns) + missing.min(u128::from(most)) as u64
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::axis::{NOW_MAX_NS, TICKS_MAX};
+    use super::super::axis::NOW_MAX_NS;
     use super::super::quota::tests;
     use super::*;
     use crate::limit::Algorithm;

@@ -133,7 +133,7 @@ impl Table {
     }
 
     /// Spends a cost that became known after the charge it belongs to, on the same state. It is spent even if it does
-    /// not fit, at most one whole bucket or window into debt.
+    /// not fit, as a debt.
     pub fn debit(&self, charge: &Charge, place: Place, now_ns: u64) {
         if charge.quota.algorithm() == Algorithm::SlidingLog {
             return self.logs.debit(charge, place, now_ns);

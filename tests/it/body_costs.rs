@@ -4,7 +4,7 @@
 use std::io::Write;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -82,6 +82,32 @@ fn a_json_answer_says_what_it_cost() {
         settles_to(&gateway, 0, algorithm);
         assert_eq!(post(&gateway, &usage("1")).status, 429, "{algorithm}: what is owed refuses");
         assert_eq!(costs(&gateway, "known"), 4.0);
+    }
+}
+
+#[test]
+fn what_parallel_requests_owe_is_waited_for_over_several_windows() {
+    for algorithm in ["token-bucket", "fixed-window", "sliding-window"] {
+        let all = Arc::new(Barrier::new(5));
+        let upstream = Upstream::replying(move |request| {
+            all.wait();
+            json(&String::from_utf8_lossy(&request.body))
+        });
+        let gateway = before(&upstream, &format!("{TOKENS}\nalgorithm = \"{algorithm}\""), "");
+        thread::scope(|scope| {
+            for _ in 0..5 {
+                scope.spawn(|| assert_eq!(post(&gateway, &usage("1000")).status, 200, "{algorithm}"));
+            }
+        });
+        let limit = eventually("all of them are settled", || {
+            let limit = gateway.admin("/v1/explain?url=/a").json()["limits"][0].clone();
+            (costs(&gateway, "known") == 5.0 && limit["admitted"] == false).then_some(limit)
+        });
+        assert_eq!(limit["remaining"], 0, "{algorithm}: {limit}");
+        let refused = post(&gateway, &usage("1"));
+        let days = refused.number("retry-after") as f64 / 86_400.0;
+        // Four days of refill, a window that is under way, and what clients are spread by.
+        assert!(refused.status == 429 && (4.0..7.0).contains(&days), "{algorithm}: {days} days");
     }
 }
 

@@ -242,7 +242,7 @@ impl History {
         if algorithm == Algorithm::SlidingLog {
             return;
         }
-        // A debt is forgiven by a change; whether plans of one rate and another unit are a change, the two see apart.
+        // Whether plans of one rate and another unit are a change, the two see apart, and round what is owed apart.
         let free = Charge { cost: 0, ..self.charges[index] };
         if !self.limiter.table().peek(&free, self.now_us * 1_000).is_admitted() {
             return;
@@ -270,8 +270,11 @@ impl History {
     }
 
     fn debit(&mut self, store: &mut Store) {
-        for charge in &mut self.charges {
-            charge.cost = 1;
+        for index in 0..self.charges.len() {
+            let capacity = self.charges[index].quota.capacity();
+            // One unit, or debts of several buckets and windows.
+            let cost = 1 + if self.below(2) == 0 { 0 } else { self.below(capacity * 4) };
+            self.charges[index].cost = cost;
         }
         // Only what is there can be in debt: a key never seen has no charge that settles.
         let known: Vec<usize> = (0..self.charges.len()).filter(|index| self.is_used(*index)).collect();
