@@ -3,9 +3,11 @@
 use std::collections::HashSet;
 
 use super::super::draft::Rule;
+use super::super::notes::one_line;
 use super::super::yaml::Node;
 use super::Reading;
 use super::limits::Limit;
+use crate::words;
 
 /// An entry of a path.
 #[derive(Clone, Debug)]
@@ -100,6 +102,14 @@ impl Reading<'_> {
         let has_more = !descriptor.list("descriptors").is_empty();
         let limit = match descriptor.get("rate_limit") {
             Some(written) => self.limit(descriptor, written, path),
+            // A limit under a misspelt key would be none.
+            None if let Some((key, value)) = descriptor.entries().iter().find(|(key, _)| !is_known(key)) => {
+                let hint =
+                    words::did_you_mean(key, KEYS).map(|hint| format!(" ({hint})")).unwrap_or_default();
+                let message = format!("`{}` is no key of a descriptor{hint}", one_line(key));
+                self.refuse(value.line, message);
+                return;
+            }
             // Nothing is written, so nothing is limited; but what is below may be.
             None if has_more => None,
             None => Some(Limit::unlimited()),
@@ -130,5 +140,23 @@ fn shown(key: &str, value: &str) -> String {
     if value.is_empty() { format!("key: {key}") } else { format!("key: {key}, value: {value}") }
 }
 
+fn is_known(key: &str) -> bool {
+    KEYS.contains(&key)
+}
+
+/// The keys that a descriptor may have.
+const KEYS: &[&str] = &[
+    "key",
+    "value",
+    "rate_limit",
+    "descriptors",
+    "shadow_mode",
+    "quota_mode",
+    "share_threshold",
+    "detailed_metric",
+    "value_to_metric",
+    "metadata",
+    "rate_limit_metadata",
+];
 /// Entries that a rule may have: `policy::compile` says so.
 const DEPTH_MAX: usize = 32;

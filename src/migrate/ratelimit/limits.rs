@@ -46,8 +46,13 @@ impl Reading<'_> {
         }
         let is_shadow = descriptor.is("shadow_mode") || is_quota;
         if written.is("unlimited") {
-            written.skip(&["unit", "requests_per_unit", "unit_multiplier"]);
+            if let Some(beside) = RATE.iter().find(|key| written.has(key)) {
+                self.refuse(written.line, format!("`unlimited` has `{beside}` beside it"));
+            }
             return Some(Verdict::Unlimited);
+        }
+        if let Some(key) = RATE.iter().find(|key| exceeds_word(written, key)) {
+            self.refuse(written.line, format!("`{key}` is more than {}", u32::MAX));
         }
         let unit = written.word("unit").unwrap_or_default().to_ascii_lowercase();
         let Some((_, unit_seconds)) = UNITS.iter().find(|(known, _)| *known == unit) else {
@@ -138,6 +143,15 @@ impl Reading<'_> {
     }
 }
 
+/// Whether a number of that service, which has 32 bits, is larger.
+fn exceeds_word(written: &Node, key: &str) -> bool {
+    let digits = written.get(key).and_then(Node::peek).unwrap_or_default();
+    let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    is_number && digits.parse::<u32>().is_err()
+}
+
+/// What says how much a limit is.
+const RATE: &[&str] = &["requests_per_unit", "unit", "unit_multiplier"];
 /// Seconds of each unit, as that service counts them.
 const UNITS: &[(&str, u64)] = &[
     ("second", 1),

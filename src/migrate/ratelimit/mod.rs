@@ -34,6 +34,8 @@ struct Reading<'d> {
     domain: Domain,
     /// Names of policies so far.
     names: BTreeSet<String>,
+    /// The first line for which that service refuses the file and that would be no limit here, with why.
+    refused: Option<(usize, String)>,
 }
 
 /// Reads a text into the draft.
@@ -45,7 +47,7 @@ pub(super) fn read(path: &Path, text: &str, draft: &mut Draft) -> Result<(), Err
         return Err(Error::Syntax { file, line: root.line, message });
     };
     let own = Domain { name: legal(domain, "domain"), rules: Vec::new() };
-    let mut reading = Reading { draft, file, domain: own, names: BTreeSet::new() };
+    let mut reading = Reading { draft, file, domain: own, names: BTreeSet::new(), refused: None };
     if reading.domain.name != domain {
         let why = format!("no domain can have this name here: let Envoy ask for `{}`", reading.domain.name);
         let place = Place {
@@ -55,6 +57,9 @@ pub(super) fn read(path: &Path, text: &str, draft: &mut Draft) -> Result<(), Err
         reading.draft.notes.left_out(&place, &format!("domain: {domain}"), why);
     }
     reading.level(&root, &[]);
+    if let Some((line, message)) = reading.refused {
+        return Err(Error::Syntax { file: reading.file, line, message });
+    }
     reading.settle_names();
     unread::UNREAD.list(&root, &reading.file, &mut reading.draft.notes);
     let Reading { draft, domain, .. } = reading;
@@ -72,6 +77,11 @@ impl Reading<'_> {
         node.dismiss();
         let place = self.place(node);
         self.draft.notes.left_out(&place, what, why);
+    }
+
+    /// Refuses the file: that service does, and what is meant may be a limit.
+    fn refuse(&mut self, line: usize, message: String) {
+        self.refused.get_or_insert((line, format!("{message}: the service refuses the file")));
     }
 
     fn differs(&mut self, node: &Node, what: &str, why: &str) {

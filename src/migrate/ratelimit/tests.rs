@@ -299,6 +299,41 @@ fn what_cannot_be_said_is_listed_with_its_line() {
 }
 
 #[test]
+fn a_file_that_the_service_refuses_becomes_no_limits_that_are_none() {
+    let refused = |line: &str| {
+        let text = format!("domain: shop\ndescriptors:\n- {{ key: a }}\n{line}\n");
+        migrate_text(From::Ratelimit, "limits.yaml", &text).expect_err(line).to_string()
+    };
+    for (line, message) in [
+        (
+            "- { key: b, ratelimit: { unit: day, requests_per_unit: 3 } }",
+            "`ratelimit` is no key of a descriptor",
+        ),
+        ("- { key: b, rate_limits: { unit: day } }", "(did you mean `rate_limit`?)"),
+        ("- { key: b, descriptors: [{ key: c, limit: { unit: day } }] }", "`limit` is no key"),
+        ("- { key: b, rate_limit: { unlimited: true, unit: day } }", "`unlimited` has `unit` beside it"),
+        (
+            "- { key: b, rate_limit: { unlimited: true, unit: day, requests_per_unit: 3 } }",
+            "`unlimited` has `requests_per_unit` beside it",
+        ),
+        (
+            "- { key: b, rate_limit: { unit: day, requests_per_unit: 4294967296 } }",
+            "`requests_per_unit` is more than 4294967295",
+        ),
+        (
+            "- { key: b, rate_limit: { unit: day, requests_per_unit: 99999999999999999999999 } }",
+            "`requests_per_unit` is more than",
+        ),
+    ] {
+        let said = refused(line);
+        let is_refused = said.starts_with("limits.yaml:4:") && said.ends_with("the service refuses the file");
+        assert!(is_refused && said.contains(message), "{line}: {said}");
+    }
+    let most = Imported::of("- { key: a, rate_limit: { unit: day, requests_per_unit: 4294967295 } }\n");
+    assert_eq!(most.one("a=1"), "4294967295/d");
+}
+
+#[test]
 fn names_that_are_none_here_are_changed_and_files_of_others_refused() {
     let text = "domain: 9shops\ndescriptors: [{ key: \"k\\u00e9y\", value: \"a\\nb${HOME}\", rate_limit: { name: 1st, unit: day, requests_per_unit: 3 } }]\n";
     let migrated = migrate_text(From::Ratelimit, "limits.yaml", text).expect("it can be read");
