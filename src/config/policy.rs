@@ -81,6 +81,13 @@ fn read(named: Named<'_>, tiers: &[Tier], rows: &TierTable<'_>) -> Policy {
     }
     if let Some(value) = table.value("cost") {
         policy.cost = cost::read(&value);
+        let mut windows = policy.windows.iter();
+        if policy.cost.actual.is_some() && windows.any(|it| it.algorithm() == Algorithm::Concurrency) {
+            value.wrong_key(
+                "what is in flight has no cost that is known only when it is over",
+                "write the cost in a policy of limits over time, and what is in flight in another",
+            );
+        }
     }
     if let Some(value) = table.value("shadow") {
         policy.shadow = value.boolean().unwrap_or_default();

@@ -1095,6 +1095,19 @@ fn policies_are_checked() {
             "a limit over time",
         ),
         (
+            "[policy.a]\nby = []\nlimit = \"9 in flight\"\ncost = { response-header = \"x-cost\" }",
+            "what is in flight has no cost that is known only when it is over",
+            "4:1",
+            "in another",
+        ),
+        (
+            "[policy.a]\nby = []\nlimit = { a = \"1/s\", default = [\"5/s\", \"9 in flight\"] }\n\
+             cost = { response-time = \"1ms\" }",
+            "what is in flight has no cost that is known only when it is over",
+            "4:1",
+            "in another",
+        ),
+        (
             "[policy.a]\nby = []\nlimit = \"1/s\"\nhot-keys = { then = \"block\" }",
             "`block` is nothing that can be done about a hot key",
             "4:21",
