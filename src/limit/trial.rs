@@ -45,7 +45,7 @@ impl Trial {
 }
 
 /// A set of worlds: the request's own, and one for each of its trials.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Worlds(u32);
 
 impl Worlds {

@@ -197,6 +197,12 @@ impl Limiter {
                 continue;
             }
             self.refund_refused(charge, state, taken_ns);
+        }
+        // All is refunded now: a window that several of these charge must not be looked at before.
+        for (index, (charge, state)) in charges.iter().zip(states).enumerate() {
+            if !decision.is_refused_to(charge) {
+                continue;
+            }
             let outcome = decision.outcomes[index];
             decision.outcomes[index] = match state {
                 // Redis reported what is left after the cost, which has just been refunded.
@@ -211,6 +217,7 @@ impl Limiter {
                 }
             };
         }
+        decision.agree(charges);
         decision.bind(charges);
     }
 

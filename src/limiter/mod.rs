@@ -59,7 +59,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use crate::limit::{Charge, Outcome, Quota, Worlds};
+use crate::limit::{Algorithm, Charge, Key, Outcome, Quota, Worlds};
 use crate::local::{Table, Taken};
 use crate::metrics::Tier;
 use given::Given;
@@ -382,6 +382,35 @@ impl Decision {
         self.outcomes.push(outcome);
     }
 
+    /// Lets charges of one window say the same of what is left, where the request is refused. Redis decides them one after the
+    /// other, so the later ones found taken what the earlier ones gave back.
+    fn agree(&mut self, charges: &[Charge]) {
+        // Only subjects that are decided together have a window twice.
+        if charges.first().map(|charge| charge.part) == charges.last().map(|charge| charge.part) {
+            return;
+        }
+        let is_undone = |charge: &Charge, refused: Worlds| {
+            let stays = charge.count_denied && charge.quota.algorithm() != Algorithm::Concurrency;
+            refused.has(charge.world()) && !stays
+        };
+        let refused = self.refused;
+        let mut most: HashMap<(Key, Worlds), (u64, u64)> = HashMap::new();
+        let undone = charges.iter().zip(&self.outcomes).filter(|(charge, _)| is_undone(charge, refused));
+        for (charge, outcome) in undone {
+            let (remaining, reset_ns) =
+                most.entry((charge.key, charge.world())).or_insert((outcome.remaining, outcome.reset_ns));
+            *remaining = outcome.remaining.max(*remaining);
+            *reset_ns = outcome.reset_ns.min(*reset_ns);
+        }
+        for (charge, outcome) in charges.iter().zip(&mut self.outcomes) {
+            if let Some((remaining, reset_ns)) = most.get(&(charge.key, charge.world()))
+                && is_undone(charge, refused)
+            {
+                *outcome = Outcome::new(outcome.answer(), *remaining, *reset_ns);
+            }
+        }
+    }
+
     /// Chooses `binding`.
     fn bind(&mut self, charges: &[Charge]) {
         let enforced =
@@ -411,7 +440,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::limit::{Algorithm, Answer, Key, Penalty, PenaltyCheck, PolicyId};
+    use crate::limit::{Answer, Penalty, PenaltyCheck, PolicyId};
 
     const SECOND: u64 = 1_000_000_000;
     const NOW: u64 = 3_600 * SECOND;

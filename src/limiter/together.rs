@@ -178,6 +178,21 @@ mod tests {
     #[test]
     fn the_penalty_of_one_subject_is_not_anothers() {
         let second = 1_000_000_000;
+    #[test]
+    fn one_subject_several_times_is_told_the_same_where_it_is_refused() {
+        let (limiter, table) = (limiter(), table(&[policy("jobs", "3/h by consumer")]));
+        let ask = |units: &[u64]| {
+            let parts: Vec<_> = units.iter().map(|units| part(&table, "jobs", "a", *units)).collect();
+            check(&limiter, &parts, NOW)
+        };
+        for units in [&[1, 1, 1, 1][..], &[1, 3, 1], &[2, 2], &[4, 1], &[3, 1, 1]] {
+            let refused = ask(units);
+            assert!(!refused.is_admitted(), "{units:?}");
+            assert!(left(&refused).iter().all(|(_, left)| *left == 3), "{units:?}: {:?}", left(&refused));
+        }
+        assert_eq!(left(&ask(&[1, 1])), [(0, 2), (1, 1)]);
+    }
+
         let penalty = Some(Penalty::new(1, 60 * second, 10, 3_600));
         let jobs = definition::Policy { penalty, ..policy("jobs", "1/s by consumer") };
         let (limiter, table) = (limiter(), table(&[jobs]));

@@ -102,6 +102,18 @@ fn several_descriptors_are_charged_all_or_nothing() {
 }
 
 #[test]
+fn one_descriptor_several_times_has_one_status_where_it_is_refused() {
+    let (_gateway, mut rls) = start("3/h", "3/h");
+    let ann = descriptor(&[("user", "ann")]);
+    for times in [4, 5, 9] {
+        let refused = rls.ask("edge", &vec![ann.clone(); times]);
+        assert_eq!(refused.overall_code(), Code::OverLimit);
+        assert_eq!(left(&refused), vec![3; times], "{refused:?}");
+    }
+    assert_eq!(left(&rls.ask("edge", &[ann.clone(), ann])), [2, 1], "nothing was charged");
+}
+
+#[test]
 fn hits_are_the_cost_and_a_descriptors_own_go_before() {
     let (_gateway, mut rls) = start("10/h", "10/h");
     let request =
