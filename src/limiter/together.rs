@@ -48,7 +48,7 @@ impl Limiter {
             }
             self.override_charges(part.policies, &part.subject, &mut check.charges[first..], now_ns);
             if let Some(limit) = part.limit {
-                self.limit_charges(part.policies, limit, first, &mut check.charges);
+                self.limit_charges(part.policies, (limit, now_ns), first, &mut check.charges);
             }
             check.charges[first..].iter_mut().for_each(|charge| charge.part = number);
         }
@@ -85,7 +85,7 @@ impl Limiter {
     fn limit_charges(
         &self,
         policies: Chosen<'_>,
-        own: OwnLimit,
+        (own, now_ns): (OwnLimit, u64),
         first: usize,
         charges: &mut SmallVec<[Charge; 4]>,
     ) {
@@ -103,7 +103,9 @@ impl Limiter {
                 if is_next {
                     continue;
                 }
-                if let Some((quota, plan)) = self.given_quota(policies.policy_of(&charge), &charge, own) {
+                if let Some((quota, plan)) =
+                    self.given_quota(policies.policy_of(&charge), &charge, own, now_ns)
+                {
                     (charge.quota, charge.plan, charge.is_overridden) = (quota, plan, true);
                 }
             }
@@ -118,9 +120,10 @@ impl Limiter {
         policy: &Policy,
         charge: &Charge,
         own: OwnLimit,
+        now_ns: u64,
     ) -> Option<(Quota, Option<PlanId>)> {
         let make = |quota| self.declared(policy, usize::from(charge.window), quota, charge.plan);
-        self.given.of(&policy.name, (charge.quota, charge.plan), own, make)
+        self.given.of(&policy.name, (charge.quota, charge.plan), own, now_ns, make)
     }
 }
 
@@ -176,9 +179,6 @@ mod tests {
     }
 
     #[test]
-    fn the_penalty_of_one_subject_is_not_anothers() {
-        let second = 1_000_000_000;
-    #[test]
     fn one_subject_several_times_is_told_the_same_where_it_is_refused() {
         let (limiter, table) = (limiter(), table(&[policy("jobs", "3/h by consumer")]));
         let ask = |units: &[u64]| {
@@ -193,6 +193,9 @@ mod tests {
         assert_eq!(left(&ask(&[1, 1])), [(0, 2), (1, 1)]);
     }
 
+    #[test]
+    fn the_penalty_of_one_subject_is_not_anothers() {
+        let second = 1_000_000_000;
         let penalty = Some(Penalty::new(1, 60 * second, 10, 3_600));
         let jobs = definition::Policy { penalty, ..policy("jobs", "1/s by consumer") };
         let (limiter, table) = (limiter(), table(&[jobs]));
