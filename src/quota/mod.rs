@@ -37,11 +37,20 @@ pub struct Usage {
     pub allowed: u64,
     /// Requests that it refused.
     pub denied: u64,
+    /// Whether it has only begun the bucket, so that it was told nothing of it before, on another stream either.
+    pub is_begun: bool,
 }
 
 /// What a reporter is told about a bucket. It holds in the place of whatever the reporter was told before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Assignment {
+    /// It may spend these units, and no others. They do not refill. It was told nothing of the bucket before.
+    Begin {
+        /// How many.
+        units: NonZeroU64,
+        /// How long.
+        ttl: Duration,
+    },
     /// It may spend these units, and no others. They do not refill.
     Spend {
         /// How many.

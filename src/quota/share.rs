@@ -37,6 +37,8 @@ pub(super) struct Share<R> {
     pub(super) round: u64,
     /// Units that it was assigned last.
     assigned: Option<NonZeroU64>,
+    /// Whether it was told nothing of the bucket so far, on no stream.
+    is_untold: bool,
 }
 
 impl<R: Clone> Share<R> {
@@ -56,6 +58,7 @@ impl<R: Clone> Share<R> {
             kept: None,
             round: 0,
             assigned: None,
+            is_untold: false,
         }
     }
 
@@ -69,6 +72,7 @@ impl<R: Clone> Share<R> {
             2 => elapsed_ns,
             _ => (self.interval_ns * 3 + elapsed_ns) / 4,
         };
+        self.is_untold = usage.is_begun && self.reports == 0;
         self.reports += 1;
         self.reported_ns = now_ns;
         let seen = usage.allowed.saturating_add(usage.denied);
@@ -205,7 +209,9 @@ impl<R: Clone> Share<R> {
         // Of one that has reported once nothing is known; what waits for it is what would be wasted.
         let lasts_ns = if self.reports > 1 { u64::try_from(lasts_ns).unwrap_or(u64::MAX) } else { 0 };
         self.out_ns = now_ns.saturating_add(lasts_ns);
+        let is_first = std::mem::take(&mut self.is_untold);
         match self.assigned {
+            Some(units) if is_first => Assignment::Begin { units, ttl: self.ttl() },
             Some(units) => Assignment::Spend { units, ttl: self.ttl() },
             None => Assignment::Deny { ttl: self.ttl() },
         }

@@ -54,7 +54,7 @@ impl Proxy {
 
     fn hears(&mut self, assignment: Assignment) {
         match assignment {
-            Assignment::Spend { units, .. } => self.units = units.get(),
+            Assignment::Begin { units, .. } | Assignment::Spend { units, .. } => self.units = units.get(),
             Assignment::Keep { .. } => {}
             Assignment::Deny { .. } => self.units = 0,
         }
@@ -116,7 +116,7 @@ impl Scene {
 
 fn units(assignment: Assignment) -> u64 {
     match assignment {
-        Assignment::Spend { units, .. } => units.get(),
+        Assignment::Begin { units, .. } | Assignment::Spend { units, .. } => units.get(),
         Assignment::Keep { .. } | Assignment::Deny { .. } => 0,
     }
 }
@@ -353,7 +353,7 @@ fn a_stream_that_ends_gives_back_what_it_will_not_have_spent() {
 fn what_passed_without_an_assignment_is_drawn_by_one_alone() {
     let mut shares = Shares::<()>::default();
     for stream in [0, 1] {
-        let usage = Usage { allowed: 10, denied: 0 };
+        let usage = Usage { allowed: 10, denied: 0, ..Usage::default() };
         assert!(shares.report(StreamId(stream), &usage, SECOND_NS).is_some());
     }
     // While the first waits for Redis, the second comes.
@@ -365,7 +365,7 @@ fn what_passed_without_an_assignment_is_drawn_by_one_alone() {
 #[test]
 fn what_passed_without_an_assignment_is_paid_for() {
     let mut scene = Scene::new(20);
-    let mut proxy = Proxy { usage: Usage { allowed: 30, denied: 0 }, ..Proxy::default() };
+    let mut proxy = Proxy { usage: Usage { allowed: 30, denied: 0, ..Usage::default() }, ..Proxy::default() };
     assert_eq!(units(scene.report(1, &mut proxy, 0)), 0);
     assert_eq!((scene.limit.left, scene.shares.owed(SECOND_NS)), (0, 10));
     scene.limit.left = 60;
@@ -378,7 +378,7 @@ fn what_passed_without_an_assignment_is_paid_for() {
 #[test]
 fn the_same_assignment_is_the_same_until_it_is_used_up() {
     let mut scene = Scene::new(1_000);
-    let mut proxy = Proxy { usage: Usage { allowed: 0, denied: 8 }, ..Proxy::default() };
+    let mut proxy = Proxy { usage: Usage { allowed: 0, denied: 8, ..Usage::default() }, ..Proxy::default() };
     let first = scene.report(1, &mut proxy, 0);
     proxy.hears(first);
     let mut told = Vec::new();
@@ -391,9 +391,10 @@ fn the_same_assignment_is_the_same_until_it_is_used_up() {
     assert!(told.iter().any(keeps), "{told:?}");
     assert_eq!(proxy.usage.denied, 0);
     let ttl = |assignment: &Assignment| match assignment {
-        Assignment::Spend { ttl, .. } | Assignment::Keep { ttl, .. } | Assignment::Deny { ttl } => {
-            ttl.as_secs()
-        }
+        Assignment::Begin { ttl, .. }
+        | Assignment::Spend { ttl, .. }
+        | Assignment::Keep { ttl, .. }
+        | Assignment::Deny { ttl } => ttl.as_secs(),
     };
     assert_eq!((ttl(&first), ttl(&told[3])), (60, 5));
     assert!(!scene.shares.is_silent(StreamId(1), 10 * SECOND_NS));
@@ -612,7 +613,7 @@ proptest! {
             now_ns += later * SECOND_NS / 8;
             let (round, stream) = (now_ns / ROUND_NS, StreamId(7));
             let (shares, wants) = &mut all[number];
-            shares.report(stream, &Usage { allowed: 0, denied }, now_ns);
+            shares.report(stream, &Usage { allowed: 0, denied, ..Usage::default() }, now_ns);
             if draws {
                 let left = Left { units: 5, is_quick: false };
                 shares.plan(stream, left, pot.rivals(wants, round), (Turn::Round, round), now_ns);

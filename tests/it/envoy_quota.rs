@@ -81,6 +81,25 @@ fn a_proxy_keeps_what_it_has_while_that_is_enough() {
 }
 
 #[test]
+fn a_bucket_that_a_proxy_has_only_begun_is_assigned_once() {
+    let (_gateway, proxies) = start("1600/h");
+    let told = |proxy: &mut Proxy<'_>, elapsed_ms, bucket| {
+        proxy.send_after(Some(Duration::from_millis(elapsed_ms)), &[(bucket, 0, 1)]);
+        let answer = proxy.next().expect("it is answered");
+        answer.into_iter().map(|(_, told)| told).collect::<Vec<_>>()
+    };
+    let mut proxy = proxies.begin("edge");
+    assert_eq!(told(&mut proxy, 0, ANN), [Told::Spend { tokens: 200, seconds: 60 }]);
+    let bob: &[(&str, &str)] = &[("user", "bob"), ("shop", "s1")];
+    assert_eq!(told(&mut proxy, 49, bob), [Told::Spend { tokens: 200, seconds: 60 }]);
+    // A proxy that has opened another stream still has what it was assigned on the one before.
+    let mut again = proxies.begin("edge");
+    assert!(matches!(told(&mut again, 1_000, ANN)[..], [Told::Deny, Told::Spend { .. }]));
+    let later = told(&mut proxy, 0, ANN);
+    assert!(matches!(later[..], [Told::Deny, Told::Spend { .. }]), "it has something already: {later:?}");
+}
+
+#[test]
 fn nothing_passes_where_nothing_is_left() {
     let (gateway, proxies) = start("2/h");
     let (mut first, mut second) = (proxies.begin("edge"), proxies.begin("edge"));

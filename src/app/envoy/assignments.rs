@@ -10,12 +10,13 @@ use crate::envoy::{
 use crate::quota::Assignment;
 
 /// An assignment, and what it counts as. Envoy begins a token bucket with as much time as the one before has gathered, and
-/// not full, so that only one after another rule has its tokens. In one answer nobody sees that other rule.
+/// not full, so that only one after another rule has its tokens. In one answer nobody sees that other rule. A proxy that
+/// was told nothing of the bucket has another rule already: what it does without an assignment.
 pub(super) fn assigned(bucket: BucketId, assignment: Assignment) -> (Told, Vec<BucketAction>) {
     let deny = |bucket, ttl: std::time::Duration| blanket(bucket, Blanket::DenyAll, ttl.as_secs());
     match assignment {
         Assignment::Deny { ttl } => (Told::Deny, vec![deny(bucket, ttl)]),
-        Assignment::Keep { units, ttl } => {
+        Assignment::Begin { units, ttl } | Assignment::Keep { units, ttl } => {
             (Told::Spend, vec![strategy(bucket, Rule::Bucket(tokens(units)), ttl.as_secs())])
         }
         Assignment::Spend { units, ttl } => {

@@ -151,7 +151,11 @@ impl Decider {
         usage: BucketQuotaUsage,
     ) -> Option<impl Future<Output = Answered> + 'd> {
         let (name, id) = self.named(domain, usage.bucket_id)?;
-        let usage = Usage { allowed: usage.num_requests_allowed, denied: usage.num_requests_denied };
+        let usage = Usage {
+            allowed: usage.num_requests_allowed,
+            denied: usage.num_requests_denied,
+            is_begun: usage.time_elapsed.is_some_and(is_moment),
+        };
         Some(async move {
             if is_too_large(&id) {
                 return self.blanket(name, stream, id, Blanket::DenyAll);
@@ -323,11 +327,19 @@ fn unpacked(draw: Option<Draw>) -> (u64, Option<Arc<Draw>>) {
     (draw.as_ref().map_or(0, Draw::requests), draw.map(Arc::new))
 }
 
+/// Whether a proxy reports a bucket for the first time: each later report comes an interval after the one before, at least a
+/// tenth of a second, and so does the first one on another stream.
+fn is_moment(elapsed: prost_types::Duration) -> bool {
+    elapsed.seconds == 0 && (0..BEGUN_WITHIN_NS).contains(&elapsed.nanos)
+}
+
 fn is_too_large(id: &WireId) -> bool {
     let bytes: usize = id.entries.iter().map(|entry| entry.key.len() + entry.value.len()).sum();
     id.entries.len() > ENTRIES_MAX || bytes > ID_BYTES_MAX
 }
 
+/// A proxy's first report of a bucket comes with its first request.
+const BEGUN_WITHIN_NS: i32 = 50_000_000;
 /// Buckets of a report that may wait for Redis at once.
 const AT_ONCE: usize = 64;
 /// Entries of a bucket's name.

@@ -109,9 +109,14 @@ type BucketUsage<'b> = (&'b [(&'b str, &'b str)], u64, u64);
 impl Proxy<'_> {
     /// Reports what passed and what was refused of buckets, without waiting for an answer.
     pub fn send(&self, usages: &[BucketUsage<'_>]) {
+        self.send_after(None, usages);
+    }
+
+    /// The same so long after the reports before.
+    pub fn send_after(&self, elapsed: Option<Duration>, usages: &[BucketUsage<'_>]) {
         let usage = |(bucket, allowed, denied): &BucketUsage<'_>| BucketQuotaUsage {
             bucket_id: Some(id(bucket)),
-            time_elapsed: None,
+            time_elapsed: elapsed.map(|elapsed| elapsed.try_into().expect("it is short")),
             num_requests_allowed: *allowed,
             num_requests_denied: *denied,
         };
