@@ -45,6 +45,25 @@ fn gateway(redis: Option<&Redis>, policy: &str) -> Gateway {
     gateway
 }
 
+#[test]
+fn a_gateway_without_a_domain_does_not_ask_what_is_divided() {
+    let (with, without) = (Redis::start(&[]), Redis::start(&[]));
+    let plain = Gateway::start(&format!(
+        "[redis]\nurl = \"redis://{}\"\n[[route]]\npath = \"/\"\nlimit = \"5/m by ip\"\nrespond = {{ status = 200 }}\n",
+        without.addr()
+    ));
+    eventually("it is connected", || (plain.metric("sluicegate_redis_up", &[]) > 0.0).then_some(()));
+    let _dividing = gateway(Some(&with), "limit = \"100/m\"");
+    // A look is an HGETALL, which nothing else asks for here.
+    let looks = |redis: &Redis| {
+        let said = redis.cli(&["INFO", "commandstats"]);
+        let calls = said.split_once("cmdstat_hgetall:calls=").and_then(|(_, calls)| calls.split(',').next());
+        calls.map_or(0, |calls| calls.parse::<u64>().expect("a number"))
+    };
+    eventually("the other one has looked three times", || (looks(&with) >= 3).then_some(()));
+    assert_eq!(looks(&without), 0);
+}
+
 /// A proxy with so many requests a second, until it is stopped.
 fn report(
     addr: SocketAddr,

@@ -1,27 +1,30 @@
 //! Tells the other gateways of a fleet how much is wanted here of the counts that are divided, and hears what is wanted of
-//! them: notes in Redis, four times a second while anything is divided, and one look a second while nothing is. What is
-//! divided is drawn from Redis as ever; without notes each gateway takes what it finds.
+//! them: notes in Redis, four times a second while anything is divided, and one look a second while nothing is. Without a
+//! domain nothing can be divided, and Redis is not asked. What is divided is drawn from Redis as ever; without notes each gateway takes what it finds.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use tokio::time::{sleep, timeout};
 
 use super::pots::{Pots, ROUND_NS};
 use crate::clock;
 use crate::global::{NoteError, Notes};
+use crate::proxy::snapshot::Snapshot;
 use crate::quota::told::{Heard, encode};
 use crate::random::Random;
 
-/// Tells and hears, without end.
-pub(in crate::app) async fn tell_and_hear(pots: Arc<Pots>, notes: Notes) {
+/// Tells and hears, without end, while there are domains by the configuration in force.
+pub(in crate::app) async fn tell_and_hear(pots: Arc<Pots>, notes: Notes, current: Arc<ArcSwap<Snapshot>>) {
     let own = Random::seeded().name();
     let (mut heard, mut number, mut bytes) = (Heard::default(), 0, 0);
     loop {
         let told = pots.told();
         let is_busy = !told.is_empty();
+        let has_domains = current.load().table.domains().next().is_some();
         // The more is told, the more rarely, so that a large fleet does not load Redis with it.
-        if number % (1 + bytes / BYTES_EACH_ROUND).min(ROUNDS_MAX) == 0 {
+        if has_domains && number % (1 + bytes / BYTES_EACH_ROUND).min(ROUNDS_MAX) == 0 {
             let told = is_busy.then(|| encode(number, told));
             // An outage of Redis has its lines in the log already.
             let answer = timeout(ANSWER_WITHIN, exchange(&notes, &own, told.as_deref(), &mut heard)).await;

@@ -181,7 +181,10 @@ impl Gateway {
         };
         let fleet = shared_tier.as_ref().map(|tier| live::Fleet::new(tier.plain_notes()));
         let telling = fleet.clone().map(|fleet| tokio::spawn(fleet.follow(live.clone())));
-        let dividing = shared_tier.as_ref().map(|tier| tokio::spawn(tell_and_hear(pots, tier.plain_notes())));
+        let dividing = shared_tier.as_ref().map(|tier| {
+            let current = Arc::clone(publisher.current());
+            tokio::spawn(tell_and_hear(pots, tier.plain_notes(), current))
+        });
         let telling = telling.into_iter().chain(dividing).collect();
         let (live, shown) = ((live, fleet), (control_shown, &samples));
         let state = admin_state::state(&counts, &readiness, &publisher, live, shown, admin.as_ref());
