@@ -34,6 +34,7 @@ fn start(limit: &str) -> (Gateway, Proxies) {
 }
 
 const ANN: &[(&str, &str)] = &[("user", "ann"), ("shop", "s1")];
+const ANN_SORTED: &[(&str, &str)] = &[("shop", "s1"), ("user", "ann")];
 const ADDRESS: &[(&str, &str)] = &[("remote_address", "127.0.0.1")];
 
 fn assignments(gateway: &Gateway, told: &str) -> f64 {
@@ -97,6 +98,30 @@ fn a_bucket_that_a_proxy_has_only_begun_is_assigned_once() {
     assert!(matches!(told(&mut again, 1_000, ANN)[..], [Told::Deny, Told::Spend { .. }]));
     let later = told(&mut proxy, 0, ANN);
     assert!(matches!(later[..], [Told::Deny, Told::Spend { .. }]), "it has something already: {later:?}");
+}
+
+#[test]
+fn an_assignment_keeps_within_every_window_of_its_policy() {
+    for windows in ["[\"1600/h\", \"24/d\"]", "[\"24/h\", \"1600/d\"]", "[\"24/h\", \"24/d\", \"1600/30d\"]"]
+    {
+        let gateway = Gateway::start(&config("0/x").replace("\"0/x\"", windows));
+        let proxies = Proxies::connect(gateway.listener("grpc"));
+        let mut both = [proxies.begin("edge"), proxies.begin("edge")];
+        let mut given = 0;
+        for _ in 0..4 {
+            for proxy in &mut both {
+                // Nothing of what it was given is spent, and far more is wanted.
+                if let Told::Spend { tokens, .. } = proxy.report(ANN, 0, 1_000) {
+                    given = tokens.max(given);
+                }
+            }
+        }
+        let drawn = requests(&gateway, "drawn") - requests(&gateway, "returned");
+        assert!((1.0..=24.0).contains(&drawn) && given <= 24, "{windows}: {drawn} drawn, {given} at once");
+        let mut rls = Rls::connect(gateway.listener("grpc"));
+        let status = &rls.ask("edge", &[crate::support::rls::descriptor(ANN_SORTED)]).statuses[0];
+        assert!(f64::from(status.limit_remaining) <= 24.0 - drawn, "{windows}: {status:?} beside {drawn}");
+    }
 }
 
 #[test]
