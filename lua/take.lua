@@ -38,19 +38,33 @@ local function prepare(plan)
   return act
 end
 
+-- A part whose key and plan a part before it has: what that takes is not there for this one.
+local function first_of(parts, index)
+  local part = parts[index]
+  for before = 1, index - 1 do
+    if parts[before].key == part.key and parts[before].plan == part.plan then return parts[before] end
+  end
+end
+
 local function take(parts, count)
   local is_admitted = true
   for index = 1, count do
     local part = parts[index]
     local act = part.plan.act or prepare(part.plan)
     act.open(part)
-    local wait_us = act.wait(part, part.cost)
+    local first = first_of(parts, index)
+    part.is_again, part.together = first ~= nil, part.cost
+    local wait_us = act.wait(part, part.cost + (first and first.together or 0))
     part.wait_us = wait_us
-    if (wait_us > 0 or wait_us == -1) and part.flags % 2 == 0 then is_admitted = false end
+    local is_refused = wait_us > 0 or wait_us == -1
+    if is_refused and part.flags % 2 == 0 then is_admitted = false end
+    if first and not is_refused then first.together = first.together + part.cost end
   end
   for index = 1, count do
     local part = parts[index]
     local act, wait_us, is_changed = part.plan.act, part.wait_us, part.is_scaled
+    -- As the part before it has left the key.
+    if part.is_again then act.open(part) end
     if wait_us > 0 or wait_us == -1 then
       if part.flags >= 2 then
         act.deny(part, part.cost)

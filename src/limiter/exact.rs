@@ -299,14 +299,17 @@ impl Limiter {
 
     /// Remembers what Redis said about exact windows: what is left, and denials until they end.
     fn note_said(&self, fleet: &Fleet, charges: &[Charge], taken: &Taken, sent_ns: u64) {
-        for (charge, outcome) in charges.iter().zip(&taken.outcomes) {
+        for (index, (charge, outcome)) in charges.iter().zip(&taken.outcomes).enumerate() {
             let Some(plan) = fleet.plans.get(charge.plan) else { continue };
+            // Of a key that comes several times all that was asked for so far is refused, and no single cost.
+            let alike = charges[..=index].iter().filter(|it| it.key == charge.key);
+            let cost = alike.map(|it| it.cost).fold(0, u64::saturating_add);
             fleet.change(charge, sent_ns, |share| {
                 share.hear(outcome.remaining, outcome.reset_ns, sent_ns);
                 match outcome.answer() {
                     // A larger cost does not fit the field that remembers it, and says nothing about smaller ones.
-                    Answer::Later { retry_after_ns } if charge.cost <= u64::from(u32::MAX) => {
-                        share.refuse(charge.cost, retry_after_ns, sent_ns);
+                    Answer::Later { retry_after_ns } if cost <= u64::from(u32::MAX) => {
+                        share.refuse(cost, retry_after_ns, sent_ns);
                     }
                     // Units have come back since the denial.
                     Answer::Admitted if share.refused_for(plan, charge.cost, sent_ns).is_some() => {

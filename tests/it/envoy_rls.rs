@@ -114,6 +114,32 @@ fn one_descriptor_several_times_has_one_status_where_it_is_refused() {
 }
 
 #[test]
+fn one_descriptor_several_times_is_charged_as_often_in_redis() {
+    let redis = Redis::start(&[]);
+    let redis_url = format!("[redis]\nurl = \"redis://{}\"\ndeadline = \"1s\"\n", redis.addr());
+    for (number, algorithm) in
+        ["token-bucket", "fixed-window", "sliding-window", "sliding-log"].iter().enumerate()
+    {
+        let policy = format!("algorithm = \"{algorithm}\"\novershoot = 0\n[policy.per-shop]");
+        let config = config("5/h", "3/h").replacen("[policy.per-shop]", &policy, 1);
+        let gateway = Gateway::start(&format!("{redis_url}{config}"));
+        let is_up = || gateway.metric("sluicegate_redis_up", &[]) > 0.0;
+        eventually("it is connected", || is_up().then_some(()));
+        let mut rls = Rls::connect(gateway.listener("grpc"));
+        let user = format!("u{number}");
+        let ann = descriptor(&[("user", &user)]);
+        for times in [6, 9] {
+            let refused = rls.ask("edge", &vec![ann.clone(); times]);
+            assert_eq!(refused.overall_code(), Code::OverLimit, "{algorithm}: {times} of 5");
+            assert_eq!(left(&refused), vec![5; times], "{algorithm}");
+        }
+        assert_eq!(left(&rls.ask("edge", &vec![ann.clone(); 3])), [4, 3, 2], "{algorithm}");
+        assert_eq!(rls.ask("edge", &vec![ann.clone(); 3]).overall_code(), Code::OverLimit, "{algorithm}");
+        assert_eq!(left(&rls.ask("edge", &vec![ann; 2])), [1, 0], "{algorithm}");
+    }
+}
+
+#[test]
 fn hits_are_the_cost_and_a_descriptors_own_go_before() {
     let (_gateway, mut rls) = start("10/h", "10/h");
     let request =
