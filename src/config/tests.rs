@@ -1126,12 +1126,6 @@ fn policies_are_checked() {
             "header:idempotency-key",
         ),
         (
-            "[[route]]\nmatch = { path = \"/a\" }\nrespond = {}",
-            "`path` is a key of the route itself",
-            "2:11",
-            "write it beside `match`: `path = …`",
-        ),
-        (
             "[policy.a]\nby = []\nlimit = \"1/s\"\nmatch = { method = \"get\" }",
             "`get` is not a method",
             "4:20",
@@ -1305,7 +1299,13 @@ fn routes_are_checked() {
         ),
         (
             "[[route]]\nto = \"echo\"\nmatch = { path = \"/\" }",
-            "unknown key `path` in `match`",
+            "`path` is a key of the route itself",
+            "3:11",
+            "write it beside `match`: `path = …`",
+        ),
+        (
+            "[[route]]\nto = \"echo\"\nmatch = { query = \"/\" }",
+            "unknown key `query` in `match`",
             "3:11",
             "it takes `header`",
         ),

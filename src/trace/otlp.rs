@@ -263,6 +263,8 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
 mod tests {
+    use http::HeaderName;
+
     use super::*;
 
     #[test]
@@ -270,7 +272,7 @@ mod tests {
         let fields = |fields: &[(&'static str, &'static str)]| -> HeaderMap {
             fields
                 .iter()
-                .map(|(name, value)| (name.parse().unwrap(), HeaderValue::from_static(value)))
+                .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)))
                 .collect()
         };
         let after = |given: &[_]| retry_after(&fields(given)).map(|wait| wait.as_secs());
