@@ -206,7 +206,9 @@ impl Limiter {
         let refused = || {
             let left = self.table.peek(&Charge { quota: fleet.share_of(charge), ..*charge }, now_ns);
             let retry_after_ns = left.retry_after_ns().unwrap_or(LATE_RETRY_NS).max(LATE_RETRY_NS);
-            Outcome::new(Answer::Later { retry_after_ns }, left.remaining, left.reset_ns.max(retry_after_ns))
+            // What lies beyond its even part this node may not give before Redis has answered.
+            let remaining = left.remaining.min(charge.cost.saturating_sub(1));
+            Outcome::new(Answer::Later { retry_after_ns }, remaining, left.reset_ns.max(retry_after_ns))
         };
         Some((ChargeState::Refused, denied.unwrap_or_else(refused)))
     }

@@ -137,6 +137,20 @@ fn without_redis_the_fields_say_how_many_more_pass() {
 }
 
 #[test]
+fn who_is_refused_before_a_late_answer_is_not_told_of_units_that_would_do() {
+    for (limit, cost) in [(10, 1), (10, 3), (100, 1), (100, 7)] {
+        let desk = Arc::new(Desk::default());
+        let node = node(&desk);
+        let charge = Charge { cost, ..exact(&node, 1, limit) };
+        // Redis counts all of them, later than the requests wait.
+        let late = |_| decide_late(&node, &[charge], NOW);
+        let refused = (0..200).map(late).find(|decision| !decision.is_admitted()).expect("it has a part");
+        assert!(refused.outcomes[0].remaining < cost, "{limit}, {cost}: {refused:?}");
+        assert!(refused.retry_after_ns().is_some_and(|wait_ns| wait_ns > 0));
+    }
+}
+
+#[test]
 fn a_lease_that_is_spent_fills_up_without_redis_for_who_only_looks() {
     let desk = Arc::new(Desk::default());
     let node = node(&desk);
