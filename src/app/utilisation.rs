@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use crate::clock;
-use crate::metrics::{Families, Metrics};
+use crate::metrics::{Families, Metrics, Unit};
 use crate::server::worker::Shared;
 use crate::service::config::Listener;
 
@@ -55,15 +55,15 @@ impl Utilisation {
         });
         let connections = connections.fold(0.0, f64::max);
         families.gauges(
-            "utilisation_ratio",
+            "utilisation",
             "The greatest of the shares in use of this node's busiest worker, its memory and its connections",
-            None,
+            Some(&Unit::Ratio),
             [([], workers.max(memory).max(connections))],
         )?;
         families.gauges(
-            "utilisation_part_ratio",
+            "utilisation_part",
             "Shares in use: of the time of the busiest worker, of memory, of the connections of the fullest listener",
-            None,
+            Some(&Unit::Ratio),
             [
                 ([("part", "workers")], workers),
                 ([("part", "memory")], memory),

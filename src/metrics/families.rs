@@ -17,6 +17,8 @@ pub type Labels<'l, const N: usize> = [(&'static str, &'l str); N];
 pub enum Unit {
     /// Bytes.
     Bytes,
+    /// A part of a whole, 0 to 1.
+    Ratio,
     /// Seconds.
     Seconds,
 }
@@ -149,6 +151,7 @@ impl Unit {
     pub(super) fn word(self) -> &'static str {
         match self {
             Unit::Bytes => "bytes",
+            Unit::Ratio => "ratio",
             Unit::Seconds => "seconds",
         }
     }

@@ -16,7 +16,7 @@ use arc_swap::ArcSwap;
 
 use super::config::{self, Memory};
 use crate::clock;
-use crate::metrics::Families;
+use crate::metrics::{Families, Unit};
 
 /// How much work is shed, in rising order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -163,24 +163,27 @@ impl Overload {
     pub fn collect(&self, families: &mut Families<'_>) -> fmt::Result {
         let gauges = [
             (
-                "memory_resident_bytes",
+                "memory_resident",
+                Some(&Unit::Bytes),
                 "Resident memory of the process",
                 self.resident.load(Ordering::Relaxed),
             ),
             (
-                "memory_limit_bytes",
+                "memory_limit",
+                Some(&Unit::Bytes),
                 "Memory it may use before it gives up work; 0: not set",
                 self.limit.load(Ordering::Relaxed),
             ),
             (
                 "overload_step",
+                None,
                 "What is given up for want of memory: 1 keep-alive, 2 requests, 3 connections",
                 self.step() as u64,
             ),
         ];
         gauges
             .into_iter()
-            .try_for_each(|(name, help, value)| families.gauges(name, help, None, [([], value)]))
+            .try_for_each(|(name, unit, help, value)| families.gauges(name, help, unit, [([], value)]))
     }
 }
 

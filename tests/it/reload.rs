@@ -63,7 +63,8 @@ fn a_reload_says_in_one_line_what_changed() {
         gateway.stderr().into_iter().find(|line| line.contains("reloaded"))
     });
     assert!(line.contains("policy: 1 added (p); route: 1 changed (/); shutdown"), "{line}");
-    assert!(line.contains("generation=1"), "{line}");
+    assert!(line.contains("generation=2"), "{line}");
+    assert_eq!(gateway.metric("sluicegate_config_generation", &[]), 2.0, "as the page and `explain` have it");
 }
 
 #[test]

@@ -124,9 +124,9 @@ impl Publisher {
         &self.text
     }
 
-    /// The number of the configuration in force: 0 for the first.
+    /// The number of the configuration in force: 1 for the first.
     pub(super) fn generation(&self) -> u64 {
-        self.published.saturating_sub(1)
+        self.published
     }
 
     pub(super) fn config(&self) -> &Config {
@@ -262,8 +262,8 @@ impl Publisher {
         self.process.samples.keep(config.decisions.draws != Draws::OFF);
         self.process.overload.configure(config.overload.clone());
         descriptors::keep(&config, crate::descriptors::hard_limit());
-        self.process.metrics.published(self.published, clock::unix().as_secs());
         self.published += 1;
+        self.process.metrics.published(self.published, clock::unix().as_secs());
         self.kept = kept;
         self.config = config;
         let predecessor = match predecessor {
