@@ -10,7 +10,7 @@
 --                 2 take
 --                 3 return  taken_us 'd'
 --                 4 peek
---                 5 debit
+--                 5 debit, or repay if the flags are 1
 --                 6 hold    the node 'c8', held lasts_us 'd' each
 --                 7 look, which changes nothing, not even a record of an older plan
 --                 8 a run of takes, 9 a run of peeks, each of one part without flags. In place of the number of parts
@@ -126,7 +126,7 @@ local function performing()
       give_back(parts, count, taken_us)
       return 'R'
     elseif kind == 5 then
-      debit(parts, count)
+      if parts[1].flags == 1 then repay(parts, count) else debit(parts, count) end
       return 'R'
     elseif kind == 6 then
       local node, held, lasts_us

@@ -79,8 +79,10 @@ function fixed_window.deny(state, cost)
   state.count = min(state.count + cost, max(state.plan.limit, state.count))
 end
 
-function fixed_window.debit(state, cost)
-  state.count = min(state.count + cost, exact / 2)
+function fixed_window.debit(state, cost, most)
+  local count = min(state.count + cost, exact / 2)
+  if most then count = max(state.count, min(count, most * state.plan.limit)) end
+  state.count = count
 end
 
 -- Units of a window that is over are not returned: the next one began full, or with a debt that nothing tells from what

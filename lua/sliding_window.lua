@@ -192,8 +192,10 @@ function sliding_window.deny(state, cost)
   state.current = min(state.current + cost, max(state.plan.most, state.current))
 end
 
-function sliding_window.debit(state, cost)
-  state.current = min(state.current + cost, count_max)
+function sliding_window.debit(state, cost, most)
+  local current = min(state.current + cost, count_max)
+  if most then current = max(state.current, min(current, most * state.plan.most)) end
+  state.current = current
 end
 
 function sliding_window.back(state, cost, taken_us)

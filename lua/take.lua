@@ -7,6 +7,7 @@
 -- take(parts, count)                returns whether all parts are admitted; sets the outcome in each part
 -- give_back(parts, count, taken_us) undoes a take
 -- debit(parts, count)               spends a cost that became known later, even if it does not fit
+-- repay(parts, count)               as debit, but no more than one whole limit is owed after it
 -- peek(part)                        returns the outcome that take would set, and spends nothing
 -- outcome: wait_us (0: it fits; above 0: time until it does; -1: never; below -1: it fits after -1 - wait_us),
 --       remaining (units), reset_us (time until nothing is spent)
@@ -101,6 +102,10 @@ end
 
 local function debit(parts, count)
   change('debit', parts, count)
+end
+
+local function repay(parts, count)
+  change('debit', parts, count, 2)
 end
 
 local function peek(part)

@@ -195,8 +195,10 @@ function token_bucket.deny(state, cost)
 end
 
 -- Spends the cost even if it does not fit.
-function token_bucket.debit(state, cost)
-  state.missing = min(state.missing + cost * state.plan.unit, deepest * state.plan.whole)
+function token_bucket.debit(state, cost, most)
+  local missing = min(state.missing + cost * state.plan.unit, deepest * state.plan.whole)
+  if most then missing = max(state.missing, min(missing, most * state.plan.whole)) end
+  state.missing = missing
 end
 
 function token_bucket.back(state, cost)

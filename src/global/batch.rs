@@ -74,7 +74,7 @@ impl Entry {
     /// request has stopped waiting by then. Nor does an operation on a slot that is moving: a record is one more key
     /// that would have to be on the same node.
     pub(super) fn is_kept(&self) -> bool {
-        !self.is_moving && matches!(self.op, Op::Renew(_) | Op::Return { .. } | Op::Debit(_))
+        !self.is_moving && matches!(self.op, Op::Renew(_) | Op::Return { .. } | Op::Debit(_) | Op::Repay(_))
     }
 }
 

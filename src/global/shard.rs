@@ -76,7 +76,7 @@ impl Stats {
                 }
                 Op::Take(parts) => awaited += parts.iter().map(|part| part.cost).sum::<u64>(),
                 Op::Hold(hold) => awaited += hold.part.cost,
-                Op::Return { .. } | Op::Debit(_) | Op::Peek(_) | Op::Look(_) => {}
+                Op::Return { .. } | Op::Debit(_) | Op::Repay(_) | Op::Peek(_) | Op::Look(_) => {}
             }
         }
         for (counter, count) in [

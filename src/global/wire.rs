@@ -121,7 +121,8 @@ impl<'o> Call<'o> {
                 self.number(*taken_us as f64);
             }
             Op::Peek(part) => self.write_parts(4, slice::from_ref(part)),
-            Op::Debit(parts) => self.write_parts(5, parts),
+            Op::Debit(parts) => self.write_debits(parts, 0),
+            Op::Repay(parts) => self.write_debits(parts, BOUNDED),
             Op::Look(part) => self.write_parts(7, slice::from_ref(part)),
             Op::Hold(hold) => {
                 self.write_parts(6, slice::from_ref(&hold.part));
@@ -137,6 +138,13 @@ impl<'o> Call<'o> {
         self.operations.extend([kind, parts.len() as u8]);
         for part in parts {
             let flags = u8::from(part.shadow) | u8::from(part.count_denied) << 1;
+            self.write_part(part.key, &part.plan, part.cost, flags);
+        }
+    }
+
+    fn write_debits(&mut self, parts: &'o [Part], flags: u8) {
+        self.operations.extend([5, parts.len() as u8]);
+        for part in parts {
             self.write_part(part.key, &part.plan, part.cost, flags);
         }
     }
@@ -200,7 +208,7 @@ impl<'o> Call<'o> {
 pub(super) fn keys(op: &Op) -> SmallVec<[(Key, &Plan); 2]> {
     match op {
         Op::Renew(renewal) => SmallVec::from_iter([(renewal.key, &*renewal.plan)]),
-        Op::Take(parts) | Op::Return { parts, .. } | Op::Debit(parts) => {
+        Op::Take(parts) | Op::Return { parts, .. } | Op::Debit(parts) | Op::Repay(parts) => {
             parts.iter().map(|part| (part.key, &*part.plan)).collect()
         }
         Op::Peek(part) | Op::Look(part) | Op::Hold(Hold { part, .. }) => {
@@ -277,7 +285,7 @@ impl<'r> Reader<'r> {
                 Reply::Taken(Taken { at_us, outcomes, admitted })
             }
             (b'P', Op::Hold(_)) => taken(self.outcome()?, at_us),
-            (b'R', Op::Return { .. } | Op::Debit(_)) => Reply::Returned,
+            (b'R', Op::Return { .. } | Op::Debit(_) | Op::Repay(_)) => Reply::Returned,
             (b'P', Op::Peek(_)) => Reply::Peeked(self.outcome()?),
             (b'L', Op::Look(part)) => {
                 let outcome = self.outcome()?;
@@ -404,6 +412,8 @@ const RUN_MAX: usize = 255;
 /// The same for plans, in bytes.
 const PLANS_MAX: usize = 255 * PLAN_BYTES;
 const PLAN_BYTES: usize = 33;
+/// Of a debit: no more than one whole limit is owed after it.
+const BOUNDED: u8 = 1;
 /// Flags of a part, beside 1 for shadow and 2 for counting denied requests.
 const COST_FOLLOWS: u8 = 4;
 const RELEASE: u8 = 8;

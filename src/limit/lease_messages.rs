@@ -26,6 +26,9 @@ pub enum Op {
     Peek(Part),
     /// Spends what is known only now, whether it fits or not.
     Debit(SmallVec<[Part; 2]>),
+    /// Counts what nodes admitted without Redis, or what is kept in mind: as `Debit`, but no more than one whole limit is
+    /// owed then. After an outage nobody is kept out for longer than that.
+    Repay(SmallVec<[Part; 2]>),
     /// What Redis holds of one window, for operators: nothing is spent and nothing written.
     Look(Part),
     /// All this node has in flight of one window, and `cost` more if they fit. Answered as a `Take`.

@@ -70,6 +70,15 @@ impl State {
         }
     }
 
+    /// Counts what was admitted elsewhere: as `debit`, but no more than one whole limit is owed after it, if not more was
+    /// before.
+    pub fn repay(self, quota: &Quota, cost: u64, now_ns: u64) -> State {
+        let (used, whole) = self.used(quota, now_ns);
+        let room = u128::from(whole.saturating_mul(2).saturating_sub(used));
+        let units = (room * u128::from(quota.capacity())).div_ceil(u128::from(whole.max(1)));
+        self.debit(quota, cost.min(u64::try_from(units).unwrap_or(u64::MAX)), now_ns)
+    }
+
     /// Undoes a `take` of `cost` made at `taken_ns`. Exact, unless a bucket was full in between: then up to `cost` more is
     /// left than without the `take`, so refund without delay.
     pub fn give_back(self, quota: &Quota, cost: u64, taken_ns: u64) -> State {

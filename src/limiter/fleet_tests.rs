@@ -124,6 +124,14 @@ impl Desk {
                 }
                 Reply::Returned
             }
+            Op::Repay(parts) => {
+                let mut exact = self.exact.lock().expect("no test panics here");
+                for part in parts {
+                    let state = exact.entry(part.key).or_default();
+                    *state = state.repay(&part.plan.quota, part.cost, now_ns);
+                }
+                Reply::Returned
+            }
             Op::Debit(parts) => {
                 let mut exact = self.exact.lock().expect("no test panics here");
                 for part in parts {

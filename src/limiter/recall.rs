@@ -59,7 +59,7 @@ impl Limiter {
         match shared {
             Some((fleet, plan)) => {
                 let parts = [Part::of(memory, plan)].into_iter().collect();
-                fleet.link.send(Op::Debit(parts), Box::new(|_, _| {}));
+                fleet.link.send(Op::Repay(parts), Box::new(|_, _| {}));
             }
             None => self.table.remember(memory, now_ns),
         }

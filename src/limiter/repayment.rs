@@ -55,7 +55,7 @@ impl Limiter {
                 fleet.debts.add(&charge, charge.cost, now_ns, fleet.link.nodes());
             }
         };
-        fleet.link.send(Op::Debit(parts), Box::new(done));
+        fleet.link.send(Op::Repay(parts), Box::new(done));
     }
 }
 

@@ -84,7 +84,7 @@ impl Kept {
                 }
                 Reply::Returned
             }
-            Op::Debit(parts) => {
+            Op::Debit(parts) | Op::Repay(parts) => {
                 for part in parts {
                     self.kept(part, now_ns).debit(part, now_ns);
                 }

@@ -94,6 +94,36 @@ fn the_shipped_script_takes_leases_and_gives_back() {
     assert!(grant.tokens >= 5.0 && grant.epoch > 0 && grant.lasts_ns > 0, "{grant:?}");
 }
 
+/// What was admitted while Redis was away is counted up to one limit beyond; a cost that is known later whole.
+#[test]
+fn after_an_outage_one_limit_is_owed_at_most() {
+    let redis = Redis::start(&[]);
+    let node = Node::shipped(config(Topology::Single(vec![redis.server()])));
+    let [limit, period_ns] =
+        [100, 3_600_000_000_000].map(|number| NonZeroU64::new(number).expect("positive"));
+    let algorithms = [Algorithm::TokenBucket, Algorithm::FixedWindow, Algorithm::SlidingWindow];
+    for (algorithm, key) in algorithms.into_iter().zip((1..).step_by(2)) {
+        let quota = Quota::new(algorithm, limit, period_ns, limit);
+        let sharing = Sharing::new(&quota, 0.0, WhenDown::Local);
+        let plan = Arc::new(Plan { policy: "p".into(), quota, sharing });
+        let part = |key, cost| Part { plan: Arc::clone(&plan), ..part(key, cost) };
+        let periods = |key| match node.ask(Op::Peek(part(key, 1))).answer().0 {
+            Ok(Reply::Peeked(outcome)) => {
+                outcome.retry_after_ns().unwrap_or_default() as f64 / period_ns.get() as f64
+            }
+            other => panic!("it is looked at, but {other:?}"),
+        };
+        for _ in 0..3 {
+            let repaid = node.ask(Op::Repay([part(key, 400)].into_iter().collect()));
+            assert_eq!(repaid.answer().0, Ok(Reply::Returned));
+            let debited = node.ask(Op::Debit([part(key + 1, 400)].into_iter().collect()));
+            assert_eq!(debited.answer().0, Ok(Reply::Returned));
+        }
+        assert!((0.5..2.1).contains(&periods(key)), "{algorithm:?}: {}", periods(key));
+        assert!((9.0..13.0).contains(&periods(key + 1)), "{algorithm:?}: {}", periods(key + 1));
+    }
+}
+
 #[test]
 fn a_look_tells_what_is_left_and_writes_nothing() {
     let redis = Redis::start(&[]);

@@ -367,6 +367,9 @@ impl<'a> Fleet<'a> {
             Op::Return { parts, taken_us } => parts.iter().for_each(|part| {
                 change(part, &|state| state.give_back(&part.plan.quota, part.cost, taken_us * 1_000));
             }),
+            Op::Repay(parts) => parts.iter().for_each(|part| {
+                change(part, &|state| state.repay(&part.plan.quota, part.cost, at_us * 1_000));
+            }),
             Op::Debit(parts) => parts.iter().for_each(|part| {
                 change(part, &|state| state.debit(&part.plan.quota, part.cost, at_us * 1_000));
             }),

@@ -128,7 +128,9 @@ impl Play {
             }
             let which = which % queue.len();
             // What lends and gives back is told until it is heard.
-            if !is_answered && matches!(queue[which].0, Op::Renew(_) | Op::Return { .. } | Op::Debit(_)) {
+            if !is_answered
+                && matches!(queue[which].0, Op::Renew(_) | Op::Return { .. } | Op::Debit(_) | Op::Repay(_))
+            {
                 return;
             }
             queue.remove(which)

@@ -54,6 +54,7 @@ fn operation(kind: u8) -> Option<Op> {
         3 => Some(Op::Return { parts, taken_us: 1 }),
         4 => Some(Op::Peek(part)),
         5 => Some(Op::Debit(parts)),
+        7 => Some(Op::Repay(parts)),
         6 => Some(Op::Hold(Hold { part, held: 1, lasts_us: 1 })),
         _ => None,
     }
