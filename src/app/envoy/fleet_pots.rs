@@ -1,6 +1,7 @@
 //! Tells the other gateways of a fleet how much is wanted here of the counts that are divided, and hears what is wanted of
 //! them: notes in Redis, four times a second while anything is divided, and one look a second while nothing is. Without a
-//! domain nothing can be divided, and Redis is not asked. What is divided is drawn from Redis as ever; without notes each gateway takes what it finds.
+//! domain nothing can be divided, and Redis is not asked. What is divided is drawn from Redis as ever; without notes each
+//! gateway takes what it finds.
 
 use std::sync::Arc;
 use std::time::Duration;
