@@ -122,7 +122,7 @@ async fn a_publication_reports_what_changed() {
         changes.to_string(),
         "listener: 1 added (other), 1 removed (main); policy: 1 changed (p); route: 1 added (s); shutdown"
     );
-    assert_eq!(bench.publisher.generation(), 2);
+    assert_eq!(bench.publisher.generation(), 3);
 }
 
 #[tokio::test]

@@ -17,16 +17,17 @@ fn part() -> Part {
 #[test]
 fn a_key_and_a_plan_are_said_once() {
     let one = part();
-    let large = Part { cost: 1_000, shadow: false, ..one.clone() };
+    let (large, repaid) = (Part { cost: 1_000, shadow: false, ..one.clone() }, one.clone());
     let other = Part { key: Key::new(8), ..part() };
-    let ops = [Op::Take(smallvec![one, other]), Op::Debit(smallvec![large])];
+    let ops = [Op::Take(smallvec![one, other]), Op::Debit(smallvec![large]), Op::Repay(smallvec![repaid])];
     let call = Call::new(ops.iter(), 1, 0);
     let keys: Vec<Key> = call.keys().iter().map(|(key, _)| *key).collect();
     assert_eq!(keys, [7, 8].map(Key::new));
     assert_eq!(call.plans().len(), 2 * 33, "two of the three are one");
     assert_eq!(call.plans()[1..9], 5.0_f64.to_le_bytes());
-    let mut expected = vec![2, 2, 2, 0, 1, 0, 3, 3, 3, 0, 2, 0, 3, 3, 5, 1, 2, 0, 1, 0, 0, 2 | COST_FOLLOWS];
+    let mut expected = vec![2, 2, 2, 0, 1, 0, 3, 3, 3, 0, 2, 0, 3, 3, 5, 1, 2, 0, 1, 0, 0, COST_FOLLOWS];
     expected.extend(1_000.0_f64.to_le_bytes());
+    expected.extend([5, 1, 2, 0, 1, 0, 3, BOUNDED]);
     assert_eq!(call.operations(), expected);
 }
 
