@@ -44,7 +44,6 @@ impl Limiter {
         self.route_tenant(&mut routed, tenant);
         let looks = self.look_in_redis(&routed).await;
         let account = |((charge, routed), look): ((Charge, Charge), Option<Look>)| {
-            let known = self.foresee(&routed, now_ns);
             let (remaining, leased, reset_ns) = match look {
                 Some(Look::Seen(seen)) => match seen.left {
                     Left::Exact(outcome) => (outcome.remaining, 0, outcome.reset_ns),
@@ -58,7 +57,10 @@ impl Limiter {
                     let alone = self.without_look(&routed, now_ns);
                     (alone.remaining, 0, alone.reset_ns)
                 }
-                None => (known.remaining, 0, known.reset_ns),
+                None => {
+                    let known = self.foresee(&routed, now_ns);
+                    (known.remaining, 0, known.reset_ns)
+                }
             };
             Account { charge, remaining, leased, reset_ns, look }
         };
