@@ -84,9 +84,15 @@ impl Kept {
                 }
                 Reply::Returned
             }
-            Op::Debit(parts) | Op::Repay(parts) => {
+            Op::Debit(parts) => {
                 for part in parts {
                     self.kept(part, now_ns).debit(part, now_ns);
+                }
+                Reply::Returned
+            }
+            Op::Repay(parts) => {
+                for part in parts {
+                    self.kept(part, now_ns).repay(part, now_ns);
                 }
                 Reply::Returned
             }
@@ -191,6 +197,14 @@ impl Exact {
     fn debit(&mut self, part: &Part, now_ns: u64) {
         match self {
             Exact::Words(state) => *state = state.debit(&part.plan.quota, part.cost, now_ns),
+            Exact::Log(log) => log.debit(&part.plan.quota, part.cost, now_ns),
+        }
+    }
+
+    fn repay(&mut self, part: &Part, now_ns: u64) {
+        match self {
+            Exact::Words(state) => *state = state.repay(&part.plan.quota, part.cost, now_ns),
+            // A log holds no more than one limit beyond.
             Exact::Log(log) => log.debit(&part.plan.quota, part.cost, now_ns),
         }
     }
