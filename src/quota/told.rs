@@ -20,10 +20,17 @@ pub struct Told {
     pub refill: Refill,
 }
 
-/// What the other gateways have told.
+/// What the other gateways have told. While nothing can be heard nobody grows older, for [`DEAF_NS`]: they still want what
+/// they wanted.
 #[derive(Clone, Debug, Default)]
 pub struct Heard {
     nodes: HashMap<Box<[u8]>, Node>,
+    /// When it was last listened.
+    listened_ns: u64,
+    /// For how long nothing could be heard since something could.
+    deaf_ns: u64,
+    /// By how much who has told something has not grown older.
+    behind_ns: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -70,16 +77,29 @@ fn decode(bytes: &[u8]) -> Option<(u64, Vec<Told>)> {
 }
 
 impl Heard {
+    /// It was listened, and something could be heard or not, however little there was.
+    pub fn listen(&mut self, could_hear: bool, now_ns: u64) {
+        let since_ns = now_ns.saturating_sub(std::mem::replace(&mut self.listened_ns, now_ns));
+        if could_hear {
+            self.deaf_ns = 0;
+        } else if self.deaf_ns < DEAF_NS {
+            self.deaf_ns += since_ns;
+            self.behind_ns += since_ns;
+        }
+    }
+
     /// Takes what a gateway tells. What cannot be read is nothing new.
     pub fn hear(&mut self, node: &[u8], bytes: &[u8], now_ns: u64) {
         let Some((number, told)) = decode(bytes) else { return };
         if self.nodes.get(node).is_none_or(|known| known.number != number) {
-            self.nodes.insert(node.into(), Node { number, heard_ns: now_ns, told });
+            let heard_ns = now_ns.saturating_sub(self.behind_ns);
+            self.nodes.insert(node.into(), Node { number, heard_ns, told });
         }
     }
 
     /// What all of them want of each count, and how fast it comes back. Forgets who has told nothing new for a while.
     pub fn others(&mut self, now_ns: u64) -> HashMap<u128, (Others, Refill)> {
+        let now_ns = now_ns.saturating_sub(self.behind_ns);
         // What is forgotten stays known as old until Redis forgets it, or it would be new again.
         for node in self.nodes.values_mut().filter(|node| now_ns.saturating_sub(node.heard_ns) >= HEARD_NS) {
             node.told.clear();
@@ -103,6 +123,8 @@ impl Heard {
     }
 }
 
+/// With [`HEARD_NS`] the ten seconds for which a lease keeps its rate without Redis.
+const DEAF_NS: u64 = 10_000_000_000 - HEARD_NS;
 /// Counts that one gateway tells of.
 const COUNTS_MAX: usize = 128;
 /// Counts of all others that are heeded: each is counted here from then on.
@@ -140,6 +162,31 @@ mod tests {
         assert_eq!(demand(&mut heard, 7, 2 * SECOND_NS), Some(300));
         heard.hear(b"two", b"nonsense and more of it", 2 * SECOND_NS);
         assert_eq!(demand(&mut heard, 8, 4 * SECOND_NS), None);
+    }
+
+    #[test]
+    fn while_nothing_can_be_heard_all_want_what_they_wanted() {
+        let mut heard = Heard::default();
+        let wants = |heard: &mut Heard, tenths| {
+            let others = heard.others(tenths * SECOND_NS / 10);
+            others.get(&7).map_or(0, |(others, _)| others.demand)
+        };
+        // Two outages: of eight seconds each of them has its own.
+        for first in [1_000, 1_200] {
+            heard.listen(true, first * SECOND_NS / 10);
+            heard.hear(b"one", &encode(first, vec![told(7, 300)]), first * SECOND_NS / 10);
+            for tenths in first..first + 130 {
+                heard.listen(false, tenths * SECOND_NS / 10);
+                let is_held = tenths < first + 100;
+                assert_eq!(wants(&mut heard, tenths) > 0, is_held, "{} tenths of a second", tenths - first);
+            }
+        }
+        // Of one that is over before nothing is left: who has gone meanwhile goes as late as ever.
+        heard.listen(true, 200 * SECOND_NS);
+        heard.hear(b"one", &encode(1, vec![told(7, 300)]), 200 * SECOND_NS);
+        heard.listen(false, 205 * SECOND_NS);
+        heard.listen(true, 206 * SECOND_NS);
+        assert_eq!([2_060, 2_069, 2_070].map(|tenths| wants(&mut heard, tenths)), [300, 300, 0]);
     }
 
     #[test]

@@ -113,6 +113,11 @@ fn ask(addr: SocketAddr, each_second: u64, stopped: &AtomicBool, passed: &Atomic
 
 /// What each of these is let through a second, once the first seconds are over.
 fn rates(gateways: &[Gateway], wants: &[Wants], seconds: u64) -> Vec<f64> {
+    rates_after(gateways, wants, || (), seconds)
+}
+
+/// The same from a moment on.
+fn rates_after(gateways: &[Gateway], wants: &[Wants], then: impl FnOnce(), seconds: u64) -> Vec<f64> {
     let stopped = AtomicBool::new(false);
     let passed: Vec<AtomicU64> = wants.iter().map(|_| AtomicU64::new(0)).collect();
     thread::scope(|scope| {
@@ -130,6 +135,7 @@ fn rates(gateways: &[Gateway], wants: &[Wants], seconds: u64) -> Vec<f64> {
         }
         thread::sleep(Duration::from_secs(8));
         let read = || passed.iter().map(|passed| passed.load(Ordering::SeqCst)).collect::<Vec<u64>>();
+        then();
         let (began, before) = (Instant::now(), read());
         thread::sleep(Duration::from_secs(seconds));
         let (lasted, after) = (began.elapsed().as_secs_f64(), read());
@@ -196,6 +202,25 @@ fn equal_proxies_have_the_same_of_a_fixed_window() {
         let gateway = [gateway(None, &format!("limit = \"{limit}\"\nalgorithm = \"fixed-window\""))];
         shared(&gateway, &[Proxy(0, ANN, 200), Proxy(0, ANN, 200)], &[50.0, 50.0], limit);
         shared(&gateway, &[Proxy(0, ANN, 200), Proxy(0, BOB, 200)], &[50.0, 50.0], limit);
+    });
+}
+
+/// Each gateway keeps to its part of what was wanted last. What they hold may be a second's more.
+#[test]
+fn a_fleet_without_redis_keeps_its_limit_for_ten_seconds() {
+    let _alone = heavy();
+    let scenes: [[Wants; 3]; 3] = [
+        [Proxy(0, ANN, 150), Proxy(1, ANN, 150), Proxy(2, ANN, 150)],
+        [Proxy(0, ANN, 900), Proxy(1, ANN, 90), Proxy(2, ANN, 10)],
+        [Own(0, 150), Own(1, 150), Own(2, 150)],
+    ];
+    at_once(&scenes, |wants| {
+        let mut redis = Redis::start(&[]);
+        let gateways = [(); 3].map(|()| gateway(Some(&redis), "limit = \"100/s\""));
+        let rates = rates_after(&gateways, wants, || redis.kill(), 9);
+        let all: f64 = rates.iter().sum();
+        // One that had more than twice its even share has that.
+        assert!((70.0..=115.0).contains(&all), "{rates:.1?} = {all:.1} for {wants:?}");
     });
 }
 

@@ -1,7 +1,7 @@
 //! Tells the other gateways of a fleet how much is wanted here of the counts that are divided, and hears what is wanted of
 //! them: notes in Redis, four times a second while anything is divided, and one look a second while nothing is. Without a
 //! domain nothing can be divided, and Redis is not asked. What is divided is drawn from Redis as ever; without notes each
-//! gateway takes what it finds.
+//! gateway takes what it finds. While Redis is away all keep to what they heard last, for ten seconds, as leases do.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +29,9 @@ pub(in crate::app) async fn tell_and_hear(pots: Arc<Pots>, notes: Notes, current
             let told = is_busy.then(|| encode(number, told));
             // An outage of Redis has its lines in the log already.
             let answer = timeout(ANSWER_WITHIN, exchange(&notes, &own, told.as_deref(), &mut heard)).await;
-            bytes = answer.ok().and_then(Result::ok).unwrap_or(bytes);
+            let heard_bytes = answer.ok().and_then(Result::ok);
+            heard.listen(heard_bytes.is_some(), clock::now_ns());
+            bytes = heard_bytes.unwrap_or(bytes);
         }
         number += 1;
         let now_ns = clock::now_ns();
