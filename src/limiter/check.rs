@@ -39,7 +39,8 @@ pub struct Check<'t> {
     /// Numbers of the [parts](Charge::part) that are only looked at, said before the check: their charges go back as soon as
     /// they are taken, and to refuse one is no denial that a penalty could follow.
     pub looks: SmallVec<[u16; 1]>,
-    /// How it stands to the shares of keys whose limit is divided; said before the check of what is drawn for others.
+    /// How it stands to the shares of keys whose limit is divided; said before the check of what is drawn for others, which
+    /// can wait for a slow Redis, because no request does.
     pub shared: Shared,
     pub(super) policies: Chosen<'t>,
     /// Charges that remember the subject's idempotency key, spent once it is admitted.
@@ -215,7 +216,8 @@ impl Limiter {
         self.hot.keep_local(&mut check.charges);
         check.decision = self.peek_charges(&check.charges, now_ns);
         let client = ClientAddress::from(policies.client_of(subject));
-        let foretell = |charge| self.foretell(charge, client, now_ns);
+        let is_patient = check.shared == Shared::Draws;
+        let foretell = |charge| self.foretell(charge, client, is_patient, now_ns);
         Ok(Peeked { foretold: check.charges.iter().map(foretell).collect(), paid, unknown })
     }
 

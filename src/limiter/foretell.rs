@@ -37,8 +37,14 @@ pub struct Foretold {
 }
 
 impl Limiter {
-    /// What a charge of this client would be told now.
-    pub fn foretell(&self, charge: &Charge, client: ClientAddress, now_ns: u64) -> Foretold {
+    /// What a charge of this client would be told now. `is_patient`: who asks could wait for a slow Redis.
+    pub fn foretell(
+        &self,
+        charge: &Charge,
+        client: ClientAddress,
+        is_patient: bool,
+        now_ns: u64,
+    ) -> Foretold {
         let shared = self.fleet.as_ref().and_then(|fleet| Some((fleet, fleet.plans.get(charge.plan)?)));
         let Some((fleet, plan)) = shared else {
             return Foretold::by_node(self.table.peek(charge, now_ns), 0.0);
@@ -63,8 +69,7 @@ impl Limiter {
         }
         let without_redis = self.without_redis(fleet, plan, share, (charge, client), now_ns);
         let denies_without_redis = plan.sharing.when_down == WhenDown::Deny;
-        let is_asked = fleet.link.is_quick(charge.key) && !fleet.is_held_back(charge.key);
-        let (decider, outcome) = match is_asked {
+        let (decider, outcome) = match fleet.is_asked(charge.key, is_patient) {
             true => (Decider::Redis, self.foresee(charge, now_ns)),
             false => (Decider::Fallback, without_redis),
         };

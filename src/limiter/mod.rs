@@ -109,6 +109,8 @@ pub struct Decision {
     pub tier: Tier,
     /// Whether it is refused because Redis is down (`when-redis-down = "deny"`).
     pub is_redis_down: bool,
+    /// Whether who asks can wait for a slow Redis, said before the charges are decided.
+    is_patient: bool,
     /// Where it is refused; beside the request's own world those of its trials.
     refused: Worlds,
     /// Where a penalty refuses it: no charge of these is decided.

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::redis::Redis;
 use crate::support::rlqs::{Proxies, Told};
+use crate::support::toxic::Toxic;
 use crate::support::{Client, Gateway, Stop, eventually, heavy};
 use Wants::{Own, Proxy};
 
@@ -29,8 +30,13 @@ const BOB: &[(&str, &str)] = &[("shop", "s1"), ("user", "bob")];
 /// A gateway of a fleet whose policy `shop` counts users of a shop together, whether proxies or its own route let them
 /// through.
 fn gateway(redis: Option<&Redis>, policy: &str) -> Gateway {
-    let redis_url = redis.map_or(String::new(), |redis| {
-        format!("[redis]\nurl = \"redis://{}\"\ndeadline = \"1s\"\n", redis.addr())
+    gateway_of(redis.map(|redis| (redis.addr(), "1s")), policy)
+}
+
+/// The same with a Redis at this address, whose answers requests wait so long for.
+fn gateway_of(redis: Option<(SocketAddr, &str)>, policy: &str) -> Gateway {
+    let redis_url = redis.map_or(String::new(), |(addr, deadline)| {
+        format!("[redis]\nurl = \"redis://{addr}\"\ndeadline = \"{deadline}\"\n")
     });
     let gateway = Gateway::start(&format!(
         "[admin]\nbind = \"127.0.0.1:0\"\ngrpc = \"127.0.0.1:0\"\n\
@@ -202,6 +208,20 @@ fn equal_proxies_have_the_same_of_a_fixed_window() {
         let gateway = [gateway(None, &format!("limit = \"{limit}\"\nalgorithm = \"fixed-window\""))];
         shared(&gateway, &[Proxy(0, ANN, 200), Proxy(0, ANN, 200)], &[50.0, 50.0], limit);
         shared(&gateway, &[Proxy(0, ANN, 200), Proxy(0, BOB, 200)], &[50.0, 50.0], limit);
+    });
+}
+
+/// No request waits for what is drawn, so it can wait longer than a request.
+#[test]
+fn a_redis_slower_than_requests_wait_for_is_asked_for_what_is_drawn() {
+    let _alone = heavy();
+    let policies = ["", "\novershoot = 0", "\nwhen-redis-down = \"allow\"\novershoot = 0"];
+    at_once(&policies.map(|policy| format!("limit = \"100/s\"{policy}")), |policy| {
+        let redis = Redis::start(&[]);
+        let toxic = Toxic::start(redis.addr());
+        let gateways = [(); 2].map(|()| gateway_of(Some((toxic.addr(), "2ms")), policy));
+        toxic.delay(Duration::from_millis(15));
+        shared(&gateways, &[Proxy(0, ANN, 300), Proxy(1, ANN, 100)], &[75.0, 25.0], policy);
     });
 }
 

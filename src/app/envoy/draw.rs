@@ -53,6 +53,7 @@ impl Decider {
     pub(super) fn room(&self, limited: &Limited<'_>) -> Room {
         let policies = limited.snapshot.table.chosen_by(limited.rule);
         let (now_ns, mut check) = (clock::now_ns(), Check::default());
+        check.shared = Shared::Draws;
         let subject = self.subject(limited, NonZeroU64::MIN);
         let Ok(peeked) = self.limiter.peek(policies, &subject, now_ns, &mut check) else {
             return Room::Missing;
