@@ -39,6 +39,8 @@ pub struct Usage {
     pub denied: u64,
     /// Whether it has only begun the bucket, so that it was told nothing of it before, on another stream either.
     pub is_begun: bool,
+    /// How long that took by its own clock, nanoseconds; 0: it does not say.
+    pub elapsed_ns: u64,
 }
 
 /// What a reporter is told about a bucket. It holds in the place of whatever the reporter was told before.

@@ -64,7 +64,9 @@ impl<R: Clone> Share<R> {
 
     /// Takes a report. Returns how many units were spent that it did not have.
     pub fn report(&mut self, usage: &Usage, now_ns: u64) -> u64 {
-        let elapsed_ns = now_ns.saturating_sub(self.reported_ns).clamp(INTERVAL_MIN_NS, INTERVAL_MAX_NS);
+        // Reports that have gathered on their way come at once, and each says what it is about.
+        let elapsed_ns = now_ns.saturating_sub(self.reported_ns).max(usage.elapsed_ns);
+        let elapsed_ns = elapsed_ns.clamp(INTERVAL_MIN_NS, INTERVAL_MAX_NS);
         self.interval_ns = match self.reports {
             0 => INTERVAL_FIRST_NS,
             // The first report of a bucket comes with its first request, the second whenever the next is due.

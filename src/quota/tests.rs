@@ -121,6 +121,24 @@ fn units(assignment: Assignment) -> u64 {
     }
 }
 
+/// Their gateway stood still for half a minute, or the way to it.
+#[test]
+fn reports_that_have_gathered_count_for_the_time_they_are_about() {
+    let mut shares: Shares<()> = Shares::default();
+    let usage = Usage { allowed: 500, elapsed_ns: 5 * SECOND_NS, ..Usage::default() };
+    let mut reports = |at_s: u64| {
+        shares.report(StreamId(1), &usage, at_s * SECOND_NS);
+        // What a stream wants is known to a quarter more than it has had.
+        shares.wants(0, at_s * SECOND_NS, 0).demand as f64 / 1_024.0 / 125.0
+    };
+    for at_s in [0, 5, 10, 15, 20] {
+        reports(at_s);
+    }
+    let gathered: Vec<f64> = (0..6).map(|_| reports(50)).collect();
+    assert!(gathered.iter().all(|demand| (0.4..1.05).contains(demand)), "{gathered:?}");
+    assert!((0.8..1.05).contains(&reports(55)));
+}
+
 #[test]
 fn a_bucket_is_the_same_whatever_the_order_of_its_entries() {
     let bucket = BucketId::new([("user", "ann"), ("shop", "1")]);

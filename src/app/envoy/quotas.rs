@@ -2,6 +2,7 @@
 //! is drawn from the same counts as everything else is charged to, and who gets how much of it is arithmetic of `quota`.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::join_all;
 
@@ -155,6 +156,7 @@ impl Decider {
             allowed: usage.num_requests_allowed,
             denied: usage.num_requests_denied,
             is_begun: usage.time_elapsed.is_some_and(is_moment),
+            elapsed_ns: usage.time_elapsed.map_or(0, nanoseconds),
         };
         Some(async move {
             if is_too_large(&id) {
@@ -325,6 +327,11 @@ fn entries(name: &Name) -> Vec<Entry<'_>> {
 
 fn unpacked(draw: Option<Draw>) -> (u64, Option<Arc<Draw>>) {
     (draw.as_ref().map_or(0, Draw::requests), draw.map(Arc::new))
+}
+
+/// A time that is none is 0.
+fn nanoseconds(elapsed: prost_types::Duration) -> u64 {
+    Duration::try_from(elapsed).map_or(0, |elapsed| u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX))
 }
 
 /// Whether a proxy reports a bucket for the first time: each later report comes an interval after the one before, at least a
