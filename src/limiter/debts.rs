@@ -89,7 +89,7 @@ impl Debts {
         let mut keys = self.keys();
         let debt = keys.remove(&key)?;
         self.count.store(keys.len(), Ordering::Relaxed);
-        let cost = debt.left(now_ns, nodes) as u64;
+        let cost = debt.left(now_ns, nodes).round() as u64;
         (cost > 0).then_some(Charge { cost, ..debt.charge })
     }
 

@@ -32,6 +32,7 @@ mod link;
 mod look;
 mod overrides;
 mod overriding;
+mod passed;
 mod penalties;
 mod permits;
 mod plans;

@@ -7,7 +7,7 @@ use super::Limiter;
 use super::charge_state::Refund;
 use super::fleet::Fleet;
 use crate::limit::Charge;
-use crate::limit::lease_messages::{Op, Part};
+use crate::limit::lease_messages::{Op, Part, Unanswered};
 use crate::local::Place;
 
 impl Limiter {
@@ -94,11 +94,17 @@ impl Limiter {
         );
     }
 
-    /// Debits an exact window in Redis, whether the cost fits or not.
-    fn debit_in_redis(&self, fleet: &Fleet, charge: &Charge, now_ns: u64) {
+    /// Debits an exact window in Redis, whether the cost fits or not. What Redis certainly did not get is this node's debt.
+    fn debit_in_redis(self: &Arc<Self>, fleet: &Fleet, charge: &Charge, now_ns: u64) {
         let Some(plan) = fleet.plans.get(charge.plan) else { return };
         self.table.debit(&fleet.own_part(charge), Place::Slot, now_ns);
         let parts = [Part::of(charge, plan)].into_iter().collect();
-        fleet.link.send(Op::Debit(parts), Box::new(|_, _| {}));
+        let (limiter, charge) = (Arc::clone(self), *charge);
+        let done = move |answer: Result<_, Unanswered>, _| {
+            if let (Some(fleet), true) = (&limiter.fleet, answer.is_err_and(Unanswered::is_undone)) {
+                fleet.owe(&charge);
+            }
+        };
+        fleet.link.send(Op::Debit(parts), Box::new(done));
     }
 }

@@ -11,9 +11,6 @@ use super::{Assignment, StreamId, Usage};
 #[derive(Clone, Debug)]
 pub struct Shares<R> {
     shares: HashMap<StreamId, Share<R>>,
-    /// Units that passed without an assignment, and were not drawn yet.
-    owed: u64,
-    owed_ns: u64,
 }
 
 /// What there is of a limit.
@@ -37,7 +34,7 @@ pub enum Turn {
 /// What a report has said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Heard {
-    /// Units that passed though nobody had assigned them.
+    /// Units that passed though nobody had assigned them, to be charged before any are assigned.
     pub unassigned: u64,
     /// Whether the reporter has had no request for so long that it should forget the bucket.
     pub is_idle: bool,
@@ -45,7 +42,7 @@ pub struct Heard {
 
 impl<R> Default for Shares<R> {
     fn default() -> Shares<R> {
-        Shares { shares: HashMap::new(), owed: 0, owed_ns: 0 }
+        Shares { shares: HashMap::new() }
     }
 }
 
@@ -67,31 +64,7 @@ impl<R: Clone> Shares<R> {
         }
         let share = self.shares.entry(stream).or_insert_with(|| Share::new(now_ns));
         let unassigned = share.report(usage, now_ns);
-        let is_idle = share.is_idle(now_ns, IDLE_NS);
-        if unassigned > 0 {
-            self.owed = self.owed(now_ns).saturating_add(unassigned);
-            self.owed_ns = now_ns;
-        }
-        Some(Heard { unassigned, is_idle })
-    }
-
-    /// Units to draw before any are assigned: they have passed already. Those of long ago are forgotten: a limit that has
-    /// had none left since then cannot take them back.
-    pub(super) fn owed(&self, now_ns: u64) -> u64 {
-        if now_ns.saturating_sub(self.owed_ns) > OWED_NS { 0 } else { self.owed }
-    }
-
-    /// Takes them over, at most so many: whoever has them draws them, and meanwhile nobody else does.
-    pub fn take_owed(&mut self, most: u64, now_ns: u64) -> u64 {
-        let owed = self.owed(now_ns);
-        let taken = owed.min(most);
-        self.owed = owed - taken;
-        taken
-    }
-
-    /// Takes back those that could not be drawn.
-    pub fn owe_again(&mut self, units: u64) {
-        self.owed = self.owed.saturating_add(units);
+        Some(Heard { unassigned, is_idle: share.is_idle(now_ns, IDLE_NS) })
     }
 
     /// Notes of a stream what it should have if nothing is known of it but that it has come.
@@ -255,5 +228,3 @@ const PART: u128 = 256;
 const SECOND_NS: u64 = 1_000_000_000;
 /// A bucket without a request for so long is to be forgotten.
 const IDLE_NS: u64 = 60 * SECOND_NS;
-/// How long units that passed unassigned are owed.
-const OWED_NS: u64 = 60 * SECOND_NS;

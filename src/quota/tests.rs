@@ -80,10 +80,8 @@ impl Scene {
     /// A proxy reports; returns what it is told.
     fn report(&mut self, stream: u64, proxy: &mut Proxy, now_ns: u64) -> Assignment {
         let (stream, usage) = (StreamId(stream), std::mem::take(&mut proxy.usage));
-        self.shares.report(stream, &usage, now_ns).expect("there is room");
-        let owed = self.shares.take_owed(u64::MAX, now_ns);
-        let paid = self.limit.draw(owed);
-        self.shares.owe_again(owed - paid);
+        let heard = self.shares.report(stream, &usage, now_ns).expect("there is room");
+        self.limit.draw(heard.unassigned);
         let planned = self.shares.plan(
             stream,
             self.left(),
@@ -111,13 +109,6 @@ impl Scene {
         );
         let drawn = self.limit.draw(planned);
         self.shares.top_up(stream, drawn, Some(()), now_ns)
-    }
-}
-
-fn units(assignment: Assignment) -> u64 {
-    match assignment {
-        Assignment::Begin { units, .. } | Assignment::Spend { units, .. } => units.get(),
-        Assignment::Keep { .. } | Assignment::Deny { .. } => 0,
     }
 }
 
@@ -368,29 +359,16 @@ fn a_stream_that_ends_gives_back_what_it_will_not_have_spent() {
 }
 
 #[test]
-fn what_passed_without_an_assignment_is_drawn_by_one_alone() {
+fn what_passed_without_an_assignment_is_said_once() {
     let mut shares = Shares::<()>::default();
-    for stream in [0, 1] {
-        let usage = Usage { allowed: 10, denied: 0, ..Usage::default() };
-        assert!(shares.report(StreamId(stream), &usage, SECOND_NS).is_some());
-    }
-    // While the first waits for Redis, the second comes.
-    assert_eq!((shares.take_owed(15, SECOND_NS), shares.take_owed(15, SECOND_NS)), (15, 5));
-    shares.owe_again(3);
-    assert_eq!((shares.take_owed(15, SECOND_NS), shares.take_owed(15, SECOND_NS)), (3, 0));
-}
-
-#[test]
-fn what_passed_without_an_assignment_is_paid_for() {
-    let mut scene = Scene::new(20);
-    let mut proxy = Proxy { usage: Usage { allowed: 30, denied: 0, ..Usage::default() }, ..Proxy::default() };
-    assert_eq!(units(scene.report(1, &mut proxy, 0)), 0);
-    assert_eq!((scene.limit.left, scene.shares.owed(SECOND_NS)), (0, 10));
-    scene.limit.left = 60;
-    let told = scene.report(1, &mut proxy, SECOND_NS);
-    assert_eq!(scene.shares.owed(SECOND_NS), 0);
-    assert_eq!(scene.limit.drawn, 30 + units(told));
-    assert_eq!(scene.shares.owed(90 * SECOND_NS), 0);
+    let mut unassigned = |stream, allowed| {
+        let usage = Usage { allowed, ..Usage::default() };
+        shares.report(StreamId(stream), &usage, SECOND_NS).expect("there is room").unassigned
+    };
+    assert_eq!([(0, 10), (1, 7), (0, 0)].map(|(stream, allowed)| unassigned(stream, allowed)), [10, 7, 0]);
+    shares.answer(StreamId(0), 10, Some(()), SECOND_NS).expect("it has a share");
+    let usage = Usage { allowed: 13, ..Usage::default() };
+    assert_eq!(shares.report(StreamId(0), &usage, SECOND_NS).map(|heard| heard.unassigned), Some(3));
 }
 
 #[test]
@@ -473,10 +451,9 @@ impl Parties {
         let Party { at, shares, wants, proxy } = &mut self.all[number];
         let (pot, stream, round) = (&mut self.pots[*at], StreamId(0), now_ns / ROUND_NS);
         if reports {
-            shares.report(stream, &std::mem::take(&mut proxy.usage), now_ns).expect("there is room");
-            let owed = shares.take_owed(u64::MAX, now_ns);
-            let paid = self.limit.draw(owed);
-            shares.owe_again(owed - paid);
+            let usage = std::mem::take(&mut proxy.usage);
+            let heard = shares.report(stream, &usage, now_ns).expect("there is room");
+            assert_eq!(heard.unassigned, 0, "they keep to what they are told");
         } else if !shares.hungers(stream, now_ns) {
             return;
         }

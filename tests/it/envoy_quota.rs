@@ -274,6 +274,47 @@ fn without_redis_the_policy_says_what_is_assigned() {
     }
 }
 
+/// They have passed, so the window of a day has them, whatever is left of that of a second, and whether their stream
+/// goes on or not.
+#[test]
+fn what_passes_without_an_assignment_is_charged_to_each_window() {
+    let redis = Redis::start(&[]);
+    let scenes = [(None, "token-bucket"), (Some(&redis), "token-bucket"), (Some(&redis), "fixed-window")];
+    for ((redis, algorithm), overshoot) in scenes.into_iter().zip(["1%", "1%", "0%"]) {
+        let policy = format!(
+            "[policy.per-address]\nlimit = [\"10/s\", \"1000/d\"]\nalgorithm = \"{algorithm}\"\n\
+             overshoot = \"{overshoot}\"\n"
+        );
+        let text = config("9/s").replace("[policy.per-address]\nlimit = \"9/s\"\n", &policy);
+        let redis_url = redis.map_or(String::new(), |redis| {
+            format!(
+                "[redis]\nurl = \"redis://{}\"\ndeadline = \"1s\"\nprefix = \"{algorithm}\"\n",
+                redis.addr()
+            )
+        });
+        let gateway = Gateway::start(&format!("{text}{redis_url}"));
+        if redis.is_some() {
+            eventually("it is connected", || {
+                (gateway.metric("sluicegate_redis_up", &[]) > 0.0).then_some(())
+            });
+        }
+        let proxies = Proxies::connect(gateway.listener("grpc"));
+        let mut proxy = proxies.begin("edge");
+        proxy.report(ADDRESS, 500, 0);
+        drop(proxy);
+        eventually("the window of a day has them", || {
+            let said = gateway.admin("/v1/keys/per-address/127.0.0.1").json();
+            // What was drawn for it, and has not come back yet, is at most a second's.
+            let left = said["windows"][1]["remaining"].as_u64()?;
+            (490..=500).contains(&left).then_some(())
+        });
+        // Of a second's window one limit is owed, not fifty seconds of it.
+        eventually("the window of a second is whole", || {
+            gateway.client().get("/").status.eq(&200).then_some(())
+        });
+    }
+}
+
 #[test]
 fn a_gateway_that_stops_lets_its_streams_go() {
     let (mut gateway, proxies) = start("9/h");

@@ -117,6 +117,14 @@ impl Decider {
         Ok(Draw { charges, requests, taken_ns: now_ns })
     }
 
+    /// Charges requests that have passed and that nothing is left for.
+    pub(super) fn owe(&self, limited: &Limited<'_>, requests: u64) {
+        let Some(requests) = NonZeroU64::new(requests) else { return };
+        let policies = limited.snapshot.table.chosen_by(limited.rule);
+        // Whom a policy refuses who does not say what it counts by has no count to be charged to.
+        let _ = self.limiter.charge_passed(policies, &self.subject(limited, requests), clock::now_ns());
+    }
+
     /// Gives back what was drawn and is not spent.
     pub(super) fn return_draws(&self, all: Vec<Back<Arc<Draw>>>) {
         let now_ns = clock::now_ns();

@@ -210,19 +210,16 @@ impl Decider {
             if is_known && heard.is_none() {
                 self.stats.no_share();
             }
-            heard.map(|heard| {
-                let owed = if heard.is_idle { 0 } else { shares.take_owed(left.units, now_ns) };
-                (heard, owed)
-            })
+            heard
         });
-        let Some((heard, owed)) = heard else {
+        let Some(heard) = heard else {
             return self.blanket(name, stream, id, Blanket::DenyAll);
         };
         self.stats.unassigned(heard.unassigned);
         if heard.is_idle {
             return self.abandon(name, stream, id);
         }
-        left.units -= self.pay(limited, &name, &bound, owed).await;
+        left.units -= self.pay(limited, &bound, heard.unassigned, left.units).await;
         let pots = &self.ledger.pots;
         let plan = |bucket: &mut Bucket| bucket.plan(pots, (stream, Turn::Report), (left, bound), now_ns);
         let planned = self.ledger.with_bucket(&name, plan);
@@ -240,13 +237,12 @@ impl Decider {
         Answered { name, actions, has_share: true, waits }
     }
 
-    /// Draws units that have passed already, and returns how many it got.
-    async fn pay(&self, limited: &Limited<'_>, name: &Arc<Name>, bound: &Bound, owed: u64) -> u64 {
-        let paid = self.draw(limited, owed).await.map_or(0, |draw| draw.requests());
+    /// Charges requests that have passed already. Draws as many as are left, and returns how many those were; each window is
+    /// charged the others as far as it can owe them.
+    async fn pay(&self, limited: &Limited<'_>, bound: &Bound, passed: u64, left: u64) -> u64 {
+        let paid = self.draw(limited, passed.min(left)).await.map_or(0, |draw| draw.requests());
         self.ledger.pots.take(bound, paid);
-        if paid < owed {
-            self.ledger.with(name, |shares| shares.owe_again(owed - paid));
-        }
+        self.owe(limited, passed - paid);
         paid
     }
 
@@ -274,12 +270,8 @@ impl Decider {
             self.ledger.with_bucket(name, |bucket| bucket.turn(pots, stream, (left, bound), now_ns));
             return (Vec::new(), waits);
         }
-        let (owed, planned) = self.ledger.with_bucket(name, |bucket| {
-            let owed = bucket.shares.take_owed(left.units, now_ns);
-            let left = Left { units: left.units - owed, ..left };
-            (owed, bucket.plan(pots, (stream, Turn::Round), (left, bound), now_ns))
-        });
-        self.pay(&limited, name, &bound, owed).await;
+        let plan = |bucket: &mut Bucket| bucket.plan(pots, (stream, Turn::Round), (left, bound), now_ns);
+        let planned = self.ledger.with_bucket(name, plan);
         let (units, receipt) = unpacked(self.draw(&limited, planned).await);
         pots.give_back(&bound, planned.saturating_sub(units));
         let (assignment, waits) = self.ledger.with(name, |shares| {

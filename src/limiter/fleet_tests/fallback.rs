@@ -31,6 +31,22 @@ fn what_came_back_is_there_without_redis_too() {
 }
 
 #[test]
+fn what_settles_while_redis_is_away_is_told_afterwards() {
+    for (why, left) in [(Unanswered::Down, 2), (Unanswered::Lost, 5)] {
+        let desk = Arc::new(Desk::default());
+        let node = node(&desk);
+        let charge = Charge { cost: 5, ..charge(&node, 1, 10, 0.0, WhenDown::Local) };
+        let decision = decide(&node, &desk, &[charge], NOW);
+        node.reconcile(&charge, decision.refund(0), NOW, 8, NOW);
+        desk.refuse(NOW, why);
+        node.sweep(NOW + MS);
+        desk.answer(NOW + MS);
+        // What may have been counted is not told once more.
+        assert_eq!(desk.left(&charge, NOW + MS), left, "{why:?}");
+    }
+}
+
+#[test]
 fn a_late_answer_stands_for_what_was_admitted_and_is_undone_for_the_rest() {
     for (when_down, admitted) in [(WhenDown::Local, true), (WhenDown::Allow, true), (WhenDown::Deny, false)] {
         for overshoot in [0.0, 0.3] {
