@@ -1,4 +1,5 @@
-//! The gateway's own access log: a JSON object a line, as `record` writes it.
+//! The gateway's own access log: a JSON object a line, as `record` writes it, under its own names or those of the Elastic
+//! Common Schema.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -17,39 +18,50 @@ use crate::unix_socket::NO_ADDRESS;
 /// The keys of a line that a decision may depend on.
 #[derive(Deserialize)]
 struct Entry<'l> {
-    #[serde(borrow)]
+    #[serde(borrow, alias = "@timestamp")]
     time: Cow<'l, str>,
-    #[serde(borrow)]
+    #[serde(borrow, alias = "sluicegate.listener")]
     listener: Option<Cow<'l, str>>,
-    #[serde(borrow)]
+    #[serde(borrow, alias = "client.ip", alias = "client.address")]
     client: Option<Cow<'l, str>>,
-    #[serde(borrow)]
+    #[serde(borrow, alias = "source.ip", alias = "source.address")]
     peer: Option<Cow<'l, str>>,
-    #[serde(borrow)]
+    #[serde(borrow, alias = "http.request.method")]
     method: Option<Cow<'l, str>>,
-    #[serde(borrow)]
+    #[serde(borrow, alias = "url.domain")]
     host: Option<Cow<'l, str>>,
-    #[serde(borrow)]
+    #[serde(borrow, alias = "url.original")]
     path: Option<Cow<'l, str>>,
+    /// Of the host, if that has none in it.
+    #[serde(rename = "url.port")]
+    port: Option<u16>,
+    #[serde(alias = "user.name")]
     consumer: Option<Box<str>>,
+    #[serde(alias = "organization.id")]
     tenant: Option<Box<str>>,
+    #[serde(alias = "sluicegate.tier")]
     tier: Option<Box<str>>,
-    #[serde(borrow)]
+    #[serde(borrow, alias = "http.request.referrer")]
     referer: Option<Cow<'l, str>>,
-    #[serde(borrow)]
+    #[serde(borrow, alias = "user_agent.original")]
     user_agent: Option<Cow<'l, str>>,
+    #[serde(alias = "sluicegate.headers")]
     headers: Option<BTreeMap<String, String>>,
+    #[serde(alias = "http.response.status_code")]
     status: u16,
-    #[serde(borrow)]
+    #[serde(borrow, alias = "error.code")]
     reason: Option<Cow<'l, str>>,
-    #[serde(borrow)]
+    #[serde(borrow, alias = "sluicegate.cause")]
     cause: Option<Cow<'l, str>>,
-    #[serde(borrow)]
+    #[serde(borrow, alias = "sluicegate.decision")]
     decision: Option<Cow<'l, str>>,
     total_us: Option<u64>,
-    #[serde(default)]
+    /// Nanoseconds.
+    #[serde(rename = "event.duration")]
+    duration: Option<u64>,
+    #[serde(default, alias = "http.request.body.bytes")]
     bytes_in: u64,
-    #[serde(default)]
+    #[serde(default, alias = "http.response.body.bytes")]
     bytes_out: u64,
 }
 
@@ -74,16 +86,17 @@ pub fn read(line: &[u8]) -> Result<Line, NoLine> {
     }
     let was_denied = entry.decision.as_deref().map(|decision| matches!(decision, "denied" | "penalised"));
     // A line is written when its request is over.
-    let lasted_ns = entry.total_us.unwrap_or(0).saturating_mul(1_000).min(ended_ns);
+    let total_ns = entry.duration.or(entry.total_us.map(|total_us| total_us.saturating_mul(1_000)));
+    let lasted_ns = total_ns.unwrap_or(0).min(ended_ns);
     let by_hop = entry.peer.is_some();
     Ok(Line::Request(Box::new(Request {
         began_ns: ended_ns - lasted_ns,
         lasted_ns,
-        has_duration: entry.total_us.is_some(),
+        has_duration: total_ns.is_some(),
         listener: entry.listener.as_deref().unwrap_or_default().into(),
         client: entry.client.as_deref().and_then(address).map(|ip| Client::Found { ip, by_hop }),
         method,
-        host: entry.host.as_deref().unwrap_or_default().into(),
+        host: entry.authority().into(),
         target: path.as_ref().into(),
         is_unrecognised: is_unrecognised(&entry),
         was_refused_before_limits: was_refused_before_limits(&entry),
@@ -99,6 +112,13 @@ pub fn read(line: &[u8]) -> Result<Line, NoLine> {
         bytes_out: entry.bytes_out,
         was_denied,
     })))
+}
+
+impl Entry<'_> {
+    fn authority(&self) -> Cow<'_, str> {
+        let host = self.host.as_deref().unwrap_or_default();
+        self.port.map_or(host.into(), |port| format!("{host}:{port}").into())
+    }
 }
 
 /// Whether authentication did not recognise the client. One that a limit refused as well has a cause and no identity.
@@ -157,6 +177,20 @@ mod tests {
             (429, Some(true), 10, 20)
         );
         assert!(!request.is_unrecognised);
+    }
+
+    #[test]
+    fn a_line_under_the_names_of_the_elastic_common_schema_is_the_same_request() {
+        let own = br#"{"time":"2024-02-29T00:00:01.500Z","listener":"edge","client":"192.0.2.200","peer":"10.0.0.1","method":"GET","host":"[2001:db8::1]:8443","path":"/a?b","consumer":"ann","tenant":"acme","tier":"pro","referer":"https://a/b","user_agent":"curl/8","headers":{"x-plan":"2"},"status":413,"reason":"body-too-large","cause":"x","total_us":1500,"bytes_in":10,"bytes_out":20}"#;
+        let ecs = br#"{"ecs.version":"9.1.0","event.dataset":"sluicegate.access","@timestamp":"2024-02-29T00:00:01.500Z","http.request.id":"01J","sluicegate.listener":"edge","client.ip":"192.0.2.200","source.ip":"10.0.0.1","http.version":"2.0","http.request.method":"GET","url.domain":"[2001:db8::1]","url.port":8443,"url.original":"/a?b","user.name":"ann","organization.id":"acme","sluicegate.tier":"pro","http.request.referrer":"https://a/b","user_agent.original":"curl/8","sluicegate.headers":{"x-plan":"2"},"http.response.status_code":413,"error.code":"body-too-large","sluicegate.cause":"x","event.duration":1500000,"http.request.body.bytes":10,"http.response.body.bytes":20}"#;
+        let request = read(own);
+        assert!(
+            matches!(&request, Ok(Line::Request(request)) if request.was_refused_before_limits && &*request.host == "[2001:db8::1]:8443")
+        );
+        assert_eq!(read(ecs), request);
+        let unix = br#"{"@timestamp":"2024-02-29T00:00:01.500Z","client.address":"unix","http.request.method":"GET","url.original":"/","http.response.status_code":200}"#;
+        let Ok(Line::Request(request)) = read(unix) else { panic!("it is a request") };
+        assert_eq!(request.client, Some(Client::Found { ip: NO_ADDRESS, by_hop: false }));
     }
 
     #[test]
