@@ -89,5 +89,6 @@ pub(super) async fn key(Of(state): Of<Arc<State>>, uri: Uri) -> Answer {
 const NAME_CHARS_MAX: usize = 256;
 
 fn decoded(part: &str) -> Option<String> {
-    String::from_utf8(percent::decode(part, Plus::Itself).collect()).ok()
+    let bytes = percent::is_well_formed(part).then(|| percent::decode(part, Plus::Itself).collect())?;
+    String::from_utf8(bytes).ok()
 }

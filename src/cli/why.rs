@@ -14,6 +14,7 @@ use crate::config;
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
     /// The consumer, as authenticated
+    #[arg(value_parser = clap::builder::NonEmptyStringValueParser::new())]
     consumer: String,
     /// Only this policy
     #[arg(long)]

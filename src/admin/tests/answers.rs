@@ -50,7 +50,10 @@ async fn a_key_is_named_by_its_policy_and_its_values() {
     assert!(shown.has_header("content-type: application/json"));
     assert_eq!(shown.body(), r#"{"key":["a/b", "192.0.2.7"]}"#);
     assert_eq!(admin.ask("GET /v1/keys/q/a", "").await.first_line(), "HTTP/1.1 404 Not Found");
-    assert_eq!(admin.ask("GET /v1/keys/p/%FF", "").await.first_line(), "HTTP/1.1 400 Bad Request");
+    for broken in ["%FF", "%zz", "a%"] {
+        let target = format!("GET /v1/keys/p/{broken}");
+        assert_eq!(admin.ask(&target, "").await.first_line(), "HTTP/1.1 400 Bad Request", "{broken}");
+    }
 }
 
 #[tokio::test]
