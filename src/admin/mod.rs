@@ -17,6 +17,7 @@ mod counts;
 mod events;
 mod explain;
 mod gate;
+mod gzip;
 mod host;
 mod limits;
 mod live;

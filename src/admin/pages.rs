@@ -14,7 +14,7 @@ use super::gate::Client;
 use super::readiness::Phase;
 use super::refusal::Refusal;
 use super::state::State;
-use super::{accept, reply};
+use super::{accept, gzip, reply};
 use crate::policy::percent::{self, Plus};
 use crate::{clock, descriptors};
 
@@ -48,7 +48,11 @@ pub(super) async fn readiness(Of(state): Of<Arc<State>>, uri: Uri) -> Response<B
 /// `/metrics`
 pub(super) async fn metrics(Of(state): Of<Arc<State>>, headers: HeaderMap) -> Response<Body> {
     let format = accept::format(&headers);
-    reply::with_type(StatusCode::OK, format.content_type(), state.metrics.encode(format))
+    let page = state.metrics.encode(format);
+    let (page, is_packed) = if gzip::is_liked(&headers) { gzip::packed(page).await } else { (page, false) };
+    let mut response = reply::with_type(StatusCode::OK, format.content_type(), page);
+    gzip::mark(&mut response, is_packed);
+    response
 }
 
 /// `/config`

@@ -19,7 +19,7 @@ impl Coding {
     pub const ALL: [Coding; 3] = [Coding::Zstd, Coding::Brotli, Coding::Gzip];
 
     /// Its name in `Accept-Encoding` and `Content-Encoding`.
-    pub fn name(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Coding::Zstd => "zstd",
             Coding::Brotli => "br",

@@ -1,5 +1,6 @@
 //! The admin listener as a scraper, a probe and an operator see it.
 
+use std::io::Read;
 use std::time::{Duration, Instant};
 
 use crate::support::client::closes_within;
@@ -216,4 +217,29 @@ fn what_is_in_flight_has_no_period() {
         shown["windows"][1]["period-seconds"].is_null() && shown["windows"][1]["remaining"] == 2,
         "{shown}"
     );
+}
+
+#[test]
+fn metrics_come_in_gzip_for_who_takes_it() {
+    let gateway = Gateway::start("[[route]]\npath = \"/\"\nto = \"echo\"\n");
+    let page = |accept: &str| {
+        let mut client = Client::connect(gateway.listener("admin"));
+        client.request("GET", "/metrics", &[&format!("Accept-Encoding: {accept}")], "")
+    };
+    let plain = page("identity, gzip;q=0.5");
+    assert_eq!(
+        (plain.header("content-encoding"), plain.header("vary")),
+        (None, Some("accept, accept-encoding"))
+    );
+    let packed = page("gzip");
+    assert_eq!(packed.header("content-encoding"), Some("gzip"));
+    assert!(packed.body.len() * 3 < plain.body.len(), "{} of {}", packed.body.len(), plain.body.len());
+    let mut text = String::new();
+    flate2::read::GzDecoder::new(&packed.body[..]).read_to_string(&mut text).expect("it is gzip");
+    // Counts of requests to this page grow meanwhile.
+    let names = |page: &str| -> Vec<String> {
+        let named = page.lines().map(|line| line.rsplit_once(' ').map_or(line, |(name, _)| name).to_owned());
+        named.collect()
+    };
+    assert_eq!(names(&text), names(&plain.text()));
 }
