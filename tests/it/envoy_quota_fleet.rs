@@ -240,7 +240,7 @@ fn a_fleet_without_redis_keeps_its_limit_for_ten_seconds() {
         let rates = rates_after(&gateways, wants, || redis.kill(), 9);
         let all: f64 = rates.iter().sum();
         // One that had more than twice its even share has that.
-        assert!((70.0..=115.0).contains(&all), "{rates:.1?} = {all:.1} for {wants:?}");
+        assert!((60.0..=115.0).contains(&all), "{rates:.1?} = {all:.1} for {wants:?}");
     });
 }
 
