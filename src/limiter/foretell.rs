@@ -32,6 +32,8 @@ pub struct Foretold {
     pub without_redis: Outcome,
     /// Whether the fallback answers 503, because the policy has `when-redis-down = "deny"`.
     pub denies_without_redis: bool,
+    /// Units that the fallback has left where the policy has `when-redis-down = "allow"`: many times the limit's.
+    pub open_without_redis: Option<u64>,
     /// Units of the window that this node may spend without asking Redis; negative: owed.
     pub held: f64,
 }
@@ -69,11 +71,15 @@ impl Limiter {
         }
         let without_redis = self.without_redis(fleet, plan, share, (charge, client), now_ns);
         let denies_without_redis = plan.sharing.when_down == WhenDown::Deny;
+        let is_open =
+            plan.sharing.when_down == WhenDown::Allow && plan.quota.algorithm() != Algorithm::Concurrency;
+        let coarse = || self.table.peek(&fleet.coarse(plan, charge, client), now_ns);
+        let open_without_redis = is_open.then(|| coarse().remaining);
         let (decider, outcome) = match fleet.is_asked(charge.key, is_patient) {
             true => (Decider::Redis, self.foresee(charge, now_ns)),
             false => (Decider::Fallback, without_redis),
         };
-        Foretold { decider, outcome, without_redis, denies_without_redis, held }
+        Foretold { decider, outcome, without_redis, denies_without_redis, open_without_redis, held }
     }
 
     /// What the fallback would say; as `Limiter::without_answer`, on a copy.
@@ -116,7 +122,13 @@ impl Limiter {
 
 impl Foretold {
     fn by_node(outcome: Outcome, held: f64) -> Foretold {
-        let decider = Decider::Node;
-        Foretold { decider, outcome, without_redis: outcome, denies_without_redis: false, held }
+        Foretold {
+            decider: Decider::Node,
+            outcome,
+            without_redis: outcome,
+            denies_without_redis: false,
+            open_without_redis: None,
+            held,
+        }
     }
 }

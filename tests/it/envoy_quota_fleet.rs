@@ -244,6 +244,36 @@ fn a_fleet_without_redis_keeps_its_limit_for_ten_seconds() {
     });
 }
 
+/// What comes back of it between two rounds is gone with the window.
+#[test]
+fn a_sliding_window_of_a_second_is_used_whole() {
+    let _alone = heavy();
+    let redis = Redis::start(&[]);
+    at_once(&[None, Some(&redis)], |redis| {
+        let policy = "limit = \"100/s\"\nalgorithm = \"sliding-window\"";
+        let gateway = [gateway(*redis, policy)];
+        shared(&gateway, &[Proxy(0, ANN, 300), Proxy(0, ANN, 100)], &[75.0, 25.0], policy);
+    });
+}
+
+/// Whoever says so wants everybody admitted then.
+#[test]
+fn a_fleet_without_redis_admits_what_comes_if_its_policy_says_so() {
+    let _alone = heavy();
+    let mut redis = Redis::start(&[]);
+    let policy = "limit = \"50/s\"\nwhen-redis-down = \"allow\"";
+    let gateways = [(); 2].map(|()| gateway(Some(&redis), policy));
+    let wants = [Proxy(0, ANN, 60), Proxy(1, ANN, 60), Own(0, 30)];
+    let is_away = || {
+        redis.kill();
+        // They are told with their reports.
+        thread::sleep(Duration::from_secs(2));
+    };
+    let rates = rates_after(&gateways, &wants, is_away, 6);
+    let due = [60.0, 60.0, 30.0];
+    assert!(rates.iter().zip(due).all(|(rate, due)| *rate >= 0.8 * due), "{rates:.1?}");
+}
+
 #[test]
 fn explain_says_what_requests_may_take_of_a_limit_that_is_divided() {
     let _alone = heavy();

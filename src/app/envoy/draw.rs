@@ -10,7 +10,7 @@ use super::decide::Decider;
 use super::pots::Bound;
 use crate::clock;
 use crate::limit::{Algorithm, Answer, Charge, Worlds};
-use crate::limiter::{self, Check, Part, Refund, Shared};
+use crate::limiter::{self, Check, Foretold, Part, Refund, Shared};
 use crate::policy::domain::{DescriptorSubject, Entry, Rule};
 use crate::proxy::snapshot::Snapshot;
 use crate::quota::{Back, Left};
@@ -60,9 +60,15 @@ impl Decider {
         };
         let windows = check.charges.iter().zip(&peeked.foretold).filter(|(charge, _)| is_enforced(charge));
         let left = windows.map(|(charge, foretold)| {
-            let bound = Bound::of(charge);
+            let mut bound = Bound::of(charge);
             if check.keeps_out(charge) {
                 return (0, bound);
+            }
+            let open = foretold.open_without_redis.filter(|_| is_without_redis(foretold));
+            if let Some(units) = open {
+                // Nobody has a part of a limit that admits everybody.
+                bound.is_shared = false;
+                return (units / bound.cost, bound);
             }
             let own = match foretold.outcome.answer() {
                 Answer::Admitted => charge.cost,
@@ -75,7 +81,7 @@ impl Decider {
             // Nobody draws of nothing, and without Redis nothing comes back to a lease until somebody does.
             let client = policies.client_of(&subject).into();
             let alone = check.charges.iter().zip(&peeked.foretold);
-            for (charge, _) in alone.filter(|(_, foretold)| foretold.decider == limiter::Decider::Fallback) {
+            for (charge, _) in alone.filter(|(_, foretold)| is_without_redis(foretold)) {
                 self.limiter.begin_without_answer(charge, client, now_ns);
             }
         }
@@ -150,6 +156,10 @@ impl Draw {
 /// Whether a charge can refuse what is decided.
 fn is_enforced(charge: &Charge) -> bool {
     !charge.shadow && charge.world() == Worlds::OWN
+}
+
+fn is_without_redis(foretold: &Foretold) -> bool {
+    foretold.decider == limiter::Decider::Fallback
 }
 
 /// Whether what was taken then still counts. A lease does not know of which window its units are.

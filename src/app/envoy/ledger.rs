@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::draw::Draw;
-use super::pots::{Bound, Place, Pots, ROUND_NS, round};
+use super::pots::{Bound, Place, Pots, ROUND_NS, next_round_in, round};
 use crate::clock;
 use crate::quota::{BucketId, Left, Rivals, Shares, StreamId, Turn};
 
@@ -155,7 +155,7 @@ impl Reporter {
             // A report came in between.
             false if self.round < round(now_ns) => Duration::ZERO,
             // All streams have their turn at the same time, so that the first in a round gets what the last one gets.
-            false => Duration::from_nanos(ROUND_NS - now_ns % ROUND_NS),
+            false => next_round_in(now_ns),
         }
     }
 

@@ -5,6 +5,7 @@
 use std::collections::HashMap;
 use std::num::NonZeroU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use crate::limit::{Algorithm, Charge, Key};
 use crate::limiter::{Division, Limiter};
@@ -26,7 +27,7 @@ pub(super) struct Bound {
     /// Units that a request costs.
     pub(super) cost: NonZeroU64,
     pub(super) refill: Refill,
-    /// Whether the gateways of a fleet count it together.
+    /// Whether the gateways of a fleet count it together, so that each has a part of it.
     pub(super) is_shared: bool,
 }
 
@@ -63,7 +64,7 @@ struct Kept {
     /// While requests that are decided here are a party: since there was too little for all.
     division: Option<Division>,
     refill: Refill,
-    /// Whether other gateways draw of it, too.
+    /// Whether other gateways draw of it, too, as far as this one keeps to a part of it.
     is_shared: bool,
     /// Units that were left when this was last looked for.
     left: u64,
@@ -199,7 +200,10 @@ impl Kept {
         if let Some(turn) = turn {
             self.pot.note_own(turn, round, now_ns);
         }
-        let left = self.pot.left(self.left, self.refill, now_ns);
+        let left = match self.is_shared {
+            true => self.pot.left(self.left, self.refill, now_ns),
+            false => self.left,
+        };
         if self.division.is_none() && self.pot.is_scarce(left, now_ns) {
             self.division = limiter.divide(key);
         }
@@ -235,14 +239,22 @@ impl Kept {
     }
 }
 
-/// The number of the round that a time is in.
+/// The number of the round that a time is in. The last round of a second begins just before it ends: what a sliding window
+/// has left then cannot be drawn in the next one.
 pub(super) fn round(now_ns: u64) -> u64 {
-    now_ns / ROUND_NS
+    (now_ns + EARLY_NS) / ROUND_NS
+}
+
+/// How long it is until the next one.
+pub(super) fn next_round_in(now_ns: u64) -> Duration {
+    Duration::from_nanos(ROUND_NS - (now_ns + EARLY_NS) % ROUND_NS)
 }
 
 const STRIPES: usize = 16;
 /// How often those that wait get what there is.
 pub(super) const ROUND_NS: u64 = SECOND_NS / 4;
+/// Time for all to have their turn.
+const EARLY_NS: u64 = SECOND_NS / 40;
 /// How long requests that are decided here keep to a share that is not said anew.
 const HELD_NS: u64 = 4 * ROUND_NS;
 const SECOND_NS: u64 = 1_000_000_000;
