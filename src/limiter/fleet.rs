@@ -17,6 +17,7 @@ use super::link::Link;
 use super::plans::Plans;
 use super::questions::Questions;
 use super::renewal_queue::Renewals;
+use super::unsent::Unsent;
 use super::watched::Watched;
 use super::{ClientAddress, Decision, Limiter};
 use crate::limit::Plan;
@@ -40,6 +41,7 @@ pub struct Fleet {
     addresses: SipHasher13,
     pub(super) questions: Questions,
     pub(super) debts: Debts,
+    pub(super) unsent: Unsent,
 }
 
 impl Fleet {
@@ -57,6 +59,7 @@ impl Fleet {
             addresses: SipHasher13::new(),
             questions: Questions::default(),
             debts: Debts::default(),
+            unsent: Unsent::default(),
         }
     }
 

@@ -48,6 +48,7 @@ mod spent;
 mod striped;
 mod sweep;
 mod together;
+mod unsent;
 mod wait;
 mod waiting;
 mod watched;

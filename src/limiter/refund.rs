@@ -6,8 +6,10 @@ use std::sync::Arc;
 use super::Limiter;
 use super::charge_state::Refund;
 use super::fleet::Fleet;
+use super::unsent::Settling;
+use crate::clock;
 use crate::limit::Charge;
-use crate::limit::lease_messages::{Op, Part, Unanswered};
+use crate::limit::lease_messages::Part;
 use crate::local::Place;
 
 impl Limiter {
@@ -71,6 +73,7 @@ impl Limiter {
             (Refund::Fallback { place, .. }, Some(fleet)) => {
                 let quota = fleet.share_of(charge);
                 self.table.debit(&Charge { quota, ..rest }, place, now_ns);
+                fleet.owe(&rest);
             }
             (Refund::Lease, Some(fleet)) => {
                 let _ = fleet.change_known(charge.key, |_, share| share.owe(more));
@@ -79,32 +82,16 @@ impl Limiter {
         }
     }
 
-    /// Refunds an exact charge to Redis. A remembered denial may be wrong after that, so this node forgets it; other
-    /// nodes keep theirs until it ends.
+    /// Refunds an exact charge to Redis.
     pub(super) fn return_to_redis(self: &Arc<Self>, fleet: &Fleet, charge: &Charge, taken_us: u64) {
         let Some(plan) = fleet.plans.get(charge.plan) else { return };
-        let (limiter, key) = (Arc::clone(self), charge.key);
-        fleet.link.send(
-            Op::Return { parts: [Part::of(charge, plan)].into_iter().collect(), taken_us },
-            Box::new(move |_, _| {
-                if let Some(fleet) = &limiter.fleet {
-                    let _ = fleet.change_known(key, |_, share| share.end_denial());
-                }
-            }),
-        );
+        self.settle(fleet, Settling::give_back(Part::of(charge, plan), taken_us, clock::now_ns()));
     }
 
-    /// Debits an exact window in Redis, whether the cost fits or not. What Redis certainly did not get is this node's debt.
+    /// Debits an exact window in Redis, whether the cost fits or not.
     fn debit_in_redis(self: &Arc<Self>, fleet: &Fleet, charge: &Charge, now_ns: u64) {
         let Some(plan) = fleet.plans.get(charge.plan) else { return };
         self.table.debit(&fleet.own_part(charge), Place::Slot, now_ns);
-        let parts = [Part::of(charge, plan)].into_iter().collect();
-        let (limiter, charge) = (Arc::clone(self), *charge);
-        let done = move |answer: Result<_, Unanswered>, _| {
-            if let (Some(fleet), true) = (&limiter.fleet, answer.is_err_and(Unanswered::is_undone)) {
-                fleet.owe(&charge);
-            }
-        };
-        fleet.link.send(Op::Debit(parts), Box::new(done));
+        self.settle(fleet, Settling::debit(Part::of(charge, plan), now_ns));
     }
 }

@@ -23,6 +23,7 @@ impl Limiter {
         });
         self.say_permits(fleet, now_ns);
         self.tell_debts(fleet, now_ns);
+        self.send_unsent(fleet, now_ns);
     }
 
     /// Returns all leases, when this node stops, and sends permits and debts. Whether to call again in a moment: something
@@ -34,9 +35,13 @@ impl Limiter {
         let is_asked = !fleet.renewals.is_empty() || !fleet.questions.is_empty();
         self.say_permits(fleet, now_ns);
         self.tell_debts(fleet, now_ns);
+        self.send_unsent(fleet, now_ns);
         // A shard that seems to be away is tried all the same. No sweep comes after this one, and if a process was
         // stopped for a moment, Redis only seemed to be silent.
-        self.release_where(fleet, now_ns, |_, _, _| true) || is_asked || !fleet.debts.is_empty()
+        self.release_where(fleet, now_ns, |_, _, _| true)
+            || is_asked
+            || !fleet.debts.is_empty()
+            || !fleet.unsent.is_empty()
     }
 
     /// Returns the leases for which `is_over` holds, at most `RELEASED_MAX`: a request's question must not queue behind

@@ -358,8 +358,9 @@ impl Lease {
             _ if self.0.end_ns() == 0 && !self.0.has(Flag::Fallback) => whole,
             _ => gone_ns as f64 / unit_ns,
         };
-        let left = (level + held + refilled).clamp(0.0, whole);
-        (left as u64, ((whole - left) * unit_ns) as u64)
+        // What is owed comes back before anything is left.
+        let left = (level + held + refilled).min(whole);
+        (left.max(0.0) as u64, ((whole - left) * unit_ns) as u64)
     }
 
     /// Units it may spend without asking or, if negative, owes to Redis.

@@ -32,17 +32,31 @@ fn what_came_back_is_there_without_redis_too() {
 
 #[test]
 fn what_settles_while_redis_is_away_is_told_afterwards() {
-    for (why, left) in [(Unanswered::Down, 2), (Unanswered::Lost, 5)] {
-        let desk = Arc::new(Desk::default());
-        let node = node(&desk);
-        let charge = Charge { cost: 5, ..charge(&node, 1, 10, 0.0, WhenDown::Local) };
-        let decision = decide(&node, &desk, &[charge], NOW);
-        node.reconcile(&charge, decision.refund(0), NOW, 8, NOW);
-        desk.refuse(NOW, why);
-        node.sweep(NOW + MS);
-        desk.answer(NOW + MS);
-        // What may have been counted is not told once more.
-        assert_eq!(desk.left(&charge, NOW + MS), left, "{why:?}");
+    for when_down in [WhenDown::Local, WhenDown::Allow, WhenDown::Deny] {
+        for (why, cost, left) in [
+            (Unanswered::Down, 8, 2),
+            (Unanswered::Down, 25, 0),
+            (Unanswered::Down, 1, 9),
+            // What may have been counted is not told once more.
+            (Unanswered::Lost, 8, 5),
+            (Unanswered::Lost, 1, 5),
+        ] {
+            let desk = Arc::new(Desk::default());
+            let node = node(&desk);
+            let charge = Charge { cost: 5, ..charge(&node, 1, 10, 0.0, when_down) };
+            let decision = decide(&node, &desk, &[charge], NOW);
+            node.reconcile(&charge, decision.refund(0), NOW, cost, NOW);
+            desk.refuse(NOW, why);
+            desk.set_down(true);
+            node.sweep(NOW + MS);
+            assert_eq!(desk.answer(NOW), 0, "nothing is sent to who is away");
+            desk.set_down(false);
+            node.sweep(NOW + MS);
+            desk.answer(NOW + MS);
+            assert_eq!(desk.left(&charge, NOW + MS), left, "{when_down:?} {why:?} {cost}");
+            let owed = desk.left(&charge, NOW + SECOND) == 0;
+            assert_eq!(owed, cost == 25, "all of a debt is owed: {cost}");
+        }
     }
 }
 
