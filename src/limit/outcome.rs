@@ -55,6 +55,12 @@ impl Outcome {
         }
     }
 
+    /// The same if this cost, which it admits, was not taken.
+    pub fn uncharged(self, cost: u64) -> Outcome {
+        let back = if self.is_admitted() { cost } else { 0 };
+        Outcome { remaining: self.remaining.saturating_add(back), ..self }
+    }
+
     /// Whether the cost fits.
     #[inline]
     pub fn is_admitted(&self) -> bool {

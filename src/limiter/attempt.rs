@@ -207,8 +207,7 @@ impl Limiter {
             decision.outcomes[index] = match state {
                 // Redis reported what is left after the cost, which has just been refunded.
                 ChargeState::Taken { refund: Refund::Redis { .. } | Refund::Permit, .. } => {
-                    let remaining = outcome.remaining.saturating_add(charge.cost);
-                    Outcome::new(outcome.answer(), remaining, outcome.reset_ns)
+                    outcome.uncharged(charge.cost)
                 }
                 ChargeState::Refused | ChargeState::Fits if charge.plan.is_some() => outcome,
                 _ => {

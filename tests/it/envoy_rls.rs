@@ -139,6 +139,30 @@ fn one_descriptor_several_times_is_charged_as_often_in_redis() {
     }
 }
 
+/// What a node holds of it after a refusal belongs to the eight that are left.
+#[test]
+fn all_that_is_left_can_be_taken_at_once() {
+    let redis = Redis::start(&[]);
+    let text = config("10/h", "20/h").replace(
+        "{ entries = { path = \"/static/*\" }, unlimited = true }",
+        "{ entries = { path = \"/closed\" }, deny = true }",
+    );
+    let redis_url = format!("[redis]\nurl = \"redis://{}\"\ndeadline = \"1s\"\n", redis.addr());
+    let gateway = Gateway::start(&format!("{text}{redis_url}"));
+    eventually("it is connected", || (gateway.metric("sluicegate_redis_up", &[]) > 0.0).then_some(()));
+    let mut rls = Rls::connect(gateway.listener("grpc"));
+    let mut twice = |each| {
+        let ann = hits(&[("user", "ann")], each);
+        rls.ask("edge", &[ann.clone(), ann])
+    };
+    assert_eq!(left(&twice(1)), [9, 8]);
+    assert_eq!(twice(5).overall_code(), Code::OverLimit);
+    assert_eq!(left(&twice(4)), [4, 0]);
+    // Beside what is never admitted nothing is charged, and the status says so.
+    let denied = rls.ask("edge", &[descriptor(&[("path", "/closed")]), descriptor(&[("user", "bob")])]);
+    assert_eq!((codes(&denied), left(&denied)), (vec![Code::OverLimit, Code::Ok], vec![0, 10]));
+}
+
 #[test]
 fn hits_are_the_cost_and_a_descriptors_own_go_before() {
     let (_gateway, mut rls) = start("10/h", "10/h");

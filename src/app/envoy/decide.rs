@@ -224,7 +224,11 @@ impl Decider {
         let looked = asked.parts.iter().map(|part| {
             let mut check = Check::default();
             match self.limiter.peek(part.policies, &part.subject, now_ns, &mut check) {
-                Ok(_) => answer.status(0, &check),
+                Ok(_) => {
+                    let windows = check.charges.iter().zip(&mut check.decision.outcomes);
+                    windows.for_each(|(charge, outcome)| *outcome = outcome.uncharged(charge.cost));
+                    answer.status(0, &check)
+                }
                 Err(_) => statuses::over_limit(),
             }
         });

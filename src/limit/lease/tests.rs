@@ -407,6 +407,18 @@ fn in_fallback_a_lease_keeps_its_rate_and_moves_to_twice_the_share() {
     assert!((19..=21).contains(&admitted(20, 30)));
 }
 
+/// Or of eight units that are left, one here and seven in Redis, a request of eight would have none.
+#[test]
+fn what_is_held_goes_back_for_a_cost_that_only_redis_can_serve_whole() {
+    let plan = plan();
+    for (cost, keep, delta) in [(1, 1.0, 0.0), (8, 0.0, -1.0)] {
+        let grant = Grant { epoch: 9, tokens: 1.0, level: 7.0, lasts_ns: 400 * MS, ..Grant::default() };
+        let mut lease = granted(&plan, grant);
+        let renewal = lease.renewal(&plan, KEY, Wanted::by_one(cost), NOW + MS);
+        assert_eq!((renewal.keep, renewal.delta), (keep, delta), "{cost}");
+    }
+}
+
 #[test]
 fn a_late_answer_ends_fallback_and_leaves_a_debt() {
     let plan = plan();
@@ -424,7 +436,7 @@ fn a_grant_at_a_windows_end_lengthens_no_lease() {
     let plan = plan();
     let mut lease = granted(&plan, Grant { epoch: 9, tokens: 50.0, lasts_ns: 100 * MS, ..Grant::default() });
     for sent_ns in [NOW + 150 * MS, NOW + 190 * MS] {
-        lease.renewal(&plan, KEY, Wanted::by_one(5), sent_ns);
+        lease.renewal(&plan, KEY, Wanted::by([1; 5].into_iter()), sent_ns);
         give(&mut lease, &plan, &Grant { epoch: 9, tokens: 5.0, ..Grant::default() }, sent_ns);
         assert_eq!(admitted_of(&mut lease, &plan, 5, sent_ns + MS), 5);
     }

@@ -56,7 +56,9 @@ impl Lease {
         let (spent, delta, keep) = match self.0.has(Flag::Fallback) {
             true => self.owed_fallback(plan),
             false => {
-                let (delta, keep) = self.take_surplus(plan, demand, now_ns);
+                // Redis serves a cost of several units whole: from what it has, to which what is held here belongs then.
+                let needed = if wanted.costs.is_empty() { Some(demand) } else { None };
+                let (delta, keep) = self.take_surplus(plan, needed, now_ns);
                 (spent, delta, keep)
             }
         };
@@ -304,11 +306,13 @@ impl Lease {
     }
 
     /// Takes debts and units beyond need out of the balance, to report them. Returns (debts less returns, units kept).
-    fn take_surplus(&mut self, plan: &Plan, demand: f64, now_ns: u64) -> (f64, f64) {
+    /// `demand`: `None` if nothing is to be kept.
+    fn take_surplus(&mut self, plan: &Plan, demand: Option<f64>, now_ns: u64) -> (f64, f64) {
         let held = self.held(now_ns);
         let is_aged = now_ns > self.0.end_ns() + plan.sharing.age_ns();
-        let need = (0.25 * demand * seconds(plan.sharing.epoch_ns)).max(1.0);
-        let keep_max = if is_aged || self.0.epoch() == 0 { 0 } else { (need * UNIT as f64) as i64 };
+        let need = demand.map(|demand| (0.25 * demand * seconds(plan.sharing.epoch_ns)).max(1.0));
+        let need = need.filter(|_| !is_aged && self.0.epoch() != 0);
+        let keep_max = need.map_or(0, |need| (need * UNIT as f64) as i64);
         let kept = held.clamp(0, keep_max);
         self.0.set_balance(self.0.balance().saturating_sub(held.saturating_sub(kept)));
         (kept.saturating_sub(held) as f64 / UNIT as f64, kept as f64 / UNIT as f64)
