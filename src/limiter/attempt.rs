@@ -231,10 +231,14 @@ impl Limiter {
     /// not in flight.
     fn refund_refused(self: &Arc<Self>, charge: &Charge, state: &ChargeState, taken_ns: u64) {
         let stays = charge.count_denied && charge.quota.algorithm() != Algorithm::Concurrency;
-        if let ChargeState::Taken { refund, .. } = state
-            && !stays
-        {
-            self.refund(charge, *refund, taken_ns);
+        match (state, &self.fleet) {
+            _ if stays => {}
+            // It is no debt yet. If Redis takes it late, that is undone then.
+            (ChargeState::Taken { refund: Refund::Fallback { place, taken_ns }, .. }, Some(fleet)) => {
+                self.refund_share(fleet, charge, *place, *taken_ns);
+            }
+            (ChargeState::Taken { refund, .. }, _) => self.refund(charge, *refund, taken_ns),
+            _ => {}
         }
     }
 

@@ -23,6 +23,8 @@ impl Limiter {
             (_, None) => {}
             (Refund::Fallback { place, taken_ns }, Some(fleet)) => {
                 self.refund_share(fleet, charge, place, taken_ns);
+                // What Redis has been told of it, or took with a late answer, is not given back: if it did not, that would be
+                // a unit too many.
                 fleet.debts.forgive(charge);
             }
             (Refund::Lease, Some(fleet)) => {
@@ -73,7 +75,7 @@ impl Limiter {
             (Refund::Fallback { place, .. }, Some(fleet)) => {
                 let quota = fleet.share_of(charge);
                 self.table.debit(&Charge { quota, ..rest }, place, now_ns);
-                fleet.owe(&rest);
+                fleet.debts.add(&rest, more, now_ns, fleet.nodes());
             }
             (Refund::Lease, Some(fleet)) => {
                 let _ = fleet.change_known(charge.key, |_, share| share.owe(more));

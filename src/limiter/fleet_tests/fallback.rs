@@ -60,6 +60,32 @@ fn what_settles_while_redis_is_away_is_told_afterwards() {
     }
 }
 
+/// Redis takes the charge when the request has been decided without it, or is told of it afterwards.
+#[test]
+fn what_settles_of_a_charge_that_redis_heard_of_late_is_told_too() {
+    for (is_away, cost, left) in
+        // What was charged too much is not given back: nobody knows here whether Redis has it.
+        [(false, 8, 2), (false, 1, 5), (true, 8, 2), (true, 1, 5), (false, 5, 5), (true, 5, 5)]
+    {
+        let desk = Arc::new(Desk::default());
+        let node = node(&desk);
+        let charge = Charge { cost: 5, ..charge(&node, 1, 10, 0.0, WhenDown::Local) };
+        desk.set_down(is_away);
+        let decision = decide_late(&node, &[charge], NOW);
+        assert!(decision.is_admitted() && decision.tier == Tier::Fallback);
+        desk.set_down(false);
+        let settle = |at_ns| node.reconcile(&charge, decision.refund(0), NOW, cost, at_ns);
+        desk.answer(NOW);
+        node.sweep(NOW);
+        desk.answer(NOW);
+        assert_eq!(desk.left(&charge, NOW), 5, "{is_away}");
+        settle(NOW);
+        node.sweep(NOW);
+        desk.answer(NOW);
+        assert_eq!(desk.left(&charge, NOW), left, "{is_away} {cost}");
+    }
+}
+
 #[test]
 fn a_late_answer_stands_for_what_was_admitted_and_is_undone_for_the_rest() {
     for (when_down, admitted) in [(WhenDown::Local, true), (WhenDown::Allow, true), (WhenDown::Deny, false)] {
