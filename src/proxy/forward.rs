@@ -24,9 +24,10 @@ use crate::policy::destination::Picked;
 use crate::policy::{Route, Values, path};
 use crate::service::conn::Switched;
 use crate::service::refusal::Refusal;
+use crate::trace::Trace;
 use crate::upstream::balance::Wish;
 use crate::upstream::config::Version as UpstreamVersion;
-use crate::upstream::request::Head;
+use crate::upstream::request::{Head, Traceparent, put_traceparent};
 use crate::upstream::{Checkout, Pool};
 
 /// The parts of a request that forwarding needs, apart from its headers and body.
@@ -50,8 +51,8 @@ pub struct UpstreamRequest<'t, 'r> {
 
 impl UpstreamRequest<'_, '_> {
     /// Turns the client's headers into those for the upstream: removes hop-by-hop fields, sets forwarding fields and the
-    /// request id, then applies the route's changes.
-    pub fn rewrite_headers(&self, headers: &mut HeaderMap, context: &RequestContext) {
+    /// ids of the request and its trace, then applies the route's changes. Returns `traceparent` if it is not among them.
+    pub fn rewrite_headers(&self, headers: &mut HeaderMap, context: &RequestContext) -> Option<Traceparent> {
         headers::strip_hop_by_hop(headers, self.present);
         // The gateway answers `100-continue` itself, when the upstream begins to read the body.
         if self.present.expect {
@@ -73,7 +74,16 @@ impl UpstreamRequest<'_, '_> {
         if context.facts.uri.authority().is_some() {
             headers.insert(HOST, context.facts.authority.clone());
         }
-        self.route.request_headers.apply(headers, &self.values);
+        let changes = &self.route.request_headers;
+        let mut traceparent = context.trace.as_ref().and_then(Trace::traceparent);
+        // The route may change this one, too.
+        if !changes.is_empty()
+            && let Some(traceparent) = traceparent.take()
+        {
+            put_traceparent(headers, &traceparent);
+        }
+        changes.apply(headers, &self.values);
+        traceparent
     }
 
     /// The path and query to send. A rewritten path is normalised again, because the end of a value and the text after it
@@ -101,9 +111,12 @@ pub fn echo(
     context: Box<RequestContext>,
     outbound: &UpstreamRequest<'_, '_>,
     uri: &Uri,
-    headers: HeaderMap,
+    mut headers: HeaderMap,
     body: RequestBody,
 ) -> Response<ResponseBody> {
+    if let Some(traceparent) = outbound.rewrite_headers(&mut headers, &context) {
+        put_traceparent(&mut headers, &traceparent);
+    }
     if !matches!(body, RequestBody::Empty) {
         return reply::echo(context, body, headers.get(CONTENT_TYPE).cloned());
     }
@@ -153,7 +166,7 @@ pub async fn forward(
     if !h2 && outbound.present.cookie {
         headers::join_cookies(&mut headers);
     }
-    outbound.rewrite_headers(&mut headers, &context);
+    let traceparent = outbound.rewrite_headers(&mut headers, &context);
     if wants_trailers && h2 {
         headers.insert(TE, HeaderValue::from_static("trailers"));
     }
@@ -164,7 +177,8 @@ pub async fn forward(
     let Some(target) = outbound.target(&uri) else {
         return reply::refuse(context, &Refusal::Malformed("the rewritten path is not a valid path"));
     };
-    let mut head = Head { method: context.facts.method.clone(), target, headers };
+    let method = context.facts.method.clone();
+    let mut head = Head { method, target, headers, traceparent };
     let wish = Wish { kept: named, key, avoid: None };
     let mut attempt = UpstreamAttempt {
         pool: Rc::clone(pool),

@@ -57,6 +57,7 @@ pub fn copy(
             view.pools[mirror.upstream].upstream.config.http,
             wants_trailers,
         ),
+        traceparent: head.traceparent,
     };
     let copy = Copy { view: Rc::clone(view), services: Rc::clone(services), upstream: mirror.upstream, head };
     let RequestBody::Streaming(handle) = body else { return copy.send(RequestBody::Empty) };

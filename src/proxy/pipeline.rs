@@ -354,7 +354,7 @@ async fn answer(
     context: Box<RequestContext>,
     outbound: &UpstreamRequest<'_, '_>,
     uri: Uri,
-    mut headers: HeaderMap,
+    headers: HeaderMap,
     body: RequestBody,
 ) -> Response<ResponseBody> {
     match &outbound.route.action {
@@ -364,10 +364,7 @@ async fn answer(
             reply::redirect(context, location, redirect.status)
         }
         Action::Redirect { to, status } => reply::redirect(context, to.render(&outbound.values), *status),
-        Action::Echo => {
-            outbound.rewrite_headers(&mut headers, &context);
-            forward::echo(context, outbound, &uri, headers, body)
-        }
+        Action::Echo => forward::echo(context, outbound, &uri, headers, body),
         Action::Forward { to, .. } => {
             let picked = outbound.picked.unwrap_or(Picked { upstream: to.upstream, key: None });
             forward::forward(context, outbound, picked, uri, headers, body).await

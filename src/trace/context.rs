@@ -12,6 +12,8 @@ use crate::hex;
 pub struct TraceIds {
     /// The id of the trace.
     pub trace_id: NonZeroU128,
+    /// Its digits: of every request they are sent and logged, so they are made once.
+    pub digits: [u8; 32],
     /// The id of the span; `None` if none is sent to the collector.
     pub span_id: Option<NonZeroU64>,
 }
@@ -19,8 +21,29 @@ pub struct TraceIds {
 impl TraceIds {
     /// `None` without a trace: zero is no id.
     pub fn new(trace_id: u128, span_id: u64) -> Option<TraceIds> {
-        Some(TraceIds { trace_id: NonZeroU128::new(trace_id)?, span_id: NonZeroU64::new(span_id) })
+        Some(TraceIds::of(NonZeroU128::new(trace_id)?, NonZeroU64::new(span_id)))
     }
+
+    pub(super) fn of(trace_id: NonZeroU128, span_id: Option<NonZeroU64>) -> TraceIds {
+        TraceIds { trace_id, digits: hex::long_digits(trace_id.get()), span_id }
+    }
+
+    /// The value of the field that tells who comes next of a span in this trace.
+    pub(super) fn traceparent(&self, span: Told) -> [u8; TRACEPARENT_BYTES] {
+        let mut text = *b"00-00000000000000000000000000000000-0000000000000000-00";
+        text[3..35].copy_from_slice(&self.digits);
+        text[36..52].copy_from_slice(&hex::digits(span.span_id.get()));
+        // Known flags are less than ten.
+        text[54] += span.flags & KNOWN_FLAGS;
+        text
+    }
+}
+
+/// The span that who comes next is told of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Told {
+    pub(super) span_id: NonZeroU64,
+    pub(super) flags: u8,
 }
 
 /// The span that a request's sender is in.
@@ -45,7 +68,7 @@ impl Remote {
     }
 
     fn parse(text: &[u8]) -> Option<Remote> {
-        let (known, rest) = text.split_at_checked(LENGTH)?;
+        let (known, rest) = text.split_at_checked(TRACEPARENT_BYTES)?;
         if [known[2], known[35], known[52]] != [b'-'; 3] {
             return None;
         }
@@ -66,15 +89,6 @@ impl Remote {
     pub fn is_sampled(self) -> bool {
         self.flags & SAMPLED != 0
     }
-}
-
-/// The field that names this span to who comes next.
-pub fn traceparent(trace_id: NonZeroU128, span_id: NonZeroU64, flags: u8) -> HeaderValue {
-    let mut text = *b"00-00000000000000000000000000000000-0000000000000000-00";
-    text[3..35].copy_from_slice(&hex::long_digits(trace_id.get()));
-    text[36..52].copy_from_slice(&hex::digits(span_id.get()));
-    text[53..55].copy_from_slice(&hex::digits(flags.into())[14..]);
-    HeaderValue::from_bytes(&text).expect("digits and dashes are a value")
 }
 
 /// The number that small hexadecimal digits are; large ones are not allowed (section 3.2.2).
@@ -100,7 +114,7 @@ const RANDOM: u8 = 2;
 const KNOWN_FLAGS: u8 = SAMPLED | RANDOM;
 const INVALID_VERSION: u8 = 0xff;
 /// Bytes of version 00.
-const LENGTH: usize = 55;
+pub const TRACEPARENT_BYTES: usize = 55;
 
 #[cfg(test)]
 mod tests {
@@ -109,6 +123,11 @@ mod tests {
     use super::*;
 
     const VALID: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
+    /// What who comes next is told if the gateway's span is this one.
+    fn written(Remote { trace_id, span_id, flags }: Remote) -> [u8; TRACEPARENT_BYTES] {
+        TraceIds::of(trace_id, None).traceparent(Told { span_id, flags })
+    }
 
     fn parsed(text: &str) -> Option<Remote> {
         Remote::parse(text.as_bytes())
@@ -120,7 +139,7 @@ mod tests {
         assert_eq!(remote.trace_id.get(), 0x0af7651916cd43dd8448eb211c80319c);
         assert_eq!(remote.span_id.get(), 0xb7ad6b7169203331);
         assert!(remote.is_sampled());
-        assert_eq!(traceparent(remote.trace_id, remote.span_id, remote.flags), VALID);
+        assert_eq!(written(remote), VALID.as_bytes());
         assert_eq!(parsed(&VALID.replace("-01", "-03")).expect("valid").flags, 3);
         assert_eq!(
             parsed(&VALID.replace("-01", "-fe")).expect("valid").flags,
@@ -184,8 +203,7 @@ mod tests {
                 span_id: NonZeroU64::new(span_id).expect("not zero"),
                 flags,
             };
-            let written = traceparent(remote.trace_id, remote.span_id, flags);
-            prop_assert_eq!(Remote::parse(written.as_bytes()), Some(remote));
+            prop_assert_eq!(Remote::parse(&written(remote)), Some(remote));
         }
     }
 }

@@ -1,12 +1,12 @@
-//! Begins or continues the trace of a request: decides whether it is sampled, and writes the fields that who comes next
-//! reads. `baggage` is not this gateway's and passes as it came.
+//! Begins or continues the trace of a request: decides whether it is sampled, and what who comes next is told. `baggage` is
+//! not this gateway's and passes as it came.
 
 use std::num::{NonZeroU64, NonZeroU128};
 
 use http::{HeaderMap, HeaderValue};
 
 use super::config::{Config, Decides, Heeded};
-use super::context::{Remote, SAMPLED, TRACEPARENT, TRACESTATE, TraceIds, traceparent};
+use super::context::{Remote, SAMPLED, TRACEPARENT, TRACEPARENT_BYTES, TRACESTATE, Told, TraceIds};
 use super::sampler::Sampler;
 
 /// Decides about the traces of requests. Part of the snapshot, so a reload replaces it.
@@ -22,8 +22,17 @@ pub struct Tracer {
 pub struct Trace {
     /// Its ids.
     pub ids: TraceIds,
+    /// The span that who comes next is told of, in the place of the sender's. `None`: the sender's field goes on.
+    told: Option<Told>,
     /// What a span needs beside them, if the request is sampled.
     pub sampled: Option<Box<Sampled>>,
+}
+
+impl Trace {
+    /// The value of `traceparent` in the place of the sender's.
+    pub fn traceparent(&self) -> Option<[u8; TRACEPARENT_BYTES]> {
+        self.told.map(|span| self.ids.traceparent(span))
+    }
 }
 
 /// What the span of a sampled request says of its trace.
@@ -56,9 +65,11 @@ impl Tracer {
         Tracer { sampler: Sampler::new(config.sample_ppm), decides: config.decides, parent: config.parent }
     }
 
-    /// Begins or continues a request's trace, and writes its fields. `is_trusted`: the sender is a trusted hop.
+    /// Begins or continues a request's trace, and removes the fields that do not go on. `is_trusted`: the sender is a
+    /// trusted hop.
     ///
-    /// What continues a trace that nobody samples keeps its field as it came.
+    /// `traceparent` is not put into the map: it goes out with every request, and a map takes several times what it takes
+    /// to write it. What continues a trace that nobody samples keeps its field as it came.
     pub fn begin(
         &self,
         headers: &mut HeaderMap,
@@ -72,12 +83,12 @@ impl Tracer {
             Heeded::Never => false,
         };
         let sent = if fields.parent { Remote::of(headers.get_all(TRACEPARENT).iter()) } else { None };
-        let (mut trace, value) = match sent {
+        let mut trace = match sent {
             Some(parent) if is_heeded => self.go_on(parent, random),
             other => self.start(other, random),
         };
-        if let Some(value) = value {
-            headers.insert(TRACEPARENT, value);
+        if fields.parent && trace.told.is_some() {
+            headers.remove(TRACEPARENT);
         }
         match &mut trace.sampled {
             _ if !fields.state => {}
@@ -91,35 +102,35 @@ impl Tracer {
         trace
     }
 
-    /// The trace of a request that continues one, and its field, if that changes.
-    fn go_on(&self, parent: Remote, random: impl Fn() -> u64) -> (Trace, Option<HeaderValue>) {
+    /// The trace of a request that continues one.
+    fn go_on(&self, parent: Remote, random: impl Fn() -> u64) -> Trace {
         let trace_id = parent.trace_id;
         let is_sampled = match self.decides {
             Decides::Parent => parent.is_sampled(),
             Decides::Ratio => self.sampler.draws(trace_id),
         };
         if !is_sampled && !parent.is_sampled() {
-            return (Trace { ids: TraceIds { trace_id, span_id: None }, sampled: None }, None);
+            return Trace { ids: TraceIds::of(trace_id, None), told: None, sampled: None };
         }
         let flags = parent.flags & !SAMPLED | u8::from(is_sampled);
         let span_id = nonzero(random());
         let state = String::new();
         let sampled =
             is_sampled.then(|| Box::new(Sampled { span_id, parent: Some(parent), link: None, state, flags }));
-        let ids = TraceIds { trace_id, span_id: is_sampled.then_some(span_id) };
-        (Trace { ids, sampled }, Some(traceparent(trace_id, span_id, flags)))
+        let ids = TraceIds::of(trace_id, is_sampled.then_some(span_id));
+        Trace { ids, told: Some(Told { span_id, flags }), sampled }
     }
 
-    /// The trace that begins with a request, and its field.
-    fn start(&self, link: Option<Remote>, random: impl Fn() -> u64) -> (Trace, Option<HeaderValue>) {
+    /// The trace that begins with a request.
+    fn start(&self, link: Option<Remote>, random: impl Fn() -> u64) -> Trace {
         let trace_id = u128::from(random()) << 64 | u128::from(random());
         let (trace_id, span_id) = (NonZeroU128::new(trace_id).unwrap_or(NonZeroU128::MIN), nonzero(random()));
         let is_sampled = self.sampler.draws(trace_id);
         let flags = u8::from(is_sampled);
         let state = String::new();
         let sampled = is_sampled.then(|| Box::new(Sampled { span_id, parent: None, link, state, flags }));
-        let ids = TraceIds { trace_id, span_id: is_sampled.then_some(span_id) };
-        (Trace { ids, sampled }, Some(traceparent(trace_id, span_id, flags)))
+        let ids = TraceIds::of(trace_id, is_sampled.then_some(span_id));
+        Trace { ids, told: Some(Told { span_id, flags }), sampled }
     }
 }
 
@@ -163,7 +174,12 @@ mod tests {
             next.set(next.get() + 1);
             next.get()
         };
-        (tracer.begin(&mut headers, fields, is_trusted, random), headers)
+        let trace = tracer.begin(&mut headers, fields, is_trusted, random);
+        if let Some(value) = trace.traceparent() {
+            assert!(!headers.contains_key(TRACEPARENT), "it would go out twice");
+            headers.insert(TRACEPARENT, HeaderValue::from_bytes(&value).expect("a value"));
+        }
+        (trace, headers)
     }
 
     fn tracer(sample_ppm: u32, decides: Decides, parent: Heeded) -> Tracer {

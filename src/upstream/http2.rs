@@ -19,7 +19,7 @@ use super::connect::{Opened, TlsFault};
 use super::deadline::Deadline;
 use super::error::{Error, SendError, Unsent};
 use super::open::Open;
-use super::request::Head;
+use super::request::{Head, put_traceparent};
 use crate::clock;
 use crate::wire::http2::{Excess, Meter};
 
@@ -336,6 +336,9 @@ pub(super) fn request<B>(head: &Head, body: B, server: &str, tls: bool) -> Reque
             value.set_sensitive(true);
         }
     }
+    if let Some(traceparent) = &head.traceparent {
+        put_traceparent(request.headers_mut(), traceparent);
+    }
     let host = request.headers_mut().remove(HOST);
     let mut parts = http::uri::Parts::default();
     parts.path_and_query = Some(head.target.clone());
@@ -345,4 +348,22 @@ pub(super) fn request<B>(head: &Head, body: B, server: &str, tls: bool) -> Reque
         .or_else(|| server.parse().ok());
     *request.uri_mut() = Uri::from_parts(parts).unwrap_or_else(|_| Uri::from(head.target.clone()));
     request
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn a_traceparent_comes_among_the_fields_and_the_host_into_the_target() {
+        let headers = [(HOST, HeaderValue::from_static("a.example"))].into_iter().collect();
+        let target = "/b?c".parse().expect("a target");
+        let head = Head { method: http::Method::GET, target, headers, traceparent: Some([b'0'; 55]) };
+        let request = request(&head, (), "server:1", true);
+        assert_eq!(request.uri(), "https://a.example/b?c");
+        assert_eq!(request.headers().len(), 1);
+        assert_eq!(request.headers()["traceparent"], "0".repeat(55));
+    }
 }

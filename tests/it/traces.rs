@@ -202,6 +202,50 @@ fn without_a_sampled_parent_the_share_decides_and_off_passes_everything() {
 }
 
 #[test]
+fn whoever_comes_next_is_told_once_unless_the_route_says_otherwise() {
+    let (collector, upstream, shadow) = (collector(), Upstream::ok(), Upstream::ok());
+    let routes = [
+        ("/plain", "to = \"first\"\nmirror = \"shadow\""),
+        ("/changed", "to = \"first\"\nheaders = { set = { x-a = \"b\" } }"),
+        ("/removed", "to = \"first\"\nheaders = { remove = [\"traceparent\"] }"),
+        ("/own", "to = \"first\"\nheaders = { set = { traceparent = \"{request_id}\" } }"),
+        ("/echo", "to = \"echo\""),
+    ];
+    let routes = routes.map(|(path, keys)| format!("[[route]]\npath = \"{path}\"\n{keys}\n")).concat();
+    let servers = [("first", upstream.addr()), ("shadow", shadow.addr())];
+    let servers = servers.map(|(name, addr)| format!("[upstream.{name}]\nservers = \"http://{addr}\"\n"));
+    let gateway = tracing(&collector, "sample = \"0%\"", &(servers.concat() + &routes));
+    let told = |path: &str, parent: &str| {
+        let fields = [&*format!("traceparent: {parent}"), "tracestate: a=1"];
+        let (target, fields) =
+            if parent.is_empty() { (path.to_owned(), &[][..]) } else { (format!("{path}?a="), &fields[..]) };
+        let answer = gateway.client().request("GET", &target, fields, "").text();
+        let trace = gateway.logged(&target)["trace_id"].as_str().expect("there is one").to_owned();
+        (answer, trace)
+    };
+    for parent in ["", PARENT] {
+        let (_, trace) = told("/plain", parent);
+        let (sent, copy) = (upstream.request(), shadow.request());
+        let line = sent.header("traceparent").expect("there is one");
+        assert!(line.starts_with(&format!("00-{trace}-")) && line.ends_with("-00"), "{line}");
+        assert_eq!((sent.all("traceparent").len(), sent.all("tracestate").len()), (1, 0));
+        assert_eq!(copy.all("traceparent"), [&*line], "a copy is of the same trace");
+        let (_, trace) = told("/changed", parent);
+        let sent = upstream.request();
+        assert!(sent.all("traceparent").len() == 1 && sent.all("x-a") == ["b"], "{sent:?}");
+        assert_eq!(sent.header("traceparent").expect("there is one")[3..35], trace);
+        told("/removed", parent);
+        assert!(upstream.request().all("traceparent").is_empty());
+        told("/own", parent);
+        let sent = upstream.request();
+        assert_eq!(sent.all("traceparent"), sent.all("x-request-id"));
+        let (answer, trace) = told("/echo", parent);
+        let lines: Vec<_> = answer.lines().filter(|line| line.starts_with("traceparent: ")).collect();
+        assert!(lines.len() == 1 && lines[0].contains(&trace), "{answer}");
+    }
+}
+
+#[test]
 fn a_collector_over_grpc_gets_the_same_and_its_metadata() {
     let (collector, python) = (collector(), Python::serve("otlp_collector.py"));
     let keys = format!(

@@ -74,11 +74,7 @@ impl UpstreamAttempt<'_> {
         let tried = Try {
             pool: Rc::clone(&self.pool),
             server,
-            head: Head {
-                method: head.method.clone(),
-                target: head.target.clone(),
-                headers: head.headers.clone(),
-            },
+            head: head.clone(),
             names_server,
             response: self.response_time(self.may_retry()),
             ends: self.context.ends(),

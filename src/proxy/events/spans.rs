@@ -16,7 +16,7 @@ use crate::trace::{Sampled, Span, Trace};
 use crate::unix_socket::NO_ADDRESS;
 
 pub fn finished(services: &Services, event: &Finished<'_>) {
-    if let Some(Trace { ids, sampled: Some(sampled) }) = event.trace {
+    if let Some(Trace { ids, sampled: Some(sampled), .. }) = event.trace {
         services.shared.spans.offer(span(services, event, ids.trace_id, sampled));
     }
 }

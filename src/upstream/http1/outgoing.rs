@@ -13,7 +13,7 @@ use http_body::{Body, Frame};
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 
 use super::super::error::Error;
-use super::super::request::Head;
+use super::super::request::{Head, TRACEPARENT};
 use super::fields::length;
 use crate::wire::http1::BodyEnd;
 
@@ -116,6 +116,9 @@ where
         (self.written, self.is_begun, self.is_flushed) = (0, false, false);
         push_line(&mut self.bytes, head);
         push_fields(&mut self.bytes, &head.headers);
+        if let Some(traceparent) = &head.traceparent {
+            push_field(&mut self.bytes, TRACEPARENT.as_str(), traceparent);
+        }
         if !body.is_end_stream()
             && let Some(end) = self.end_of(head)
         {
@@ -225,13 +228,16 @@ fn push_line(out: &mut Vec<u8>, head: &Head) {
 
 fn push_fields(out: &mut Vec<u8>, headers: &HeaderMap) {
     for (name, value) in headers {
-        let (name, value) = (name.as_str().as_bytes(), value.as_bytes());
-        out.reserve(name.len() + value.len() + 4);
-        out.extend_from_slice(name);
-        out.extend_from_slice(b": ");
-        out.extend_from_slice(value);
-        out.extend_from_slice(b"\r\n");
+        push_field(out, name.as_str(), value.as_bytes());
     }
+}
+
+fn push_field(out: &mut Vec<u8>, name: &str, value: &[u8]) {
+    out.reserve(name.len() + value.len() + 4);
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b": ");
+    out.extend_from_slice(value);
+    out.extend_from_slice(b"\r\n");
 }
 
 fn wrong_length() -> Error {
@@ -252,6 +258,7 @@ mod tests {
     use std::convert::Infallible;
 
     use http::Method;
+    use http::header::HOST;
 
     use super::*;
 
@@ -287,6 +294,7 @@ mod tests {
             method: method.parse().expect("a method"),
             target: "/a?b".parse().expect("a target"),
             headers: fields.collect(),
+            traceparent: None,
         };
         let (mut outgoing, mut out) = (Outgoing::new(), Vec::new());
         outgoing.begin(&head, Pieces(pieces.iter().map(|piece| Bytes::copy_from_slice(piece)).collect()));
@@ -323,6 +331,17 @@ mod tests {
         assert_eq!(sent("GET", &[], &[b"1"]), chunked.replace("POST", "GET") + "1\r\n1\r\n0\r\n\r\n");
     }
 
+    #[test]
+    fn a_traceparent_that_is_not_among_the_fields_follows_them() {
+        let headers = [(HOST, "a".parse().expect("a value"))].into_iter().collect();
+        let target = "/".parse().expect("a target");
+        let head = Head { method: Method::GET, target, headers, traceparent: Some([b'0'; 55]) };
+        let mut outgoing = Outgoing::new();
+        outgoing.begin(&head, Pieces(Vec::new().into()));
+        let written = format!("GET / HTTP/1.1\r\nhost: a\r\ntraceparent: {}\r\n\r\n", "0".repeat(55));
+        assert_eq!(String::from_utf8_lossy(&outgoing.bytes), written);
+    }
+
     /// A server that has closed its connection.
     struct Gone;
 
@@ -346,7 +365,8 @@ mod tests {
         for (body, is_unsent) in [(&[][..], true), (&[&b"12"[..]], false), (&[b"1", b"2"], false)] {
             let mut outgoing = Outgoing::new();
             let target = "/".parse().expect("a target");
-            let head = Head { method: Method::POST, target, headers: fields.clone().into_iter().collect() };
+            let headers = fields.clone().into_iter().collect();
+            let head = Head { method: Method::POST, target, headers, traceparent: None };
             outgoing.begin(&head, Pieces(body.iter().map(|piece| Bytes::copy_from_slice(piece)).collect()));
             assert!(outgoing.is_unsent());
             let polled = outgoing.poll(&mut Gone, &mut Context::from_waker(std::task::Waker::noop()));

@@ -138,6 +138,7 @@ async fn an_answer_is_read_that_came_before_the_server_closed() {
             method: http::Method::POST,
             target: "/".parse().expect("a target"),
             headers: HeaderMap::new(),
+            traceparent: None,
         };
         connection.begin(&head, Empty::new());
         let mut seen = Seen::default();
@@ -161,6 +162,7 @@ async fn exchange(method: &str, answer: &[u8], step: usize, closes: bool) -> (Se
         method: method.parse().expect("a method"),
         target: "/".parse().expect("a target"),
         headers: HeaderMap::new(),
+        traceparent: None,
     };
     connection.begin(&head, Empty::new());
     let mut seen = Seen::default();
