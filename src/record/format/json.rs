@@ -31,7 +31,7 @@ fn push_client<N: Names>(out: &mut Vec<u8>, entry: &Entry<'_>) {
     push_text(out, N::REQUEST_ID, entry.request_id, ID_BYTES_MAX);
     if let Some(trace) = entry.trace {
         out.extend_from_slice(N::TRACE_ID);
-        out.extend_from_slice(&hex::long_digits(trace.trace_id.get()));
+        out.extend_from_slice(&trace.digits);
         out.push(b'"');
         if let Some(span_id) = trace.span_id {
             out.extend_from_slice(N::SPAN_ID);

@@ -258,7 +258,7 @@ impl Name {
             Name::TimeLocal => date::push_common(out, second),
             Name::Request => push_request(out, entry, escape),
             Name::RequestId => push_text(out, entry.request_id, ID_BYTES_MAX, escape),
-            Name::TraceId => push_id(out, entry.trace.map(|trace| hex::long_digits(trace.trace_id.get()))),
+            Name::TraceId => push_id(out, entry.trace.map(|trace| trace.digits)),
             Name::SpanId => {
                 push_id(out, entry.trace.and_then(|trace| trace.span_id).map(|id| hex::digits(id.get())))
             }
