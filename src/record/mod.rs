@@ -25,7 +25,7 @@ use http::header::{REFERER, USER_AGENT};
 pub use buffer::Buffer;
 pub use entry::{Decision, Entry, Left};
 pub use field::{FIELD_NAME_BYTES_MAX, FIELDS_MAX, Field, Query};
-pub use format::{Format, PATH_BYTES_MAX, shown_query};
+pub use format::{Format, PATH_BYTES_MAX, push_address, shown_query};
 pub use log::{Error, Log, Opened};
 pub use sampler::Sampler;
 pub use shown::{Shown, Values, detach};

@@ -21,7 +21,12 @@ impl Attributes<'_> {
             return;
         }
         let kept = text.get(..TEXT_BYTES_MAX).unwrap_or(text);
-        self.message.attribute(self.field, key, Value::Text(&String::from_utf8_lossy(kept)));
+        // Nearly always; to decode it would take five times as long.
+        if kept.is_ascii() {
+            self.message.attribute(self.field, key, Value::Text(kept));
+        } else {
+            self.message.attribute(self.field, key, Value::Text(String::from_utf8_lossy(kept).as_bytes()));
+        }
     }
 
     /// Adds a number; one that is too large becomes the largest.

@@ -298,18 +298,21 @@ fn resource(service: &str, node: &str) -> Message {
 
 /// `ExportTraceServiceRequest`: one `ResourceSpans` of one `ScopeSpans`.
 fn request(resource: &Message, spans: &[Span]) -> Bytes {
+    let bytes =
+        spans.iter().map(|span| span.message().len() + SPAN_BYTES_MORE).sum::<usize>() + resource.len();
+    let room = || Message::with_capacity(bytes + REQUEST_BYTES_MORE);
     let mut scope = Message::default();
     scope.bytes(SCOPE_NAME, b"sluicegate");
     scope.bytes(SCOPE_VERSION, env!("CARGO_PKG_VERSION").as_bytes());
-    let mut of_scope = Message::default();
+    let mut of_scope = room();
     of_scope.message(OWNER, &scope);
     spans.iter().for_each(|span| of_scope.message(OWNED, span.message()));
     of_scope.bytes(SCHEMA_URL, SCHEMA.as_bytes());
-    let mut of_resource = Message::default();
+    let mut of_resource = room();
     of_resource.message(OWNER, resource);
     of_resource.message(OWNED, &of_scope);
     of_resource.bytes(SCHEMA_URL, SCHEMA.as_bytes());
-    let mut request = Message::default();
+    let mut request = room();
     request.message(RESOURCE_SPANS, &of_resource);
     request.into_bytes()
 }
@@ -325,6 +328,10 @@ const OWNED: u32 = 2;
 const SCHEMA_URL: u32 = 3;
 /// The field of `ExportTraceServiceRequest`.
 const RESOURCE_SPANS: u32 = 1;
+/// Bytes before a span in a request, at most.
+const SPAN_BYTES_MORE: usize = 8;
+/// Bytes of a request beside its spans and its resource, at most.
+const REQUEST_BYTES_MORE: usize = 512;
 /// The semantic conventions that attributes follow.
 const SCHEMA: &str = "https://opentelemetry.io/schemas/1.37.0";
 /// Spans that may wait for the collector: some MiB.

@@ -41,7 +41,7 @@ impl Span {
 
     /// Adds an event at this many nanoseconds since the Unix epoch, with the attributes that `add` adds.
     pub fn event(&mut self, name: &str, at_ns: u64, add: impl FnOnce(&mut Attributes<'_>)) {
-        let mut event = Message::default();
+        let mut event = Message::with_capacity(EVENT_BYTES_USUAL);
         event.fixed64(field::EVENT_TIME, at_ns);
         event.bytes(field::EVENT_NAME, name.as_bytes());
         add(&mut Attributes::of(&mut event, field::EVENT_ATTRIBUTES));
@@ -104,6 +104,8 @@ const STATUS_ERROR: u64 = 2;
 const REMOTE_PARENT: u32 = 0x300;
 /// Most spans have room in it.
 const BYTES_USUAL: usize = 1_536;
+/// Most events have room in it.
+const EVENT_BYTES_USUAL: usize = 128;
 
 #[cfg(test)]
 mod tests {

@@ -50,7 +50,7 @@ fn is_error(event: &Finished<'_>) -> bool {
 /// The method and the route's path; `HTTP` in the place of a method that the conventions do not know.
 fn name(method: &str, pattern: &str) -> String {
     let method = if method == OTHER_METHOD { "HTTP" } else { method };
-    if pattern.is_empty() { method.to_owned() } else { format!("{method} {pattern}") }
+    if pattern.is_empty() { method.to_owned() } else { [method, " ", pattern].concat() }
 }
 
 fn request(attributes: &mut Attributes<'_>, event: &Finished<'_>, pattern: &str) {
@@ -90,7 +90,9 @@ fn client(attributes: &mut Attributes<'_>, event: &Finished<'_>) {
         [("client.address", event.request.client), ("network.peer.address", event.conn.tcp_peer)]
     {
         if address != NO_ADDRESS {
-            attributes.text(key, address.to_string().as_bytes());
+            let mut text = Vec::with_capacity(ADDRESS_BYTES_USUAL);
+            record::push_address(&mut text, address);
+            attributes.text(key, &text);
         }
     }
     let shown = &event.snapshot.shown;
@@ -184,4 +186,6 @@ fn nanos(time: Duration) -> u64 {
 
 /// UNKNOWN, DEADLINE_EXCEEDED, UNIMPLEMENTED, INTERNAL, UNAVAILABLE, DATA_LOSS.
 const GRPC_ERRORS: [u32; 6] = [2, 4, 12, 13, 14, 15];
+/// An address of IPv4 has room in it.
+const ADDRESS_BYTES_USUAL: usize = 16;
 const OTHER_METHOD: &str = "_OTHER";

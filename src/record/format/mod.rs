@@ -14,6 +14,7 @@ mod value;
 
 pub use target::{PATH_BYTES_MAX, shown_query};
 pub use template::{Error, Template};
+pub use value::push_address;
 
 /// The form of the lines.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

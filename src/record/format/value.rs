@@ -5,7 +5,8 @@ use std::net::IpAddr;
 
 use crate::unix_socket::NO_ADDRESS;
 
-pub(super) fn push_address(out: &mut Vec<u8>, address: IpAddr) {
+/// Appends an address as people write it; `unix` for who has none.
+pub fn push_address(out: &mut Vec<u8>, address: IpAddr) {
     match address {
         NO_ADDRESS => out.extend_from_slice(b"unix"),
         // By hand, because the standard formatter would take a fifth of the time of the whole line.
