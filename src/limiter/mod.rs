@@ -44,6 +44,7 @@ mod renewal_queue;
 mod renewals;
 mod repayment;
 mod resets;
+mod settling;
 mod spent;
 mod striped;
 mod sweep;

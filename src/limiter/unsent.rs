@@ -1,15 +1,14 @@
 //! What Redis did not get because its shard was away: costs that turned out larger than what was charged, and units that
-//! came back. They are sent once it answers, as what is in flight when it goes away is.
+//! came back. `settling.rs` sends them once it answers.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use smallvec::SmallVec;
 
-use super::Limiter;
-use super::fleet::Fleet;
-use crate::limit::lease_messages::{Op, Part, Unanswered};
+use crate::limit::Key;
+use crate::limit::lease_messages::{Op, Part};
 
 /// Operations that wait for their shard, the oldest first.
 #[derive(Debug, Default)]
@@ -40,7 +39,18 @@ impl Settling {
         Settling { part, returned_of_us: Some(taken_us), since_ns: now_ns }
     }
 
-    fn op(&self) -> Op {
+    /// The key of its window.
+    pub(super) fn key(&self) -> Key {
+        self.part.key
+    }
+
+    /// Whether units come back.
+    pub(super) fn gives_back(&self) -> bool {
+        self.returned_of_us.is_some()
+    }
+
+    /// As Redis is told it.
+    pub(super) fn op(&self) -> Op {
         let parts: SmallVec<[Part; 2]> = [self.part.clone()].into_iter().collect();
         match self.returned_of_us {
             Some(taken_us) => Op::Return { parts, taken_us },
@@ -58,7 +68,7 @@ impl Unsent {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn add(&self, settling: Settling) {
+    pub(super) fn add(&self, settling: Settling) {
         let mut waiting = self.waiting();
         if waiting.len() < WAITING_MAX {
             waiting.push_back(settling);
@@ -67,13 +77,13 @@ impl Unsent {
     }
 
     /// Takes out those whose key answers, at most `SENT_MAX`, and forgets those that are too old.
-    fn take(&self, is_up: impl Fn(&Settling) -> bool, now_ns: u64) -> Vec<Settling> {
+    pub(super) fn take(&self, is_up: impl Fn(Key) -> bool, now_ns: u64) -> Vec<Settling> {
         let (mut due, mut waiting) = (Vec::new(), self.waiting());
         waiting.retain(|settling| {
             if now_ns.saturating_sub(settling.since_ns) >= KEPT_NS {
                 return false;
             }
-            let is_due = due.len() < SENT_MAX && is_up(settling);
+            let is_due = due.len() < SENT_MAX && is_up(settling.key());
             if is_due {
                 due.push(settling.clone());
             }
@@ -81,34 +91,6 @@ impl Unsent {
         });
         self.count.store(waiting.len(), Ordering::Relaxed);
         due
-    }
-}
-
-impl Limiter {
-    /// Tells Redis what a window's units have come to; again when it is back, if it certainly did not get it. A remembered
-    /// denial may be wrong once units are back, so this node forgets it; other nodes keep theirs until it ends.
-    pub(super) fn settle(self: &Arc<Self>, fleet: &Fleet, settling: Settling) {
-        let (limiter, op) = (Arc::clone(self), settling.op());
-        let done = move |answer: Result<_, Unanswered>, _| {
-            let Some(fleet) = &limiter.fleet else { return };
-            if settling.returned_of_us.is_some() {
-                let _ = fleet.change_known(settling.part.key, |_, share| share.end_denial());
-            }
-            if answer.is_err_and(Unanswered::is_undone) {
-                fleet.unsent.add(settling);
-            }
-        };
-        fleet.link.send(op, Box::new(done));
-    }
-
-    /// Sends what waits for shards that answer.
-    pub(super) fn send_unsent(self: &Arc<Self>, fleet: &Fleet, now_ns: u64) {
-        if fleet.unsent.is_empty() {
-            return;
-        }
-        for settling in fleet.unsent.take(|settling| fleet.link.is_up(settling.part.key), now_ns) {
-            self.settle(fleet, settling);
-        }
     }
 }
 
