@@ -166,7 +166,7 @@ impl Limiter {
         }
         let fates = Limiter::fates(&waiting.charges, &states, decision);
         for index in untaken {
-            if fates[index] == Some(Fate::Stands) {
+            if matches!(fates[index], Some(Fate::Stands { .. })) {
                 fleet.owe_fallback(&waiting.charges[index], &states[index]);
             }
         }

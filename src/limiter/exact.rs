@@ -293,8 +293,11 @@ impl Limiter {
     pub(super) fn late_decided(self: &Arc<Self>, fleet: &Fleet, charge: &Charge, late: Late, fate: Fate) {
         match (late, fate) {
             (Late::Taken { taken_us }, Fate::Refused) => self.return_to_redis(fleet, charge, taken_us),
-            (Late::Untaken, Fate::Stands) => fleet.owe(charge),
-            (Late::Taken { .. } | Late::Unknown, Fate::Stands) => {}
+            (Late::Untaken, Fate::Stands { .. }) => fleet.owe(charge),
+            (Late::Taken { taken_us }, Fate::Stands { decided_ns: Some(decided_ns) }) => {
+                fleet.taken_late.note(charge.key, decided_ns, taken_us);
+            }
+            (Late::Taken { .. } | Late::Unknown, Fate::Stands { .. }) => {}
             (Late::Untaken | Late::Unknown, Fate::Refused) => {}
         }
     }
@@ -346,8 +349,12 @@ impl Limiter {
         decision: &Decision,
     ) -> SmallVec<[Option<Fate>; 4]> {
         let fate = |(charge, state): (&Charge, &ChargeState)| match state {
-            ChargeState::Taken { .. } if !decision.is_refused_to(charge) || charge.count_denied => {
-                Some(Fate::Stands)
+            ChargeState::Taken { refund, .. } if !decision.is_refused_to(charge) || charge.count_denied => {
+                let decided_ns = match refund {
+                    Refund::Fallback { taken_ns, .. } => Some(*taken_ns),
+                    _ => None,
+                };
+                Some(Fate::Stands { decided_ns })
             }
             _ => Some(Fate::Refused),
         };

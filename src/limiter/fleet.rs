@@ -17,6 +17,7 @@ use super::link::Link;
 use super::plans::Plans;
 use super::questions::Questions;
 use super::renewal_queue::Renewals;
+use super::taken_late::TakenLate;
 use super::unsent::Unsent;
 use super::watched::Watched;
 use super::{ClientAddress, Decision, Limiter};
@@ -42,6 +43,7 @@ pub struct Fleet {
     pub(super) questions: Questions,
     pub(super) debts: Debts,
     pub(super) unsent: Unsent,
+    pub(super) taken_late: TakenLate,
 }
 
 impl Fleet {
@@ -60,6 +62,7 @@ impl Fleet {
             questions: Questions::default(),
             debts: Debts::default(),
             unsent: Unsent::default(),
+            taken_late: TakenLate::default(),
         }
     }
 

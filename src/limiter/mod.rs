@@ -48,6 +48,7 @@ mod settling;
 mod spent;
 mod striped;
 mod sweep;
+mod taken_late;
 mod together;
 mod unsent;
 mod wait;

@@ -23,9 +23,11 @@ impl Limiter {
             (_, None) => {}
             (Refund::Fallback { place, taken_ns }, Some(fleet)) => {
                 self.refund_share(fleet, charge, place, taken_ns);
-                // What Redis has been told of it, or took with a late answer, is not given back: if it did not, that would be
-                // a unit too many.
-                fleet.debts.forgive(charge);
+                match fleet.taken_late.at_us(charge.key, taken_ns) {
+                    Some(taken_us) => self.return_to_redis(fleet, charge, taken_us),
+                    // If Redis has been told of it, or may have it, nothing goes back: that could be a unit too many.
+                    None => fleet.debts.forgive(charge),
+                }
             }
             (Refund::Lease, Some(fleet)) => {
                 // If the lease has gone meanwhile, its units were already returned.
@@ -72,10 +74,15 @@ impl Limiter {
             (Refund::Nothing | Refund::Permit, _) => {}
             (Refund::Table(place), _) => self.table.debit(&rest, place, now_ns),
             (_, None) => {}
-            (Refund::Fallback { place, .. }, Some(fleet)) => {
+            (Refund::Fallback { place, taken_ns }, Some(fleet)) => {
                 let quota = fleet.share_of(charge);
                 self.table.debit(&Charge { quota, ..rest }, place, now_ns);
-                fleet.debts.add(&rest, more, now_ns, fleet.nodes());
+                match (fleet.taken_late.at_us(charge.key, taken_ns), fleet.plans.get(charge.plan)) {
+                    (Some(_), Some(plan)) => {
+                        self.settle(fleet, Settling::debit(Part::of(&rest, plan), now_ns));
+                    }
+                    _ => fleet.debts.add(&rest, more, now_ns, fleet.nodes()),
+                }
             }
             (Refund::Lease, Some(fleet)) => {
                 let _ = fleet.change_known(charge.key, |_, share| share.owe(more));

@@ -34,7 +34,10 @@ pub(super) enum Late {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     /// Its request was admitted, so it counts.
-    Stands,
+    Stands {
+        /// When this node decided it by fallback, nanoseconds.
+        decided_ns: Option<u64>,
+    },
     /// Its request was refused or dropped.
     Refused,
 }

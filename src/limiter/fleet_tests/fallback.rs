@@ -64,8 +64,8 @@ fn what_settles_while_redis_is_away_is_told_afterwards() {
 #[test]
 fn what_settles_of_a_charge_that_redis_heard_of_late_is_told_too() {
     for (is_away, cost, left) in
-        // What was charged too much is not given back: nobody knows here whether Redis has it.
-        [(false, 8, 2), (false, 1, 5), (true, 8, 2), (true, 1, 5), (false, 5, 5), (true, 5, 5)]
+        // Of what it was told afterwards nothing is given back.
+        [(false, 8, 2), (false, 1, 9), (true, 8, 2), (true, 1, 5), (false, 5, 5), (true, 5, 5)]
     {
         let desk = Arc::new(Desk::default());
         let node = node(&desk);
