@@ -420,6 +420,15 @@ fn what_is_held_goes_back_for_a_cost_that_only_redis_can_serve_whole() {
 }
 
 #[test]
+fn what_the_fleet_owes_comes_back_before_anything_is_left() {
+    let plan = plan();
+    for (level, left, reset_ms) in [(300.0, 300, 700), (0.0, 0, 1_000), (-500.0, 0, 1_500)] {
+        let lease = granted(&plan, Grant { epoch: 9, level, lasts_ns: 400 * MS, ..Grant::default() });
+        assert_eq!(lease.estimate(&plan, NOW), (left, reset_ms * MS), "{level}");
+    }
+}
+
+#[test]
 fn a_late_answer_ends_fallback_and_leaves_a_debt() {
     let plan = plan();
     let mut lease = Lease::default();
