@@ -20,7 +20,7 @@ pub struct Told {
     pub refill: Refill,
 }
 
-/// What the other gateways have told. While nothing can be heard nobody grows older, for [`DEAF_NS`]: they still want what
+/// What the other gateways have told. While nothing can be heard nobody grows older, for ten seconds: they still want what
 /// they wanted.
 #[derive(Clone, Debug, Default)]
 pub struct Heard {
