@@ -187,6 +187,7 @@ pub async fn forward(
         retry: outbound.route.retry.as_ref(),
         context: &mut context,
         early: None,
+        anew: None,
     };
     // Not over HTTP/2: a slow body holds no connection there, because requests share it, and each piece of a gRPC stream
     // may wait for the answer to the one before.

@@ -27,6 +27,7 @@ use crate::service::overload::Step;
 use crate::upstream::balance::Wish;
 use crate::upstream::config::{HostHeader, Timeouts, Version};
 use crate::upstream::error::{SendError, Unsent};
+use crate::upstream::pool::Terms;
 use crate::upstream::request::Head;
 use crate::upstream::{Checkout, Pool};
 
@@ -145,7 +146,7 @@ fn longest(timeouts: &Timeouts, wait: Duration) -> Duration {
 /// Sends a copy and reads its answer away; whether there was one.
 async fn exchange(pool: &Rc<Pool<RequestBody>>, head: &mut Head, body: RequestBody, ends: Instant) -> bool {
     let upstream = &pool.upstream;
-    let acquired = pool.acquire(Wish::default(), false, clock::instant(), Some(ends)).await;
+    let acquired = pool.acquire(Wish::default(), Terms::default(), clock::instant(), Some(ends)).await;
     let mut checkout = match acquired {
         Ok(checkout) => checkout,
         Err(error) => {

@@ -153,6 +153,11 @@ where
         self.connection.as_mut().expect(HELD).deadline()
     }
 
+    /// Whether it is a connection of HTTP/1.1 that has served a request before: its server may close it at any time.
+    pub fn is_kept(&self) -> bool {
+        self.connect_ns == 0 && matches!(self.connection, Some(Connection::Http1(_)))
+    }
+
     /// What the server is called in `Host`.
     pub fn host(&self) -> &str {
         &self.pool.upstream.servers[self.server].host

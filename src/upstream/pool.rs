@@ -45,6 +45,15 @@ pub struct Pool<B: Body + 'static> {
     jitter: Random,
 }
 
+/// What a connection is wanted for.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Terms {
+    /// A request whose body is not whole yet.
+    pub is_upload: bool,
+    /// A request that an idle connection has failed: over HTTP/1.1 it gets a new one.
+    pub is_new: bool,
+}
+
 /// Room for one more stream.
 enum Room<B> {
     /// On a connection that is open.
@@ -161,23 +170,22 @@ where
         self.balancer.next(wish, load, &self.upstream.health, now)
     }
 
-    /// A connection to the next server; `is_upload` says that the request's body is not whole yet. At `ends` the attempt is
-    /// given up.
+    /// A connection to the next server. At `ends` the attempt is given up.
     pub async fn acquire(
         self: &Rc<Self>,
         wish: Wish,
-        is_upload: bool,
+        terms: Terms,
         now: Instant,
         ends: Option<Instant>,
     ) -> Result<Checkout<B>, AcquireError> {
-        self.acquire_at(self.choose(wish, now), is_upload, now, ends).await
+        self.acquire_at(self.choose(wish, now), terms, now, ends).await
     }
 
     /// A connection to this server, which has just been chosen.
     pub async fn acquire_at(
         self: &Rc<Self>,
         server: usize,
-        is_upload: bool,
+        terms: Terms,
         now: Instant,
         ends: Option<Instant>,
     ) -> Result<Checkout<B>, AcquireError> {
@@ -194,9 +202,9 @@ where
             upload: None,
             is_entering: false,
         };
-        let mut leaves_idle = false;
-        if is_upload && self.upstream.config.http == Version::H1 {
-            leaves_idle = Box::pin(within(ends, self.wait_as_upload(server, &mut checkout))).await?;
+        let mut leaves_idle = terms.is_new;
+        if terms.is_upload && self.upstream.config.http == Version::H1 {
+            leaves_idle |= Box::pin(within(ends, self.wait_as_upload(server, &mut checkout))).await?;
         }
         checkout.connection = match self.upstream.config.http {
             Version::H1 => match if leaves_idle { None } else { pool.take_idle(now) } {

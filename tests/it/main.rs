@@ -81,6 +81,7 @@ mod http2;
 mod http2_pools;
 mod idle;
 mod input;
+mod kept_connections;
 mod lease_script;
 mod limits;
 mod long_windows;

@@ -98,6 +98,24 @@ impl UpstreamAttempt<'_> {
         Some((refusal, index))
     }
 
+    /// The refusal if it was the request's own body that ended the exchange.
+    pub(super) fn own_fault(&mut self) -> Result<(), Refusal> {
+        let Some(refusal) = gather::body_fault(self.context) else { return Ok(()) };
+        if !matches!(refusal, Refusal::BodyTooLarge) {
+            self.count().exchanged(self.cells(), metrics::Exchange::ClientGone);
+        }
+        Err(refusal)
+    }
+
+    /// Counts a connection that broke against its server. One that was idle may be closed at any time, and one that is shared
+    /// when it has served its time; what broke then says nothing of the server.
+    pub(super) fn blame(&self, server: usize, error: &Error, unsent: &Unsent<RequestBody>) {
+        let is_unprocessed = matches!(unsent, Unsent::Request(_) | Unsent::Unprocessed { is_graceful: true });
+        if !is_unprocessed || error.is_bad_answer() || error.tls_cause().is_some() {
+            self.pool.failed(server, clock::now_ns());
+        }
+    }
+
     /// Handles a connection that broke before an answer. Returns the body to send again with, if the request was never
     /// sent or may be sent twice.
     pub(super) fn broken(
@@ -109,18 +127,6 @@ impl UpstreamAttempt<'_> {
         whole: Whole,
     ) -> Result<RequestBody, Refusal> {
         tracing::debug!(upstream = %self.pool.upstream.config.name, %error, "connection broke before an answer");
-        if let Some(refusal) = gather::body_fault(self.context) {
-            if !matches!(refusal, Refusal::BodyTooLarge) {
-                self.count().exchanged(self.cells(), metrics::Exchange::ClientGone);
-            }
-            return Err(refusal);
-        }
-        // A connection that was idle may be closed at any time, and one that is shared when it has served its time; what broke
-        // then says nothing of the server.
-        let is_unprocessed = matches!(unsent, Unsent::Request(_) | Unsent::Unprocessed { is_graceful: true });
-        if !is_unprocessed || error.is_bad_answer() || error.tls_cause().is_some() {
-            self.pool.failed(server, clock::now_ns());
-        }
         // Over TLS 1.3 a server refuses our certificate only after our side has finished the handshake.
         if let Some(cause) = error.tls_cause() {
             self.count().exchanged(self.cells(), metrics::Exchange::ConnectFailed);

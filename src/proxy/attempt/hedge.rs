@@ -12,7 +12,7 @@ use http::{HeaderValue, StatusCode};
 use crate::clock;
 use crate::proxy::request_body::RequestBody;
 use crate::upstream::error::SendError;
-use crate::upstream::pool::AcquireError;
+use crate::upstream::pool::{AcquireError, Terms};
 use crate::upstream::request::Head;
 use crate::upstream::{Checkout, Pool};
 
@@ -22,6 +22,8 @@ pub struct Try {
     pub pool: Rc<Pool<RequestBody>>,
     /// The server, which has been chosen.
     pub server: usize,
+    /// Over a new connection.
+    pub is_new: bool,
     /// A copy of the request's head.
     pub head: Head,
     /// Whether `Host` is the server's own.
@@ -51,8 +53,8 @@ impl Try {
     /// Takes a connection and sends the request once this is polled.
     pub fn begin(self, now: Instant) -> Trying {
         Box::pin(async move {
-            let Try { pool, server, mut head, names_server, response, ends } = self;
-            let mut checkout = pool.acquire_at(server, false, now, ends).await?;
+            let Try { pool, server, is_new, mut head, names_server, response, ends } = self;
+            let mut checkout = pool.acquire_at(server, Terms { is_upload: false, is_new }, now, ends).await?;
             if names_server && let Ok(host) = HeaderValue::from_str(checkout.host()) {
                 head.headers.insert(HOST, host);
             }

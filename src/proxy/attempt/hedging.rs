@@ -8,7 +8,7 @@ use http::header::UPGRADE;
 use tokio::time::timeout;
 
 use super::hedge::{Tried, Try, Trying};
-use super::{Next, UpstreamAttempt, Whole};
+use super::{Next, UpstreamAttempt, Used, Whole};
 use crate::proxy::facts::ServerIndex;
 use crate::proxy::request_body::RequestBody;
 use crate::service::refusal::Refusal;
@@ -34,8 +34,9 @@ impl UpstreamAttempt<'_> {
         names_server: bool,
     ) -> Result<Option<(StatusCode, Checkout<RequestBody>)>, Refusal> {
         let now = self.context.facts.started + self.context.attempts.steps.ready();
-        let server = self.pool.choose(self.wish, now);
-        let mut first = self.try_at(server, head, names_server, now);
+        let anew = self.anew.take();
+        let server = anew.unwrap_or_else(|| self.pool.choose(self.wish, now));
+        let mut first = self.try_at(server, anew.is_some(), head, names_server, now);
         // If the client leaves, that is where its request was.
         self.context.attempts.server = Some(ServerIndex { upstream: self.upstream, server });
         self.context.attempts.is_awaiting_head = true;
@@ -56,24 +57,32 @@ impl UpstreamAttempt<'_> {
         };
         self.tried(&tried);
         let Tried { checkout, head: answered, result, .. } = tried;
-        let server = checkout.server;
-        match self.conclude(server, result, &answered.headers, true, Whole::Empty)? {
+        let used = Used::of(&checkout);
+        match self.conclude(used, result, &answered.headers, true, Whole::Empty)? {
             Next::Answered(status) => {
                 *head = answered;
                 Ok(Some((status, checkout)))
             }
             Next::Again(_) => {
                 checkout.discard(clock::instant());
-                self.wish.avoid = Some(server);
+                self.wish.avoid = Some(used.server);
                 Ok(None)
             }
         }
     }
 
-    fn try_at(&self, server: usize, head: &Head, names_server: bool, now: Instant) -> Trying {
+    fn try_at(
+        &self,
+        server: usize,
+        is_new: bool,
+        head: &Head,
+        names_server: bool,
+        now: Instant,
+    ) -> Trying {
         let tried = Try {
             pool: Rc::clone(&self.pool),
             server,
+            is_new,
             head: head.clone(),
             names_server,
             response: self.response_time(self.may_retry()),
@@ -89,7 +98,7 @@ impl UpstreamAttempt<'_> {
             return None;
         }
         let server = self.pool.choose(Wish { avoid: Some(first), ..self.wish }, now);
-        Some(self.try_at(server, head, names_server, now))
+        Some(self.try_at(server, false, head, names_server, now))
     }
 
     /// The first of two tries that brings an answer to go on with. The other one is dropped, which closes its connection or
@@ -129,7 +138,7 @@ impl UpstreamAttempt<'_> {
         // The refusal would be the client's answer if there were no other try.
         let Tried { checkout, head, result, .. } = tried;
         if let Ok(Next::Answered(_)) =
-            self.conclude(checkout.server, result, &head.headers, false, Whole::Empty)
+            self.conclude(Used::of(&checkout), result, &head.headers, false, Whole::Empty)
         {
             self.forgo_answer();
             checkout.discard(clock::instant());

@@ -21,7 +21,8 @@ use crate::policy::retry::Retry;
 use crate::service::refusal::Refusal;
 use crate::upstream::balance::Wish;
 use crate::upstream::config::{HostHeader, Version as UpstreamVersion};
-use crate::upstream::error::{SendError, Unsent};
+use crate::upstream::error::{Error, SendError, Unsent};
+use crate::upstream::pool::Terms;
 use crate::upstream::request::Head;
 use crate::upstream::uploads::Bounds;
 use crate::upstream::{Checkout, Pool};
@@ -41,6 +42,8 @@ pub struct UpstreamAttempt<'a> {
     pub context: &'a mut RequestContext,
     /// The permit to hold a connection although the first bytes of the body have not come.
     pub early: Option<OwnedSemaphorePermit>,
+    /// The server that gets the request over a new connection, because one that was kept had died.
+    pub anew: Option<usize>,
 }
 
 impl UpstreamAttempt<'_> {
@@ -84,8 +87,10 @@ impl UpstreamAttempt<'_> {
             // The answer's fields take the place of the request's.
             let spare = (may_try_again && !self.retry().on_status.is_empty()).then(|| head.headers.clone());
             let now = self.context.facts.started + self.context.attempts.steps.ready();
-            let is_upload = body.is_on_its_way();
-            let acquired = self.pool.acquire(self.wish, is_upload, now, self.context.ends()).await;
+            let anew = self.anew.take();
+            let terms = Terms { is_upload: body.is_on_its_way(), is_new: anew.is_some() };
+            let server = anew.unwrap_or_else(|| self.pool.choose(self.wish, now));
+            let acquired = self.pool.acquire_at(server, terms, now, self.context.ends()).await;
             let mut checkout = match acquired {
                 Ok(checkout) => checkout,
                 Err(error) => {
@@ -97,21 +102,21 @@ impl UpstreamAttempt<'_> {
             if names_server && let Ok(host) = HeaderValue::from_str(checkout.host()) {
                 head.headers.insert(HOST, host);
             }
-            let server = checkout.server;
+            let used = Used::of(&checkout);
             let until = self.response_deadline(may_try_again);
             self.watch(&mut checkout, &mut body);
             let kept = self.keep(&mut body);
             self.context.attempts.is_awaiting_head = true;
             let sent = checkout.send(head, body, until).await;
             self.context.attempts.is_awaiting_head = false;
-            match self.conclude(server, sent, &head.headers, may_repeat, kept)? {
+            match self.conclude(used, sent, &head.headers, may_repeat, kept)? {
                 Next::Answered(status) => return Ok((status, checkout)),
                 Next::Again(again) => {
                     checkout.discard(clock::instant());
                     if let Some(fields) = spare {
                         head.headers = fields;
                     }
-                    (body, self.wish.avoid) = (again, Some(server));
+                    (body, self.wish.avoid) = (again, Some(used.server));
                 }
             }
         }
@@ -123,8 +128,8 @@ impl UpstreamAttempt<'_> {
 
     /// Whether one more try is within `times`.
     fn may_retry(&self) -> bool {
-        let Attempts { retries, unprocessed, .. } = &self.context.attempts;
-        u32::from(retries - unprocessed) < self.retry().times
+        let Attempts { retries, free, .. } = &self.context.attempts;
+        u32::from(retries - free) < self.retry().times
     }
 
     fn is_h2(&self) -> bool {
@@ -145,12 +150,13 @@ impl UpstreamAttempt<'_> {
     /// What a try has come to: an answer with these fields to go on with, or another try.
     fn conclude(
         &mut self,
-        server: usize,
+        used: Used,
         sent: Result<StatusCode, SendError<RequestBody>>,
         fields: &HeaderMap,
         may_repeat: bool,
         whole: Whole,
     ) -> Result<Next, Refusal> {
+        let server = used.server;
         match sent {
             Ok(status) => {
                 self.answered(server, status, fields);
@@ -178,8 +184,16 @@ impl UpstreamAttempt<'_> {
                         Unsent::Request(_) => self.is_h2(),
                         Unsent::Nothing | Unsent::Answered => false,
                     };
+                self.own_fault()?;
+                let goes_anew = self.may_go_anew(used, &error, &unsent, may_repeat);
+                if !goes_anew {
+                    self.blame(server, &error, &unsent);
+                }
                 let again = self.broken(server, &error, unsent, may_repeat, whole)?;
-                let goes_again = is_free && self.again_unprocessed() || self.again();
+                if goes_anew {
+                    self.again_anew(server);
+                }
+                let goes_again = goes_anew || is_free && self.again_unprocessed() || self.again();
                 let refusal = error.tls_cause().map_or(Refusal::UpstreamReset, Refusal::UpstreamConnect);
                 if goes_again { Ok(Next::Again(again)) } else { Err(refusal) }
             }
@@ -204,6 +218,7 @@ impl UpstreamAttempt<'_> {
         self.context.attempts.server = of_log.map(|server| ServerIndex { upstream: self.upstream, server });
         self.wish.kept = self.wish.kept.and_then(index_now);
         self.wish.avoid = self.wish.avoid.and_then(index_now);
+        self.anew = self.anew.and_then(index_now);
     }
 
     /// The head of an answer has come. Whether a good one is followed by its body is for the body to say.
@@ -248,9 +263,39 @@ impl UpstreamAttempt<'_> {
             return false;
         }
         attempts.unprocessed += 1;
+        attempts.free += 1;
         attempts.retries += 1;
         self.count().retried(self.cells());
         true
+    }
+
+    /// Whether a request that died with a connection that was kept goes to the same server over a new one. Its server closes
+    /// such a connection at any time, and a firewall forgets it without a word: that says nothing of the server, and all that
+    /// are kept may have died together. So it is no retry of `budget`, and for each request happens once.
+    fn may_go_anew(
+        &self,
+        used: Used,
+        error: &Error,
+        unsent: &Unsent<RequestBody>,
+        may_repeat: bool,
+    ) -> bool {
+        let retry = self.retry();
+        let may_be_sent = match unsent {
+            Unsent::Request(_) => true,
+            Unsent::Nothing => may_repeat && retry.on_reset && retry.times > 0,
+            Unsent::Unprocessed { .. } | Unsent::Answered => false,
+        };
+        let is_dead = !error.is_bad_answer() && error.tls_cause().is_none();
+        used.is_kept && may_be_sent && is_dead && !self.context.attempts.is_anew
+    }
+
+    fn again_anew(&mut self, server: usize) {
+        self.anew = Some(server);
+        let attempts = &mut self.context.attempts;
+        attempts.is_anew = true;
+        attempts.free += 1;
+        attempts.retries += 1;
+        self.count().retried(self.cells());
     }
 
     /// Whether one more try is within `times` and the upstream's budget; counts one that is due either way.
@@ -313,6 +358,20 @@ impl UpstreamAttempt<'_> {
 
     fn cells(&self) -> &metrics::Worker {
         &self.context.services.metrics
+    }
+}
+
+/// The connection of a try.
+#[derive(Clone, Copy)]
+struct Used {
+    server: usize,
+    /// It had served a request before, see [`Checkout::is_kept`].
+    is_kept: bool,
+}
+
+impl Used {
+    fn of(checkout: &Checkout<RequestBody>) -> Used {
+        Used { server: checkout.server, is_kept: checkout.is_kept() }
     }
 }
 
