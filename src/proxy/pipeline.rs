@@ -56,6 +56,9 @@ pub async fn handle(
         Version::HTTP_11 if !is_head && is_unbounded(&answer) => Answer::Chunked,
         _ => Answer::Begun,
     });
+    if connection.rest.is_cut() {
+        answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
     Ok(answer)
 }
 
@@ -89,7 +92,7 @@ async fn catch_panic(
 
 async fn serve(services: Rc<Services>, conn: Rc<Conn>, request: Request<Incoming>) -> Response<ResponseBody> {
     let (mut head, incoming) = request.into_parts();
-    let incoming = Received::new(incoming, head.version, &services.unread);
+    let incoming = Received::new(incoming, &head, &conn, &services.unread);
     let mut context = RequestContext::begin(Rc::clone(&services), Rc::clone(&conn), &head);
     let view = Rc::clone(&context.view);
     let snapshot = &*view.snapshot;
@@ -396,6 +399,7 @@ mod tests {
     use crate::service::activity::Activity;
     use crate::service::config;
     use crate::service::conn::Peer;
+    use crate::service::rest::Rest;
 
     fn conn() -> Rc<Conn> {
         let config = config::Listener {
@@ -416,6 +420,7 @@ mod tests {
             stalled: Cell::new(false),
             broken: Cell::new(0),
             leaving: Cell::new(false),
+            rest: Rest::default(),
             switched: RefCell::new(None),
         })
     }

@@ -1,9 +1,10 @@
-//! Keeps request bodies over HTTP/2 that were not read to the end before the answer, for a moment.
+//! What becomes of a request's body that was not read to its end before the answer.
 //!
-//! Dropping such a body resets its stream (RFC 9113 section 8.1), and many clients that meet the reset while they send
-//! report an error and lose the answer. While the body is kept, the client may send what its window allows, reads the
-//! answer, and stops on its own. Nothing is read from it, and the number of kept bodies is bounded. Over HTTP/1.1 the
-//! connection is closed instead, by hyper and `server::linger`.
+//! Over HTTP/2 it is kept for a moment. Dropping such a body resets its stream (RFC 9113 section 8.1), and many clients
+//! that meet the reset while they send report an error and lose the answer. While the body is kept, the client may send
+//! what its window allows, reads the answer, and stops on its own. Nothing is read from it, and the number of kept bodies
+//! is bounded. Over HTTP/1.1 a short one is read behind the answer ([`service::rest`](crate::service::rest)), so that the
+//! connection stays; a longer one ends it.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -14,23 +15,42 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::Version;
+use http::header::EXPECT;
+use http::request::Parts;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
 use crate::clock;
+use crate::service::conn::Conn;
 
 /// A request's body as it is received.
 pub struct Received {
     incoming: Option<Incoming>,
-    /// Where it goes if it is dropped before its end; `None` if it can just be dropped.
-    unread: Option<Rc<Unread>>,
+    rest: Rest,
+}
+
+/// Where a body goes that is dropped before its end.
+enum Rest {
+    /// It can just be dropped.
+    Dropped,
+    /// Over HTTP/2.
+    Kept(Rc<Unread>),
+    /// Over HTTP/1.1. `is_awaited`: the client sends nothing of it before `100 Continue`.
+    Read { conn: Rc<Conn>, is_awaited: bool },
 }
 
 impl Received {
-    /// If the body is dropped before its end, `unread` keeps it.
-    pub fn new(incoming: Incoming, version: Version, unread: &Rc<Unread>) -> Received {
-        let may_linger = version == Version::HTTP_2 && !incoming.is_end_stream();
-        Received { incoming: Some(incoming), unread: may_linger.then(|| Rc::clone(unread)) }
+    /// The body of a request with this head; over HTTP/2 `unread` keeps what is dropped of it.
+    pub fn new(incoming: Incoming, head: &Parts, conn: &Rc<Conn>, unread: &Rc<Unread>) -> Received {
+        let rest = match head.version {
+            _ if incoming.is_end_stream() => Rest::Dropped,
+            Version::HTTP_2 => Rest::Kept(Rc::clone(unread)),
+            Version::HTTP_11 => {
+                Rest::Read { conn: Rc::clone(conn), is_awaited: head.headers.contains_key(EXPECT) }
+            }
+            _ => Rest::Dropped,
+        };
+        Received { incoming: Some(incoming), rest }
     }
 }
 
@@ -51,8 +71,11 @@ impl Body for Received {
         let received = self.get_mut();
         let Some(incoming) = &mut received.incoming else { return Poll::Ready(None) };
         let polled = Pin::new(incoming).poll_frame(cx);
-        if matches!(polled, Poll::Ready(None | Some(Err(_)))) {
-            received.unread = None;
+        match (&polled, &mut received.rest) {
+            (Poll::Ready(None | Some(Err(_))), rest) => *rest = Rest::Dropped,
+            // It has been asked for now.
+            (_, Rest::Read { is_awaited, .. }) => *is_awaited = false,
+            _ => {}
         }
         polled
     }
@@ -68,10 +91,11 @@ impl Body for Received {
 
 impl Drop for Received {
     fn drop(&mut self) {
-        if let (Some(unread), Some(incoming)) = (&self.unread, self.incoming.take())
-            && !incoming.is_end_stream()
-        {
-            unread.keep(incoming);
+        let Some(incoming) = self.incoming.take().filter(|incoming| !incoming.is_end_stream()) else { return };
+        match &self.rest {
+            Rest::Dropped => {}
+            Rest::Kept(unread) => unread.keep(incoming),
+            Rest::Read { conn, is_awaited } => conn.rest.leave(incoming, *is_awaited, &conn.activity),
         }
     }
 }

@@ -17,6 +17,7 @@ use crate::service::activity::Activity;
 use crate::service::conn::{Conn, Peer};
 use crate::service::problem;
 use crate::service::reason::Reason;
+use crate::service::rest::Rest;
 use crate::service::{Ends, Service, config};
 use crate::wire::http1::Fault;
 use crate::{clock, metrics};
@@ -60,6 +61,7 @@ impl<S: Service> Connection<S> {
             stalled: Cell::new(false),
             broken: Cell::new(0),
             leaving: Cell::new(false),
+            rest: Rest::default(),
             switched: RefCell::new(None),
             config,
         };

@@ -115,6 +115,7 @@ async fn drive<S: Service>(conn: &Connection<S>, stream: Stream, ahead: Bytes) -
             if let Poll::Ready(result) = Pin::new(&mut served).poll(cx) {
                 return Poll::Ready(End::Done(result));
             }
+            conn.facts.rest.poll(&conn.facts.activity, cx);
             if !draining && conn.facts.drain.poll_idle_closes(&mut drain, cx) {
                 draining = true;
                 Pin::new(&mut served).graceful_shutdown();
@@ -170,7 +171,7 @@ async fn conclude<S: Service>(
                 linger::linger(&stream).await;
             }
         }
-        End::Expired(Expiry::IdleConnection) if !draining => return Some((stream, ahead)),
+        End::Expired(Expiry::IdleConnection) if !draining && !is_in_message => return Some((stream, ahead)),
         End::Expired(Expiry::IdleConnection | Expiry::Idle | Expiry::Presence) | End::Gone => {}
         End::Expired(Expiry::Head) => conn.late_http1(stream).await,
         End::Refused(fault) => {

@@ -15,6 +15,7 @@ use crate::wire::http1::Fault;
 pub struct Activity {
     exchanges: Cell<u32>,
     bodies: Cell<u32>,
+    rest: Cell<bool>,
     held: Cell<u32>,
     heads: Cell<usize>,
     heading: Cell<bool>,
@@ -85,7 +86,7 @@ pub enum Phase {
     Idle(Instant),
     /// A head has begun to arrive at that time.
     Head(Instant),
-    /// At least one request is being served.
+    /// At least one request is being served, or the rest of its body is being read.
     Busy,
 }
 
@@ -95,6 +96,7 @@ impl Activity {
         Activity {
             exchanges: Cell::new(0),
             bodies: Cell::new(0),
+            rest: Cell::new(false),
             held: Cell::new(0),
             heads: Cell::new(0),
             heading: Cell::new(false),
@@ -124,6 +126,7 @@ impl Activity {
     /// Requests count before heads: a connection may read the next head while it answers.
     pub fn phase(&self) -> Phase {
         match (self.exchanges.get(), self.heading.get()) {
+            (0, _) if self.rest.get() => Phase::Busy,
             (0, false) => Phase::Idle(self.since.get()),
             (0, true) => Phase::Head(self.since.get()),
             _ => Phase::Busy,
@@ -259,6 +262,19 @@ impl Activity {
         self.bodies.set(self.bodies.get().saturating_sub(1));
     }
 
+    /// Over HTTP/1: the rest of a request's body is read although nobody wants it.
+    pub fn begin_rest(&self) {
+        self.rest.set(true);
+        self.begin_body();
+    }
+
+    /// That rest has been read to its end.
+    pub fn end_rest(&self, now: Instant) {
+        self.rest.set(false);
+        self.since.set(now);
+        self.end_body();
+    }
+
     /// Counts the bytes that a request's head holds; returns how many all heads of the connection hold.
     pub fn hold_head(&self, bytes: usize) -> usize {
         self.heads.set(self.heads.get() + bytes);
@@ -319,7 +335,7 @@ impl Activity {
     /// Reports bytes that have come. Between two requests they begin a head.
     pub fn on_read(&self, count: usize) {
         self.moved.set(self.moved.get().wrapping_add(count as u64));
-        if self.exchanges.get() == 0 && !self.heading.get() && count > 0 {
+        if self.exchanges.get() == 0 && !self.heading.get() && !self.rest.get() && count > 0 {
             self.begin_head(clock::instant());
         }
     }

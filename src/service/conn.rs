@@ -12,6 +12,7 @@ use super::activity::Activity;
 use super::config;
 use super::drain::Drain;
 use super::reason::Reason;
+use super::rest::Rest;
 use crate::auth::mtls::Certificate;
 use crate::upstream::http1::Upgraded;
 
@@ -31,6 +32,8 @@ pub struct Conn {
     pub certificate: Option<Box<Certificate>>,
     /// What the connection is doing.
     pub activity: Rc<Activity>,
+    /// What is left of its current request's body.
+    pub rest: Rest,
     /// The drain of the worker that serves the connection.
     pub drain: Rc<Drain>,
     /// Set by the server before it drops requests because of a stall, so that they log that reason.

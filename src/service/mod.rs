@@ -12,6 +12,7 @@ pub mod overload;
 pub mod problem;
 pub mod reason;
 pub mod refusal;
+pub mod rest;
 
 use std::convert::Infallible;
 use std::error::Error;

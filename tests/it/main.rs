@@ -130,6 +130,7 @@ mod trouble;
 mod trust;
 mod unix_listeners;
 mod unix_sockets;
+mod unwanted_bodies;
 mod upgrade;
 mod uploads;
 mod upstream_health;
