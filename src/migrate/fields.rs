@@ -13,6 +13,35 @@ pub(super) struct Fields {
 }
 
 impl Fields {
+    /// Takes a field away, whatever was done with it before.
+    pub(super) fn take_away(&mut self, name: String) {
+        self.forget(&name);
+        if !self.remove.contains(&name) {
+            self.remove.push(name);
+        }
+    }
+
+    /// Gives a field this value alone.
+    pub(super) fn replace(&mut self, name: String, value: String) {
+        self.forget(&name);
+        self.set.push((name, value));
+    }
+
+    fn forget(&mut self, name: &str) {
+        self.set.retain(|(known, _)| known != name);
+        self.add.retain(|(known, _)| known != name);
+    }
+
+    /// These changes, and then `later` ones.
+    pub(super) fn then(mut self, later: Fields) -> Fields {
+        later.remove.into_iter().for_each(|name| self.take_away(name));
+        later.set.into_iter().for_each(|(name, value)| self.replace(name, value));
+        for (name, values) in later.add {
+            values.into_iter().for_each(|value| self.append(name.clone(), value));
+        }
+        self
+    }
+
     /// Adds one more value.
     pub(super) fn append(&mut self, name: String, value: String) {
         match self.add.iter_mut().find(|(known, _)| *known == name) {

@@ -341,6 +341,48 @@ fn haproxy_rules_keep_their_order() {
 }
 
 #[test]
+fn haproxy_changes_of_fields_hold_in_the_order_of_frontend_and_backend() {
+    let lines = "http-request del-header X-Internal\nhttp-request set-header X-Client %[src]\n\
+                 http-request add-header X-Tag a\nhttp-request set-header X-Gone 1\n\
+                 http-request del-header X-Gone\nhttp-response set-header X-Frame-Options DENY\n\
+                 http-response del-header Server\ndefault_backend api\n";
+    let config = haproxy(lines).replace(
+        "\nbackend api\n",
+        "\nbackend api\n http-request set-header X-Client behind\n http-request add-header X-Tag b\n \
+         http-response set-header X-Frame-Options SAMEORIGIN\n http-response set-header X-B 1\n",
+    );
+    let migrated = Migrated::of("haproxy", &[("haproxy.cfg", &config)]);
+    // A frontend sees requests first and answers last.
+    migrated.has(
+        "headers = { remove = [\"x-internal\", \"x-gone\"], set = { x-client = \"behind\" }, add = { x-tag = [\"a\", \"b\"] } }\n\
+         response-headers = { remove = \"server\", set = { x-b = \"1\", x-frame-options = \"DENY\" } }",
+    );
+}
+
+#[test]
+fn haproxy_addresses_are_let_in_by_frontend_and_backend_both() {
+    let lists = |front: &str, behind: &str| {
+        let config = haproxy(&format!("{front}default_backend api\n"))
+            .replace("\nbackend api\n", &format!("\nbackend api\n{behind}"));
+        Migrated::of("haproxy", &[("haproxy.cfg", &config)])
+    };
+    let deny = |range: &str| format!(" http-request deny if {{ src {range} }}\n");
+    let allow = |range: &str| format!(" http-request deny unless {{ src {range} }}\n");
+    let denied = lists(&deny("10.1.0.0/16"), &deny("10.2.0.0/16")).text;
+    assert!(denied.contains("\ndeny = [\"10.1.0.0/16\", \"10.2.0.0/16\"]\n"), "{denied}");
+    let allowed = lists(&allow("10.0.0.0/8"), "").text;
+    assert!(allowed.contains("\nallow = \"10.0.0.0/8\"\n"), "{allowed}");
+    for both in [
+        lists(&allow("10.0.0.0/8"), &allow("10.2.0.0/16")),
+        lists(&format!("{}{}", allow("10.0.0.0/8"), allow("192.0.2.0/24")), ""),
+    ] {
+        assert!(both.text.contains("\nrespond = { status = 501"), "{}", both.text);
+        assert!(!both.text.contains("\nallow = "), "{}", both.text);
+        assert!(both.text.contains("closed (501)"), "{}", both.text);
+    }
+}
+
+#[test]
 fn haproxy_rules_that_refuse_close_what_they_cannot_say() {
     let closed = "http-request deny unless { hdr(x-key) -m found }\ndefault_backend web\n";
     let migrated = Migrated::of("haproxy", &[("haproxy.cfg", &haproxy(closed))]);

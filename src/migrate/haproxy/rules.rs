@@ -10,8 +10,8 @@ use super::conditions::{self, Which};
 use super::lines::{Line, Section};
 use super::values::format;
 
-/// What holds for all routes of a frontend.
-#[derive(Default)]
+/// What holds for all routes of a frontend, or of a backend.
+#[derive(Clone, Default)]
 struct Common {
     limits: Vec<String>,
     allow: Vec<String>,
@@ -28,8 +28,24 @@ struct Rules<'d> {
     section: &'d Section,
     acls: Vec<&'d Line>,
     common: Common,
-    /// Routes in the order of their rules, each with its line.
-    routes: Vec<(Route, String)>,
+    /// Routes in the order of their rules.
+    routes: Vec<Ruled>,
+}
+
+/// A route of a rule.
+struct Ruled {
+    route: Route,
+    /// The rule's line.
+    what: String,
+    /// What the backend that it leads to says of its requests and answers.
+    backend: Common,
+}
+
+impl Ruled {
+    /// One that leads to no backend.
+    fn answering(route: Route, line: &Line) -> Ruled {
+        Ruled { route, what: line.shown(), backend: Common::default() }
+    }
 }
 
 impl<'d> Rules<'d> {
@@ -75,15 +91,22 @@ impl<'d> Reading<'d> {
             None if section.kind == "listen" => {
                 let mut route =
                     Route { place: section.place.clone(), path: ANY.to_owned(), ..Route::default() };
-                self.to(&mut route, section);
-                rules.routes.push((route, format!("listen {}", section.name)));
+                let backend = self.to(&mut route, section);
+                rules.routes.push(Ruled { route, what: format!("listen {}", section.name), backend });
             }
             None => {}
         }
-        for (route, _) in &mut rules.routes {
-            rules.common.apply(route);
-        }
-        order::add_in_order(self.draft, rules.routes);
+        let common = rules.common;
+        let routes = rules.routes.into_iter().map(|Ruled { mut route, what, backend }| {
+            if common.allows_otherwise(&backend) {
+                let why = "its section and its backend let in different addresses; the route is closed (501)";
+                self.draft.notes.left_out(&route.place, &what, why);
+            }
+            common.clone().then(backend).apply(&mut route);
+            (route, what)
+        });
+        let routes = routes.collect();
+        order::add_in_order(self.draft, routes);
     }
 
     /// The alternatives of a line's condition; `None` if routes cannot say it, which is listed.
@@ -137,8 +160,13 @@ impl<'d> Reading<'d> {
                     None => rules.common.is_closed = true,
                 }
             } else if let Some(source) = which.only_source() {
+                let is_second = source.is_negated && !rules.common.allow.is_empty();
                 let list = if source.is_negated { &mut rules.common.allow } else { &mut rules.common.deny };
                 list.extend(source.ranges.iter().cloned());
+                if is_second {
+                    // Who is in both lists alone gets through there, who is in either here.
+                    self.closed(line, &mut rules.common);
+                }
             } else if which.rate.is_some() && which.source.is_none() && which.tls.is_none() {
                 self.closed_place(
                     line,
@@ -177,7 +205,7 @@ impl<'d> Reading<'d> {
         self.inexact(line, which);
         for mut route in routes(which, line) {
             route.key(key, &value);
-            rules.routes.push((route, line.shown()));
+            rules.routes.push(Ruled::answering(route, line));
         }
     }
 
@@ -194,7 +222,7 @@ impl<'d> Reading<'d> {
         for mut route in routes(which, line) {
             route.headers.iter_mut().for_each(|(_, value)| *value = None);
             route.close();
-            rules.routes.push((route, line.shown()));
+            rules.routes.push(Ruled::answering(route, line));
         }
     }
 
@@ -244,7 +272,7 @@ impl<'d> Reading<'d> {
                     self.inexact(line, which);
                     for mut route in routes(which, line) {
                         route.key(key, &value);
-                        rules.routes.push((route, line.shown()));
+                        rules.routes.push(Ruled::answering(route, line));
                     }
                 }
                 None if refuses => self.closed(line, &mut rules.common),
@@ -276,20 +304,23 @@ impl<'d> Reading<'d> {
                 self.inexact(line, which);
             }
             for mut route in routes(which, line) {
-                self.to(&mut route, backend);
-                rules.routes.push((route, line.shown()));
+                let backend = self.to(&mut route, backend);
+                rules.routes.push(Ruled { route, what: line.shown(), backend });
             }
         }
     }
 
-    /// Leads a route to a backend, with what the backend itself says of requests and answers.
-    fn to(&mut self, route: &mut Route, backend: &'d Section) {
+    /// Leads a route to a backend. Returns what the backend itself says of requests and answers.
+    fn to(&mut self, route: &mut Route, backend: &'d Section) -> Common {
         match self.upstream(backend) {
             Some(upstream) => route.key("to", text(&upstream)),
-            None => return route.respond(503),
+            None => {
+                route.respond(503);
+                return Common::default();
+            }
         }
         if backend.kind != "backend" {
-            return;
+            return Common::default();
         }
         let mut rules = Rules::of(backend, self.rule_lines(backend));
         for line in self.rule_lines(backend).into_iter().filter(|line| line.begins("http-request")) {
@@ -298,13 +329,13 @@ impl<'d> Reading<'d> {
         for line in self.rule_lines(backend).into_iter().filter(is_content) {
             self.refuse(line, &mut rules);
         }
-        for (_, what) in rules.routes {
+        for Ruled { what, .. } in rules.routes {
             let why = "a rule of a backend that answers: write a route for it; the backend's routes are closed (501)";
             self.draft.notes.left_out(&backend.place, &what, why);
             rules.common.is_closed = true;
         }
         self.response_rules(backend, &mut rules.common);
-        rules.common.apply(route);
+        rules.common
     }
 
     fn response_rules(&mut self, section: &'d Section, common: &mut Common) {
@@ -324,8 +355,8 @@ impl<'d> Reading<'d> {
         let name = line.word(2).to_ascii_lowercase();
         let value = format(line.word(3));
         match (line.word(1), value) {
-            ("del-header", _) => fields.remove.push(line.taken().word(2).to_ascii_lowercase()),
-            ("set-header", Some(value)) => fields.set.push((name, value)),
+            ("del-header", _) => fields.take_away(name),
+            ("set-header", Some(value)) => fields.replace(name, value),
             ("add-header", Some(value)) => fields.append(name, value),
             _ => {
                 self.draft.notes.left_out(&line.taken().place, &line.shown(), "its value is not known here");
@@ -337,6 +368,24 @@ impl<'d> Reading<'d> {
 }
 
 impl Common {
+    /// Whether both let in certain addresses alone: what is in both lists cannot be said.
+    fn allows_otherwise(&self, backend: &Common) -> bool {
+        !self.allow.is_empty() && !backend.allow.is_empty() && self.allow != backend.allow
+    }
+
+    /// What holds for a route that leads on to this backend. Its rules of requests come last, those of answers first.
+    fn then(mut self, backend: Common) -> Common {
+        self.is_closed |= backend.is_closed || self.allows_otherwise(&backend);
+        self.limits.extend(backend.limits);
+        self.deny.extend(backend.deny);
+        if self.allow.is_empty() {
+            self.allow = backend.allow;
+        }
+        self.request = self.request.then(backend.request);
+        self.response = backend.response.then(self.response);
+        self
+    }
+
     /// Adds what holds for all routes.
     fn apply(&self, route: &mut Route) {
         if self.is_closed {
