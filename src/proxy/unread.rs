@@ -91,7 +91,9 @@ impl Body for Received {
 
 impl Drop for Received {
     fn drop(&mut self) {
-        let Some(incoming) = self.incoming.take().filter(|incoming| !incoming.is_end_stream()) else { return };
+        let Some(incoming) = self.incoming.take().filter(|incoming| !incoming.is_end_stream()) else {
+            return;
+        };
         match &self.rest {
             Rest::Dropped => {}
             Rest::Kept(unread) => unread.keep(incoming),

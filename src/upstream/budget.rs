@@ -28,16 +28,22 @@ impl Budget {
         self.requests[slot].set(self.requests[slot].get().saturating_add(1));
     }
 
-    /// Whether one more retry fits; counts it if so. A few always do, or a quiet upstream would never see one.
+    /// Whether one more retry fits; counts it if so.
     pub fn retry(&self, now_ns: u64) -> bool {
-        let slot = self.advance(now_ns);
-        let requests: u64 = self.requests.iter().map(|count| u64::from(count.get())).sum();
-        let retries: u64 = self.retries.iter().map(|count| u64::from(count.get())).sum();
-        let fits = self.percent > 0 && retries < (requests * self.percent / 100).max(ALWAYS);
+        let fits = self.has_room(now_ns);
         if fits {
+            let slot = self.advance(now_ns);
             self.retries[slot].set(self.retries[slot].get() + 1);
         }
         fits
+    }
+
+    /// Whether one more retry fits. A few always do, or a quiet upstream would never see one.
+    pub fn has_room(&self, now_ns: u64) -> bool {
+        self.advance(now_ns);
+        let requests: u64 = self.requests.iter().map(|count| u64::from(count.get())).sum();
+        let retries: u64 = self.retries.iter().map(|count| u64::from(count.get())).sum();
+        self.percent > 0 && retries < (requests * self.percent / 100).max(ALWAYS)
     }
 
     /// Empties what has become older than ten seconds; the slot of the present second.

@@ -83,6 +83,14 @@ where
         Sending { connection, fields: &mut head.headers, is_stale, upload }
     }
 
+    /// Goes on waiting for the head of an answer whose deadline has passed, until `until`.
+    pub fn wait_on<'a>(&'a mut self, head: &'a mut Head, until: Instant) -> Sending<'a, B> {
+        let connection = self.connection.as_mut().expect(HELD);
+        connection.deadline().set(until);
+        let upload = self.upload.as_deref_mut();
+        Sending { connection, fields: &mut head.headers, is_stale: false, upload }
+    }
+
     /// Watches the request's body, which is not whole yet. `early` lets it hold a connection before its first bytes are
     /// there.
     pub fn watch(

@@ -274,6 +274,27 @@ fn a_request_is_sent_again_after_a_status_or_a_silence_if_the_upstream_says_so()
 }
 
 #[test]
+fn a_try_is_waited_for_where_the_budget_has_no_room_for_another() {
+    let slow = Upstream::raw(|stream| {
+        let mut peer = Client::over(stream);
+        while receive(&mut peer).is_some() {
+            std::thread::sleep(std::time::Duration::from_millis(200));
+            peer.try_send("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nslow");
+        }
+    });
+    let keys = "retry = { on = [\"timeout\"], budget = \"0%\" }\n\
+                timeouts = { try = \"50ms\", response = \"10s\" }";
+    let gateway = gateway(&[slow.addr()], keys);
+    let mut client = gateway.client();
+    for _ in 0..3 {
+        let answer = client.get("/");
+        assert_eq!((answer.status, answer.text()), (200, "slow".to_owned()));
+    }
+    assert_eq!(slow.connections(), 1, "its connection was waited on");
+    assert_eq!(gateway.metric("sluicegate_upstream_retries_total", &["result=\"over-budget\""]), 3.0);
+}
+
+#[test]
 fn what_a_route_says_of_retries_goes_before_what_its_upstream_says() {
     let silent = Upstream::raw(|mut stream| {
         let _ = stream.read_to_end(&mut Vec::new());

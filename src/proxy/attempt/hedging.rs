@@ -71,14 +71,7 @@ impl UpstreamAttempt<'_> {
         }
     }
 
-    fn try_at(
-        &self,
-        server: usize,
-        is_new: bool,
-        head: &Head,
-        names_server: bool,
-        now: Instant,
-    ) -> Trying {
+    fn try_at(&self, server: usize, is_new: bool, head: &Head, names_server: bool, now: Instant) -> Trying {
         let tried = Try {
             pool: Rc::clone(&self.pool),
             server,

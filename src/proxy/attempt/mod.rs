@@ -107,7 +107,11 @@ impl UpstreamAttempt<'_> {
             self.watch(&mut checkout, &mut body);
             let kept = self.keep(&mut body);
             self.context.attempts.is_awaiting_head = true;
-            let sent = checkout.send(head, body, until).await;
+            let mut sent = checkout.send(head, body, until).await;
+            if matches!(sent, Err(SendError::Timeout)) && self.is_last(may_try_again) {
+                let until = self.response_deadline(false);
+                sent = checkout.wait_on(head, until).await;
+            }
             self.context.attempts.is_awaiting_head = false;
             match self.conclude(used, sent, &head.headers, may_repeat, kept)? {
                 Next::Answered(status) => return Ok((status, checkout)),
@@ -272,13 +276,7 @@ impl UpstreamAttempt<'_> {
     /// Whether a request that died with a connection that was kept goes to the same server over a new one. Its server closes
     /// such a connection at any time, and a firewall forgets it without a word: that says nothing of the server, and all that
     /// are kept may have died together. So it is no retry of `budget`, and for each request happens once.
-    fn may_go_anew(
-        &self,
-        used: Used,
-        error: &Error,
-        unsent: &Unsent<RequestBody>,
-        may_repeat: bool,
-    ) -> bool {
+    fn may_go_anew(&self, used: Used, error: &Error, unsent: &Unsent<RequestBody>, may_repeat: bool) -> bool {
         let retry = self.retry();
         let may_be_sent = match unsent {
             Unsent::Request(_) => true,
@@ -344,6 +342,18 @@ impl UpstreamAttempt<'_> {
         let from = self.context.facts.started + Duration::from_nanos(self.context.attempts.steps.sent);
         let at = from + self.response_time(may_follow);
         self.context.ends().map_or(at, |ends| at.min(ends))
+    }
+
+    /// Whether a try whose own time has passed is the last one after all, because the budget has no room for another: then it
+    /// is waited for as if no other could follow.
+    fn is_last(&self, may_follow: bool) -> bool {
+        let response = &self.context.attempts.allowed.response;
+        let is_early = self.response_time(may_follow) < *response && !self.context.is_past_total();
+        let is_last = is_early && !self.pool.budget.has_room(clock::now_ns());
+        if is_last {
+            self.count().retry_refused(self.cells());
+        }
+        is_last
     }
 
     /// How long an answer's head is waited for. Where another try may follow after a silence, this one has its own time.
