@@ -83,6 +83,7 @@ pub use files::Files;
 pub use mask::{MASK, is_secret_name};
 pub use node::{NODE_NAME_BYTES_MAX, is_node_name};
 pub use report::{Errors, Report, Subject};
+pub use running::UPGRADE_MAX;
 pub use schema::schema;
 pub use settings::{Config, Node, Shutdown};
 

@@ -230,7 +230,30 @@ impl<'c> Value<'c> {
             DeValue::Array(_) => "an array",
             DeValue::Table(_) => "a table",
         };
-        self.wrong(format!("{} must be {expected}, not {found}", quoted(&self.key)), "");
+        let hint = self.of_type(expected);
+        self.wrong(format!("{} must be {expected}, not {found}", quoted(&self.key)), hint);
+    }
+
+    /// How a value of the expected type is written instead of this one.
+    fn of_type(&self, expected: &str) -> String {
+        let key = self.key.rsplit('.').next().unwrap_or_default();
+        match (expected, self.value) {
+            ("a table", DeValue::Array(_)) => {
+                "write it once, as `{ … }` or under `[…]`, not `[[…]]`".to_owned()
+            }
+            ("a table", _) => {
+                format!("write `{key} = {{ … }}` with the keys that are to be other than by default")
+            }
+            ("an array", _) => format!("write `{key} = [ … ]`"),
+            ("true or false", DeValue::String(_)) | ("a whole number", DeValue::String(_)) => {
+                "write it without quotes".to_owned()
+            }
+            ("true or false", _) => "write `true` or `false`".to_owned(),
+            ("a whole number", DeValue::Float(_)) => "write it without a fraction".to_owned(),
+            (_, DeValue::Integer(number)) => format!("write `{key} = \"{}\"`", number.as_str()),
+            (_, DeValue::Float(number)) => format!("write `{key} = \"{}\"`", number.as_str()),
+            _ => String::new(),
+        }
     }
 
     /// Whether it comes from elsewhere than a file.

@@ -101,6 +101,11 @@ pub(super) fn read_shutdown(documents: &[Table<'_>]) -> Shutdown {
     let table = sections::single(documents, "shutdown").and_then(|value| value.table("[shutdown]"));
     if let Some(mut table) = table {
         shutdown_keys(&mut table, &mut shutdown);
+        if shutdown.upgrade > UPGRADE_MAX
+            && let Some(value) = table.value("upgrade")
+        {
+            value.wrong("`upgrade` is too long", "write `\"1h\"` or less: two processes serve for so long");
+        }
         table.finish(&[]);
     }
     shutdown
@@ -187,6 +192,8 @@ fn default_shutdown() -> Shutdown {
 
 /// The port of DNS.
 const DNS_PORT: u16 = 53;
+/// The longest that `shutdown.upgrade` can be.
+pub const UPGRADE_MAX: Duration = Duration::from_secs(3_600);
 /// Name servers that may be written.
 const DNS_SERVERS_MAX: usize = 8;
 /// The values of `headers` in `[limits]`.

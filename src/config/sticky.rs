@@ -71,9 +71,12 @@ fn prefix(cookie: &Value<'_>, sticky: &Sticky) {
 pub(super) fn secret(text: &Text<'_>) -> String {
     if text.text.is_empty() {
         text.wrong("`secret` is empty", WRITE_SECRET);
-    } else if !text.has_reference {
+        return String::new();
+    }
+    if !text.has_reference {
         text.warn("`secret` is written in plain text", WRITE_SECRET);
-    } else if text.text.len() < SECRET_BYTES_MIN {
+    }
+    if text.text.len() < SECRET_BYTES_MIN {
         text.warn(
             format!("`secret` has less than {SECRET_BYTES_MIN} bytes, so it can be guessed"),
             "make one: `openssl rand -base64 32`",

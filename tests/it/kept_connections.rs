@@ -90,7 +90,8 @@ fn a_connection_that_dies_is_replaced_where_no_second_one_is_allowed() {
 
 #[test]
 fn what_may_not_be_sent_twice_is_not() {
-    for (method, more) in [("POST", ""), ("GET", "retry = { times = 0 }"), ("GET", "retry = { on = \"connect\" }")]
+    for (method, more) in
+        [("POST", ""), ("GET", "retry = { times = 0 }"), ("GET", "retry = { on = \"connect\" }")]
     {
         let server = Forgetful::start(1);
         let gateway = server.gateway(more);

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::config::UPGRADE_MAX;
 use crate::upstream::live::{Remembered, RememberedServer};
 
 /// The first message, from the old to the new. Behind it come the descriptors: the standard error that the new one is to
@@ -59,6 +60,5 @@ pub(super) enum Word {
 
 /// Names the process that starts a successor, for that one. A program that holds this name is a gateway.
 pub(super) const VARIABLE: &str = "SLUICEGATE_UPGRADE_FROM";
-/// The longest that `shutdown.upgrade` can be. Who only waits for the other side, which knows that time and hangs up,
-/// waits as long.
-pub(in crate::app) const WITHIN_MAX: Duration = Duration::from_secs(3_600);
+/// Who only waits for the other side, which knows `shutdown.upgrade` and hangs up, waits as long as that can be.
+pub(in crate::app) const WITHIN_MAX: Duration = UPGRADE_MAX;
