@@ -25,6 +25,9 @@ pub fn asked_for(
         return Err(Refusal::Malformed("a request to switch the protocol has a body"));
     }
     let is_websocket = protocol.as_bytes().eq_ignore_ascii_case(b"websocket");
+    if is_websocket && only(headers, &SEC_WEBSOCKET_VERSION).is_some_and(|version| version != "13") {
+        return Err(Refusal::WebSocketVersion);
+    }
     if is_websocket && !is_websocket_handshake(method, headers) {
         return Err(Refusal::Malformed("the WebSocket handshake is invalid"));
     }
@@ -38,8 +41,7 @@ fn wanted(version: Version, headers: &HeaderMap, present: Present) -> Option<Hea
     if version != Version::HTTP_11 || !present.upgrade || !present.connection {
         return None;
     }
-    let mut lines = headers.get_all(UPGRADE).iter();
-    let protocol = lines.next().filter(|_| lines.next().is_none())?;
+    let protocol = only(headers, &UPGRADE)?;
     let is_one = !protocol.is_empty() && !protocol.as_bytes().contains(&b',');
     let is_h2c = protocol.as_bytes().to_ascii_lowercase().starts_with(b"h2");
     (lists(headers, CONNECTION, "upgrade") && is_one && !is_h2c).then(|| protocol.clone())
@@ -47,22 +49,22 @@ fn wanted(version: Version, headers: &HeaderMap, present: Present) -> Option<Hea
 
 /// Whether a WebSocket handshake is valid (RFC 6455 section 4.2.1): GET, version 13 and a key of 16 bytes, each once.
 fn is_websocket_handshake(method: &Method, headers: &HeaderMap) -> bool {
-    let only = |name: &HeaderName| {
-        let mut lines = headers.get_all(name).iter();
-        lines.next().filter(|_| lines.next().is_none())
-    };
     let is_key = |key: &HeaderValue| BASE64.decode(key.as_bytes()).is_ok_and(|key| key.len() == 16);
     *method == Method::GET
-        && only(&SEC_WEBSOCKET_VERSION).is_some_and(|version| version == "13")
-        && only(&SEC_WEBSOCKET_KEY).is_some_and(is_key)
+        && only(headers, &SEC_WEBSOCKET_VERSION).is_some_and(|version| version == "13")
+        && only(headers, &SEC_WEBSOCKET_KEY).is_some_and(is_key)
+}
+
+/// The value of a field that comes once.
+fn only<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h HeaderValue> {
+    let mut lines = headers.get_all(name).iter();
+    lines.next().filter(|_| lines.next().is_none())
 }
 
 /// Whether a server switches to the protocol that it was asked for, in the form of RFC 9110 section 7.8.
 pub fn is_switched_to(wanted: &HeaderValue, headers: &HeaderMap) -> bool {
-    let mut lines = headers.get_all(UPGRADE).iter();
-    let protocol = lines.next().filter(|_| lines.next().is_none());
-    let is_wanted =
-        protocol.is_some_and(|protocol| protocol.as_bytes().eq_ignore_ascii_case(wanted.as_bytes()));
+    let is_wanted = only(headers, &UPGRADE)
+        .is_some_and(|protocol| protocol.as_bytes().eq_ignore_ascii_case(wanted.as_bytes()));
     is_wanted && lists(headers, CONNECTION, "upgrade")
 }
 

@@ -7,7 +7,10 @@
 use std::borrow::Cow;
 
 use bytes::Bytes;
-use http::header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::header::{
+    ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER, SEC_WEBSOCKET_VERSION, UPGRADE,
+    WWW_AUTHENTICATE,
+};
 use http::{HeaderMap, HeaderValue, StatusCode};
 
 use super::form::Form;
@@ -43,6 +46,8 @@ enum Extra<'r> {
     Allow(&'r HeaderValue),
     /// The values of `WWW-Authenticate`.
     Challenges(&'r [HeaderValue]),
+    /// The protocol and its version that a client may switch to (RFC 6455 section 4.2.2).
+    WebSocketVersion,
     /// Over HTTP/1 the connection ends with the answer. HTTP/2 need not: its frames say where a request ends.
     Close,
     /// The violated windows.
@@ -89,6 +94,9 @@ impl<'r> Problem<'r> {
                 row(S::MISDIRECTED_REQUEST, R::Misdirected, C::Unknown, "this connection was made to another host"),
             Refusal::ExpectationFailed =>
                 row(S::EXPECTATION_FAILED, R::ExpectationFailed, C::Unknown, "the expectation is not one this gateway meets"),
+            Refusal::WebSocketVersion =>
+                row(S::UPGRADE_REQUIRED, R::Malformed, C::Unknown, "the WebSocket handshake is not of version 13")
+                    .with(Extra::WebSocketVersion),
             Refusal::UriTooLong =>
                 row(S::URI_TOO_LONG, R::UriTooLong, C::Unknown, "the request target is too long"),
             Refusal::HeadersTooLarge =>
@@ -209,6 +217,11 @@ impl<'r> Problem<'r> {
                 for challenge in challenges {
                     headers.append(WWW_AUTHENTICATE, challenge.clone());
                 }
+            }
+            Extra::WebSocketVersion => {
+                headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+                headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
+                headers.insert(SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
             }
             Extra::Close if may_close => drop(headers.insert(CONNECTION, CLOSE)),
             Extra::Close | Extra::Limits(_) | Extra::None => {}

@@ -19,6 +19,8 @@ pub enum Refusal {
     Misdirected,
     /// `Expect` asks for something else than `100-continue`.
     ExpectationFailed,
+    /// Its WebSocket handshake is of a version that the gateway does not know.
+    WebSocketVersion,
     /// The target is too long.
     UriTooLong,
     /// Too many or too long fields.

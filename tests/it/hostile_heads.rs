@@ -154,7 +154,6 @@ fn a_request_to_switch_is_one_and_without_a_body() {
         handshake(&format!("{key}{version}Transfer-Encoding: chunked\r\n")) + "\r\n0\r\n\r\n",
         handshake(key),
         handshake(version),
-        handshake(&format!("{key}Sec-WebSocket-Version: 12\r\n")),
         handshake(&format!("{key}{version}{version}")),
         handshake(&format!("{key}{key}{version}")),
         handshake(&format!("{version}Sec-WebSocket-Key: short\r\n")),
@@ -166,6 +165,25 @@ fn a_request_to_switch_is_one_and_without_a_body() {
         .into_iter()
         .map(|bytes| (if bytes.ends_with("\r\n\r\n") { bytes } else { bytes + "\r\n" }, 400));
     Edge::start().refuses(cases, "malformed");
+}
+
+#[test]
+fn a_websocket_of_another_version_is_told_which_one_there_is() {
+    let edge = Edge::start();
+    let answer = edge.gateway.client().request(
+        "GET",
+        "/ws",
+        &[
+            "Connection: Upgrade",
+            "Upgrade: websocket",
+            "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
+            "Sec-WebSocket-Version: 8",
+        ],
+        "",
+    );
+    assert_eq!(answer.status, 426);
+    let told = ["connection", "upgrade", "sec-websocket-version"].map(|name| answer.header(name));
+    assert_eq!(told, [Some("upgrade"), Some("websocket"), Some("13")]);
 }
 
 #[test]

@@ -360,6 +360,16 @@ fn haproxy_changes_of_fields_hold_in_the_order_of_frontend_and_backend() {
 }
 
 #[test]
+fn haproxy_sends_the_clients_address_in_a_field_of_any_name() {
+    let lines = "option forwardfor header X-Client-IP\ndefault_backend api\n";
+    let migrated = Migrated::of("haproxy", &[("haproxy.cfg", &haproxy(lines))]);
+    migrated.has("headers = { set = { x-client-ip = \"{ip}\" } }");
+    let plain =
+        Migrated::of("haproxy", &[("haproxy.cfg", &haproxy(&lines.replace(" header X-Client-IP", "")))]);
+    assert!(!plain.text.contains("headers ="), "{}", plain.text);
+}
+
+#[test]
 fn haproxy_addresses_are_let_in_by_frontend_and_backend_both() {
     let lists = |front: &str, behind: &str| {
         let config = haproxy(&format!("{front}default_backend api\n"))

@@ -100,6 +100,44 @@ fn envoy_routes_and_rewrites_go_where_they_went() {
 }
 
 #[test]
+fn envoy_fields_of_tables_go_before_those_of_routes_unless_told_otherwise() {
+    let set = |value: &str| {
+        format!(
+            "[{{ header: {{ key: x-c, value: {value} }}, append_action: OVERWRITE_IF_EXISTS_OR_ADD }}, \
+             {{ header: {{ key: x-all, value: {value} }} }}]"
+        )
+    };
+    let listed = routes(&format!(
+        "- match: {{ prefix: / }}\n  route: {{ cluster: web }}\n  request_headers_to_add: {}\n  \
+         request_headers_to_remove: [x-gone]",
+        set("route")
+    ));
+    let clusters = cluster("web", 8080, "");
+    let whole = bootstrap(&listed, "", &clusters).replace(
+        "              routes:",
+        &format!("              request_headers_to_add: {}\n              routes:", set("host")),
+    );
+    for (key, last, all) in [
+        ("", "table", "[\"route\", \"host\", \"table\"]"),
+        (
+            "            most_specific_header_mutations_wins: true\n",
+            "route",
+            "[\"table\", \"host\", \"route\"]",
+        ),
+    ] {
+        let added =
+            format!("            request_headers_to_add: {}\n{key}            virtual_hosts:", set("table"));
+        let migrated =
+            Migrated::of("envoy", &[("envoy.yaml", &whole.replace("            virtual_hosts:", &added))]);
+        let expected = format!(
+            "headers = {{ remove = \"x-gone\", set = {{ x-c = \"{last}\" }}, add = {{ x-all = {all} }} }}"
+        );
+        assert!(migrated.text.contains(&expected), "{}", migrated.text);
+        assert_eq!(migrated.code, Some(0), "{}", migrated.text);
+    }
+}
+
+#[test]
 fn envoy_mirrors_get_their_share() {
     let (orders, next) = (Upstream::ok(), Upstream::ok());
     let listed = routes(

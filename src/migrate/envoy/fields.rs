@@ -13,26 +13,29 @@ pub(super) const REQUEST: Keys = ("request_headers_to_add", "request_headers_to_
 pub(super) const RESPONSE: Keys = ("response_headers_to_add", "response_headers_to_remove");
 
 impl<'d> Reading<'d> {
-    /// The changes of all levels, the route's first, as `headers` has them. `host` is set beside them.
+    /// The changes of all levels, the route's first, as `headers` has them. `host` is set beside them. A table that is applied
+    /// after its hosts, and they after their routes, has the last word, unless `is_route_last`.
     pub(super) fn changed_fields(
         &mut self,
         levels: &[&'d Node],
+        is_route_last: bool,
         keys: Keys,
         host: Option<&str>,
     ) -> Option<String> {
         let mut fields = Fields::default();
         fields.set.extend(host.map(|host| ("host".to_owned(), template::literal(host))));
-        for level in levels {
-            for name in level.words(keys.1).into_iter().map(str::to_lowercase) {
-                if !fields.remove.contains(&name) {
-                    fields.remove.push(name);
-                }
-            }
-            for option in level.list(keys.0) {
-                self.field(option, &mut fields);
-            }
+        let mut levels: Vec<Fields> = levels.iter().map(|level| self.fields_of(level, keys)).collect();
+        if is_route_last {
+            levels.reverse();
         }
-        fields.shown()
+        levels.into_iter().fold(fields, Fields::then).shown()
+    }
+
+    fn fields_of(&mut self, level: &'d Node, keys: Keys) -> Fields {
+        let mut fields = Fields::default();
+        level.words(keys.1).into_iter().for_each(|name| fields.take_away(name.to_lowercase()));
+        level.list(keys.0).iter().for_each(|option| self.field(option, &mut fields));
+        fields
     }
 
     fn field(&mut self, option: &'d Node, fields: &mut Fields) {
@@ -53,9 +56,8 @@ impl<'d> Reading<'d> {
         option.skip(&["keep_empty_value"]);
         if is_appended {
             fields.append(name, value);
-        } else if !fields.set.iter().any(|(known, _)| *known == name) {
-            // The route's own goes before its host's.
-            fields.set.push((name, value));
+        } else {
+            fields.replace(name, value);
         }
     }
 }

@@ -187,11 +187,13 @@ impl<'d> Reading<'d> {
         let host =
             node.at(&["route", "host_rewrite_literal"]).or_else(|| node.at(&["route", "host_rewrite"]));
         let host = host.and_then(Node::text).filter(|_| is_forwarded);
+        let wins =
+            around.table.get("most_specific_header_mutations_wins").and_then(Node::flag).unwrap_or(false);
         let fields = fields::REQUEST;
-        if let Some(shown) = self.changed_fields(&levels, fields, host).filter(|_| is_forwarded) {
+        if let Some(shown) = self.changed_fields(&levels, wins, fields, host).filter(|_| is_forwarded) {
             route.key("headers", shown);
         }
-        if let Some(shown) = self.changed_fields(&levels, fields::RESPONSE, None) {
+        if let Some(shown) = self.changed_fields(&levels, wins, fields::RESPONSE, None) {
             route.key("response-headers", shown);
         }
         let own = self

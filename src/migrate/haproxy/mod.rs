@@ -23,6 +23,7 @@ pub(super) const EVERYWHERE: &[&str] = &[
     "All listeners serve all routes. Without a rule that fits the answer is 404, not 503.",
     "Timeouts that are not written have bounds here (1 s to connect, 15 s to answer).",
     "X-Forwarded-* of clients is removed; the gateway writes X-Forwarded-For, -Proto and -Host.",
+    "Changes of answers do not reach refusals of the gateway (401, 403, 413, 429).",
     "Limits answer 429 with Retry-After. IPv6 clients are counted by /64 (`ipv6-prefix` of [client-ip]).",
 ];
 

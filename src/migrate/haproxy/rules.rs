@@ -78,6 +78,7 @@ impl<'d> Reading<'d> {
         for line in section.lines.iter().filter(|line| line.begins("http-request") && !line.is_taken()) {
             self.request_rule(line, &mut rules);
         }
+        self.forwarded_for(section, &mut rules.common);
         self.response_rules(section, &mut rules.common);
         for line in section.lines.iter().filter(|line| line.begins("redirect") && !line.is_taken()) {
             self.answer(line, 1, &mut rules);
@@ -334,8 +335,21 @@ impl<'d> Reading<'d> {
             self.draft.notes.left_out(&backend.place, &what, why);
             rules.common.is_closed = true;
         }
+        self.forwarded_for(backend, &mut rules.common);
         self.response_rules(backend, &mut rules.common);
         rules.common
+    }
+
+    /// `option forwardfor header NAME` sends the client's address in a field of that name; without one it is
+    /// X-Forwarded-For, which the gateway sends in any case.
+    fn forwarded_for(&mut self, section: &'d Section, common: &mut Common) {
+        for line in self.rule_lines(section).into_iter().filter(|line| line.begins("option forwardfor")) {
+            if let Some(name) = line.taken().after("header").map(str::to_ascii_lowercase)
+                && name != "x-forwarded-for"
+            {
+                common.request.replace(name, "{ip}".to_owned());
+            }
+        }
     }
 
     fn response_rules(&mut self, section: &'d Section, common: &mut Common) {
