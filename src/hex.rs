@@ -1,5 +1,26 @@
 //! Numbers as small hexadecimal digits, eight digits at a time: ids of requests and traces are written with every request.
 
+/// A long number and its digits: ids that are written several times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Long {
+    /// The number.
+    pub number: u128,
+    /// Its digits, the highest first.
+    pub digits: [u8; 32],
+}
+
+impl Long {
+    /// A number with its digits.
+    pub fn of(number: u128) -> Long {
+        Long { number, digits: long_digits(number) }
+    }
+
+    /// The number of these two halves.
+    pub fn of_halves(high: u64, low: u64) -> Long {
+        Long::of(u128::from(high) << 64 | u128::from(low))
+    }
+}
+
 /// The digits of a number, the highest first.
 pub fn digits(number: u64) -> [u8; 16] {
     let mut digits = [0; 16];
@@ -10,7 +31,7 @@ pub fn digits(number: u64) -> [u8; 16] {
 }
 
 /// The digits of a long one.
-pub fn long_digits(number: u128) -> [u8; 32] {
+fn long_digits(number: u128) -> [u8; 32] {
     let mut all = [0; 32];
     let (high, low) = all.split_at_mut(16);
     high.copy_from_slice(&digits((number >> 64) as u64));

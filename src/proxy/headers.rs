@@ -12,7 +12,7 @@ use http::header::{
 use http::{Method, StatusCode, Uri, Version};
 
 use super::config::ForwardedHeader;
-use crate::hex;
+use crate::hex::Long;
 use crate::service::conn::Peer;
 use crate::trace::TraceFields;
 use crate::unix_socket::NO_ADDRESS;
@@ -353,16 +353,20 @@ pub fn authority(uri: &Uri, headers: &HeaderMap) -> HeaderValue {
     }
 }
 
-/// A request's id: what a trusted hop gave it, else 32 hex digits of its own.
-pub fn request_id(headers: &HeaderMap, trusted_peer: bool, random: impl Fn() -> u64) -> HeaderValue {
+/// A request's id: what a trusted hop gave it, else 32 hex digits of its own, then with the number that they are.
+pub fn request_id(
+    headers: &HeaderMap,
+    trusted_peer: bool,
+    random: impl Fn() -> u64,
+) -> (HeaderValue, Option<Long>) {
     if trusted_peer
         && let Some(id) = headers.get(&X_REQUEST_ID)
         && (1..=REQUEST_ID_BYTES_MAX).contains(&id.len())
     {
-        return id.clone();
+        return (id.clone(), None);
     }
-    let id = u128::from(random()) << 64 | u128::from(random());
-    HeaderValue::from_bytes(&hex::long_digits(id)).unwrap_or(NOTHING)
+    let id = Long::of_halves(random(), random());
+    (HeaderValue::from_bytes(&id.digits).unwrap_or(NOTHING), Some(id))
 }
 
 /// Whether a request may be sent a second time (RFC 9110 section 9.2.2).

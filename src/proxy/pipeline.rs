@@ -101,11 +101,12 @@ async fn serve(services: Rc<Services>, conn: Rc<Conn>, request: Request<Incoming
     authenticate::hide_parameters(&mut context);
     let client = client::find(&snapshot.client_ip, conn.peer.ip, &head.headers);
     context.facts.client = client.ip;
-    context.facts.request_id = headers::request_id(&head.headers, client.trusted_peer, || services.random());
+    let (request_id, own_id) = headers::request_id(&head.headers, client.trusted_peer, || services.random());
+    context.facts.request_id = request_id;
     let present = Present::of(&head.headers);
     if let Some(tracer) = &snapshot.tracer {
         let headers = &mut head.headers;
-        let trace = tracer.begin(headers, present.trace, client.trusted_peer, || services.random());
+        let trace = tracer.begin(headers, present.trace, client.trusted_peer, own_id, || services.random());
         context.trace = Some(trace);
     }
     if present.accept {

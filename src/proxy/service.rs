@@ -29,7 +29,7 @@ impl Service for Services {
     }
 
     fn refuse_unread(&self, conn: &Conn, version: Version, reason: Reason, status: u16) -> HeaderValue {
-        let request_id = headers::request_id(&HeaderMap::new(), false, || self.random());
+        let (request_id, _) = headers::request_id(&HeaderMap::new(), false, || self.random());
         let event = UnreadHead { conn, version, request_id: &request_id, reason, status };
         events::unread_head(self, &event);
         request_id

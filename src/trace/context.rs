@@ -5,7 +5,7 @@ use std::num::{NonZeroU64, NonZeroU128};
 
 use http::{HeaderName, HeaderValue};
 
-use crate::hex;
+use crate::hex::{self, Long};
 
 /// The ids of a trace and of this gateway's span in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,14 +25,25 @@ impl TraceIds {
     }
 
     pub(super) fn of(trace_id: NonZeroU128, span_id: Option<NonZeroU64>) -> TraceIds {
-        TraceIds { trace_id, digits: hex::long_digits(trace_id.get()), span_id }
+        TraceIds { trace_id, digits: Long::of(trace_id.get()).digits, span_id }
+    }
+
+    /// Those of a trace whose digits have been made; zero is no id.
+    pub(super) fn known(id: Long, span_id: Option<NonZeroU64>) -> TraceIds {
+        match NonZeroU128::new(id.number) {
+            Some(trace_id) => TraceIds { trace_id, digits: id.digits, span_id },
+            None => TraceIds::of(NonZeroU128::MIN, span_id),
+        }
     }
 
     /// The value of the field that tells who comes next of a span in this trace.
     pub(super) fn traceparent(&self, span: Told) -> [u8; TRACEPARENT_BYTES] {
         let mut text = *b"00-00000000000000000000000000000000-0000000000000000-00";
         text[3..35].copy_from_slice(&self.digits);
-        text[36..52].copy_from_slice(&hex::digits(span.span_id.get()));
+        match span.span_id {
+            Some(id) => text[36..52].copy_from_slice(&hex::digits(id.get())),
+            None => text[36..52].copy_from_slice(&self.digits[16..]),
+        }
         // Known flags are less than ten.
         text[54] += span.flags & KNOWN_FLAGS;
         text
@@ -42,7 +53,8 @@ impl TraceIds {
 /// The span that who comes next is told of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Told {
-    pub(super) span_id: NonZeroU64,
+    /// `None`: a span that nobody records. It has the last digits of its trace, which are no zero.
+    pub(super) span_id: Option<NonZeroU64>,
     pub(super) flags: u8,
 }
 
@@ -126,7 +138,7 @@ mod tests {
 
     /// What who comes next is told if the gateway's span is this one.
     fn written(Remote { trace_id, span_id, flags }: Remote) -> [u8; TRACEPARENT_BYTES] {
-        TraceIds::of(trace_id, None).traceparent(Told { span_id, flags })
+        TraceIds::of(trace_id, None).traceparent(Told { span_id: Some(span_id), flags })
     }
 
     fn parsed(text: &str) -> Option<Remote> {

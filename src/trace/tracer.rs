@@ -1,13 +1,14 @@
 //! Begins or continues the trace of a request: decides whether it is sampled, and what who comes next is told. `baggage` is
 //! not this gateway's and passes as it came.
 
-use std::num::{NonZeroU64, NonZeroU128};
+use std::num::NonZeroU64;
 
 use http::{HeaderMap, HeaderValue};
 
 use super::config::{Config, Decides, Heeded};
 use super::context::{Remote, SAMPLED, TRACEPARENT, TRACEPARENT_BYTES, TRACESTATE, Told, TraceIds};
 use super::sampler::Sampler;
+use crate::hex::Long;
 
 /// Decides about the traces of requests. Part of the snapshot, so a reload replaces it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,6 +76,7 @@ impl Tracer {
         headers: &mut HeaderMap,
         fields: TraceFields,
         is_trusted: bool,
+        own_id: Option<Long>,
         random: impl Fn() -> u64,
     ) -> Trace {
         let is_heeded = match self.parent {
@@ -85,7 +87,7 @@ impl Tracer {
         let sent = if fields.parent { Remote::of(headers.get_all(TRACEPARENT).iter()) } else { None };
         let mut trace = match sent {
             Some(parent) if is_heeded => self.go_on(parent, random),
-            other => self.start(other, random),
+            other => self.start(other, own_id, random),
         };
         if fields.parent && trace.told.is_some() {
             headers.remove(TRACEPARENT);
@@ -118,19 +120,21 @@ impl Tracer {
         let sampled =
             is_sampled.then(|| Box::new(Sampled { span_id, parent: Some(parent), link: None, state, flags }));
         let ids = TraceIds::of(trace_id, is_sampled.then_some(span_id));
-        Trace { ids, told: Some(Told { span_id, flags }), sampled }
+        Trace { ids, told: Some(Told { span_id: Some(span_id), flags }), sampled }
     }
 
-    /// The trace that begins with a request.
-    fn start(&self, link: Option<Remote>, random: impl Fn() -> u64) -> Trace {
-        let trace_id = u128::from(random()) << 64 | u128::from(random());
-        let (trace_id, span_id) = (NonZeroU128::new(trace_id).unwrap_or(NonZeroU128::MIN), nonzero(random()));
-        let is_sampled = self.sampler.draws(trace_id);
-        let flags = u8::from(is_sampled);
-        let state = String::new();
-        let sampled = is_sampled.then(|| Box::new(Sampled { span_id, parent: None, link, state, flags }));
-        let ids = TraceIds::of(trace_id, is_sampled.then_some(span_id));
-        Trace { ids, told: Some(Told { span_id, flags }), sampled }
+    /// The trace that begins with a request. It has the number of the request's id, if that is of our own.
+    fn start(&self, link: Option<Remote>, own_id: Option<Long>, random: impl Fn() -> u64) -> Trace {
+        let id = own_id.unwrap_or_else(|| Long::of_halves(random(), random()));
+        let ids = TraceIds::known(id, None);
+        let is_sampled = self.sampler.draws(ids.trace_id);
+        // A span that nobody records needs no id of its own.
+        let is_told_apart = is_sampled || ids.trace_id.get() as u64 == 0;
+        let span_id = is_told_apart.then(|| nonzero(random()));
+        let (own, flags) = (span_id.filter(|_| is_sampled), u8::from(is_sampled));
+        let sampled =
+            own.map(|span_id| Box::new(Sampled { span_id, parent: None, link, state: String::new(), flags }));
+        Trace { ids: TraceIds { span_id: own, ..ids }, told: Some(Told { span_id, flags }), sampled }
     }
 }
 
@@ -174,7 +178,7 @@ mod tests {
             next.set(next.get() + 1);
             next.get()
         };
-        let trace = tracer.begin(&mut headers, fields, is_trusted, random);
+        let trace = tracer.begin(&mut headers, fields, is_trusted, None, random);
         if let Some(value) = trace.traceparent() {
             assert!(!headers.contains_key(TRACEPARENT), "it would go out twice");
             headers.insert(TRACEPARENT, HeaderValue::from_bytes(&value).expect("a value"));
@@ -221,7 +225,7 @@ mod tests {
             false,
         );
         assert!(trace.sampled.is_none());
-        assert_eq!(headers["traceparent"], "00-00000000000000010000000000000002-0000000000000003-00");
+        assert_eq!(headers["traceparent"], "00-00000000000000010000000000000002-0000000000000002-00");
         assert!(!headers.contains_key("tracestate") && headers.contains_key("baggage"));
         let everybody = Tracer { sampler: Sampler::new(1_000_000), ..tracer };
         let (trace, _) = begun(everybody, &[("traceparent", SAMPLED_PARENT)], false);

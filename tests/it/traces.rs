@@ -175,6 +175,8 @@ fn without_a_sampled_parent_the_share_decides_and_off_passes_everything() {
     let begun = upstream.request().header("traceparent").expect("a trace begins");
     assert!(begun.starts_with("00-") && begun.ends_with("-00"), "{begun}");
     let line = gateway.logged("/a");
+    // Its id is the request's, so whoever has an answer's X-Request-Id has the trace.
+    assert_eq!((line["request_id"].as_str(), &begun[36..52]), (Some(&begun[3..35]), &begun[19..35]));
     // The trace may be found elsewhere; a span that is sent to nobody is found nowhere.
     assert_eq!(
         (line["trace_id"].as_str(), &line["span_id"]),
