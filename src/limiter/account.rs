@@ -1,5 +1,6 @@
 //! The charges of one subject for operators: what its windows hold, and how they are carried over a reset that grants units.
 
+use smallvec::SmallVec;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
@@ -36,6 +37,20 @@ impl Limiter {
         }
         self.override_charges(policies, subject, &mut charges, now_ns);
         charges.into_iter().map(|charge| Charge { cost: 0, ..charge }).collect()
+    }
+
+    /// Whether this is the charge of a hot key that this node decides alone, as it is decided.
+    pub fn is_hot(&self, charge: &Charge) -> bool {
+        self.hot.has(charge)
+    }
+
+    /// The charges of one policy as they are decided here while their key is hot; `None`: it is not. `charges` as
+    /// [`Limiter::windows_of`] gives them, before they have the shard of a tenant.
+    pub fn hot_charges(&self, charges: &[Charge], tenant: Option<&str>) -> Option<Vec<Charge>> {
+        let mut charges: SmallVec<[Charge; 4]> = charges.iter().copied().collect();
+        self.route_tenant(&mut charges, tenant);
+        self.hot.keep_local(&mut charges);
+        charges.iter().any(|charge| self.is_hot(charge)).then(|| charges.into_vec())
     }
 
     /// What these windows of a tenant hold over the whole fleet: Redis is asked all at once.

@@ -32,6 +32,12 @@ impl Hot {
         }
     }
 
+    /// Whether a charge is one of a hot key, as [`Hot::keep_local`] changes it.
+    pub(super) fn has(&self, charge: &Charge) -> bool {
+        let is_changed = charge.is_overridden && charge.plan.is_none() && self.is_any.load(Ordering::Acquire);
+        is_changed && self.quotas.load().get(&charge.key.high()) == Some(&charge.quota)
+    }
+
     #[cold]
     fn replace(&self, charges: &mut SmallVec<[Charge; 4]>) {
         let quotas = self.quotas.load();

@@ -136,6 +136,8 @@ enum Elsewhere {
     Fallback,
     /// Nobody: another window had refused the request, and this one was not asked.
     Nobody,
+    /// This node, by a penalty that it remembers, before anything was decided.
+    Penalty,
 }
 
 /// The address of the client, as the policies count it (IPv6 clients by network). Only the fallback of

@@ -2,8 +2,9 @@
 //!
 //! Each node records penalties on its own, also for refusals that Redis decided: they are not shared with the fleet.
 
-use super::{Decision, Limiter};
+use super::{Decision, Elsewhere, Limiter};
 use crate::limit::{Algorithm, Answer, Charge, Outcome, PenaltyCheck, Worlds};
+use crate::policy::Chosen;
 
 impl Limiter {
     /// Refuses a client that has a penalty: fills `decision` and returns true, and nothing is charged. The request
@@ -41,6 +42,9 @@ impl Limiter {
         }
         // Windows that are used up refuse the request, too, and perhaps for longer than the penalty.
         decision.outcomes.extend(charges.iter().map(|charge| self.foresee_refused(charge, now_ns)));
+        for (index, _) in charges.iter().enumerate().filter(|(_, charge)| charge.plan.is_some()) {
+            decision.note_elsewhere(index, Elsewhere::Nobody);
+        }
         decision.impose(charges, penalties);
         true
     }
@@ -77,6 +81,13 @@ impl Limiter {
         self.table.foresee_denial(penalty.key, &penalty.rule, told_ns, now_ns)
     }
 
+    /// For how much longer this node keeps the subject of these charges out for a penalty, nanoseconds; 0: it has none. The
+    /// charges as [`Limiter::windows_of`] gives them, before they have the shard of a tenant.
+    pub fn penalty_left_ns(&self, policies: Chosen<'_>, charges: &[Charge], now_ns: u64) -> u64 {
+        let penalties = policies.penalty_checks(charges);
+        penalties.iter().map(|penalty| self.table.penalty_ns(penalty.key, now_ns)).max().unwrap_or(0)
+    }
+
     /// Whether a policy refuses the client for a penalty. Nothing is counted.
     pub(super) fn is_kept_out(&self, penalties: &[PenaltyCheck], now_ns: u64) -> bool {
         let refuses = |penalty: &&PenaltyCheck| penalty.refuses().has(Worlds::OWN);
@@ -87,12 +98,18 @@ impl Limiter {
 impl Decision {
     /// Makes the windows under a penalty refuse for at least as long as the penalty lasts.
     fn impose(&mut self, charges: &[Charge], penalties: &[PenaltyCheck]) {
-        for (charge, outcome) in charges.iter().zip(&mut self.outcomes) {
+        for (index, charge) in charges.iter().enumerate() {
             let Some(penalty) = penalties.iter().find(|penalty| keeps_out(penalty, charge)) else { continue };
+            let outcome = &mut self.outcomes[index];
             if let Some(told_ns) = outcome.retry_after_ns() {
                 let retry_after_ns = penalty.wait_ns.max(told_ns);
                 let reset_ns = outcome.reset_ns.max(retry_after_ns);
                 *outcome = Outcome::new(Answer::Later { retry_after_ns }, 0, reset_ns);
+                // Else something has refused it, and the penalty begins with that.
+                if self.kept_out.has(charge.world()) && charge.plan.is_some() {
+                    self.elsewhere.retain(|(of, _)| usize::from(*of) != index);
+                    self.note_elsewhere(index, Elsewhere::Penalty);
+                }
             }
         }
         self.bind(charges);

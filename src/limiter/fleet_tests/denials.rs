@@ -76,6 +76,29 @@ fn each_window_says_who_decided_it() {
 }
 
 #[test]
+fn of_what_redis_never_said_nothing_is_remembered() {
+    let desk = Arc::new(Desk::default());
+    let node = node(&desk);
+    let charges = [exact(&node, 1, 1), exact(&node, 3, 1)];
+    let lent = leased(&node, 5, 100);
+    let who = |decision: &Decision, charges: &[Charge]| -> Vec<_> {
+        let by = |which| node.provenance(decision, which, NOW);
+        charges.iter().enumerate().map(by).map(|it| it.by).collect()
+    };
+    // Refused by one window, so that Redis was never asked about the lease.
+    assert!(decide(&node, &desk, &charges[..1], NOW).is_admitted());
+    assert!(!decide(&node, &desk, &charges[..1], NOW).is_admitted());
+    let refused = decide(&node, &desk, &[charges[0], lent], NOW);
+    assert_eq!(who(&refused, &[charges[0], lent]), ["remembered", "unasked"]);
+    let charges = [exact(&node, 7, 2), exact(&node, 9, 2)];
+    desk.set_down(true);
+    let mut decisions = (0..5).map(|_| decide(&node, &desk, &charges, NOW));
+    let refused = decisions.find(|decision| !decision.is_admitted()).expect("there are two units");
+    assert_eq!(refused.violated(&charges).count(), 2);
+    assert_eq!(who(&refused, &charges), ["fallback", "fallback"]);
+}
+
+#[test]
 fn what_is_left_without_redis_is_what_this_node_decides_by() {
     let desk = Arc::new(Desk::default());
     let node = node(&desk);

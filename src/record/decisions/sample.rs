@@ -61,7 +61,7 @@ pub struct Window {
     pub is_shadow: bool,
     /// How long until this window admits, nanoseconds; `None`: never.
     pub wait_ns: Option<u64>,
-    /// Where it was decided: `local`, `lease`, `redis`, `remembered`, `unasked` or `fallback`.
+    /// Where it was decided: `local`, `hot`, `lease`, `redis`, `remembered`, `unasked` or `fallback`.
     pub tier: &'static str,
     /// How old the last word of Redis was that it was decided by, nanoseconds; `None`: there was none.
     pub age_ns: Option<u64>,

@@ -99,6 +99,8 @@ fn is_in_flight(window: &Value) -> bool {
 
 fn by(window: &Value) -> String {
     let by = match window["tier"].as_str().unwrap_or_default() {
+        "local" if window["penalty"] == true => "by this node, as each remembers penalties on its own",
+        "hot" => "by this node alone, because the key is hot",
         "lease" => "from this node's lease",
         "redis" => "by Redis",
         "remembered" => "by what Redis said before",
