@@ -12,6 +12,8 @@ pub(super) struct Shown {
     id: String,
     change: Change,
     reason: String,
+    /// Who made it; empty if that is not known.
+    by: String,
     /// Nanoseconds until it ends. `None`: never.
     left_ns: Option<u64>,
     /// The limit of the window without it.
@@ -26,6 +28,7 @@ impl Shown {
             id: found.id.to_string(),
             change: found.change,
             reason: found.reason.to_string(),
+            by: found.by.to_string(),
             left_ns,
             instead_of: policy.windows[usize::from(charge.window)].quota.limit().get(),
         }
@@ -38,19 +41,21 @@ impl Shown {
             "absolute": match self.change { Change::Absolute(limit) => Some(limit), Change::Multiplicative(_) => None },
             "multiplicative": match self.change { Change::Multiplicative(by) => Some(by), Change::Absolute(_) => None },
             "reason": self.reason,
+            "created-by": self.by,
             "ends-in-seconds": self.left_ns.map(|left_ns| left_ns as f64 / 1e9),
             "instead-of": self.instead_of,
         })
     }
 
-    /// For people: `override 01k… instead of 100, for 540 s more: a migration`.
+    /// For people: `override 01k…, made by alice, instead of 100, for 540 s more: a migration`.
     pub(super) fn sentence(&self) -> String {
         let ends = match self.left_ns {
             Some(left_ns) => format!(", for {:.0} s more", left_ns as f64 / 1e9),
             None => String::new(),
         };
         // Whoever wrote it may have written anything.
-        let reason = self.reason.escape_debug();
-        format!("override {} instead of {}{ends}: {reason}", self.id, self.instead_of)
+        let (reason, by) = (self.reason.escape_debug(), self.by.escape_debug());
+        let made = if self.by.is_empty() { String::new() } else { format!(", made by {by},") };
+        format!("override {}{made} instead of {}{ends}: {reason}", self.id, self.instead_of)
     }
 }

@@ -165,6 +165,7 @@ fn of_row(row: &database::Override, clocks: Clocks) -> Option<(Holder, Override)
     };
     let mut made = Override::new(&row.id, change, &row.reason, row.version);
     (made.policy, made.tenant, made.until_ns) = (text(&row.policy), tenant, until_ns);
+    made.by = row.created_by.as_str().into();
     Some((holder, made))
 }
 

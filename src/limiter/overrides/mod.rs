@@ -36,6 +36,8 @@ pub struct Override {
     pub change: Change,
     /// Why it was made, for operators.
     pub reason: Box<str>,
+    /// By whom; empty if that is not known.
+    pub by: Box<str>,
     /// When it was made; of two of one kind the later wins. Microseconds since the Unix epoch.
     pub version: i64,
     /// When it ends, on the monotonic clock. `u64::MAX`: never.
@@ -61,6 +63,7 @@ impl Override {
             tenant: None,
             change,
             reason: reason.into(),
+            by: Box::default(),
             version,
             until_ns: u64::MAX,
             scaled: Scaled::default(),
