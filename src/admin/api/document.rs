@@ -16,7 +16,13 @@ use crate::admin::reply;
 
 #[derive(OpenApi)]
 #[openapi(
-    info(title = "Sluicegate", description = "The control plane, on the admin listener of a gateway."),
+    info(
+        title = "Sluicegate",
+        description = "The control plane, on the admin listener of a gateway: every endpoint that changes limits, counts or keys, and \
+                       those that read what these have. Not described are pages that show a gateway at work, as JSON whose fields \
+                       may grow: /v1/live (server-sent events), /v1/whoami, /v1/explain, /v1/upstreams and \
+                       /v1/keys/{policy}/{value}."
+    ),
     paths(
         overrides::add,
         overrides::list,

@@ -36,6 +36,14 @@ fn it_has_every_operation_of_the_control_plane_and_no_other() {
         })
         .collect();
     assert_eq!(described, served);
+    let said = document["info"]["description"].as_str().expect("a text");
+    let all = routes::endpoints().into_iter().map(|endpoint| endpoint.shown);
+    for path in all.filter(|path| path.starts_with("/v1/") && *path != "/v1/openapi.json") {
+        assert!(
+            paths.contains_key(path) != said.contains(path),
+            "{path} is described, or said to be left out"
+        );
+    }
 }
 
 #[tokio::test]
