@@ -25,8 +25,19 @@ pub struct Counts {
     pub grant: Grants,
     /// Whether a policy of this name is in force, and counts by this dimension.
     pub counts_by: CountsBy,
+    /// The names that are in force.
+    pub names: Box<dyn Fn() -> Names + Send + Sync>,
     /// Says which keys use most of each policy. `None`: they are not watched.
     pub hot_keys: Option<HotKeysReader>,
+}
+
+/// Names that are in force, sorted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Names {
+    /// Policies.
+    pub policies: Vec<String>,
+    /// Tiers that a policy has windows for.
+    pub tiers: Vec<String>,
 }
 
 /// Says which keys use most of each policy.
@@ -81,6 +92,9 @@ pub struct UsageAsked {
     pub tenant: Option<String>,
     /// The tier that a credential would name.
     pub tier: Option<String>,
+    /// By the name of a policy the window that it was last seen to decide about the holder by: its tier, if nothing else
+    /// says which.
+    pub seen: BTreeMap<String, String>,
     /// Policies behind this name.
     pub after: Option<String>,
     /// So many policies at most.
@@ -98,6 +112,10 @@ pub struct PolicyUsage {
     pub is_shadow: bool,
     /// The policy that it is a candidate for.
     pub replaces: Option<String>,
+    /// The tier whose windows are shown, if they depend on it.
+    pub tier: Option<TierShown>,
+    /// The penalty of the holder, if the policy has a rule for penalties.
+    pub penalty: Option<PenaltyShown>,
     /// Its windows. `None`: its key has more dimensions than were asked about, so there are many counts.
     pub windows: Option<Vec<WindowUsage>>,
 }
@@ -110,9 +128,42 @@ impl PolicyUsage {
             by: policy.by.iter().map(ToString::to_string).collect(),
             is_shadow: policy.shadow,
             replaces: policy.replaces().map(|replaces| replaces.name.to_string()),
+            tier: None,
+            penalty: None,
             windows: None,
         }
     }
+}
+
+/// A tier, and how it is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TierShown {
+    /// Its name.
+    pub name: String,
+    /// Who says that it is the holder's.
+    pub from: TierFrom,
+}
+
+/// Who says which tier a holder has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TierFrom {
+    /// It was assigned to the consumer.
+    Assigned,
+    /// Who asks.
+    Asked,
+    /// A decision about a request of the holder.
+    Decision,
+    /// Nobody: it is the one for those without a tier.
+    Assumed,
+}
+
+/// A penalty as one node remembers it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PenaltyShown {
+    /// The node.
+    pub node: String,
+    /// Until when it denies. `None`: none is in force there.
+    pub ends_at: Option<Time>,
 }
 
 /// What has been spent of one window. `used`, `leased` and `remaining` are the capacity together.
@@ -142,6 +193,8 @@ pub struct WindowUsage {
     pub overridden: Option<Value>,
     /// The limit by the tenant's override, beneath the consumer's own.
     pub tenant_limit: Option<u64>,
+    /// The policy's own limit, if the key is so hot that this node decides it alone, by another.
+    pub hot_instead_of: Option<u64>,
 }
 
 /// Where a figure is from.

@@ -42,7 +42,7 @@ pub use control::{
 };
 pub use counts::{
     Asked, Checks, Counts, CountsBy, From, Grant, Granted, Grants, Holder, HotKeysReader, HotKeysShown,
-    PolicyUsage, Usage, UsageAsked, Verdict, Violated, WindowUsage,
+    Names, PenaltyShown, PolicyUsage, TierFrom, TierShown, Usage, UsageAsked, Verdict, Violated, WindowUsage,
 };
 pub use explain::ExplainRequest;
 pub use host::canonical as canonical_host;
@@ -50,4 +50,4 @@ pub use live::{Live, Summary};
 pub use readiness::{Phase, Readiness};
 pub use secured::Settings;
 pub use serve::serve;
-pub use state::{KeyReader, State, Text};
+pub use state::{KeyReader, Nodes, State, Text};

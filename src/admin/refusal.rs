@@ -82,6 +82,9 @@ pub(super) enum Refusal {
     NotReached,
     #[error("{0}")]
     NotFound(&'static str),
+    /// A name that is not in force, and those that are.
+    #[error("{0}")]
+    UnknownName(String),
     #[error("several rows begin so: write more of the digest")]
     Ambiguous,
     #[error("the system has no random numbers")]
@@ -134,7 +137,9 @@ impl Refusal {
             | Refusal::Explain(_)
             | Refusal::Encoding
             | Refusal::Invalid(_) => StatusCode::BAD_REQUEST,
-            Refusal::NoSuchPage | Refusal::NoSuchKey | Refusal::NotFound(_) => StatusCode::NOT_FOUND,
+            Refusal::NoSuchPage | Refusal::NoSuchKey | Refusal::NotFound(_) | Refusal::UnknownName(_) => {
+                StatusCode::NOT_FOUND
+            }
             Refusal::NoToken | Refusal::TokenExpired | Refusal::CertificateExpired => {
                 StatusCode::UNAUTHORIZED
             }
@@ -204,6 +209,7 @@ impl Refusal {
             | Refusal::NoMinutes
             | Refusal::OneNodeOnly
             | Refusal::NotFound(_)
+            | Refusal::UnknownName(_)
             | Refusal::Ambiguous
             | Refusal::NoRandomness
             | Refusal::KeyReused => None,

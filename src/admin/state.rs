@@ -19,6 +19,17 @@ pub type Text = Pin<Box<dyn Future<Output = String> + Send>>;
 /// Maps a policy's name and values, and the tenant that the key's consumer acts for, to the page of that key.
 pub type KeyReader = Box<dyn Fn(&str, &[String], Option<&str>) -> Option<Text> + Send + Sync>;
 
+/// The nodes that share limits, and the Redis through which they do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Nodes {
+    /// How many nodes there are.
+    pub count: u32,
+    /// How many shards Redis has.
+    pub shards: usize,
+    /// How many of these are not asked now, because they do not answer or refuse.
+    pub shards_away: usize,
+}
+
 /// What the admin listener shows, and its rules for clients.
 pub struct State {
     /// Shown at `/metrics`.
@@ -38,8 +49,8 @@ pub struct State {
     pub live: Live,
     /// The counts of limits: `/v1/limits:check` and its like.
     pub counts: Counts,
-    /// How many nodes share limits; `None`: this gateway counts alone.
-    pub nodes: Box<dyn Fn() -> Option<u32> + Send + Sync>,
+    /// The nodes that share limits; `None`: this gateway counts alone.
+    pub nodes: Box<dyn Fn() -> Option<Nodes> + Send + Sync>,
     /// Samples of decisions: `/v1/decisions`.
     pub decisions: Arc<Memory>,
     /// The database, if there is one.

@@ -28,7 +28,7 @@ pub(super) fn state(
     let (text, current) = (Arc::clone(publisher.text()), Arc::clone(publisher.current()));
     let limiter = Arc::clone(publisher.limiter());
     let shown_text = Arc::clone(&text);
-    let limiter_of_nodes = Arc::clone(&limiter);
+    let (limiter_of_nodes, redis) = (Arc::clone(&limiter), live.redis.clone());
     admin::State {
         metrics: Arc::clone(&counts.metrics),
         readiness: readiness.clone(),
@@ -41,7 +41,8 @@ pub(super) fn state(
             let (current, limiter) = (Arc::clone(&current), Arc::clone(&limiter));
             Box::new(move |policy, values, tenant| {
                 let snapshot = current.load();
-                let key = keys::key(&snapshot.table, &limiter, policy, (values, tenant), clock::now_ns())?;
+                let in_force = (&snapshot.table, &*snapshot.node.name);
+                let key = keys::key(in_force, &limiter, policy, (values, tenant), clock::now_ns())?;
                 let limiter = Arc::clone(&limiter);
                 Some(Box::pin(async move { key.with_redis(&limiter).await.to_string() }))
             })
@@ -83,7 +84,12 @@ pub(super) fn state(
         }),
         live: live::live(live, fleet),
         counts: counts.for_operators(),
-        nodes: Box::new(move || limiter_of_nodes.fleet().map(Fleet::nodes)),
+        nodes: Box::new(move || {
+            let count = limiter_of_nodes.fleet().map(Fleet::nodes)?;
+            let shards = redis.as_ref().map(|status| status()).unwrap_or_default();
+            let shards_away = shards.iter().filter(|shard| !shard.is_up).count();
+            Some(admin::Nodes { count, shards: shards.len(), shards_away })
+        }),
         decisions: Arc::clone(samples),
         control,
         access: own.map(admin::Config::access).unwrap_or_default(),

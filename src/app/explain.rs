@@ -357,6 +357,9 @@ impl Explained {
                     let names = (subject.consumer(), subject.tenant());
                     limit.tenant_limit =
                         limiter.and_then(|it| it.limit_beneath(policy, names, charge.window, now_ns));
+                    let own = policy.windows[usize::from(charge.window)].quota.limit().get();
+                    let is_hot = limiter.is_some_and(|limiter| limiter.is_hot(charge));
+                    limit.hot_instead_of = is_hot.then_some(own);
                 }
                 if is_gateway {
                     self.penalties = check.penalties.to_vec();
@@ -488,6 +491,12 @@ impl Explained {
             ));
             lines.extend(limit.trial.iter().map(|tried| format!("         {}", tried.sentence())));
             lines.extend(limit.origin.sentence().map(|from| format!("         {from}")));
+            let hot = |own: &u64| {
+                format!(
+                    "         the key is hot: this node counts it alone, by this limit in the place of {own}"
+                )
+            };
+            lines.extend(limit.hot_instead_of.iter().map(hot));
             lines.extend(limit.overridden.iter().map(|shown| format!("         {}", shown.sentence())));
             let beneath = |limit: &u64| format!("         beneath it the tenant's override: {limit}");
             lines.extend(limit.tenant_limit.iter().map(beneath));

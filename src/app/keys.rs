@@ -34,9 +34,9 @@ impl Key {
 }
 
 /// The key with these values, one for each dimension of the policy. `None` if no such policy exists, or the values do
-/// not fit its dimensions. `of_tenant` is the tenant that its consumer acts for, if the policy does not count by it.
+/// not fit its dimensions. `node` is what this gateway is called; `of_tenant` is the tenant that its consumer acts for, if the policy does not count by it.
 pub(super) fn key(
-    table: &Table,
+    (table, node): (&Table, &str),
     limiter: &Limiter,
     policy: &str,
     (values, of_tenant): (&[String], Option<&str>),
@@ -50,12 +50,19 @@ pub(super) fn key(
     let mut override_one = |charge| limiter.override_charge(policy, consumer, tenant, charge, now_ns);
     let overrides: Vec<_> = charges.iter_mut().map(&mut override_one).collect();
     charges.iter_mut().for_each(|charge| limiter.reset_charge(policy, consumer, tenant, charge));
+    let penalty_ns = limiter.penalty_left_ns(table.only(policy), &charges, now_ns);
+    let hot = limiter.hot_charges(&charges, tenant);
     limiter.route_tenant(&mut charges, tenant);
+    let (charges, overrides) = match hot {
+        // An override goes before what is done about a hot key.
+        Some(hot) => (hot, Vec::new()),
+        None => (charges, overrides),
+    };
     let left = limiter.peek_charges(&charges, now_ns).outcomes;
     let windows = charges
         .iter()
         .zip(left)
-        .zip(overrides)
+        .zip(overrides.into_iter().chain(std::iter::repeat(None)))
         .map(|((charge, left), overridden)| {
             // A concurrency limit counts requests in flight and has no period.
             let period_ns = Some(charge.quota.period_ns().get());
@@ -69,8 +76,12 @@ pub(super) fn key(
                 "reset-seconds": left.reset_ns as f64 / 1e9,
             });
             // Tiers count under one key: what is left is what a client of this tier would have.
-            if let Some(tier) = policy.tier_of(charge.window.into()) {
+            if let Some(tier) = policy.tier_of(charge.window.into()).filter(|_| !limiter.is_hot(charge)) {
                 shown["tier"] = tier.into();
+            }
+            if limiter.is_hot(charge) {
+                let own = policy.windows[usize::from(charge.window)].quota.limit();
+                shown["hot-key"] = json!({ "instead-of": own });
             }
             shown["from"] = policy.origin_of(charge.window.into()).word().into();
             if let Some(found) = overridden {
@@ -86,6 +97,9 @@ pub(super) fn key(
         .collect();
     let by: Vec<String> = policy.by.iter().map(ToString::to_string).collect();
     let mut shown = json!({ "policy": &*policy.name, "by": by, "key": values });
+    if penalty_ns > 0 {
+        shown["penalty"] = json!({ "node": node, "ends-in-seconds": penalty_ns as f64 / 1e9 });
+    }
     let candidate = policy.tried().map(|candidate| &table.policies()[candidate.index()]);
     if let Some(candidate) = candidate {
         shown["candidate"] = (*candidate.name).into();

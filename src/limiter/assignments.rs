@@ -30,6 +30,11 @@ impl Assignments {
         self.0.is_empty()
     }
 
+    /// The tier that a consumer was assigned.
+    pub fn of(&self, consumer: &str) -> Option<Box<str>> {
+        self.0.of(consumer)?.get().cloned()
+    }
+
     /// The identity with the tier that its consumer was assigned.
     #[inline]
     pub fn apply(&self, identity: Arc<Identity>) -> Arc<Identity> {

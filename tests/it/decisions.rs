@@ -37,7 +37,7 @@ fn ask(gateway: &Gateway, client: &str, id: &str) -> Response {
 }
 
 /// What `sluicegate` prints with these arguments, and whether it succeeds.
-fn said(gateway: &Gateway, arguments: &[&str]) -> (bool, String) {
+pub fn said(gateway: &Gateway, arguments: &[&str]) -> (bool, String) {
     let admin = format!("bind = \"{}\"", gateway.listener("admin"));
     let config = fs::read_to_string(gateway.file("gateway.toml")).expect("it was written");
     let config = config.replace("[admin]\nbind = \"127.0.0.1:0\"", &format!("[admin]\n{admin}"));

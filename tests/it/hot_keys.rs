@@ -6,6 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 
+use crate::decisions::said;
 use crate::support::gateway::{binary, binary_off_by};
 use crate::support::redis::Redis;
 use crate::support::{Client, Directory, Gateway, eventually};
@@ -231,6 +232,48 @@ fn a_hot_key_is_decided_by_the_node_alone_where_its_policy_says_so() {
         (denied == 200 && asked() - before < 100).then_some(())
     });
     assert_eq!(ask("bob"), 200, "another key has the policy's limit");
+}
+
+#[test]
+fn what_is_shown_of_a_hot_key_is_the_limit_that_holds_for_it_here() {
+    let redis = Redis::start(&[]);
+    let config = format!(
+        "{ADMIN}[auth.visitors]\nkind = \"anonymous\"\nconsumer = \"ann\"\n\
+         [policy.users]\nlimit = \"1000000/h\"\nby = [\"consumer\"]\n\
+         hot-keys = {{ above = \"50%\", then = \"local-only:5/h\" }}\n\
+         [[route]]\npath = \"/{{*rest}}\"\nauth = \"visitors\"\nlimit = \"users\"\nrespond = {{}}\n\
+         [redis]\nurl = \"redis://{}\"\n",
+        redis.addr()
+    );
+    let gateway = Gateway::start(&config);
+    eventually("it is connected", || (gateway.metric("sluicegate_redis_up", &[]) > 0.0).then_some(()));
+    let mut client = burn(&gateway, "ann");
+    let hot = serde_json::json!({ "instead-of": 1_000_000 });
+    // On a busy machine it may be too slow to be hot for a while.
+    let (usage, key, why, explained, refused) = in_a_minute("its own limit is shown", || {
+        for _ in 0..100 {
+            client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+            client.response();
+        }
+        let usage = gateway.admin("/v1/usage/consumer/ann").json()["items"][0]["windows"][0].clone();
+        let key = gateway.admin("/v1/keys/users/ann").json()["windows"][0].clone();
+        let (_, why) = said(&gateway, &["why", "ann"]);
+        let explained = gateway.admin("/v1/explain?url=/").json()["limits"][0].clone();
+        let refused = gateway.admin("/v1/decisions?consumer=ann&limit=1").json()["items"][0].clone();
+        let is_hot = [&usage, &key, &explained].iter().all(|shown| shown["hot-key"] == hot);
+        let is_told = why.contains("the key is hot") && refused["windows"][0]["tier"] == "hot";
+        (is_hot && is_told && usage["remaining"] == 0).then_some((usage, key, why, explained, refused))
+    });
+    assert_eq!((&usage["limit"], &usage["used"], &usage["from"]), (&5.into(), &5.into(), &"node".into()));
+    assert_eq!((&key["limit"], &key["remaining"], &key["decided"]), (&5.into(), &0.into(), &"local".into()));
+    let expected = "limit     policy users, window users: 5 of 5 used, 0 left; the key is hot: this node counts it alone, by 5 in \
+                    the place of 1000000";
+    assert!(why.lines().any(|line| line == expected), "{why}");
+    assert!(why.contains(", alone, because the key is hot: policy users"), "{why}");
+    assert_eq!(explained["limit"], 5, "{explained}");
+    let id = refused["request-id"].as_str().expect("its id");
+    let (_, told) = said(&gateway, &["explain", "--request", id]);
+    assert!(told.contains("decided by this node alone, because the key is hot"), "{told}");
 }
 
 #[test]

@@ -135,4 +135,5 @@ mod upgrade;
 mod uploads;
 mod upstream_health;
 mod upstream_tls;
+mod why;
 mod wire;

@@ -33,7 +33,7 @@ pub(in crate::admin) async fn show(Of(state): Of<Arc<State>>, Values([id]): Valu
         items = database.events_of(&id).await?;
     }
     if items.is_empty() {
-        return Err(Refusal::NotFound(UNKNOWN));
+        return Err(Refusal::NotFound(if state.decisions.is_kept() { UNKNOWN } else { NOT_KEPT }));
     }
     let text: String = items.iter().map(told).collect();
     Ok(answer::json(&json!({ "request-id": id, "items": items, "text": text })))
@@ -105,7 +105,14 @@ pub(super) async fn refusals_of(state: &State, consumer: &str, policy: Option<&s
     (refusals, has_answered)
 }
 
-/// Refusals that are looked at.
+/// What this node decided last about requests of a consumer, the newest first.
+pub(super) fn newest_of(state: &State, consumer: &str) -> Vec<Value> {
+    let consumer = &*printable(consumer.as_bytes());
+    let newest = state.decisions.newest(|sample| &*sample.consumer == consumer, REFUSALS_MAX as usize);
+    newest.iter().map(|sample| sample.to_json()).collect()
+}
+
+/// Decisions that are looked at.
 const REFUSALS_MAX: u32 = 100;
 
 fn database(state: &State) -> Option<Database> {
@@ -114,5 +121,7 @@ fn database(state: &State) -> Option<Database> {
 
 const UNKNOWN: &str = "nothing is known here of such a request: a gateway keeps the last 10,000 decisions that were drawn, and without \
      a database only its own; `node` in the answer and `X-Gateway-Node` name who decided";
+/// Said by all who look for a decision, if there are none.
+pub(super) const NOT_KEPT: &str = "this gateway keeps no decisions: its [log] has `decisions = false`";
 /// Decisions of a list if nothing is said.
 const MOST: u64 = 100;

@@ -426,7 +426,7 @@ pub(in crate::admin) struct Why {
 #[derive(ToSchema)]
 #[schema(rename_all = "kebab-case")]
 pub(in crate::admin) struct WhyLine {
-    /// `nodes`, `limit`, `override`, `tenant`, `window` or `refused`.
+    /// `nodes`, `limit`, `penalty`, `override`, `tenant`, `window` or `refused`.
     about: String,
     said: String,
 }
@@ -476,7 +476,7 @@ pub(in crate::admin) struct DecidedWindow {
     shadow: Option<bool>,
     /// How long until it would have admitted; missing if it did, or never will.
     wait_ms: Option<u64>,
-    /// Where it was decided: `local`, `lease`, `redis`, `remembered`, `unasked` or `fallback`.
+    /// Where it was decided: `local`, `hot`, `lease`, `redis`, `remembered`, `unasked` or `fallback`.
     tier: String,
     /// How old the last word of Redis was.
     age_ms: Option<u64>,
@@ -599,10 +599,41 @@ pub(in crate::admin) struct PolicyUsage {
     shadow: bool,
     /// The policy that it is a candidate for, if it is one.
     replaces: Option<Name>,
+    /// The tier whose windows are shown; `null` of a policy without tiers.
+    tier: Option<TierUsage>,
+    /// The penalty that is in force at the node that answers; other nodes may have others.
+    penalty: Option<PenaltyUsage>,
     /// `null`: it counts by more than what was asked about, so there are many counts.
     windows: Option<Vec<WindowUsage>>,
     /// What was decided in each minute in which anything was, if `minutes` was asked for.
     minutes: Option<Vec<MinuteUsage>>,
+}
+
+/// A tier, and who says that it is the one: it was `assigned`, or was `asked` for; the last `decision` about the consumer
+/// was by it; or it is `assumed`, as that of whoever has none.
+#[derive(ToSchema)]
+pub(in crate::admin) struct TierUsage {
+    name: String,
+    from: TierSource,
+}
+
+/// Who says which tier it is.
+#[derive(ToSchema)]
+#[schema(rename_all = "lowercase")]
+pub(in crate::admin) enum TierSource {
+    Assigned,
+    Asked,
+    Decision,
+    Assumed,
+}
+
+/// A penalty at one node.
+#[derive(ToSchema)]
+#[schema(rename_all = "kebab-case")]
+pub(in crate::admin) struct PenaltyUsage {
+    node: String,
+    /// Until when that node denies.
+    ends_at: Instant,
 }
 
 /// What a policy decided in a minute.
@@ -663,9 +694,19 @@ pub(in crate::admin) struct WindowUsage {
     overridden: Option<Value>,
     /// The limit by the tenant's override, beneath the consumer's own.
     tenant_limit: Option<u64>,
+    /// If the key is so hot that this node decides it alone by `limit`: what the policy has.
+    hot_key: Option<HotKeyUsage>,
     /// Who has counted: Redis, for the fleet; this node, which counts on its own; or this node as far as it knows, because
     /// Redis does not answer.
     from: CountedBy,
+}
+
+/// A hot key that the node decides alone.
+#[derive(ToSchema)]
+#[schema(rename_all = "kebab-case")]
+pub(in crate::admin) struct HotKeyUsage {
+    /// The limit of the policy's own window.
+    instead_of: u64,
 }
 
 /// Who has counted.

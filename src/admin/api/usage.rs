@@ -1,5 +1,6 @@
 //! `/v1/usage`: what consumers and tenants have spent, and how that is given back.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::body::Body as Sent;
@@ -16,7 +17,9 @@ use super::page::Wanted;
 use super::path::{ID_CHARS_MAX, Values};
 use super::query::Query;
 use crate::admin::control::{ByMinute, MINUTES_MAX, Minutes, MinutesAsked};
-use crate::admin::counts::{self, Grant, Granted, Holder, PolicyUsage, UsageAsked, WindowUsage};
+use crate::admin::counts::{
+    self, Grant, Granted, Holder, PenaltyShown, PolicyUsage, TierFrom, TierShown, UsageAsked, WindowUsage,
+};
 use crate::admin::refusal::Refusal;
 use crate::admin::state::State;
 use crate::database::{self, ABSOLUTE_MAX, NewReset, Time};
@@ -54,6 +57,7 @@ pub(in crate::admin) async fn show(
         policy: query.text("policy", ID_CHARS_MAX),
         tenant: query.text("tenant", ID_CHARS_MAX),
         tier: query.text("tier", ID_CHARS_MAX),
+        seen: BTreeMap::new(),
         after: wanted.after.clone(),
         limit: wanted.rows().limit as usize,
     };
@@ -213,8 +217,23 @@ fn shown(usage: &PolicyUsage) -> Value {
     let windows = usage.windows.as_ref().map(|windows| windows.iter().map(window).collect::<Vec<_>>());
     json!({
         "policy": usage.policy, "by": usage.by, "shadow": usage.is_shadow, "replaces": usage.replaces,
+        "tier": usage.tier.as_ref().map(tier), "penalty": usage.penalty.as_ref().and_then(penalty),
         "windows": windows,
     })
+}
+
+fn tier(tier: &TierShown) -> Value {
+    let from = match tier.from {
+        TierFrom::Assigned => "assigned",
+        TierFrom::Asked => "asked",
+        TierFrom::Decision => "decision",
+        TierFrom::Assumed => "assumed",
+    };
+    json!({ "name": tier.name, "from": from })
+}
+
+fn penalty(penalty: &PenaltyShown) -> Option<Value> {
+    penalty.ends_at.map(|ends_at| json!({ "node": penalty.node, "ends-at": ends_at }))
 }
 
 fn window(window: &WindowUsage) -> Value {
@@ -223,6 +242,7 @@ fn window(window: &WindowUsage) -> Value {
         "period-seconds": window.period_seconds, "used": window.used, "leased": window.leased,
         "remaining": window.remaining, "reset-at": window.reset_at, "override": window.overridden,
         "tenant-limit": window.tenant_limit,
+        "hot-key": window.hot_instead_of.map(|own| json!({ "instead-of": own })),
         "from": match window.from {
             counts::From::Redis => "redis",
             counts::From::Node => "node",

@@ -17,7 +17,9 @@ use tokio::task::JoinHandle;
 use tokio::time;
 
 use super::access::{Role, Token};
-use super::counts::{self, Asked, Granted, HotKeysShown, PolicyUsage, WindowUsage};
+use super::counts::{
+    self, Asked, Granted, HotKeysShown, PenaltyShown, PolicyUsage, TierFrom, TierShown, WindowUsage,
+};
 use super::limits::Limits;
 use super::routes::{self, Endpoint};
 use super::serve::serve_within;
@@ -152,12 +154,15 @@ fn state(readiness: Readiness) -> State {
                     from: counts::From::Redis,
                     overridden: None,
                     tenant_limit: None,
+                    hot_instead_of: Some(7),
                 };
                 let of = |windows| PolicyUsage {
                     policy: "p".to_owned(),
                     by: vec!["consumer".to_owned()],
                     is_shadow: false,
                     replaces: None,
+                    tier: Some(TierShown { name: "pro".to_owned(), from: TierFrom::Assumed }),
+                    penalty: Some(PenaltyShown { node: "edge-1".to_owned(), ends_at: Some(Time::now()) }),
                     windows,
                 };
                 Box::pin(std::future::ready(vec![of(Some(vec![window])), of(None)]))
@@ -167,6 +172,10 @@ fn state(readiness: Readiness) -> State {
             }),
             takes_time: false,
             counts_by: Box::new(|policy, _| policy == "p"),
+            names: Box::new(|| counts::Names {
+                policies: vec!["p".to_owned()],
+                tiers: vec!["pro".to_owned()],
+            }),
             hot_keys: Some(Box::new(|asked| {
                 let key = Named::new(7, "p", "consumer=ann".to_owned(), Some(1));
                 let shown = hot_keys::Shown {

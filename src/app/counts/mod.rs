@@ -17,7 +17,7 @@ pub(super) use sources::{Clocks, Counts};
 impl Counts {
     /// The same for the admin listener.
     pub(super) fn for_operators(&self) -> admin::Counts {
-        let [counts, used, granting] = [(); 3].map(|()| self.clone());
+        let [counts, used, granting, named] = [(); 4].map(|()| self.clone());
         let current = Arc::clone(&self.current);
         admin::Counts {
             check: Box::new(move |asked, is_together| {
@@ -34,6 +34,7 @@ impl Counts {
             }),
             hot_keys: self.hot_keys.as_ref().map(HotKeys::for_operators),
             takes_time: self.clocks.is_some(),
+            names: Box::new(move || usage::names(&named)),
             counts_by: Box::new(move |policy, dimension| {
                 let snapshot = current.load();
                 // A candidate has the overrides and the resets of the policy that it is to replace.

@@ -1,13 +1,16 @@
 //! What a consumer or a tenant has spent of each policy that counts it, over the whole fleet.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::sources::Counts;
-use crate::admin::{From, Holder, PolicyUsage, UsageAsked, WindowUsage};
+use crate::admin::{
+    From, Holder, Names, PenaltyShown, PolicyUsage, TierFrom, TierShown, UsageAsked, WindowUsage,
+};
 use crate::app::override_view::Shown;
 use crate::clock;
 use crate::database::Time;
-use crate::limit::Algorithm;
+use crate::limit::{Algorithm, Charge};
 use crate::limiter::{Account, Look};
 use crate::policy::definition::Dimension;
 use crate::policy::{Named, NamedSubject, Policy, Subject};
@@ -17,7 +20,25 @@ struct Row<'t> {
     policy: &'t Policy,
     /// `None`: its key has more dimensions than the holder.
     subject: Option<NamedSubject>,
+    tier: Option<TierShown>,
+    /// For how much longer this node keeps the holder out for a penalty, nanoseconds.
+    penalty_ns: u64,
     windows: usize,
+}
+
+/// The names that are in force.
+pub(super) fn names(counts: &Counts) -> Names {
+    let snapshot = counts.current.load();
+    let policies = || snapshot.table.policies_by_name();
+    let tiers_of = |policy: &Policy| {
+        let tiers = (0..policy.windows.len()).filter_map(|window| policy.tier_of(window));
+        tiers.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let tiers: BTreeSet<String> = policies().flat_map(tiers_of).collect();
+    Names {
+        policies: policies().map(|policy| policy.name.to_string()).collect(),
+        tiers: tiers.into_iter().collect(),
+    }
 }
 
 /// The usage of policies by name, after one of them.
@@ -31,16 +52,21 @@ pub(super) async fn usage(counts: &Counts, asked: UsageAsked) -> Vec<PolicyUsage
         Some(only) => *policy.name == **only,
         None => asked.after.as_ref().is_none_or(|after| *policy.name > **after),
     };
+    let tenant = tenant_of(&asked.holder, asked.tenant.as_deref());
     let mut rows = Vec::new();
     let mut charges = Vec::new();
     for policy in counted.filter(is_asked).take(asked.limit) {
-        let subject = subject(counts, policy, &asked.holder, asked.tenant.as_deref(), asked.tier.as_deref());
+        let (tier, from) = tier(counts, policy, &asked);
+        let subject = subject(counts, policy, &asked.holder, asked.tenant.as_deref(), tier.as_deref());
         let own = subject.as_ref().map(|it| counts.limiter.windows_of(table.only(policy), it, now_ns));
         let own = own.unwrap_or_default();
-        rows.push(Row { policy, subject, windows: own.len() });
+        let name = own.first().and_then(|charge| policy.tier_of(charge.window.into()));
+        let tier = name.map(|name| TierShown { name: name.to_owned(), from });
+        let penalty_ns = counts.limiter.penalty_left_ns(table.only(policy), &own, now_ns);
+        let own = counts.limiter.hot_charges(&own, tenant).unwrap_or(own);
+        rows.push(Row { policy, subject, tier, penalty_ns, windows: own.len() });
         charges.extend(own);
     }
-    let tenant = tenant_of(&asked.holder, asked.tenant.as_deref());
     let mut accounts = counts.limiter.accounts(charges, tenant, now_ns).await.into_iter();
     let shown = |row: Row<'_>| {
         let own: Vec<Account> = accounts.by_ref().take(row.windows).collect();
@@ -58,12 +84,46 @@ pub(super) async fn usage(counts: &Counts, asked: UsageAsked) -> Vec<PolicyUsage
                     account.charge.window,
                     now_ns,
                 ),
+                hot_instead_of: counts
+                    .limiter
+                    .is_hot(&account.charge)
+                    .then(|| own_limit(row.policy, &account.charge)),
                 ..window(row.policy, account, wall)
             }
         });
-        PolicyUsage { windows: Some(windows.collect()), ..PolicyUsage::of(row.policy) }
+        let ends_at = (row.penalty_ns > 0).then(|| wall.after(Duration::from_nanos(row.penalty_ns)));
+        let penalty =
+            row.policy.penalty.map(|_| PenaltyShown { node: snapshot.node.name.to_string(), ends_at });
+        let windows = Some(windows.collect());
+        PolicyUsage { tier: row.tier, penalty, windows, ..PolicyUsage::of(row.policy) }
     };
     rows.into_iter().map(shown).collect()
+}
+
+/// The tier to show a policy's windows of, and who says that it is the holder's. One that was assigned goes before any other.
+fn tier(counts: &Counts, policy: &Policy, asked: &UsageAsked) -> (Option<String>, TierFrom) {
+    let assigned = match &asked.holder {
+        Holder::Consumer(name) => counts.limiter.assignments().of(name),
+        Holder::Tenant(_) => None,
+    };
+    let seen = || {
+        let label = asked.seen.get(&*policy.name)?;
+        let window = policy.windows.iter().position(|window| *window.label == **label)?;
+        policy.tier_of(window).map(str::to_owned)
+    };
+    match (assigned, &asked.tier) {
+        (Some(tier), _) => (Some(tier.into()), TierFrom::Assigned),
+        (None, Some(tier)) => (Some(tier.clone()), TierFrom::Asked),
+        (None, None) => match seen() {
+            Some(tier) => (Some(tier), TierFrom::Decision),
+            None => (None, TierFrom::Assumed),
+        },
+    }
+}
+
+/// The limit that the policy itself has in the place of a charge's.
+fn own_limit(policy: &Policy, charge: &Charge) -> u64 {
+    policy.windows[usize::from(charge.window)].quota.limit().get()
 }
 
 /// The holder as a subject of a policy; `None` if the policy counts by more than it.
@@ -128,5 +188,6 @@ fn window(policy: &Policy, account: &Account, wall: Time) -> WindowUsage {
         },
         overridden: None,
         tenant_limit: None,
+        hot_instead_of: None,
     }
 }

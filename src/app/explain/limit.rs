@@ -29,6 +29,8 @@ pub(super) struct Limit {
     pub(super) overridden: Option<override_view::Shown>,
     /// The limit by the tenant's override, beneath the consumer's own.
     pub(super) tenant_limit: Option<u64>,
+    /// The policy's own limit, if the key is so hot that this node decides it alone, by another.
+    pub(super) hot_instead_of: Option<u64>,
     /// Units left after this request; `None` if no gateway and no Redis could be asked.
     pub(super) remaining: Option<u64>,
     pub(super) answer: Option<Answer>,
@@ -111,6 +113,7 @@ pub(super) fn limits(table: &Table, check: &Check<'_>, foretold: &[Foretold]) ->
             origin: policy.origin_of(charge.window.into()),
             overridden: None,
             tenant_limit: None,
+            hot_instead_of: None,
             remaining: outcome.map(|outcome| outcome.remaining),
             answer: outcome.as_ref().map(Outcome::answer),
             delay_ns: outcome.map_or(0, |outcome| outcome.delay_ns()),
@@ -200,6 +203,7 @@ impl Limit {
             "from": self.origin.word(),
             "override": self.overridden.as_ref().map(override_view::Shown::to_json),
             "tenant-limit": self.tenant_limit,
+            "hot-key": self.hot_instead_of.map(|own| json!({ "instead-of": own })),
             "remaining": self.remaining,
             "admitted": self.answer.map(|answer| answer == Answer::Admitted),
             "shadow": self.shadow,

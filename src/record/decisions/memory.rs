@@ -73,6 +73,11 @@ impl Memory {
         }
     }
 
+    /// Whether samples are kept.
+    pub fn is_kept(&self) -> bool {
+        !self.lock().is_closed
+    }
+
     /// Takes all that waits, unless the lock is taken.
     pub(super) fn offer(&self, waiting: &mut VecDeque<Arc<Sample>>) {
         match self.state.try_lock() {
@@ -129,7 +134,7 @@ mod tests {
         memory.keep(false);
         put(&memory, 3..4);
         let everything = |memory: &Memory| memory.newest(|_| true, usize::MAX).len();
-        assert_eq!(everything(&memory), 0);
+        assert_eq!((everything(&memory), memory.is_kept()), (0, false));
         memory.keep(true);
         put(&memory, 4..6);
         assert_eq!((everything(&memory), memory.find("4").len()), (2, 1));
