@@ -76,6 +76,9 @@ fn directory(text: &Text<'_>) -> Option<String> {
         text.wrong("the URL of a directory cannot hold a user name or a password", hint);
         return None;
     }
+    if uri.authority().is_some_and(|authority| text.has_wrong_port(authority)) {
+        return None;
+    }
     if !fetch::is_private(&uri) {
         let message = "over plain http anyone on the network path could pose as the authority";
         text.wrong(message, "write `https://`");

@@ -158,19 +158,17 @@ fn address(text: &Text<'_>) -> Option<Address> {
         return socket::path(text, "unix:/dev/log").map(Address::Unix);
     }
     let udp = text.text.strip_prefix(UDP).and_then(|rest| rest.parse::<Authority>().ok());
-    let port = udp.as_ref().map(|udp| (udp.port().is_some(), udp.port_u16()));
-    let port = match port {
-        Some((false, _)) => Some(SYSLOG_PORT),
-        Some((true, port)) => port.filter(|port| *port > 0),
-        None => None,
-    };
-    let (Some(udp), Some(port)) = (udp.filter(|udp| !udp.as_str().contains('@')), port) else {
+    let is_plain = |udp: &Authority| !udp.as_str().contains('@') && !udp.host().is_empty();
+    let Some(udp) = udp.filter(is_plain) else {
         let hint = "write `syslog`, `unix:/dev/log` or `udp://127.0.0.1:514`";
         text.wrong(format!("{} is not the address of a syslog", text.shown()), hint);
         return None;
     };
+    if text.has_wrong_port(&udp) {
+        return None;
+    }
     let host = udp.host().trim_start_matches('[').trim_end_matches(']').to_owned();
-    Some(Address::Udp { host, port })
+    Some(Address::Udp { host, port: udp.port_u16().unwrap_or(SYSLOG_PORT) })
 }
 
 fn show_syslog(syslog: &Syslog) -> String {

@@ -73,15 +73,15 @@ fn same_host(text: &Text<'_>) -> Option<HttpsRedirect> {
 fn elsewhere(text: &Text<'_>, rest: &str) -> Option<HttpsRedirect> {
     let authority = rest.strip_suffix("{path}").and_then(|host| host.parse::<Authority>().ok());
     let authority = authority.filter(|authority| !authority.as_str().contains('@'));
-    let port = authority.as_ref().map(|authority| match authority.port() {
-        Some(port) => port.as_str().parse().ok().filter(|port| *port > 0),
-        None => Some(HTTPS_PORT),
-    });
-    let (Some(authority), Some(Some(port))) = (authority, port) else {
+    let Some(authority) = authority else {
         let hint = "write it as in `https://www.example.com{path}`; a route's `redirect` can go elsewhere";
         text.wrong(format!("{} is not where a listener can send clients", text.shown()), hint);
         return None;
     };
+    if text.has_wrong_port(&authority) {
+        return None;
+    }
+    let port = authority.port_u16().unwrap_or(HTTPS_PORT);
     let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
     Some(HttpsRedirect { host: Some(host), port, status: DEFAULT })
 }

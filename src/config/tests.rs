@@ -1636,7 +1636,25 @@ fn the_process_is_checked() {
         ),
         (
             "[log]\naccess = { to = \"udp://a:0\" }",
-            "`udp://a:0` is not the address of a syslog",
+            "`udp://a:0` has a port out of range",
+            "2:17",
+            "from 1 to 65535",
+        ),
+        (
+            "[log]\naccess = { to = \"udp://127.0.0.1:70000\" }",
+            "`udp://127.0.0.1:70000` has a port out of range",
+            "2:17",
+            "from 1 to 65535",
+        ),
+        (
+            "[log]\ndecisions = { to = { syslog = \"udp://[::1]:70000\" } }",
+            "`udp://[::1]:70000` has a port out of range",
+            "2:31",
+            "from 1 to 65535",
+        ),
+        (
+            "[log]\naccess = { to = \"udp://:514\" }",
+            "`udp://:514` is not the address of a syslog",
             "2:17",
             "udp://127.0.0.1:514",
         ),

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use http::uri::Authority;
+
 use super::context::Context;
 use super::mask;
 use super::report::{Finding, Place, SourceKind, quoted};
@@ -41,6 +43,18 @@ impl Text<'_> {
             SourceKind::Added => self.warn(message, hint),
             SourceKind::File | SourceKind::Proposed => self.wrong(message, hint),
         }
+    }
+
+    /// Whether an authority in the value names a port that is none, which is reported. `Authority` takes `a:99999` and then
+    /// says that it has no port: whoever connects would take the default one.
+    pub(super) fn has_wrong_port(&self, authority: &Authority) -> bool {
+        let place = authority.as_str().rsplit('@').next().unwrap_or_default();
+        let is_written = place.len() > authority.host().len();
+        let is_wrong = is_written && authority.port_u16().is_none_or(|port| port == 0);
+        if is_wrong {
+            self.wrong(format!("{} has a port out of range", self.shown()), "write a port from 1 to 65535");
+        }
+        is_wrong
     }
 
     /// Reports a warning at the value.

@@ -182,11 +182,10 @@ fn server(text: &Text<'_>) -> Option<Server> {
         return wrong("is not an upstream's URL", "write it as in `http://127.0.0.1:3000`");
     };
     let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase();
-    let port = match (authority.port_u16(), authority.as_str().len() > authority.host().len()) {
-        (Some(port), _) if port > 0 => port,
-        (None, false) => default_port(tls),
-        _ => return wrong("has a port out of range", "write a port from 1 to 65535"),
-    };
+    if text.has_wrong_port(&authority) {
+        return None;
+    }
+    let port = authority.port_u16().unwrap_or(default_port(tls));
     if host.is_empty() {
         return wrong("has no host", "write it as in `http://127.0.0.1:3000`");
     }

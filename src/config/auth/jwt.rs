@@ -118,6 +118,9 @@ fn url(text: &Text<'_>) -> Option<remote::Config> {
         text.wrong("a URL of keys cannot hold a user name or a password", hint);
         return None;
     }
+    if uri.authority().is_some_and(|authority| text.has_wrong_port(authority)) {
+        return None;
+    }
     if !fetch::is_private(&uri) {
         text.wrong("keys over plain http can be replaced by anyone on the network path", "write `https://`");
         return None;
