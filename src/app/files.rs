@@ -35,7 +35,7 @@ impl Wrong {
 }
 
 /// Reads the certificates of listeners (but pairs that the first start makes), the users and groups of Unix sockets, and the
-/// certificate authorities of token issuers and of Redis.
+/// certificate authorities of token issuers, of Redis and of the collector of spans.
 pub(super) fn check(config: &Config) -> Vec<Wrong> {
     let mut wrong = Vec::new();
     for (index, listener) in config.listeners.iter().enumerate() {
@@ -63,6 +63,11 @@ pub(super) fn check(config: &Config) -> Vec<Wrong> {
         {
             wrong.push(Wrong::tls(Subject::Auth(index), trust_field(&error, "jwks"), &error));
         }
+    }
+    if let Some(trace) = config.trace.as_ref().filter(|trace| trace.is_tls())
+        && let Err(error) = tls::client_config(false, &trace.trust)
+    {
+        wrong.push(Wrong::tls(Subject::Trace, trust_field(&error, "otlp"), &error));
     }
     if let Some(redis) = &config.redis
         && let Err(error) = Global::check(redis)

@@ -193,7 +193,7 @@ fn define(ctx: &Context<'_>, documents: Vec<Table<'_>>) -> (Config, Places) {
         log_level,
         access_log,
         decisions,
-        trace: trace::read(&documents),
+        trace: None,
     };
     (config.listeners, places.listeners) = listener::read_all(&documents);
     places.auth = auth_places;
@@ -203,6 +203,7 @@ fn define(ctx: &Context<'_>, documents: Vec<Table<'_>>) -> (Config, Places) {
     let admin = admin::read(&documents);
     (config.admin, config.grpc, places.admin) = (admin.config, admin.grpc, admin.places);
     (config.error_pages, places.errors) = errors::read(&documents);
+    (config.trace, places.trace) = trace::read(&documents);
     listener::check_admin(ctx, &config, &places);
     acme::check(ctx, &config, &places);
     (config.upstreams, places.upstreams) = upstream::read_all(&documents);

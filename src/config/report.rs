@@ -82,6 +82,8 @@ pub enum Subject {
     Database,
     /// Own bodies for errors.
     Errors,
+    /// Where spans go.
+    Trace,
 }
 
 /// One error or warning.
@@ -114,6 +116,7 @@ pub(super) struct Places {
     pub(super) redis: Fields,
     pub(super) database: Fields,
     pub(super) errors: Fields,
+    pub(super) trace: Fields,
 }
 
 /// Where one definition and its fields were written.
@@ -332,6 +335,7 @@ impl Places {
             Subject::Redis => Some(&self.redis),
             Subject::Database => Some(&self.database),
             Subject::Errors => Some(&self.errors),
+            Subject::Trace => Some(&self.trace),
         }
     }
 }
@@ -385,6 +389,7 @@ fn named(config: &Config, subject: Subject) -> String {
         Subject::Redis => "[redis]".to_owned(),
         Subject::Database => "[database]".to_owned(),
         Subject::Errors => "[errors]".to_owned(),
+        Subject::Trace => "[trace]".to_owned(),
     }
 }
 

@@ -511,6 +511,33 @@ fn secrets_never_show() {
 }
 
 #[test]
+fn a_field_of_the_message_is_refused_among_a_collectors_headers() {
+    let with = |name: &str| format!("[trace]\notlp = \"http://a\"\nheaders = {{ {name} = \"a\" }}\n");
+    for name in
+        ["Host", "TE", "connection", "content-type", "transfer-encoding", "upgrade", "content-encoding"]
+    {
+        let said = load(&[&with(name)]).expect_err("it is refused");
+        assert!(said.contains(&format!("`{}` is set for each message", name.to_ascii_lowercase())), "{said}");
+    }
+    for name in ["authorization", "x-scope-orgid", "user-agent"] {
+        assert!(load(&[&with(name)]).is_ok(), "{name}");
+    }
+}
+
+#[test]
+fn no_url_that_the_gateway_asks_has_a_port_out_of_range() {
+    for text in [
+        "[auth.a]\nkind = \"jwt\"\naudience = \"a\"\nalgorithms = [\"ES256\"]\njwks = \"https://a:70000/\"\n",
+        "[listener.a]\nbind = \"127.0.0.1:1\"\n\
+         certs = [{ acme = \"https://a:70000/\", names = \"a.example\", agree = true }]\n",
+        "[listener.a]\nbind = \"127.0.0.1:1\"\nredirect = \"https://a.example:70000{path}\"\n",
+    ] {
+        let said = load(&[text]).expect_err("it is refused");
+        assert!(said.contains("has a port out of range") && said.contains("from 1 to 65535"), "{said}");
+    }
+}
+
+#[test]
 fn what_cannot_be_meant_draws_a_warning() {
     let tls = "[listener.a]\nbind = \"127.0.0.1:1\"\ncerts = [{ cert = \"c\", key = \"k\" }]\n";
     let staff = "[auth.staff]\nkind = \"mtls\"\nconsumer = \"san:email\"\n[[route]]\nto = \"echo\"\nauth = \"staff\"\n";
@@ -525,6 +552,11 @@ fn what_cannot_be_meant_draws_a_warning() {
         (counted.to_owned(), "3:9", "no client has the dimension it counts by"),
         (sticky.to_owned(), "3:10", "so no client keeps its upstream"),
         (hashed.to_owned(), "3:11", "so no client keeps its server"),
+        (
+            "[trace]\notlp = \"http://a:4318/v1/traces\"\nprotocol = \"grpc\"\n".to_owned(),
+            "2:8",
+            "a path of OTLP over HTTP",
+        ),
     ] {
         let said = warned(&text);
         assert!(
@@ -1677,6 +1709,30 @@ fn the_process_is_checked() {
             "`http://u:********@a` is not the URL of a collector",
             "2:8",
             "write it as in",
+        ),
+        (
+            "[trace]\notlp = \"http://127.0.0.1:99999\"",
+            "`http://127.0.0.1:99999` has a port out of range",
+            "2:8",
+            "from 1 to 65535",
+        ),
+        (
+            "[trace]\notlp = \"http://a:4318/#b\"",
+            "`http://a:4318/#b` is not the URL of a collector",
+            "2:8",
+            "write it as in",
+        ),
+        (
+            "[trace]\notlp = \"http://a\"\nheaders = { x-a = \"1\", Content-Length = \"3\" }",
+            "`content-length` is set for each message, and cannot be set here",
+            "3:24",
+            "leave it out",
+        ),
+        (
+            "[trace]\notlp = \"http://a\"\nheaders = { grpc-timeout = \"1S\" }",
+            "`grpc-timeout` is set for each message, and cannot be set here",
+            "3:13",
+            "leave it out",
         ),
         (
             "[trace]\notlp = \"http://a\"\ntls = { verify = true }",

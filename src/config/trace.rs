@@ -3,20 +3,27 @@
 use http::uri::Scheme;
 use http::{HeaderName, HeaderValue, Uri};
 
-use crate::trace::{Config, Decides, Heeded, Protocol};
+use crate::trace::{Config, Decides, Heeded, Protocol, TRACES_PATH};
 use crate::trust::Trust;
 use crate::units::show_share;
 
 use super::mask;
 use super::printer::{Page, key, table as show_table, text as show_text, word};
 use super::reader::{Table, Value};
+use super::report::Fields;
 use super::sections;
 use super::text::Text;
 use super::trust;
 
 /// Reads `[trace]`. `None`: no request is traced.
-pub(super) fn read(documents: &[Table<'_>]) -> Option<Config> {
-    let table = sections::single(documents, "trace").and_then(|value| value.table("[trace]"))?;
+pub(super) fn read(documents: &[Table<'_>]) -> (Option<Config>, Fields) {
+    let table = sections::single(documents, "trace").and_then(|value| value.table("[trace]"));
+    let Some(table) = table else { return (None, Fields::default()) };
+    let places = table.places();
+    (read_table(table), places)
+}
+
+fn read_table(table: Table<'_>) -> Option<Config> {
     let written = table.value("otlp");
     if written.is_none() {
         table.wrong("[trace] needs `otlp`", "write `otlp = \"http://127.0.0.1:4318\"`");
@@ -27,6 +34,12 @@ pub(super) fn read(documents: &[Table<'_>]) -> Option<Config> {
         (otlp.as_ref().and_then(Uri::port_u16), protocol, &written)
     {
         written.warn("collectors speak gRPC on 4317", "add `protocol = \"grpc\"`, or write port 4318");
+    }
+    if let (Some(Protocol::Grpc), Some(otlp), Some(written)) = (protocol, &otlp, &written)
+        && otlp.path().trim_end_matches('/').ends_with(TRACES_PATH)
+    {
+        written
+            .warn("`/v1/traces` is a path of OTLP over HTTP", "leave it out, or write `protocol = \"http\"`");
     }
     let tls = table.value("tls");
     if let (Some(tls), Some(otlp)) = (&tls, &otlp)
@@ -56,9 +69,15 @@ fn url(text: &Text<'_>) -> Option<Uri> {
         let is_http = url.scheme() == Some(&Scheme::HTTP) || url.scheme() == Some(&Scheme::HTTPS);
         let has_host = url.host().is_some_and(|host| !host.is_empty());
         let has_name = url.authority().is_some_and(|authority| authority.as_str().contains('@'));
-        is_http && has_host && !has_name && url.query().is_none()
+        // A fragment is not in the `Uri`, which leaves it out.
+        is_http && has_host && !has_name && url.query().is_none() && !text.text.contains('#')
     };
     let right = url.filter(is_right);
+    if let Some(authority) = right.as_ref().and_then(Uri::authority)
+        && text.has_wrong_port(authority)
+    {
+        return None;
+    }
     if right.is_none() {
         let hint = "write it as in `http://127.0.0.1:4318` or `https://collector.example.com`";
         text.wrong(format!("{} is not the URL of a collector", text.shown()), hint);
@@ -74,6 +93,10 @@ fn fields(table: &Table<'_>) -> Vec<(HeaderName, HeaderValue)> {
         if name.is_none() {
             entry.wrong_key(format!("`{}` is not a header's name", entry.key.escape_debug()), "");
         }
+        if let Some(name) = name.as_ref().filter(|name| is_of_the_message(name)) {
+            let hint = "leave it out; `headers` are for credentials and the like";
+            entry.wrong_key(format!("`{name}` is set for each message, and cannot be set here"), hint);
+        }
         let Some(text) = entry.text() else { continue };
         let Ok(mut value) = HeaderValue::from_str(&text.text) else {
             text.wrong(format!("the value of `{}` is not a header's value", entry.key.escape_debug()), "");
@@ -83,6 +106,11 @@ fn fields(table: &Table<'_>) -> Vec<(HeaderName, HeaderValue)> {
         fields.extend(name.map(|name| (name, value)));
     }
     fields
+}
+
+/// Whether a field says how a message is framed, coded or routed, which the exporter alone knows.
+fn is_of_the_message(name: &HeaderName) -> bool {
+    OF_THE_MESSAGE.contains(&name.as_str()) || name.as_str().starts_with(GRPC)
 }
 
 /// Hides what may be a collector's credentials.
@@ -113,6 +141,26 @@ const PROTOCOLS: [(&str, Protocol); 2] = [("http", Protocol::Http), ("grpc", Pro
 const DECIDES: [(&str, Decides); 2] = [("parent", Decides::Parent), ("ratio", Decides::Ratio)];
 const HEEDED: [(&str, Heeded); 3] =
     [("trusted", Heeded::Trusted), ("always", Heeded::Always), ("never", Heeded::Never)];
+/// Fields that the exporter sets, or that HTTP gives no sender of a whole message.
+const OF_THE_MESSAGE: [&str; 15] = [
+    "connection",
+    "content-encoding",
+    "content-length",
+    "content-range",
+    "content-type",
+    "expect",
+    "host",
+    "http2-settings",
+    "keep-alive",
+    "proxy-connection",
+    "range",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+/// Names that begin so are gRPC's own.
+const GRPC: &str = "grpc-";
 /// One trace in a hundred.
 const SAMPLE_PPM: u32 = 10_000;
 const SERVICE: &str = "sluicegate";

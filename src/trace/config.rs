@@ -1,5 +1,6 @@
 //! Settings of traces.
 
+use http::uri::Scheme;
 use http::{HeaderName, HeaderValue, Uri};
 
 use crate::trust::Trust;
@@ -7,7 +8,7 @@ use crate::trust::Trust;
 /// Which requests are traced, and where their spans go.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// The collector: an absolute URL without a query. The path of the call is appended.
+    /// The collector: an absolute URL without a query. The path of the call is appended, unless it is there already.
     pub otlp: Uri,
     /// How the collector is spoken to.
     pub protocol: Protocol,
@@ -58,13 +59,23 @@ pub enum Heeded {
 }
 
 impl Config {
-    /// The URL of the call that takes spans.
+    /// The URL of the call that takes spans. Over HTTP a URL that ends in the call's path is used as it is, as
+    /// `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT` is; to any other the path is appended, as to `OTEL_EXPORTER_OTLP_ENDPOINT`.
     pub fn target(&self) -> String {
         let base = self.otlp.to_string();
-        let call = match self.protocol {
-            Protocol::Http => "/v1/traces",
-            Protocol::Grpc => "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
-        };
-        format!("{}{call}", base.trim_end_matches('/'))
+        let base = base.trim_end_matches('/');
+        match self.protocol {
+            Protocol::Http if base.ends_with(TRACES_PATH) => base.to_owned(),
+            Protocol::Http => format!("{base}{TRACES_PATH}"),
+            Protocol::Grpc => format!("{base}/opentelemetry.proto.collector.trace.v1.TraceService/Export"),
+        }
+    }
+
+    /// Whether the collector is asked over TLS.
+    pub fn is_tls(&self) -> bool {
+        self.otlp.scheme() == Some(&Scheme::HTTPS)
     }
 }
+
+/// Where collectors take spans over HTTP (OTLP specification, "OTLP/HTTP Request").
+pub const TRACES_PATH: &str = "/v1/traces";

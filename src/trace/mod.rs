@@ -14,7 +14,7 @@ mod sampler;
 mod span;
 mod tracer;
 
-pub use config::{Config, Decides, Heeded, Protocol};
+pub use config::{Config, Decides, Heeded, Protocol, TRACES_PATH};
 pub use context::{Remote, TraceIds};
 pub use exporter::{Exporter, Spans};
 pub use span::Span;

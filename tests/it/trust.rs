@@ -264,6 +264,8 @@ fn what_is_wrong_with_a_certificate_is_said_at_the_key_that_names_it() {
         |rest: &str| format!("[listener.l]\nbind = \"127.0.0.1:0\"\n{rest}\n[[route]]\nto = \"echo\"\n");
     let upstream =
         |tls: &str| format!("[upstream.u]\nservers = [\"https://a\"]\ntls = {tls}\n[[route]]\nto = \"u\"\n");
+    let collector =
+        |tls: &str| format!("[trace]\notlp = \"https://a\"\ntls = {tls}\n[[route]]\nto = \"echo\"\n");
     let good = "certs = [{ cert = \"a.pem\", key = \"a.key\" }]\n";
     for (config, at, words) in [
         (
@@ -290,6 +292,13 @@ fn what_is_wrong_with_a_certificate_is_said_at_the_key_that_names_it() {
             "no revocation list in it",
         ),
         (upstream("{ ca = \"none.pem\" }"), ":3:14", "cannot be read"),
+        (collector("{ ca = \"none.pem\" }"), ":3:14", "cannot be read"),
+        (collector("{ ca = \"a.key\" }"), ":3:14", "no certificate in it, but a private key"),
+        (
+            collector("{ ca = \"a.pem\", cert = \"a.pem\", key = \"b.key\" }"),
+            ":3:45",
+            "not the private key of the certificate",
+        ),
         (
             upstream("{ verify = false, cert = \"a.pem\", key = \"b.key\" }"),
             ":3:47",
