@@ -291,10 +291,13 @@ fn who_refuses_costs_the_batch_and_who_is_busy_gets_it_again() {
         });
     let gateway = tracing(&collector, "sample = \"100%\"", "[[route]]\nrespond = {}\n");
     gateway.get("/busy");
-    let (first, again) = (collector.request(), collector.request());
+    let first = collector.request();
+    let asked = Instant::now();
+    let again = collector.request();
     assert_eq!(first.body, again.body);
     eventually("it is taken", || (counted(&gateway, "exported") == 1.0).then_some(()));
     gateway.get("/refused");
+    assert!(asked.elapsed() > Duration::from_millis(800), "no wait is asked for: {:?}", asked.elapsed());
     eventually("it is lost", || (counted(&gateway, "dropped") == 1.0).then_some(()));
     gateway.get("/refused-otherwise");
     eventually("it is lost", || (counted(&gateway, "dropped") == 2.0).then_some(()));
