@@ -202,17 +202,19 @@ impl Writer {
 
     fn write(&mut self, chunk: &Chunk) -> Sent {
         let text = &chunk.text;
-        let written = match &mut self.output {
+        let (written, error) = match &mut self.output {
             Output::Stdout => write_whole(&mut io::stdout().lock(), text, &mut self.is_torn),
             Output::Stderr => write_whole(&mut io::stderr().lock(), text, &mut self.is_torn),
             Output::File(file) => write_whole(file, text, &mut self.is_torn),
             Output::Syslog(sender) => return sender.send_lines(text),
-            Output::Off => Ok(()),
+            Output::Off => (text.len(), None),
         };
-        match written {
-            Ok(()) => Sent { sent: chunk.lines, ..Sent::default() },
-            Err(error) => Sent { error: Some(error), ..Sent::default() },
-        }
+        let sent = match &error {
+            None => chunk.lines,
+            // A disk that becomes full, say, takes a part: the lines of it that went out whole can be read.
+            Some(_) => text[..written].iter().filter(|byte| **byte == b'\n').count() as u64,
+        };
+        Sent { sent, error, ..Sent::default() }
     }
 
     fn recover(&mut self) {
@@ -230,26 +232,26 @@ impl Writer {
     }
 }
 
-/// Writes all of `text`. If an earlier write ended inside a line, that line is ended first, so that the next one stays
-/// readable.
-fn write_whole(output: &mut impl Write, text: &[u8], is_torn: &mut bool) -> io::Result<()> {
-    if *is_torn {
-        output.write_all(b"\n")?;
-        *is_torn = false;
+/// Writes `text`; returns how many bytes of it went out, and why not all of them did. If an earlier write ended inside a
+/// line, that line is ended first, so that the next one stays readable.
+fn write_whole(output: &mut impl Write, text: &[u8], is_torn: &mut bool) -> (usize, Option<io::Error>) {
+    if *is_torn && let Err(error) = output.write_all(b"\n") {
+        return (0, Some(error));
     }
-    let mut left = text;
-    while !left.is_empty() {
-        match output.write(left) {
-            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+    *is_torn = false;
+    let mut done = 0;
+    while done < text.len() {
+        match output.write(&text[done..]) {
+            Ok(0) => return (done, Some(io::ErrorKind::WriteZero.into())),
             Ok(written) => {
-                *is_torn = left[written - 1] != b'\n';
-                left = &left[written..];
+                done += written;
+                *is_torn = text[done - 1] != b'\n';
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
+            Err(error) => return (done, Some(error)),
         }
     }
-    output.flush()
+    (done, output.flush().err())
 }
 
 fn open(log: &'static str, sink: &Sink) -> Result<Output, Error> {
@@ -284,6 +286,7 @@ mod tests {
     use std::fs;
     use std::io::Read;
     use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixStream;
 
     use super::*;
     use crate::record::{AccessConfig, Entry, Sampler, Style};
@@ -374,12 +377,30 @@ mod tests {
     }
 
     #[test]
+    fn lines_that_went_out_whole_count_as_written_if_the_rest_is_lost() {
+        let metrics = AccessLog::default();
+        // It takes a part of a chunk, as a disk that becomes full does.
+        let (writer, mut reader) = UnixStream::pair().expect("a pair");
+        writer.set_nonblocking(true).expect("it can be told");
+        let output = Output::File(File::from(OwnedFd::from(writer)));
+        let log = Log::start((ACCESS_LOG, "access-log"), output, &Sink::Stdout, &metrics).expect("a thread");
+        write_lines(&log, 0..5_000);
+        assert_eq!(log.close(LONG), 0, "nothing waits any more");
+        let mut text = String::new();
+        reader.read_to_string(&mut text).expect("UTF-8");
+        let is_whole = |line: &&str| serde_json::from_str::<serde_json::Value>(line).is_ok();
+        let whole = text.lines().filter(is_whole).count() as u64;
+        assert!(whole > 0 && metrics.dropped.value() > 0, "{whole}");
+        assert_eq!((metrics.written.value(), metrics.dropped.value()), (whole, 5_000 - whole));
+    }
+
+    #[test]
     fn a_torn_line_spoils_only_itself() {
         let (mut is_torn, mut written) = (false, Vec::new());
         let mut room_for_five = [0; 5];
-        assert!(write_whole(&mut room_for_five.as_mut_slice(), b"one\ntwo\n", &mut is_torn).is_err());
-        assert!(is_torn);
-        write_whole(&mut written, b"three\n", &mut is_torn).expect("a Vec takes it");
+        let (done, error) = write_whole(&mut room_for_five.as_mut_slice(), b"one\ntwo\n", &mut is_torn);
+        assert!(is_torn && done == 5 && error.is_some());
+        assert!(write_whole(&mut written, b"three\n", &mut is_torn).1.is_none(), "a Vec takes it");
         assert_eq!((&room_for_five, written.as_slice()), (b"one\nt", b"\nthree\n".as_slice()));
         assert!(!is_torn);
     }
