@@ -52,6 +52,9 @@ fn what_waits_for_a_restart_is_compared_with_what_runs() {
     assert_eq!(warned(&gateway), 1, "{:?}", gateway.stderr());
     gateway.reload(&answering("old"));
     assert_eq!(warned(&gateway), 1, "back to what runs: {:?}", gateway.stderr());
+    let decisions = "[log]\naccess = false\ndecisions = { to = \"off\", retention = \"1d\" }\n";
+    gateway.reload(&format!("{decisions}{}", answering("new")));
+    assert_eq!(warned(&gateway), 1, "there is no database for them: {:?}", gateway.stderr());
 }
 
 #[test]

@@ -411,6 +411,7 @@ impl Fixed {
 
     /// Warns of each setting whose value in `config` is not the one the process runs with.
     fn warn_of_changes(&self, config: &Config) {
+        let has_database = self.database.is_some() && config.database.is_some();
         let fixed = [
             ("workers", self.workers != config.workers),
             ("limits.memory", self.limits_memory != config.limits_memory),
@@ -422,7 +423,7 @@ impl Fixed {
             ("log.level", self.log_level != config.log_level),
             (
                 "log.decisions.database",
-                self.events != (config.decisions.in_database, config.decisions.retention),
+                has_database && self.events != (config.decisions.in_database, config.decisions.retention),
             ),
         ];
         for (setting, _) in fixed.iter().filter(|(_, changed)| *changed) {
