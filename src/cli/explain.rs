@@ -31,7 +31,8 @@ pub struct Arguments {
     #[arg(value_parser = url, required_unless_present = "request")]
     url: Option<Uri>,
     /// Explain what was decided about a request that was sent, by its x-request-id
-    #[arg(long, value_name = "ID", conflicts_with_all = ["method", "url", "headers", "from", "offline", "all"])]
+    // Whoever gave the request its id may have begun it with a dash.
+    #[arg(long, value_name = "ID", allow_hyphen_values = true, conflicts_with_all = ["method", "url", "headers", "from", "offline", "all"])]
     request: Option<String>,
     /// A header, as "name: value"; may be given several times
     #[arg(short = 'H', long = "header", value_parser = header)]

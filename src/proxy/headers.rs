@@ -353,7 +353,8 @@ pub fn authority(uri: &Uri, headers: &HeaderMap) -> HeaderValue {
     }
 }
 
-/// A request's id: what a trusted hop gave it, else 32 hex digits of its own, then with the number that they are.
+/// A request's id: what a trusted hop gave it, else 32 hex digits of its own, then with the number that they are. Bytes
+/// that are no text are no id: nobody could ask for it.
 pub fn request_id(
     headers: &HeaderMap,
     trusted_peer: bool,
@@ -362,6 +363,7 @@ pub fn request_id(
     if trusted_peer
         && let Some(id) = headers.get(&X_REQUEST_ID)
         && (1..=REQUEST_ID_BYTES_MAX).contains(&id.len())
+        && std::str::from_utf8(id.as_bytes()).is_ok()
     {
         return (id.clone(), None);
     }

@@ -135,6 +135,17 @@ fn ids_of_a_hop_may_be_anything() {
     assert!(succeeded && shown.contains("request   a/b?c=d%20&e was refused"), "{shown}");
     let (_, listed) = said(&gateway, &["ctl", "decisions"]);
     assert!(!listed.contains('\u{1b}'), "{listed:?}");
+    for id in ["-dash", "--x"] {
+        (0..3).for_each(|_| drop(ask(&gateway, &format!("198.51.100.{}", id.len()), id)));
+        let (succeeded, shown) = said(&gateway, &["explain", "--request", id]);
+        assert!(succeeded && shown.contains(&format!("request   {id} was refused")), "{shown}");
+    }
+    // Bytes that are no text are replaced, because nobody could ask for them.
+    let mut client = gateway.client();
+    client
+        .send(b"GET /a HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 192.0.2.4\r\nX-Request-Id: \xff\xfe\r\n\r\n");
+    let own = client.response().header("x-request-id").expect("its id").to_owned();
+    assert!(own.len() == 32 && own.bytes().all(|byte| byte.is_ascii_hexdigit()), "{own:?}");
     let twice = gateway.admin("/v1/decisions/same").json();
     assert!(twice["items"].as_array().is_some_and(|items| items.len() > 1), "{twice}");
 }
