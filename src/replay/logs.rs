@@ -24,8 +24,9 @@ pub struct Logs {
 /// One log.
 struct Log {
     source: Source,
-    /// Lines that were read to find out the format.
+    /// Lines that were read to find out the format, and are not played yet.
     first: VecDeque<Option<Vec<u8>>>,
+    /// `None`: no line so far has any.
     format: Option<Format>,
     order: Order<Box<Request>>,
     is_over: bool,
@@ -64,7 +65,7 @@ pub struct Read {
 }
 
 impl Logs {
-    /// Opens logs, in the format that is asked for or in the one that their first lines have.
+    /// Opens logs, in the format that is asked for or in the one that the first lines have that have any.
     ///
     /// # Errors
     /// If one cannot be read.
@@ -121,18 +122,24 @@ impl Logs {
 }
 
 impl Log {
-    fn new(mut source: Source, format: Option<Format>, held_max: usize) -> Log {
-        let mut first = VecDeque::new();
-        while format.is_none() && first.len() < FIRST_LINES {
-            match source.line() {
-                Some(Text::Line(line)) => first.push_back(Some(line.to_vec())),
-                Some(Text::Long) => first.push_back(None),
+    fn new(source: Source, format: Option<Format>, held_max: usize) -> Log {
+        let read = Read { name: source.name().to_owned(), format, ..Read::default() };
+        let (first, order) = (VecDeque::new(), Order::new(held_max));
+        Log { source, first, format, order, is_over: false, read, numbers: 0 }
+    }
+
+    /// Reads lines until the format is known, a few at a time: lines of other logs may stand before the first one, as on a
+    /// standard output that several share.
+    fn find_format(&mut self) {
+        while self.first.len() < FIRST_LINES {
+            match self.source.line() {
+                Some(Text::Line(line)) => self.first.push_back(Some(line.to_vec())),
+                Some(Text::Long) => self.first.push_back(None),
                 None => break,
             }
         }
-        let format = format.or_else(|| Format::of(first.iter().filter_map(Option::as_deref)));
-        let read = Read { name: source.name().to_owned(), format, ..Read::default() };
-        Log { source, first, format, order: Order::new(held_max), is_over: false, read, numbers: 0 }
+        self.format = Format::of(self.first.iter().filter_map(Option::as_deref));
+        self.read.format = self.format;
     }
 
     /// The next request in the order of times.
@@ -153,6 +160,9 @@ impl Log {
 
     /// Reads one more line; `false` at the end.
     fn push(&mut self) -> bool {
+        if self.format.is_none() && self.first.is_empty() {
+            self.find_format();
+        }
         let read = match self.first.pop_front() {
             Some(None) => Some(Err(NoLine::Long)),
             Some(Some(line)) if line.is_empty() => None,
@@ -216,7 +226,7 @@ impl Eq for Next {}
 pub const HELD_MAX: usize = 1 << 17;
 /// The same of each log, however many there are.
 const HELD_LEAST: usize = 1 << 10;
-/// Lines that the format is found out from.
+/// Lines that are read at once to find out the format.
 const FIRST_LINES: usize = 20;
 /// Lines that are none of the format, of which the number is shown.
 const EXAMPLES: usize = 5;
@@ -283,5 +293,18 @@ mod tests {
         assert!(none.request().is_none());
         assert_eq!(none.read().iter().map(|read| read.lines).collect::<Vec<_>>(), [2, 0]);
         assert_eq!(none.read()[0].examples, [(1, NoLine::Format), (2, NoLine::Format)]);
+    }
+
+    #[test]
+    fn lines_of_another_log_hide_no_format() {
+        let decision = "{\"kind\":\"decision\",\"time\":\"2026-11-20T10:00:00.000Z\",\"policy\":\"p\"}\n";
+        for before in [19, 20, 21, 500] {
+            let text = decision.repeat(before) + &line(1, "/a") + decision + &line(2, "/b");
+            let mut logs = Logs::of(vec![log(&text)], None, None);
+            let played = std::iter::from_fn(|| logs.request()).count();
+            let read = logs.read().remove(0);
+            assert_eq!((played, read.format), (2, Some(Format::Common)), "{before}");
+            assert_eq!((read.lines, read.unreadable), (before as u64 + 3, before as u64 + 1));
+        }
     }
 }

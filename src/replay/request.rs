@@ -69,7 +69,7 @@ pub enum Line {
 /// Why a line is none of its format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoLine {
-    /// Nor is any other line near the beginning of its log one of a format that is read.
+    /// Nor is any line of its log before it, or close behind it, one of a format that is read.
     #[error("it is of no format that is read")]
     Format,
     /// It has another form.

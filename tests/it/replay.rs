@@ -449,4 +449,9 @@ fn each_route_may_have_limits_of_its_own() {
     assert_eq!(by_param.status.code(), Some(78), "{}", text(&by_param.stdout));
     let none = sluicegate(&directory, &["suggest", "--log", "access.log", "--by", "planet"]);
     assert_eq!(none.status.code(), Some(2));
+    for host in ["bad host", "a/b", ""] {
+        let none = sluicegate(&directory, &["replay", "--log", "access.log", "--host", host]);
+        assert_eq!(none.status.code(), Some(2), "{host:?}");
+        assert!(text(&none.stderr).contains("write a host"), "{}", text(&none.stderr));
+    }
 }

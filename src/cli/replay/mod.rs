@@ -11,6 +11,7 @@ use super::check::EXIT_CONFIG;
 use super::migrate::EXIT_LEFT_OUT;
 use crate::app::error_chain;
 use crate::config;
+use crate::policy::host::is_authority;
 use crate::replay::format::Format;
 use crate::replay::report::LogReport;
 use crate::replay::{self, Options, Spread};
@@ -46,11 +47,11 @@ pub struct Logs {
     /// An access log, plain or compressed with gzip or zstd; - is standard input. Several are read as one
     #[arg(long = "log", value_name = "FILE", required = true)]
     paths: Vec<PathBuf>,
-    /// The format of the logs; without it that of their first lines
+    /// The format of the logs; without it that of their first lines that have one
     #[arg(long, value_enum)]
     format: Option<Kind>,
     /// The host of requests whose lines name none, as those of the common format
-    #[arg(long, value_name = "HOST")]
+    #[arg(long, value_name = "HOST", value_parser = host)]
     host: Option<String>,
 }
 
@@ -88,6 +89,10 @@ impl Logs {
         let (logs, host) = (self.paths.clone(), self.host.clone());
         Ok(Options { logs, format, host, nodes: 1, spread: Spread::Turns, top: 0 })
     }
+}
+
+fn host(text: &str) -> Result<String, &'static str> {
+    is_authority(text).then(|| text.to_owned()).ok_or("write a host, as in api.example.com")
 }
 
 /// Whether a line of a log could be read. If none could, or a log is left out, it says so.
