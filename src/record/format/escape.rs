@@ -61,7 +61,8 @@ fn push_byte(out: &mut Vec<u8>, byte: u8, is_bare: bool) {
     }
 }
 
-fn hex(byte: u8) -> [u8; 4] {
+/// A byte as it stands in a text.
+pub(super) fn hex(byte: u8) -> [u8; ESCAPE_BYTES] {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     [b'\\', b'x', DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]
 }
@@ -117,6 +118,8 @@ fn push_unit(out: &mut Vec<u8>, unit: u16) {
 }
 
 const HEX: &[u8; 16] = b"0123456789abcdef";
+/// Bytes of `\x..`.
+pub(super) const ESCAPE_BYTES: usize = 4;
 /// The longest mark of a cut.
 pub(super) const CUT_BYTES_MAX: usize = 12;
 

@@ -1,12 +1,13 @@
 //! Lines as a text of the operator's own: `{client} "{request}" {status}`. A name is a key of the JSON line, or one of a few
-//! that only texts need. A value between quotes keeps its blanks, another does not, so no value can look like two; what is
-//! not there is `-`.
+//! that only texts need. A value between quotes has no quote in it. Another one has no blank, and nothing of what stands
+//! beside a value that clients choose: of `{client}|{user_agent}` no `|`. So no value can look like two; what is not there
+//! is `-`.
 
 use http::header::{HeaderName, REFERER, USER_AGENT};
 
 use super::bounds::{ID_BYTES_MAX, LINE_BYTES_MAX, METHOD_BYTES_MAX, NAME_BYTES_MAX};
 use super::date;
-use super::escape::{CUT_BYTES_MAX, Escape};
+use super::escape::{self, CUT_BYTES_MAX, ESCAPE_BYTES, Escape};
 use super::target::{self, PATH_BYTES_MAX};
 use super::value::{push_address, push_digits};
 use crate::hex;
@@ -19,7 +20,13 @@ use crate::record::field::FIELD_BYTES_MAX;
 pub struct Template {
     text: Box<str>,
     parts: Box<[Part]>,
+    separators: Separators,
 }
+
+/// The ASCII bytes that end or begin a value which clients choose, a bit for each: such a value must not have them, unless it
+/// stands between quotes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Separators(u128);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Part {
@@ -212,7 +219,7 @@ impl Template {
         if parts.iter().map(Part::bytes_max).sum::<usize>() >= LINE_BYTES_MAX {
             return Err(Error::TooLong);
         }
-        Ok(Template { text: text.into(), parts: parts.into() })
+        Ok(Template { text: text.into(), separators: Separators::of(&parts), parts: parts.into() })
     }
 
     /// As it was written.
@@ -222,10 +229,59 @@ impl Template {
 
     pub(super) fn push(&self, out: &mut Vec<u8>, second: &date::Text, entry: &Entry<'_>) {
         for part in &self.parts {
+            let from = out.len();
             match part {
                 Part::Literal(literal) => out.extend_from_slice(literal),
                 Part::Value(name, escape) => name.push(out, second, entry, *escape),
                 Part::Header(name, escape) => push_field(out, entry, name, *escape),
+            }
+            if part.is_open() {
+                self.separators.escape(out, from);
+            }
+        }
+    }
+}
+
+impl Separators {
+    fn of(parts: &[Part]) -> Separators {
+        let mut found = 0;
+        for (index, _) in parts.iter().enumerate().filter(|(_, part)| part.is_open()) {
+            // A reader who knows the format looks for what stands behind a value; one who splits lines, for marks on either side.
+            let before = index.checked_sub(1).and_then(|index| parts[index].literal()?.last());
+            let before = before.filter(|byte| !byte.is_ascii_alphanumeric());
+            let behind = parts.get(index + 1).and_then(|part| part.literal()?.first());
+            for byte in before.into_iter().chain(behind).filter(|byte| byte.is_ascii()) {
+                found |= 1 << byte;
+            }
+        }
+        Separators(found)
+    }
+
+    fn has(self, byte: u8) -> bool {
+        byte.is_ascii() && self.0 >> byte & 1 == 1
+    }
+
+    /// Escapes them in the value that was appended since `from`, which has its other escapes already.
+    fn escape(self, out: &mut Vec<u8>, from: usize) {
+        if !out[from..].iter().any(|byte| self.has(*byte)) {
+            return;
+        }
+        let value = out.split_off(from);
+        let mut rest = &*value;
+        while let Some((byte, behind)) = rest.split_first() {
+            match rest.split_at_checked(ESCAPE_BYTES) {
+                // A backslash begins nothing but an escape.
+                Some((escaped, behind)) if *byte == b'\\' => {
+                    out.extend_from_slice(escaped);
+                    rest = behind;
+                }
+                _ => {
+                    match self.has(*byte) {
+                        true => out.extend_from_slice(&escape::hex(*byte)),
+                        false => out.push(*byte),
+                    }
+                    rest = behind;
+                }
             }
         }
     }
@@ -237,6 +293,22 @@ fn shown(field: &str, offset: usize, headers: &[HeaderName]) -> Result<HeaderNam
 }
 
 impl Part {
+    fn literal(&self) -> Option<&[u8]> {
+        match self {
+            Part::Literal(literal) => Some(literal),
+            Part::Value(..) | Part::Header(..) => None,
+        }
+    }
+
+    /// Whether it is a value that clients choose, and does not stand between quotes.
+    fn is_open(&self) -> bool {
+        match self {
+            Part::Literal(_) => false,
+            Part::Header(_, escape) => *escape == Escape::Bare,
+            Part::Value(name, escape) => *escape == Escape::Bare && name.is_of_the_client(),
+        }
+    }
+
     /// The most that it adds to a line: four bytes for each that is escaped.
     fn bytes_max(&self) -> usize {
         let kept = match self {
@@ -251,6 +323,24 @@ impl Part {
 }
 
 impl Name {
+    /// Whether who sends a request chooses the text, or who names its sender.
+    fn is_of_the_client(self) -> bool {
+        matches!(
+            self,
+            Name::Request
+                | Name::RequestId
+                | Name::Sni
+                | Name::Method
+                | Name::Host
+                | Name::Path
+                | Name::Consumer
+                | Name::Tenant
+                | Name::Tier
+                | Name::UserAgent
+                | Name::Referer
+        )
+    }
+
     fn push(self, out: &mut Vec<u8>, second: &date::Text, entry: &Entry<'_>, escape: Escape) {
         let name = |out: &mut Vec<u8>, text: &str| push_text(out, text.as_bytes(), NAME_BYTES_MAX, escape);
         match self {
@@ -425,7 +515,57 @@ mod tests {
         assert!(matches!(refused("{client} {status"), Error::Brace(_)));
     }
 
+    #[test]
+    fn what_separates_values_is_in_none_of_them() {
+        let shown = Shown::new(&AccessConfig::default());
+        let values = [HeaderValue::from_static("a|200,b;'[x]\" c").into(), None];
+        let entry = Entry {
+            path: b"/a|b/c",
+            method: b"GET",
+            consumer: "ann-b",
+            fields: &shown.fields,
+            values: &values,
+            status: 200,
+            left: Some(Left { limit: 5, remaining: 4 }),
+            ..Entry::default()
+        };
+        let user_agent = |separators: [&str; 2]| {
+            let [before, behind] = separators;
+            line(&format!("{{status}}{before}{{user_agent}}{behind}{{status}}"), &entry)
+        };
+        assert_eq!(user_agent(["|", "|"]), "200|a\\x7C200,b;'[x]\\x22\\x20c|200\n");
+        assert_eq!(user_agent([", ", ","]), "200, a|200\\x2Cb;'[x]\\x22\\x20c,200\n");
+        assert_eq!(user_agent([" '", "' "]), "200 'a|200,b;\\x27[x]\\x22\\x20c' 200\n");
+        assert_eq!(user_agent([" [", "] "]), "200 [a|200,b;'\\x5Bx\\x5D\\x22\\x20c] 200\n");
+        assert_eq!(user_agent([" \"", "\"|"]), "200 \"a|200,b;'[x]\\x22 c\"|200\n");
+        assert_eq!(user_agent(["ua", "x2"]), "200uaa|200,b;'[\\x78]\\x22\\x20cx2200\n");
+        // A separator is one in every value, not only in that which it stands beside.
+        assert_eq!(line("{path} {consumer}|{status}", &entry), "/a\\x7Cb/c ann-b|200\n");
+        assert_eq!(line("{path}|{sni}|{status}", &entry), "/a\\x7Cb/c|-|200\n");
+        // What stands only between values that no client chooses separates none of a client's.
+        assert_eq!(line("{path} - {remaining}/{limit}", &entry), "/a|b/c - 4/5\n");
+    }
+
     proptest! {
+        #[test]
+        fn no_bytes_forge_a_field_between_any_separators(
+            agent in "[ -~]{1,60}",
+            separator in "[!-.:-@^_`|~]{1,3}",
+        ) {
+            let shown = Shown::new(&AccessConfig::default());
+            let values = [HeaderValue::from_str(&agent).ok(), None];
+            let entry = Entry {
+                path: agent.as_bytes(),
+                fields: &shown.fields,
+                values: &values,
+                status: 200,
+                ..Entry::default()
+            };
+            let text = separator.replace('"', "|");
+            let line = line(&format!("{{status}}{text}{{user_agent}}{text}{{path}}{text}{{status}}"), &entry);
+            prop_assert_eq!(line.trim_end_matches('\n').split(&text).count(), 4, "{}", line);
+        }
+
         #[test]
         fn no_bytes_forge_a_field(
             path in prop::collection::vec(any::<u8>(), 1..3_000),
