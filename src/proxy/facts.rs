@@ -30,7 +30,7 @@ pub struct RequestFacts {
     pub is_call: bool,
     /// The form in which it is told of any other refusal.
     pub form: Form,
-    /// The authority it names; empty if it names none that is valid.
+    /// The authority it names, as it was sent; empty if it names none. Of a request that is refused it may be invalid.
     pub authority: HeaderValue,
     /// The client's address, by which it is counted and logged.
     pub client: IpAddr,

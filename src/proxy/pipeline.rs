@@ -117,7 +117,11 @@ async fn serve(services: Rc<Services>, conn: Rc<Conn>, request: Request<Incoming
     let validated = validated.and_then(|doubt| context.weigh(&head).map(|()| doubt));
     let doubt = match validated.and_then(|doubt| shed::admit(&services.shared.overload).map(|()| doubt)) {
         Ok(doubt) => doubt,
-        Err(refusal) => return reply::refuse(context, &refusal),
+        Err(refusal) => {
+            // As it was sent, for the log: it may be what is refused.
+            context.facts.authority = headers::authority(&head.uri, &head.headers);
+            return reply::refuse(context, &refusal);
+        }
     };
     let authority = headers::authority(&head.uri, &head.headers);
     context.facts.authority = authority.clone();

@@ -11,9 +11,10 @@ use super::response_body::ResponseBody;
 
 use super::grpc;
 use super::headers::X_REQUEST_ID;
-use super::{node, validate};
+use super::node;
 use crate::identity::NOBODY;
 use crate::policy::cors::Cors;
+use crate::policy::host::{is_authority, routed};
 use crate::policy::request::{Params, Values};
 use crate::policy::route::Respond;
 use crate::service::form::Form;
@@ -71,7 +72,9 @@ fn operators_body(context: &RequestContext, status: StatusCode) -> Option<(Bytes
     let (snapshot, facts) = (&context.view.snapshot, &context.facts);
     let pages = snapshot.error_pages.as_ref()?.load();
     let page = pages.find(status, facts.form)?;
-    let (host, path) = (validate::host(&facts.authority), facts.uri.path());
+    // Of a request that is refused for its authority it is whatever was sent.
+    let authority = facts.authority.to_str().ok().filter(|text| is_authority(text)).unwrap_or_default();
+    let (host, path) = (routed(authority), facts.uri.path());
     let values = Values {
         route: facts.route.map_or("", |id| &snapshot.table.routes()[id.index()].name),
         params: Params::new(pages.pattern(), path),

@@ -96,6 +96,30 @@ fn fields_are_shown_by_choice_over_http_2_too() {
 }
 
 #[test]
+fn a_refused_head_is_shown_as_it_was_sent() {
+    let directory = Directory::new();
+    let format = ", format = '{status} \"{request}\" {host}'";
+    let gateway = logging_in(directory, format, "");
+    let lines = || text(&gateway.access_log_bytes()).lines().map(str::to_owned).collect::<Vec<_>>();
+    for (number, (head, expected)) in [
+        (
+            "CONNECT a.example:443 HTTP/1.1\r\nHost: a.example:443\r\n",
+            "\"CONNECT a.example:443 HTTP/1.1\" a.example:443",
+        ),
+        ("TRACE /a HTTP/1.1\r\nHost: b.example\r\n", "\"TRACE /a HTTP/1.1\" b.example"),
+        ("GET http://c.example/a HTTP/1.1\r\nHost: d.example\r\n", "\"GET /a HTTP/1.1\" c.example"),
+        ("GET /a HTTP/1.1\r\nHost: e/f g\r\n", "\"GET /a HTTP/1.1\" e/f\\x20g"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        gateway.client().send(format!("{head}\r\n")).response();
+        let line = eventually("it is logged", || lines().get(number).cloned());
+        assert_eq!(line.split_once(' ').map(|(_, rest)| rest), Some(expected), "{line}");
+    }
+}
+
+#[test]
 fn the_tier_is_shown_and_a_credential_in_the_page_before_is_not() {
     let directory = Directory::new();
     let entry = "[[key]]\nsha256 = \"2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b\"\n\

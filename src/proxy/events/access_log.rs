@@ -1,6 +1,6 @@
 //! Writes events to the access log: one line each, if the sampler keeps it. `record` formats and queues the lines.
 
-use http::Version;
+use http::{Uri, Version};
 
 use super::event::{FailedHandshake, Finished, UnreadHead};
 use crate::cause::Cause;
@@ -41,7 +41,7 @@ fn entry<'r>(services: &Services, event: &'r Finished<'_>) -> record::Entry<'r> 
         sni: conn.sni.as_bytes(),
         method: request.method.as_str().as_bytes(),
         host: request.authority.as_bytes(),
-        path: request.uri.path_and_query().map_or(b"", |target| target.path().as_bytes()),
+        path: path(&request.uri),
         query: request.uri.query().map(str::as_bytes),
         shown_query: snapshot.shown.query,
         route: request.route.map_or("", |route| &*table.routes()[route.index()].name),
@@ -68,6 +68,14 @@ fn entry<'r>(services: &Services, event: &'r Finished<'_>) -> record::Entry<'r> 
         first_byte_us: us(steps.first_byte()),
         bytes_in: event.bytes_in,
         bytes_out: outcome.bytes_out,
+    }
+}
+
+/// The path of a target; of CONNECT all of it, which is the authority.
+fn path(target: &Uri) -> &[u8] {
+    match (target.path_and_query(), target.authority()) {
+        (Some(path), _) => path.path().as_bytes(),
+        (None, authority) => authority.map_or(b"", |authority| authority.as_str().as_bytes()),
     }
 }
 
