@@ -1,13 +1,14 @@
-//! Finds the client's address: the peer's, or the one that trusted hops report. Their header is read from the right, where
-//! the nearest hop writes, and only as far as hops are trusted. Who the client is (identity) is `authenticate`'s.
+//! Finds the client's address, and what it asked for: the peer's, or what trusted hops report. Their header is read from the
+//! right, where the nearest hop writes, and only as far as hops are trusted. Who the client is (identity) is `authenticate`'s.
 
 use std::net::{IpAddr, SocketAddr};
 
-use http::HeaderMap;
 use http::header::FORWARDED;
+use http::{HeaderMap, HeaderName};
 
 use super::config::{ClientIp, ForwardedHeader};
-use super::headers::X_FORWARDED_FOR;
+use super::headers::{X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PROTO};
+use crate::policy::host::is_authority;
 use crate::unix_socket::NO_ADDRESS;
 
 /// The client as limits and logs see it.
@@ -27,21 +28,67 @@ pub fn find(config: &ClientIp, peer: IpAddr, headers: &HeaderMap) -> Client {
     if !is_hop(config, peer) {
         return Client { ip: peer, trusted_peer: false };
     }
+    Client { ip: walk(config, peer, headers).ip, trusted_peer: true }
+}
+
+/// Where the walk past trusted hops ends.
+struct Walk<'h> {
+    ip: IpAddr,
+    /// The element that the hop nearest to the client has written, and how many stand to its right.
+    last: Option<(&'h [u8], usize)>,
+}
+
+fn walk<'h>(config: &ClientIp, peer: IpAddr, headers: &'h HeaderMap) -> Walk<'h> {
     let name = match config.header {
         ForwardedHeader::XForwarded => &X_FORWARDED_FOR,
         ForwardedHeader::Forwarded => &FORWARDED,
     };
-    let mut ip = peer;
-    'walk: for line in headers.get_all(name).iter().rev() {
-        for element in elements(config.header, line.as_bytes()) {
-            let Some(hop) = hop(config.header, element) else { break 'walk };
-            ip = hop;
-            if !is_trusted(config, hop) {
-                break 'walk;
-            }
+    let mut walk = Walk { ip: peer, last: None };
+    for (index, element) in listed(config.header, headers, name).enumerate() {
+        walk.last = Some((element, index));
+        let Some(hop) = hop(config.header, element) else { break };
+        walk.ip = hop;
+        if !is_trusted(config, hop) {
+            break;
         }
     }
-    Client { ip, trusted_peer: true }
+    walk
+}
+
+/// What a client asked for, by the word of trusted hops.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Asked {
+    /// `http` or `https`.
+    pub scheme: Option<&'static str>,
+    /// The host, perhaps with a port.
+    pub authority: Option<Box<str>>,
+}
+
+/// What the client behind a trusted peer asked for, as the hop nearest to it says. Of `X-Forwarded-Host` and
+/// `X-Forwarded-Proto`, which hops seldom append to, the element counts at the place of that hop, or the leftmost one.
+pub fn asked(config: &ClientIp, peer: IpAddr, headers: &HeaderMap) -> Asked {
+    let last = walk(config, peer.to_canonical(), headers).last;
+    let (host, proto) = match config.header {
+        ForwardedHeader::XForwarded => {
+            let place = last.map_or(0, |(_, place)| place);
+            let at = |name| {
+                listed(config.header, headers, name)
+                    .take(place + 1)
+                    .last()
+                    .and_then(|element| std::str::from_utf8(element).ok())
+            };
+            (at(&X_FORWARDED_HOST), at(&X_FORWARDED_PROTO))
+        }
+        ForwardedHeader::Forwarded => {
+            let element = last.and_then(|(element, _)| std::str::from_utf8(element).ok()).unwrap_or_default();
+            (pair(element, "host"), pair(element, "proto"))
+        }
+    };
+    let is = |scheme: &&str| proto.is_some_and(|proto| proto.trim().eq_ignore_ascii_case(scheme));
+    Asked {
+        scheme: ["http", "https"].into_iter().find(is),
+        authority: host.map(str::trim).filter(|host| is_authority(host)).map(Into::into),
+    }
 }
 
 /// Whether the other end of a connection is a trusted hop.
@@ -53,6 +100,15 @@ pub fn is_hop(config: &ClientIp, peer: IpAddr) -> bool {
 
 fn is_trusted(config: &ClientIp, ip: IpAddr) -> bool {
     ip != NO_ADDRESS && config.trust.iter().any(|net| net.contains(&ip))
+}
+
+/// The elements of all lines of a forwarding header, from the right.
+fn listed<'h>(
+    header: ForwardedHeader,
+    headers: &'h HeaderMap,
+    name: &HeaderName,
+) -> impl Iterator<Item = &'h [u8]> + use<'h> {
+    headers.get_all(name).into_iter().rev().flat_map(move |line| elements(header, line.as_bytes()))
 }
 
 /// The elements of one line of the forwarding header, from the right. Reading from that side, nothing a client wrote to
@@ -91,13 +147,13 @@ fn hop(header: ForwardedHeader, element: &[u8]) -> Option<IpAddr> {
     let element = std::str::from_utf8(element).ok()?.trim();
     let node = match header {
         ForwardedHeader::XForwarded => element,
-        ForwardedHeader::Forwarded => named_node(element)?,
+        ForwardedHeader::Forwarded => pair(element, "for")?,
     };
     address(node).map(|ip| ip.to_canonical())
 }
 
-/// The value of `for` in an element of `Forwarded`. A semicolon within quotes ends no pair.
-fn named_node(element: &str) -> Option<&str> {
+/// The value of a name such as `for` in an element of `Forwarded`. A semicolon within quotes ends no pair.
+fn pair<'e>(element: &'e str, name: &str) -> Option<&'e str> {
     let (mut quoted, mut escaped) = (false, false);
     let pairs = element.split(|character| {
         let ends = character == ';' && !quoted;
@@ -106,7 +162,7 @@ fn named_node(element: &str) -> Option<&str> {
         ends
     });
     let mut named = pairs.filter_map(|pair| pair.trim().split_once('='));
-    let (_, value) = named.find(|(name, _)| name.eq_ignore_ascii_case("for"))?;
+    let (_, value) = named.find(|(known, _)| known.eq_ignore_ascii_case(name))?;
     Some(value.strip_prefix('"').and_then(|value| value.strip_suffix('"')).unwrap_or(value))
 }
 
@@ -188,6 +244,39 @@ mod tests {
         assert_eq!(find(&config, ip("::ffff:10.0.0.1"), &mapped).ip, ip("203.0.113.9"));
         let port = map(&[("x-forwarded-for", "203.0.113.9:4711")]);
         assert_eq!(find(&config, ip("10.0.0.1"), &port).ip, ip("203.0.113.9"));
+    }
+
+    #[test]
+    fn what_was_asked_for_is_the_word_of_the_hop_nearest_to_the_client() {
+        let asked = |header, peer: &str, lines: &[(&'static str, &'static str)]| {
+            let Asked { scheme, authority } = asked(&trusting(header), ip(peer), &map(lines));
+            (scheme.unwrap_or("-"), authority.unwrap_or("-".into()).into_string())
+        };
+        let x_forwarded = |lines: &[_]| asked(ForwardedHeader::XForwarded, "10.0.0.1", lines);
+        let of = |scheme, authority: &str| (scheme, authority.to_owned());
+        let (host, proto) = (("x-forwarded-host", "a.example:8443"), ("x-forwarded-proto", "HTTPS"));
+        let client = ("x-forwarded-for", "192.0.2.7");
+        assert_eq!(x_forwarded(&[host, proto, client]), of("https", "a.example:8443"));
+        assert_eq!(x_forwarded(&[host]), of("-", "a.example:8443"));
+        assert_eq!(
+            x_forwarded(&[("x-forwarded-host", "a/b"), ("x-forwarded-proto", "gopher")]),
+            of("-", "-")
+        );
+        // A client forged the first ones; the hop wrote the last.
+        let forged = [("x-forwarded-host", "evil, a.example"), ("x-forwarded-proto", "http, https")];
+        assert_eq!(x_forwarded(&[&forged[..], &[client]].concat()), of("https", "a.example"));
+        // Two hops, each of which has appended; or only the first one has written.
+        let hops = ("x-forwarded-for", "6.6.6.6, 192.0.2.7, 10.0.0.2");
+        let each =
+            [hops, ("x-forwarded-host", "evil, a.example, inside"), ("x-forwarded-proto", "https, http")];
+        assert_eq!(x_forwarded(&each), of("https", "a.example"));
+        assert_eq!(x_forwarded(&[hops, host, proto]), of("https", "a.example:8443"));
+        let forwarded = |line| asked(ForwardedHeader::Forwarded, "10.0.0.1", &[("forwarded", line)]);
+        let line =
+            "for=6.6.6.6;host=evil, for=192.0.2.7;host=\"[2001:db8::1]:47\";proto=https, for=10.2.2.2;host=b";
+        assert_eq!(forwarded(line), of("https", "[2001:db8::1]:47"));
+        assert_eq!(forwarded("for=_hidden;proto=http;host=a"), of("http", "a"));
+        assert_eq!(forwarded(""), of("-", "-"));
     }
 
     #[test]

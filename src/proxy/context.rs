@@ -82,6 +82,7 @@ impl RequestContext {
                 form: Form::default(),
                 authority: HeaderValue::from_static(""),
                 client: conn.peer.ip,
+                asked: None,
                 request_id: HeaderValue::from_static(""),
                 shown: record::Values::new(),
                 route: None,

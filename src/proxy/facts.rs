@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use http::{HeaderValue, Method, Uri, Version};
 
+use super::client::Asked;
 use super::request_body::Upload;
 use crate::cause::Cause;
 use crate::identity::Identity;
@@ -34,6 +35,8 @@ pub struct RequestFacts {
     pub authority: HeaderValue,
     /// The client's address, by which it is counted and logged.
     pub client: IpAddr,
+    /// What the client asked for by the word of trusted hops, if it has a span.
+    pub asked: Option<Box<Asked>>,
     /// Its id in logs, answers and upstream.
     pub request_id: HeaderValue,
     /// The values of the header fields that the log is configured to show.
@@ -162,6 +165,11 @@ impl Outcome {
             bytes_in: 0,
             bytes_out: 0,
         }
+    }
+
+    /// Whether nothing was sent, not even a status.
+    pub fn is_unanswered(&self) -> bool {
+        self.reason == Some(Reason::ClientGone) && !self.is_complete
     }
 
     /// All bytes received after the head.

@@ -13,7 +13,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, Version};
 use http_body::Body;
 use hyper::body::Incoming;
 
-use super::client::Client;
+use super::client::{Asked, Client};
 use super::compress::Wanted;
 use super::context::RequestContext;
 use super::forward::{self, UpstreamRequest};
@@ -107,6 +107,10 @@ async fn serve(services: Rc<Services>, conn: Rc<Conn>, request: Request<Incoming
     if let Some(tracer) = &snapshot.tracer {
         let headers = &mut head.headers;
         let trace = tracer.begin(headers, present.trace, client.trusted_peer, own_id, || services.random());
+        if trace.sampled.is_some() && client.trusted_peer {
+            let asked = client::asked(&snapshot.client_ip, conn.peer.ip, &head.headers);
+            context.facts.asked = (asked != Asked::default()).then(|| Box::new(asked));
+        }
         context.trace = Some(trace);
     }
     if present.accept {

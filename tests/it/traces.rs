@@ -1,6 +1,7 @@
 //! Traces: contexts that go on, spans that a collector decodes, and collectors that are slow, away or refuse.
 
 use std::collections::BTreeMap;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use opentelemetry_proto::tonic::collector::trace::v1::{
@@ -9,6 +10,7 @@ use opentelemetry_proto::tonic::collector::trace::v1::{
 use opentelemetry_proto::tonic::common::v1::KeyValue;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::trace::v1::Span;
+use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 use prost::Message;
 
 use crate::support::upstream::{Recorded, receive};
@@ -162,8 +164,8 @@ fn a_strangers_context_is_replaced_and_linked() {
     let attributes = shown(&refused.attributes);
     assert_eq!(attributes["http.request.method"], "_OTHER");
     assert_eq!(attributes["http.request.method_original"], "BREW");
-    assert_eq!((attributes["error.type"].as_str(), refused.name.as_str()), ("malformed", "HTTP"));
-    assert_eq!(refused.status, None, "it is the client's error");
+    assert_eq!((attributes["sluicegate.reason"].as_str(), refused.name.as_str()), ("malformed", "HTTP"));
+    assert_eq!((&refused.status, attributes.get("error.type")), (&None, None), "it is the client's error");
 }
 
 #[test]
@@ -295,9 +297,9 @@ fn who_refuses_costs_the_batch_and_who_is_busy_gets_it_again() {
     let asked = Instant::now();
     let again = collector.request();
     assert_eq!(first.body, again.body);
+    assert!(asked.elapsed() > Duration::from_millis(800), "no wait is asked for: {:?}", asked.elapsed());
     eventually("it is taken", || (counted(&gateway, "exported") == 1.0).then_some(()));
     gateway.get("/refused");
-    assert!(asked.elapsed() > Duration::from_millis(800), "no wait is asked for: {:?}", asked.elapsed());
     eventually("it is lost", || (counted(&gateway, "dropped") == 1.0).then_some(()));
     gateway.get("/refused-otherwise");
     eventually("it is lost", || (counted(&gateway, "dropped") == 2.0).then_some(()));
@@ -380,6 +382,106 @@ fn a_method_that_the_conventions_do_not_know_names_no_span() {
     let attributes = shown(&span.attributes);
     let methods = ["http.request.method", "http.request.method_original"].map(|key| attributes[key].as_str());
     assert_eq!((span.name.as_str(), methods), ("HTTP /a", ["_OTHER", "PURGE"]));
+}
+
+/// Whether a span is an error, and of what type.
+fn failed(span: &Span) -> (bool, Option<String>) {
+    let is_error = span.status.as_ref().is_some_and(|status| status.code() == StatusCode::Error);
+    (is_error, shown(&span.attributes).remove("error.type"))
+}
+
+#[test]
+fn an_answer_that_breaks_off_is_an_error_whatever_its_status() {
+    let collector = collector();
+    let broken = Upstream::raw(|stream| {
+        let mut peer = Client::over(stream);
+        if receive(&mut peer).is_some() {
+            peer.send("HTTP/1.1 200 OK\r\nContent-Length: 10\r\nContent-Type: application/grpc\r\n\r\nabc");
+        }
+    });
+    let route = format!("[[route]]\nto = \"http://{}\"\n", broken.addr());
+    let gateway = tracing(&collector, "sample = \"100%\"", &route);
+    gateway.client().send("GET /cut HTTP/1.1\r\nHost: a\r\n\r\n").rest();
+    let cut = span(&collector);
+    assert_eq!(failed(&cut), (true, Some("upstream-reset".to_owned())));
+    assert_eq!(shown(&cut.attributes)["http.response.status_code"], "200");
+    let url = format!("http://{}/call", gateway.plain());
+    let call = ["-s", "--http2-prior-knowledge", "-H", "Content-Type: application/grpc", "-d", "", &url];
+    Command::new("curl").args(call).output().expect("curl can be started");
+    let call = span(&collector);
+    assert_eq!(failed(&call), (true, Some("upstream-reset".to_owned())));
+    assert_eq!(shown(&call.attributes)["http.response.status_code"], "200");
+}
+
+#[test]
+fn a_client_that_has_gone_was_sent_no_status() {
+    let (collector, hanging) = (collector(), Upstream::raw(|stream| drop(Client::over(stream).rest())));
+    let route = format!("[[route]]\nto = \"http://{}\"\n", hanging.addr());
+    let gateway = tracing(&collector, "sample = \"100%\"", &route);
+    let mut client = gateway.client();
+    client.send("GET /gone HTTP/1.1\r\nHost: a\r\n\r\n");
+    eventually("it is on its way", || (hanging.connections() > 0).then_some(()));
+    drop(client);
+    let gone = span(&collector);
+    let attributes = shown(&gone.attributes);
+    assert_eq!(attributes["url.path"], "/gone");
+    assert_eq!(failed(&gone), (true, Some("client-gone".to_owned())));
+    assert_eq!(attributes.get("http.response.status_code"), None);
+    assert_eq!(gateway.logged("/gone")["status"], 499, "the log has one all the same");
+}
+
+#[test]
+fn a_refused_client_is_no_error_of_the_server() {
+    let collector = collector();
+    let route = "[[route]]\nlimit = \"1/h\"\nrespond = {}\n";
+    let gateway = tracing(&collector, "sample = \"100%\"", route);
+    gateway.get("/a");
+    span(&collector);
+    assert_eq!(gateway.get("/a").status, 429);
+    let refused = span(&collector);
+    assert_eq!(failed(&refused), (false, None));
+    let attributes = shown(&refused.attributes);
+    assert_eq!(
+        (&*attributes["sluicegate.reason"], &*attributes["sluicegate.decision"]),
+        ("limited", "denied")
+    );
+    // A target without a path, which is refused.
+    let client = &mut gateway.client();
+    client.send("CONNECT a.example:443 HTTP/1.1\r\nHost: a.example:443\r\n\r\n").response();
+    let connect = shown(&span(&collector).attributes);
+    let target = ["url.path", "server.address", "server.port"].map(|key| &*connect[key]);
+    assert_eq!(target, ["/", "a.example", "443"]);
+}
+
+#[test]
+fn the_server_is_the_one_that_the_client_asked() {
+    let collector = collector();
+    let trust = |net: &str| format!("[client-ip]\ntrust = [\"{net}\"]\n[[route]]\nrespond = {{}}\n");
+    let gateway = tracing(&collector, "sample = \"100%\"", &trust("127.0.0.1"));
+    let asked = |fields: &[&str]| {
+        gateway.client().request("GET", "/a", fields, "");
+        let attributes = shown(&span(&collector).attributes);
+        ["url.scheme", "server.address", "server.port"]
+            .map(|key| attributes.get(key).cloned().unwrap_or_default())
+    };
+    assert_eq!(asked(&["Host: [2001:db8::1]:81"]), ["http", "2001:db8::1", "81"]);
+    let hop = ["Host: inside", "X-Forwarded-Host: shop.example:8443", "X-Forwarded-Proto: https"];
+    assert_eq!(asked(&hop), ["https", "shop.example", "8443"]);
+    let otlp = collector.addr();
+    gateway.reload(&format!("[trace]\notlp = \"http://{otlp}\"\nsample = \"100%\"\n{}", trust("192.0.2.1")));
+    assert_eq!(asked(&hop), ["http", "inside", ""], "anybody could say so");
+}
+
+#[test]
+fn a_collectors_url_may_have_the_path_already() {
+    for (path, called) in [("", "/v1/traces"), ("/v1/traces", "/v1/traces"), ("/otlp/", "/otlp/v1/traces")] {
+        let collector = collector();
+        let otlp = format!("http://{}{path}", collector.addr());
+        let route = "[[route]]\nrespond = {}\n";
+        let gateway = Gateway::start(&format!("[trace]\notlp = {otlp:?}\nsample = \"100%\"\n{route}"));
+        gateway.get("/a");
+        assert_eq!(collector.request().line, format!("POST {called} HTTP/1.1"));
+    }
 }
 
 #[test]

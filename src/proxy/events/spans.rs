@@ -1,6 +1,7 @@
 //! Makes a span of each request that is sampled, under the names of OpenTelemetry's semantic conventions for HTTP (1.37);
 //! what they have no name for is under `sluicegate.`. What the access log does not show is in no span either.
 
+use std::borrow::Cow;
 use std::num::NonZeroU128;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use super::event::Finished;
 use crate::proxy::facts::Steps;
 use crate::proxy::services::Services;
 use crate::record;
+use crate::service::reason::Reason;
 use crate::trace::attribute::Attributes;
 use crate::trace::{Sampled, Span, Trace};
 use crate::unix_socket::NO_ADDRESS;
@@ -27,6 +29,7 @@ fn span(services: &Services, event: &Finished<'_>, trace_id: NonZeroU128, sample
     let pattern = route.map(|route| route.path().to_string()).unwrap_or_default();
     let name = name(known_method(&event.request.method), &pattern);
     let mut span = Span::new(trace_id, sampled, &name, (nanos(start), nanos(start + event.duration)));
+    let error = error(event);
     let attributes = &mut span.attributes();
     request(attributes, event, &pattern);
     client(attributes, event);
@@ -35,16 +38,48 @@ fn span(services: &Services, event: &Finished<'_>, trace_id: NonZeroU128, sample
     identity(attributes, event);
     verdict(attributes, event);
     upstream(attributes, event);
+    if let Some(error) = &error {
+        attributes.text("error.type", error.as_bytes());
+    }
     add_steps(&mut span, start, &event.attempts.steps);
-    if is_error(event) {
+    if error.is_some() {
         span.fail();
     }
     span
 }
 
-/// Of a server's answers only 5xx are the server's error, and the statuses of gRPC's that the conventions name.
-fn is_error(event: &Finished<'_>) -> bool {
-    event.status >= 500 || event.outcome.grpc_status.is_some_and(|status| GRPC_ERRORS.contains(&status))
+/// What ended the request with an error; `None` if nothing did. Of a server's answers only 5xx are the server's error, and the
+/// statuses of gRPC's that the conventions name: that a client is refused is none. But an answer that never came, or broke off
+/// behind a good head, is one whatever its status.
+fn error(event: &Finished<'_>) -> Option<Cow<'static, str>> {
+    let of_grpc = GRPC_ERRORS.iter().find(|(code, _)| event.outcome.grpc_status == Some(*code));
+    let is_error = event.status >= 500 || of_grpc.is_some() || is_broken_off(event);
+    match (event.reason, of_grpc) {
+        _ if !is_error => None,
+        (Some(reason), _) => Some(reason.code().into()),
+        (None, Some((_, word))) => Some((*word).into()),
+        (None, None) => Some(event.status.to_string().into()),
+    }
+}
+
+fn is_broken_off(event: &Finished<'_>) -> bool {
+    match event.reason {
+        None => false,
+        // If one of these is refused with a status, it is one of 5xx.
+        Some(
+            Reason::ClientGone
+            | Reason::UpstreamReset
+            | Reason::UpstreamTimeout
+            | Reason::UpstreamBadResponse
+            | Reason::Drain
+            | Reason::Panic,
+        ) => true,
+        // A call of gRPC is refused with 200, and a status of gRPC's.
+        Some(_) => {
+            let is_refused = event.status >= 400 || event.outcome.grpc_status.is_some();
+            event.outcome.is_unanswered() || !is_refused
+        }
+    }
 }
 
 /// The method and the route's path; `HTTP` in the place of a method that the conventions do not know.
@@ -60,16 +95,22 @@ fn request(attributes: &mut Attributes<'_>, event: &Finished<'_>, pattern: &str)
     if method == OTHER_METHOD {
         attributes.text("http.request.method_original", facts.method.as_str().as_bytes());
     }
-    attributes.text("url.scheme", if event.conn.tls.is_empty() { b"http" } else { b"https" });
-    attributes.text("url.path", facts.uri.path().as_bytes());
+    let asked = facts.asked.as_deref();
+    let own_scheme = if event.conn.tls.is_empty() { "http" } else { "https" };
+    let scheme = asked.and_then(|asked| asked.scheme).unwrap_or(own_scheme);
+    attributes.text("url.scheme", scheme.as_bytes());
+    // The target of CONNECT has no path, but a span must.
+    let path = Some(facts.uri.path()).filter(|path| !path.is_empty()).unwrap_or("/");
+    attributes.text("url.path", path.as_bytes());
     if let Some(query) = facts.uri.query() {
         let shown = record::shown_query(query.as_bytes(), event.snapshot.shown.query);
         attributes.text("url.query", shown.as_bytes());
     }
     attributes.text("http.route", pattern.as_bytes());
-    let authority = facts.authority.to_str().ok().and_then(|text| text.parse::<http::uri::Authority>().ok());
-    if let Some(authority) = authority {
-        attributes.text("server.address", authority.host().as_bytes());
+    let asked = asked.and_then(|asked| asked.authority.as_deref()).or_else(|| facts.authority.to_str().ok());
+    if let Some(authority) = asked.and_then(|text| text.parse::<http::uri::Authority>().ok()) {
+        let host = authority.host().trim_start_matches('[').trim_end_matches(']');
+        attributes.text("server.address", host.as_bytes());
         if let Some(port) = authority.port_u16() {
             attributes.number("server.port", u64::from(port));
         }
@@ -102,17 +143,16 @@ fn client(attributes: &mut Attributes<'_>, event: &Finished<'_>) {
 }
 
 fn answer(attributes: &mut Attributes<'_>, event: &Finished<'_>) {
-    attributes.number("http.response.status_code", u64::from(event.status));
+    // The answer after a panic is sent when its request has ended.
+    if !event.outcome.is_unanswered() || event.reason == Some(Reason::Panic) {
+        attributes.number("http.response.status_code", u64::from(event.status));
+    }
     attributes.number("http.response.body.size", event.outcome.bytes_out);
     if let Some(status) = event.outcome.grpc_status {
         attributes.text("rpc.system", b"grpc");
         attributes.number("rpc.grpc.status_code", u64::from(status));
     }
-    match event.reason {
-        Some(reason) => attributes.text("error.type", reason.code().as_bytes()),
-        None if event.status >= 500 => attributes.text("error.type", event.status.to_string().as_bytes()),
-        None => {}
-    }
+    attributes.text("sluicegate.reason", event.reason.map_or("", Reason::code).as_bytes());
     if let Some(cause) = event.outcome.cause {
         attributes.text("sluicegate.cause", cause.word().as_bytes());
     }
@@ -184,8 +224,15 @@ fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// UNKNOWN, DEADLINE_EXCEEDED, UNIMPLEMENTED, INTERNAL, UNAVAILABLE, DATA_LOSS.
-const GRPC_ERRORS: [u32; 6] = [2, 4, 12, 13, 14, 15];
+/// The statuses of gRPC's that are a server's error.
+const GRPC_ERRORS: [(u32, &str); 6] = [
+    (2, "UNKNOWN"),
+    (4, "DEADLINE_EXCEEDED"),
+    (12, "UNIMPLEMENTED"),
+    (13, "INTERNAL"),
+    (14, "UNAVAILABLE"),
+    (15, "DATA_LOSS"),
+];
 /// An address of IPv4 has room in it.
 const ADDRESS_BYTES_USUAL: usize = 16;
 const OTHER_METHOD: &str = "_OTHER";
