@@ -53,6 +53,8 @@ pub struct State {
     pub nodes: Box<dyn Fn() -> Option<Nodes> + Send + Sync>,
     /// Samples of decisions: `/v1/decisions`.
     pub decisions: Arc<Memory>,
+    /// How a key's name is shown now, whenever it was made: `[privacy]` may have become stricter since.
+    pub shown_key: Box<dyn Fn(&str) -> String + Send + Sync>,
     /// The database, if there is one.
     pub control: Option<Control>,
     /// The rules for clients.

@@ -29,6 +29,7 @@ pub(super) fn state(
     let limiter = Arc::clone(publisher.limiter());
     let shown_text = Arc::clone(&text);
     let (limiter_of_nodes, redis) = (Arc::clone(&limiter), live.redis.clone());
+    let named = Arc::clone(&current);
     admin::State {
         metrics: Arc::clone(&counts.metrics),
         readiness: readiness.clone(),
@@ -91,6 +92,7 @@ pub(super) fn state(
             Some(admin::Nodes { count, shards: shards.len(), shards_away })
         }),
         decisions: Arc::clone(samples),
+        shown_key: Box::new(move |name| named.load().naming.cut_again(name)),
         control,
         access: own.map(admin::Config::access).unwrap_or_default(),
     }

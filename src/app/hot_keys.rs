@@ -103,7 +103,8 @@ impl HotKeys {
             let second = clock::unix().as_secs();
             self.checks().hand_over(second);
             let changes = self.turn(second);
-            lines.tell(second, &changes, |shard| self.0.limiter.shard_name(shard));
+            let shard_name = |shard| self.0.limiter.shard_name(shard);
+            lines.tell(second, &changes, shard_name, |name| self.named_now(name));
             self.keep_local(&mut local);
             if let Some((minute, rows)) = self.unwritten(written) {
                 written = Some(minute);
@@ -144,7 +145,12 @@ impl HotKeys {
         self.0.fleet.as_ref()?;
         let book = self.0.gathered.book();
         let (minute, rows) = book.last_minute().filter(|(minute, _)| Some(*minute) != written)?;
-        Some((minute, encode(rows)))
+        Some((minute, encode(rows, |name| self.named_now(name))))
+    }
+
+    /// A name with its addresses cut as `[privacy]` says now: a key may still have the one of before.
+    fn named_now(&self, name: &str) -> String {
+        self.0.current.load().naming.cut_again(name)
     }
 
     /// Leaves a minute for the other nodes.
@@ -168,12 +174,18 @@ impl HotKeys {
     }
 
     async fn shown(&self, asked: &Asked) -> admin::HotKeysShown {
-        let own = self.0.gathered.book().shown(asked);
+        let mut own = self.0.gathered.book().shown(asked);
+        for shown in &mut own {
+            let Named { key, policy, name, shard } = &*shown.key;
+            shown.key = Arc::new(Named::new(*key, policy, self.named_now(name), *shard));
+        }
         let shard_names = |shard| self.0.limiter.shard_name(shard);
         let shards = own.iter().filter_map(|shown| shown.key.shard).map(|shard| (shard, shard_names(shard)));
         let shards = shards.filter_map(|(shard, name)| Some((shard, name?))).collect();
         // A fleet that does not answer in time is left out: what this node knows is shown at once.
-        let fleet = timeout(FLEET_WITHIN, self.of_fleet(asked)).await.ok().flatten();
+        let mut fleet = timeout(FLEET_WITHIN, self.of_fleet(asked)).await.ok().flatten();
+        let rows = fleet.iter_mut().flat_map(|(_, rows)| rows);
+        rows.for_each(|row| row.name = self.named_now(&row.name));
         let is_in_force = |policy: &String| self.0.current.load().table.policy(policy).is_some();
         let is_known = !own.is_empty() || asked.policy.as_ref().is_none_or(is_in_force);
         admin::HotKeysShown { is_known, own, shards, fleet }
@@ -205,7 +217,13 @@ struct Lines {
 }
 
 impl Lines {
-    fn tell(&mut self, second: u64, changes: &[Change], shard_name: impl Fn(u16) -> Option<String>) {
+    fn tell(
+        &mut self,
+        second: u64,
+        changes: &[Change],
+        shard_name: impl Fn(u16) -> Option<String>,
+        named_now: impl Fn(&str) -> String,
+    ) {
         if self.minute != second / 60 {
             *self = Lines { minute: second / 60, told: 0 };
         }
@@ -215,7 +233,8 @@ impl Lines {
                 continue;
             }
             let (policy, standing) = (&*change.key.policy, change.standing);
-            let key = shown_name(&change.key.name);
+            let name = named_now(&change.key.name);
+            let key = shown_name(&name);
             let shard = change.key.shard.and_then(&shard_name).unwrap_or_default();
             let requests = standing.requests_per_second.round();
             let denied = standing.denied_per_second.round();

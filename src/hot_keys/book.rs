@@ -1,6 +1,7 @@
 //! [`Book`]: what is known of heavy keys, gathered from all workers: the last minute, and an hour minute by minute. It is pure: it
 //! reads no clock, and whoever has it turns it each second.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
@@ -124,15 +125,16 @@ impl Book {
     /// Takes in what a worker has counted.
     pub(super) fn take(&mut self, batch: Batch) {
         for named in batch.names {
-            if self.keys.len() < KEYS_MAX {
-                self.keys.entry(named.key).or_insert_with(|| Known {
-                    named: Arc::new(named),
-                    last: Slots::default(),
-                    of_policy: Slots::default(),
-                    begun: (0, Counts::default()),
-                    minutes: Default::default(),
-                    is_hot: false,
-                });
+            let has_room = self.keys.len() < KEYS_MAX;
+            match self.keys.entry(named.key) {
+                // A reload may have changed how keys are named.
+                Entry::Occupied(mut known) if *known.get().named != named => {
+                    known.get_mut().named = Arc::new(named);
+                }
+                Entry::Vacant(place) if has_room => {
+                    place.insert(Known::new(named));
+                }
+                Entry::Occupied(_) | Entry::Vacant(_) => {}
             }
         }
         self.counted = self.counted.max(batch.second + 1);
@@ -333,6 +335,17 @@ impl Book {
 }
 
 impl Known {
+    fn new(named: Named) -> Known {
+        Known {
+            named: Arc::new(named),
+            last: Slots::default(),
+            of_policy: Slots::default(),
+            begun: (0, Counts::default()),
+            minutes: Default::default(),
+            is_hot: false,
+        }
+    }
+
     /// `is_whole`: the policy's decisions are counted beside it.
     fn count(&mut self, second: u64, counts: Counts, is_whole: bool) {
         if self.last.sum(second).requests == 0 {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use serde::{Deserialize, Serialize};
 
 use super::book::{Asked, HotKeyStat, ROWS_MAX};
-use super::named::NAME_BYTES_MAX;
+use super::named::{NAME_BYTES_MAX, cut};
 use super::sketch::Counts;
 
 /// What a key did, at one node or at all of them.
@@ -23,14 +23,14 @@ pub struct FleetRow {
     pub denied: u64,
 }
 
-/// The heaviest rows of a minute as a text.
-pub fn encode(rows: &[HotKeyStat]) -> Vec<u8> {
+/// The heaviest rows of a minute as a text, with their names as `name` has them.
+pub fn encode(rows: &[HotKeyStat], name: impl Fn(&str) -> String) -> Vec<u8> {
     let mut heaviest: Vec<&HotKeyStat> = rows.iter().collect();
     heaviest.sort_by_key(|row| std::cmp::Reverse(row.counts.requests));
     let told = heaviest.into_iter().take(TOLD_MAX).map(|row| FleetRow {
         key: row.key.key,
         policy: row.key.policy.to_string(),
-        name: row.key.name.to_string(),
+        name: cut(name(&row.key.name)),
         requests: row.counts.requests,
         denied: row.counts.denied,
     });

@@ -15,14 +15,19 @@ pub struct Named {
 
 impl Named {
     /// A name that is cut to what is kept of one.
-    pub fn new(key: u64, policy: &str, mut name: String, shard: Option<u16>) -> Named {
-        if name.len() > NAME_BYTES_MAX {
-            let cut = name.floor_char_boundary(NAME_BYTES_MAX - ELLIPSIS.len());
-            name.truncate(cut);
-            name.push_str(ELLIPSIS);
-        }
-        Named { key, policy: policy.into(), name: name.into(), shard }
+    pub fn new(key: u64, policy: &str, name: String, shard: Option<u16>) -> Named {
+        Named { key, policy: policy.into(), name: cut(name).into(), shard }
     }
+}
+
+/// A name of what is kept of one at most.
+pub(super) fn cut(mut name: String) -> String {
+    if name.len() > NAME_BYTES_MAX {
+        let cut = name.floor_char_boundary(NAME_BYTES_MAX - ELLIPSIS.len());
+        name.truncate(cut);
+        name.push_str(ELLIPSIS);
+    }
+    name
 }
 
 /// A key's name as it is shown: that of a policy that counts everybody together is empty.

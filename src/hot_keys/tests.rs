@@ -344,6 +344,19 @@ fn a_worker_that_nobody_reads_keeps_counting_and_no_more() {
     assert!(shown[0].minutes.is_empty() && shown[0].requests_per_second > 0.0);
 }
 
+#[test]
+fn a_key_has_the_name_that_it_was_given_last() {
+    let gathered = Gathered::default();
+    let worker = gathered.tally(1);
+    for second in 0..130 {
+        let name = if second < 50 { "ip=192.0.2.1" } else { "ip=#7" };
+        (0..10).for_each(|_| worker.count(7, false, || Named::new(7, "calls", name.to_owned(), None)));
+        worker.hand_over(NOON + second + 1);
+        gathered.turn(NOON + second + 1, |_| Facts { decided: 0, above: 1.0 });
+    }
+    assert_eq!(&*gathered.book().shown(&asked(1))[0].key.name, "ip=#7");
+}
+
 fn told(key: u64, requests: u64) -> FleetRow {
     FleetRow {
         key,
@@ -362,9 +375,9 @@ fn what_nodes_tell_is_read_back_and_summed() {
         minute: 1,
     };
     let one: Vec<HotKeyStat> = (1..=300).map(|key| stat(key, key)).collect();
-    let one = decode(&encode(&one));
+    let one = decode(&encode(&one, str::to_owned));
     assert_eq!((one.len(), &one[0]), (256, &told(300, 300)), "the heaviest are told");
-    let two = decode(&encode(&[stat(299, 10), stat(7, 1_000)]));
+    let two = decode(&encode(&[stat(299, 10), stat(7, 1_000)], str::to_owned));
     let all = sum([one, two].concat(), &asked(1));
     let rows: Vec<_> = all.iter().map(|row| (row.key, row.requests, row.denied)).collect();
     assert_eq!(rows, [(7, 1_000, 500), (299, 309, 154), (300, 300, 150), (298, 298, 149), (297, 297, 148)]);

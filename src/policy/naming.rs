@@ -88,7 +88,7 @@ impl Naming {
             }
             let value = match dimension {
                 // It stands for the dimension that is missing.
-                _ if value.substituted => format!("{dimension}=absent (ip={})", self.octets(&value.bytes)),
+                _ if value.substituted => format!("{dimension}{ABSENT}{})", self.octets(&value.bytes)),
                 Dimension::Ip => format!("ip={}", self.octets(&value.bytes)),
                 _ if self.is_secret(dimension) => format!("{dimension}={MASK}"),
                 _ => format!("{dimension}={}", text(&value.bytes, VALUE_BYTES_MAX)),
@@ -137,6 +137,40 @@ impl Naming {
         }
     }
 
+    /// A name that may have been made under another `[privacy]`, with its addresses cut as they are now. What is hashed stays.
+    /// A network stays too, unless addresses are hashed now: it cannot become the word of its address, so it is masked.
+    pub fn cut_again(&self, name: &str) -> String {
+        if self.addresses == Addresses::Whole || !name.contains("ip=") {
+            return name.to_owned();
+        }
+        let parts = parts(name).map(|part| {
+            if let Some(address) = part.strip_prefix("ip=") {
+                return format!("ip={}", self.address_again(address));
+            }
+            match part.split_once(ABSENT) {
+                // Quotes around a value that a client chose.
+                Some((dimension, _)) if dimension.contains('"') => part.to_owned(),
+                Some((dimension, rest)) => {
+                    let (address, end) = rest.strip_suffix(')').map_or((rest, ""), |address| (address, ")"));
+                    format!("{dimension}{ABSENT}{}{end}", self.address_again(address))
+                }
+                None => part.to_owned(),
+            }
+        });
+        parts.collect::<Vec<_>>().join(", ")
+    }
+
+    fn address_again(&self, text: &str) -> String {
+        let is_network = text.split_once('/').is_some_and(|(address, _)| address.parse::<IpAddr>().is_ok());
+        match text.parse() {
+            Ok(address) => self.address(address),
+            Err(_) if is_network && self.addresses == Addresses::Hash => MASK.to_owned(),
+            // It was cut where a name ends.
+            Err(_) if text.ends_with('…') => MASK.to_owned(),
+            Err(_) => text.to_owned(),
+        }
+    }
+
     /// Whether the value of a dimension may be a credential.
     pub fn is_secret(&self, dimension: &Dimension) -> bool {
         let is_configured = match dimension {
@@ -146,6 +180,18 @@ impl Naming {
         };
         is_configured || sounds_secret(dimension)
     }
+}
+
+/// The parts of a name, one for each dimension. A comma within quotes ends none.
+fn parts(name: &str) -> impl Iterator<Item = &str> {
+    let (mut quoted, mut escaped) = (false, false);
+    let parts = name.split(move |character| {
+        let ends = character == ',' && !quoted;
+        quoted ^= character == '"' && !escaped;
+        escaped = quoted && character == '\\' && !escaped;
+        ends
+    });
+    parts.map(|part| part.strip_prefix(' ').unwrap_or(part))
 }
 
 /// Whether the value of a dimension may be a credential, by what it is called.
@@ -185,6 +231,8 @@ pub fn text(bytes: &[u8], bytes_max: usize) -> String {
     shown
 }
 
+/// Behind a dimension that a client lacks, before its address.
+const ABSENT: &str = "=absent (ip=";
 /// The name of the one key of a policy that counts everybody together.
 pub const EVERYBODY: &str = "everybody";
 /// Bytes of a name.
@@ -254,6 +302,30 @@ mod tests {
             assert_eq!(name, format!("{by}={MASK}"));
         }
         assert_eq!(naming.name_of(&[header("x-plan")], &[value(b"pro")]), "header:x-plan=pro");
+    }
+
+    #[test]
+    fn a_name_of_before_is_cut_as_addresses_are_now() {
+        let naming = |addresses| Naming::new(addresses, &[7; 16], Box::default(), Box::default());
+        let [whole, prefix, hash] = [Addresses::Whole, Addresses::Prefix, Addresses::Hash].map(naming);
+        let by = [Dimension::Ip, header("x-a"), Dimension::Route];
+        for quoted in ["plain", "a, ip=192.0.2.9", "a\", ip=192.0.2.9", "=absent (ip=192.0.2.9)"] {
+            let values = [value(&[192, 0, 2, 1]), value(quoted.as_bytes()), value(b"r")];
+            let before = whole.name_of(&by, &values);
+            for now in [&whole, &prefix, &hash] {
+                assert_eq!(now.cut_again(&before), now.name_of(&by, &values), "{before}");
+                let name = now.name_of(&by, &values);
+                assert_eq!(now.cut_again(&name), name, "once is enough");
+            }
+        }
+        let absent = [Value { substituted: true, ..value(&[192, 0, 2, 1]) }];
+        let before = whole.name_of(&[header("x-a")], &absent);
+        assert_eq!(hash.cut_again(&before), hash.name_of(&[header("x-a")], &absent));
+        assert_eq!(prefix.cut_again("ip=2001:db8:1:2::, route=r"), "ip=2001:db8:1::/48, route=r");
+        assert_eq!(hash.cut_again("ip=192.0.2.0/24, route=r"), "ip=********, route=r");
+        assert_eq!(prefix.cut_again("route=r, ip=192.0.2…"), "route=r, ip=********");
+        assert_eq!(hash.cut_again("ip=unix"), "ip=unix");
+        assert_eq!(hash.cut_again("everybody"), "everybody");
     }
 
     proptest! {

@@ -216,6 +216,30 @@ fn addresses_in_keys_are_cut() {
     }
 }
 
+#[test]
+fn addresses_of_before_are_cut_once_privacy_is_stricter() {
+    let gateway = Gateway::start(CONFIG);
+    (0..30).for_each(|_| drop(ask(&gateway, "192.0.2.77", "before")));
+    let known = |query: &str| gateway.admin(query).text();
+    let hot = "/v1/hot-keys";
+    eventually("both show it whole", || {
+        ["/v1/decisions/before", hot].iter().all(|query| known(query).contains("ip=192.0.2.77")).then_some(())
+    });
+    for (addresses, expected) in [("prefix", "ip=192.0.2.0/24"), ("hash", "ip=#")] {
+        gateway.reload(&format!("{CONFIG}\n[privacy]\naddresses = \"{addresses}\"\n"));
+        // What comes now is of the same key, which keeps its place among the heavy ones.
+        (0..30).for_each(|_| drop(ask(&gateway, "192.0.2.77", addresses)));
+        let shown = of(&gateway, "before");
+        assert!(shown["windows"][0]["key"].as_str().is_some_and(|key| key.starts_with(expected)), "{shown}");
+        for query in ["/v1/decisions/before", "/v1/decisions", "/v1/hot-keys", "/v1/hot-keys?minutes=60"] {
+            assert!(!known(query).contains("192.0.2.77"), "{query}: {}", known(query));
+        }
+        assert!(known(hot).contains(expected), "{}", known(hot));
+        let (_, told) = said(&gateway, &["explain", "--request", "before"]);
+        assert!(!told.contains("192.0.2.77") && told.contains(expected), "{told}");
+    }
+}
+
 const CASE: &str = r#"
 [admin]
 bind = "127.0.0.1:0"

@@ -35,6 +35,7 @@ pub(in crate::admin) async fn show(Of(state): Of<Arc<State>>, Values([id]): Valu
     if items.is_empty() {
         return Err(Refusal::NotFound(if state.decisions.is_kept() { UNKNOWN } else { NOT_KEPT }));
     }
+    cut_addresses(&state, &mut items);
     let text: String = items.iter().map(told).collect();
     Ok(answer::json(&json!({ "request-id": id, "items": items, "text": text })))
 }
@@ -66,7 +67,8 @@ pub(in crate::admin) async fn list(Of(state): Of<Arc<State>>, uri: Uri) -> Answe
             && !(only_refused && sample.is_admitted)
     };
     let samples = state.decisions.newest(holds, usize::try_from(most).unwrap_or(usize::MAX));
-    let items: Vec<Value> = samples.iter().map(|sample| sample.to_json()).collect();
+    let mut items: Vec<Value> = samples.iter().map(|sample| sample.to_json()).collect();
+    cut_addresses(&state, &mut items);
     Ok(answer::json(&json!({ "items": items })))
 }
 
@@ -102,6 +104,7 @@ pub(super) async fn refusals_of(state: &State, consumer: &str, policy: Option<&s
     };
     refusals.sort_by_key(|refusal| std::cmp::Reverse(moment(refusal)));
     refusals.dedup_by_key(|refusal| moment(refusal));
+    cut_addresses(state, &mut refusals);
     (refusals, has_answered)
 }
 
@@ -110,6 +113,16 @@ pub(super) fn newest_of(state: &State, consumer: &str) -> Vec<Value> {
     let consumer = &*printable(consumer.as_bytes());
     let newest = state.decisions.newest(|sample| &*sample.consumer == consumer, REFUSALS_MAX as usize);
     newest.iter().map(|sample| sample.to_json()).collect()
+}
+
+/// Cuts addresses in the names of keys as `[privacy]` says now: a sample was made under what it said then.
+fn cut_addresses(state: &State, samples: &mut [Value]) {
+    let windows = samples.iter_mut().filter_map(|sample| sample["windows"].as_array_mut()).flatten();
+    for key in windows.filter_map(|window| window.get_mut("key")) {
+        if let Some(name) = key.as_str() {
+            *key = (state.shown_key)(name).into();
+        }
+    }
 }
 
 /// Decisions that are looked at.

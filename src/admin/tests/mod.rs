@@ -200,6 +200,7 @@ fn state(readiness: Readiness) -> State {
             })),
         },
         decisions: Arc::default(),
+        shown_key: Box::new(str::to_owned),
         nodes: Box::new(|| None),
         control: None,
         access: Access { without_token: Role::Read, ..Access::default() },
