@@ -240,6 +240,25 @@ fn addresses_of_before_are_cut_once_privacy_is_stricter() {
     }
 }
 
+#[test]
+fn addresses_of_a_databases_rows_are_cut_too() {
+    let kept = Directory::new();
+    let config = |privacy: &str| {
+        let url = format!("sqlite:{}", kept.join("state.db").display());
+        let log = "[log]\naccess = false\ndecisions = { to = \"off\" }\n";
+        format!("{CONFIG}\n{privacy}\n[database]\nurl = {url:?}\n{log}")
+    };
+    let mut first = Gateway::start(&config(""));
+    (0..3).for_each(|_| drop(ask(&first, "192.0.2.77", "row")));
+    let written = || first.metric("sluicegate_decision_events_total", &["result=\"written\""]);
+    eventually("the refusal is a row", || (written() >= 1.0).then_some(()));
+    first.signal("TERM");
+    assert!(first.wait().success());
+    let second = Gateway::start(&config("[privacy]\naddresses = \"prefix\"\n"));
+    let row = eventually("the database is asked", || Some(of(&second, "row")).filter(Value::is_object));
+    assert!(row.to_string().contains("ip=192.0.2.0/24") && !row.to_string().contains("192.0.2.77"), "{row}");
+}
+
 const CASE: &str = r#"
 [admin]
 bind = "127.0.0.1:0"
