@@ -228,7 +228,8 @@ mod tests {
         let (code, out, errors) = checked("wrong", "workrs = 2\nadmin = 1", false);
         assert_eq!((code, out.as_str()), (78, ""));
         let expected = "error: unknown key `workrs` in the configuration\n --> FILE:1:1\n  |\n1 | workrs = 2\n  | ^^^^^^ did you mean `workers`?\n\n\
-                    error: `admin` must be a table, not an integer\n --> FILE:2:9\n  |\n2 | admin = 1\n  |         ^\n\n\
+                    error: `admin` must be a table, not an integer\n --> FILE:2:9\n  |\n2 | admin = 1\n  |         ^ \
+                    write `admin = { … }` with the keys that are to be other than by default\n\n\
                     FILE: 2 errors\n";
         assert_eq!(errors, expected);
     }
