@@ -6,6 +6,7 @@ from the proxy's CPU time and from the upstream's own count of requests, so neit
 handshakes are in it and a request that never reached the upstream is not counted.
 """
 
+import math
 import os
 import re
 import subprocess
@@ -71,15 +72,12 @@ def measure(edge: Edge, case: Case, upstream: int, seconds: int) -> Sample:
     """
     programs.debian("wrk", "h2load", "taskset", "setpriv")
     whole = LEAD_SECONDS + seconds + TAIL_SECONDS
-    argv = _h2load(edge, whole) if case.is_h2 else _wrk(edge, case, whole)
-    pinned = ["taskset", "--cpu-list", str(LOAD_CORE), "setpriv", "--pdeathsig", "TERM", *argv]
-    env = os.environ | {"OPENSSL_CONF": str(CONF / "openssl.cnf")}
-    generator = subprocess.Popen(pinned, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    generator = start(edge, case, whole)
     try:
         time.sleep(LEAD_SECONDS)
-        before = _Reading.take(edge, upstream)
+        before = Reading.take(edge, upstream)
         time.sleep(seconds)
-        after = _Reading.take(edge, upstream)
+        after = Reading.take(edge, upstream)
         output, _ = generator.communicate(timeout=whole + 10)
     finally:
         if generator.poll() is None:
@@ -90,11 +88,21 @@ def measure(edge: Edge, case: Case, upstream: int, seconds: int) -> Sample:
     latency = _h2load_latency(output, before.at, after.at) if case.is_h2 else _wrk_latency(output)
     if edge.access_log is not None and edge.access_log.exists():
         os.truncate(edge.access_log, 0)
-    return _sample(before, after, latency)
+    return sample(before, after, latency)
+
+
+def start(edge: Edge, case: Case, seconds: int) -> subprocess.Popen:
+    """Begins to put load on `edge`, from the load's core."""
+    argv = _h2load(edge, seconds) if case.is_h2 else _wrk(edge, case, seconds)
+    pinned = ["taskset", "--cpu-list", str(LOAD_CORE), "setpriv", "--pdeathsig", "TERM", *argv]
+    env = os.environ | {"OPENSSL_CONF": str(CONF / "openssl.cnf")}
+    return subprocess.Popen(pinned, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
 @dataclass(frozen=True)
-class _Reading:
+class Reading:
+    """What has been done and spent until now."""
+
     at: float
     cpu: object
     core_busy_seconds: float
@@ -102,15 +110,17 @@ class _Reading:
     connects: int
 
     @staticmethod
-    def take(edge: Edge, upstream: int) -> "_Reading":
+    def take(edge: Edge, upstream: int) -> "Reading":
+        """Asks the upstream for its count and the kernel for the proxy's time."""
         url = f"http://127.0.0.1:{upstream}/upstream-status"
         with urllib.request.urlopen(url, timeout=5) as answer:
             # Third line: connections accepted, connections handled, requests.
             accepted, _handled, requests = answer.read().decode().splitlines()[2].split()
-        return _Reading(time.time(), edge.process.cpu(), core_busy_seconds(PROXY_CORE), int(requests), int(accepted))
+        return Reading(time.time(), edge.process.cpu(), core_busy_seconds(PROXY_CORE), int(requests), int(accepted))
 
 
-def _sample(before: _Reading, after: _Reading, latency: tuple[float, float]) -> Sample:
+def sample(before: Reading, after: Reading, latency: tuple[float, float] = (math.nan, math.nan)) -> Sample:
+    """What lies between two readings."""
     seconds = after.at - before.at
     # Asking for the count is itself one request and one connection.
     requests = after.requests - before.requests - 1

@@ -91,24 +91,32 @@ def find(names: list[str], gateway_binary: Path | None) -> list[Kind]:
 def start(kind: Kind, upstream: int, logs: str, limit: int = NEVER_REFUSES) -> Edge:
     """Starts it and waits for its first answer. See `prepare`."""
     edge = prepare(kind, upstream, logs, limit)()
-    edge.process.wait_until(lambda: _is_answering(edge.plain))
+    edge.process.wait_until(lambda: is_answering(edge.plain))
     return edge
 
 
-def prepare(kind: Kind, upstream: int, logs: str, limit: int = NEVER_REFUSES, routes: int = 0) -> Callable[[], Edge]:
-    """Writes its configuration, on ports of its own; what comes back starts it without waiting.
+def prepare(
+    kind: Kind,
+    upstream: int,
+    logs: str,
+    limit: int = NEVER_REFUSES,
+    routes: int = 0,
+    ports: list[int] | None = None,
+) -> Callable[[], Edge]:
+    """Writes its configuration, on ports of its own or on these three; what comes back starts it without waiting.
 
     `logs` is "shipped", "on" or "off"; `limit` is requests a second for each client address; `routes` is
     how many routes there are beside the one for everything.
     """
     run = WORK / "run"
+    plain, tls_port, admin = ports or [free_port() for _ in range(3)]
     values = {
         "DIR": run,
         "NAME": kind.name,
         "CONNECTIONS": CONNECTIONS_MAX,
-        "PLAIN": free_port(),
-        "TLS": free_port(),
-        "ADMIN": free_port(),
+        "PLAIN": plain,
+        "TLS": tls_port,
+        "ADMIN": admin,
         "UPSTREAM": upstream,
         "LIMIT": limit,
         "CERT": run / "cert.pem",
@@ -139,7 +147,7 @@ def start_upstream() -> tuple[Process, int]:
     }
     argv = [*programs.nginx().argv, "-c", str(_fill("upstream.conf", "upstream.conf", values))]
     process = Process(argv, LOAD_CORE, WORK / "run/upstream.log")
-    return process.wait_until(lambda: _is_answering(port)), port
+    return process.wait_until(lambda: is_answering(port)), port
 
 
 def make_certificate() -> None:
@@ -197,7 +205,7 @@ def _gateway_controlled(
         config.write(f'\n[database]\nurl = "sqlite:{database}"\n')
     # The gateway makes the tables, and ends.
     with Process(argv, PROXY_CORE, WORK / f"run/{kind.name}.log") as first:
-        first.wait_until(lambda: _is_answering(values["PLAIN"]))
+        first.wait_until(lambda: is_answering(values["PLAIN"]))
     _fill_database(database)
     return argv, is_logging
 
@@ -318,7 +326,8 @@ def _fill(template: str, name: str, values: dict) -> Path:
     return path
 
 
-def _is_answering(port: int) -> bool:
+def is_answering(port: int) -> bool:
+    """Whether somebody answers a GET at this port with 200."""
     try:
         return _status(port, "127.0.0.1") == 200
     except (OSError, http.client.HTTPException):
