@@ -65,7 +65,7 @@ class Terminal:
     def leaves(self):
         until = time.monotonic() + WITHIN
         while self.child.poll() is None:
-            assert time.monotonic() < until, "it does not end"
+            assert time.monotonic() < until, f"it does not end:\n{self.text()}"
             self.turn()
         # What it wrote last.
         while select.select([self.master], [], [], 0)[0]:
@@ -118,6 +118,12 @@ terminal = Terminal(80, 24, ["--url", "http://127.0.0.1:1"])
 terminal.shows("no gateway answers")
 terminal.type("\x03")
 assert terminal.leaves() == 0
+
+# A terminal that is closed, with no word to the program.
+terminal = Terminal(80, 24, ["--url", url])
+terminal.shows("live")
+os.close(terminal.master)
+assert terminal.child.wait(WITHIN) == 129
 
 without = subprocess.run([binary, "top", "--url", url], stdin=subprocess.DEVNULL, capture_output=True, timeout=WITHIN)
 assert without.returncode == 2 and b"needs a terminal" in without.stderr, without

@@ -16,6 +16,8 @@ use std::time::Duration;
 
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 
 use super::whom::Whom;
 use source::{Question, Told};
@@ -43,6 +45,7 @@ pub fn run(arguments: &Arguments, file: &Path) -> anyhow::Result<ExitCode> {
     let (tell, told) = mpsc::channel();
     let view = View::new(client.place().to_string());
     let ask = source::start(client, &tell)?;
+    std::thread::Builder::new().name("hang-up".to_owned()).spawn(end_with_terminal)?;
     let mut terminal = ratatui::try_init()?;
     let watched = watch(&mut terminal, view, &told, &ask);
     ratatui::restore();
@@ -88,6 +91,18 @@ fn watch(
     }
 }
 
+/// Ends the program when its terminal has gone. Who closes a terminal need not tell a program of another session, and its end
+/// would be read for ever.
+fn end_with_terminal() {
+    let stdin = io::stdin();
+    // Nothing is waited for but that.
+    let mut looked = [PollFd::new(&stdin, PollFlags::empty())];
+    while matches!(poll(&mut looked, None), Err(Errno::INTR)) {}
+    std::process::exit(EXIT_HUNG_UP);
+}
+
+/// As a shell has it for a program that SIGHUP has ended.
+const EXIT_HUNG_UP: i32 = 129;
 /// As clap has it for a command line that cannot be done.
 const EXIT_USAGE: u8 = 2;
 /// For an answer, and for the next event of a stream that sends one each second.
