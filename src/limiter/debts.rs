@@ -6,18 +6,13 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use super::seldom::Seldom;
 use crate::limit::{Algorithm, Charge, Key};
 
 /// Debts, by key.
 #[derive(Debug, Default)]
-pub(super) struct Debts {
-    /// How many there are, so that the usual case (none) takes no lock.
-    count: AtomicUsize,
-    keys: Mutex<HashMap<Key, Debt>>,
-}
+pub(super) struct Debts(Seldom<HashMap<Key, Debt>>);
 
 #[derive(Clone, Copy, Debug)]
 struct Debt {
@@ -45,33 +40,29 @@ impl Debts {
     /// Whether nothing is owed.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
-        self.count.load(Ordering::Relaxed) == 0
-    }
-
-    fn keys(&self) -> MutexGuard<'_, HashMap<Key, Debt>> {
-        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.is_empty()
     }
 
     /// Adds units to the debt of a key.
     pub(super) fn add(&self, charge: &Charge, units: u64, now_ns: u64, nodes: u32) {
-        let mut keys = self.keys();
-        if keys.len() >= DEBTS_MAX && !keys.contains_key(&charge.key) {
-            keys.retain(|_, debt| debt.left(now_ns, nodes) >= 1.0);
-            if keys.len() >= DEBTS_MAX {
-                return;
+        self.0.with(|keys| {
+            if keys.len() >= DEBTS_MAX && !keys.contains_key(&charge.key) {
+                keys.retain(|_, debt| debt.left(now_ns, nodes) >= 1.0);
+                if keys.len() >= DEBTS_MAX {
+                    return;
+                }
             }
-        }
-        match keys.entry(charge.key) {
-            Entry::Occupied(mut debt) => {
-                let debt = debt.get_mut();
-                debt.units = debt.left(now_ns, nodes) + units as f64;
-                (debt.charge, debt.at_ns) = (*charge, now_ns);
+            match keys.entry(charge.key) {
+                Entry::Occupied(mut debt) => {
+                    let debt = debt.get_mut();
+                    debt.units = debt.left(now_ns, nodes) + units as f64;
+                    (debt.charge, debt.at_ns) = (*charge, now_ns);
+                }
+                Entry::Vacant(vacant) => {
+                    vacant.insert(Debt { charge: *charge, units: units as f64, at_ns: now_ns });
+                }
             }
-            Entry::Vacant(vacant) => {
-                vacant.insert(Debt { charge: *charge, units: units as f64, at_ns: now_ns });
-            }
-        }
-        self.count.store(keys.len(), Ordering::Relaxed);
+        });
     }
 
     /// Removes a refunded charge from the debt of its key.
@@ -79,23 +70,23 @@ impl Debts {
         if self.is_empty() {
             return;
         }
-        if let Some(debt) = self.keys().get_mut(&charge.key) {
-            debt.units = (debt.units - charge.cost as f64).max(0.0);
-        }
+        self.0.with(|keys| {
+            if let Some(debt) = keys.get_mut(&charge.key) {
+                debt.units = (debt.units - charge.cost as f64).max(0.0);
+            }
+        });
     }
 
     /// Takes out the debt of a key, as a charge.
     pub(super) fn take(&self, key: Key, now_ns: u64, nodes: u32) -> Option<Charge> {
-        let mut keys = self.keys();
-        let debt = keys.remove(&key)?;
-        self.count.store(keys.len(), Ordering::Relaxed);
+        let debt = self.0.with(|keys| keys.remove(&key))?;
         let cost = debt.left(now_ns, nodes).round() as u64;
         (cost > 0).then_some(Charge { cost, ..debt.charge })
     }
 
     /// Up to `most` keys with a debt.
     pub(super) fn due(&self, most: usize) -> Vec<Key> {
-        self.keys().keys().take(most).copied().collect()
+        self.0.with(|keys| keys.keys().take(most).copied().collect())
     }
 }
 

@@ -44,6 +44,7 @@ mod renewal_queue;
 mod renewals;
 mod repayment;
 mod resets;
+mod seldom;
 mod settling;
 mod spent;
 mod striped;

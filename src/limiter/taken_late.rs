@@ -2,18 +2,13 @@
 //! may give units back to Redis later, since of any other it does not know whether Redis has it.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use super::seldom::{Holds, Seldom};
 use crate::limit::Key;
 
 /// The last ones, by key and by when this node decided them.
 #[derive(Debug, Default)]
-pub(super) struct TakenLate {
-    /// How many there are, so that the usual case (none) takes no lock.
-    count: AtomicUsize,
-    last: Mutex<Last>,
-}
+pub(super) struct TakenLate(Seldom<Last>);
 
 #[derive(Debug, Default)]
 struct Last {
@@ -23,31 +18,33 @@ struct Last {
     order: VecDeque<(Key, u64)>,
 }
 
-impl TakenLate {
-    fn last(&self) -> MutexGuard<'_, Last> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+impl Holds for Last {
+    fn count(&self) -> usize {
+        self.order.len()
     }
+}
 
+impl TakenLate {
     /// Redis took at `taken_us` what this node decided at `decided_ns`.
     pub(super) fn note(&self, key: Key, decided_ns: u64, taken_us: u64) {
-        let mut last = self.last();
-        if last.taken_us.insert((key, decided_ns), taken_us).is_none() {
-            last.order.push_back((key, decided_ns));
-        }
-        if last.order.len() > KEPT_MAX
-            && let Some(oldest) = last.order.pop_front()
-        {
-            last.taken_us.remove(&oldest);
-        }
-        self.count.store(last.order.len(), Ordering::Relaxed);
+        self.0.with(|last| {
+            if last.taken_us.insert((key, decided_ns), taken_us).is_none() {
+                last.order.push_back((key, decided_ns));
+            }
+            if last.order.len() > KEPT_MAX
+                && let Some(oldest) = last.order.pop_front()
+            {
+                last.taken_us.remove(&oldest);
+            }
+        });
     }
 
     /// When Redis took what this node decided then; `None` if that is not known.
     pub(super) fn at_us(&self, key: Key, decided_ns: u64) -> Option<u64> {
-        if self.count.load(Ordering::Relaxed) == 0 {
+        if self.0.is_empty() {
             return None;
         }
-        self.last().taken_us.get(&(key, decided_ns)).copied()
+        self.0.with(|last| last.taken_us.get(&(key, decided_ns)).copied())
     }
 }
 

@@ -2,21 +2,16 @@
 //! came back. `settling.rs` sends them once it answers.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use smallvec::SmallVec;
 
+use super::seldom::Seldom;
 use crate::limit::Key;
 use crate::limit::lease_messages::{Op, Part};
 
 /// Operations that wait for their shard, the oldest first.
 #[derive(Debug, Default)]
-pub(super) struct Unsent {
-    /// How many there are, so that the usual case (none) takes no lock.
-    count: AtomicUsize,
-    waiting: Mutex<VecDeque<Settling>>,
-}
+pub(super) struct Unsent(Seldom<VecDeque<Settling>>);
 
 /// A debit or a return of one window's units.
 #[derive(Clone, Debug)]
@@ -61,25 +56,21 @@ impl Settling {
 
 impl Unsent {
     pub(super) fn is_empty(&self) -> bool {
-        self.count.load(Ordering::Relaxed) == 0
-    }
-
-    fn waiting(&self) -> MutexGuard<'_, VecDeque<Settling>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.is_empty()
     }
 
     pub(super) fn add(&self, settling: Settling) {
-        let mut waiting = self.waiting();
-        if waiting.len() < WAITING_MAX {
-            waiting.push_back(settling);
-        }
-        self.count.store(waiting.len(), Ordering::Relaxed);
+        self.0.with(|waiting| {
+            if waiting.len() < WAITING_MAX {
+                waiting.push_back(settling);
+            }
+        });
     }
 
     /// Takes out those whose key answers, at most `SENT_MAX`, and forgets those that are too old.
     pub(super) fn take(&self, is_up: impl Fn(Key) -> bool, now_ns: u64) -> Vec<Settling> {
-        let (mut due, mut waiting) = (Vec::new(), self.waiting());
-        waiting.retain(|settling| {
+        let mut due = Vec::new();
+        let stays = |settling: &Settling| {
             if now_ns.saturating_sub(settling.since_ns) >= KEPT_NS {
                 return false;
             }
@@ -88,8 +79,8 @@ impl Unsent {
                 due.push(settling.clone());
             }
             !is_due
-        });
-        self.count.store(waiting.len(), Ordering::Relaxed);
+        };
+        self.0.with(|waiting| waiting.retain(stays));
         due
     }
 }
