@@ -189,7 +189,7 @@ impl Sender {
             let again = match &error {
                 Error::Away(_) => Some(pause),
                 // One that asks for no wait, or for one that is over by its clock, is still busy.
-                Error::Busy { again, .. } => Some(again.unwrap_or_default().clamp(pause, PAUSE_MAX)),
+                Error::Busy { again, .. } => Some(again.unwrap_or_default().max(pause).min(PAUSE_MAX)),
                 Error::Refused { .. } => None,
             };
             match again.filter(|_| attempt < ATTEMPTS_MAX) {

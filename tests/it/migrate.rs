@@ -105,7 +105,7 @@ fn nginx_connections_are_requests_in_flight() {
 #[test]
 fn nginx_upstreams_keep_balance_weights_and_timeouts() {
     let config = "http {\nupstream backend {\nleast_conn;\nserver 10.0.0.1:8080 weight=5;\nserver unix:/tmp/b3;\n\
-                  server 10.0.0.9:8080 backup;\n}\nserver {\nlocation / {\nproxy_pass http://backend;\n\
+                  server 10.0.0.9:8080 backup; server 10.0.0.8:8080 drain;\n}\nserver {\nlocation / {\nproxy_pass http://backend;\n\
                   proxy_read_timeout 5m;\nproxy_set_header Host $host;\nproxy_set_header X-Real-IP $remote_addr;\n\
                   proxy_set_header Upgrade $http_upgrade;\nproxy_set_header Connection \"upgrade\";\n}\n}\n}\n";
     let migrated = Migrated::of("nginx", &[("nginx.conf", config)]);
@@ -117,7 +117,11 @@ fn nginx_upstreams_keep_balance_weights_and_timeouts() {
         "[[route]]\nname = \"/{*rest}\"\npath = \"/{*rest}\"\nmax-body = \"1MiB\"\nto = \"backend\"\nupgrade = true\n\
          headers = { set = { x-real-ip = \"{ip}\", host = \"{host}\" } }",
     );
-    assert!(migrated.said_of("nginx.conf:6").contains("backup"));
+    for said in
+        ["server 10.0.0.9:8080 backup`: there are no spare", "server 10.0.0.8:8080 drain`: it takes no new"]
+    {
+        assert!(migrated.text.contains(said), "{}", migrated.text);
+    }
 }
 
 #[test]

@@ -88,6 +88,7 @@ impl Reading<'_> {
             let spare = [
                 ("down", "it is marked as down"),
                 ("backup", "there are no spare servers: all take requests"),
+                ("drain", "it takes no new clients"),
             ];
             if let Some((word, why)) = spare.iter().find(|(word, _)| has(word)) {
                 self.draft.notes.left_out(&server.place, &format!("server {} {word}", server.arg(0)), *why);
