@@ -140,7 +140,9 @@ impl Book {
         self.counted = self.counted.max(batch.second + 1);
         for (key, counts) in batch.counts {
             if let Some(known) = self.keys.get_mut(&key) {
-                let is_whole = self.policies.contains_key(&known.named.policy);
+                // What is handed over late was decided before the policy was counted.
+                let decided = self.policies.get(&known.named.policy);
+                let is_whole = decided.is_some_and(|decided| batch.second >= decided.since);
                 known.count(batch.second, counts, is_whole);
             }
         }

@@ -299,6 +299,32 @@ fn shares_and_rates_of_a_flood_that_has_just_begun_are_right() {
 }
 
 #[test]
+fn what_is_handed_over_late_is_in_no_share() {
+    let gathered = Gathered::default();
+    let workers = [gathered.tally(1), gathered.tally(2)];
+    let each = |second: u64, keys: &[u64]| {
+        for worker in &workers {
+            for key in keys {
+                (0..50).for_each(|_| drop(worker.count(*key, false, || named(*key, "calls"))));
+            }
+        }
+        workers[0].hand_over(second);
+    };
+    let decided = |decided| move |_: &str| Facts { decided, above: 0.05 };
+    each(NOON, &[]);
+    workers[1].hand_over(NOON);
+    each(NOON + 1, &[1]);
+    gathered.turn(NOON + 1, decided(100));
+    workers[1].hand_over(NOON + 1);
+    each(NOON + 2, &[1, 2]);
+    workers[1].hand_over(NOON + 2);
+    gathered.turn(NOON + 2, decided(300));
+    let shares: Vec<f64> =
+        gathered.book().shown(&asked(1)).iter().filter_map(|it| Some(it.standing?.of_policy)).collect();
+    assert_eq!(shares, [0.5, 0.5]);
+}
+
+#[test]
 fn few_decisions_make_no_key_hot() {
     let mut node = Node::new();
     node.run(120, &[(1, 60), (2, 10)]);
