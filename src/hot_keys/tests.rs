@@ -305,7 +305,9 @@ fn what_is_handed_over_late_is_in_no_share() {
     let each = |second: u64, keys: &[u64]| {
         for worker in &workers {
             for key in keys {
-                (0..50).for_each(|_| drop(worker.count(*key, false, || named(*key, "calls"))));
+                for _ in 0..50 {
+                    worker.count(*key, false, || named(*key, "calls"));
+                }
             }
         }
         workers[0].hand_over(second);
