@@ -1,4 +1,4 @@
-//! Header fields that hold a list: `Allow`, `RateLimit-Policy`, the lists of CORS.
+//! Lists in texts: header fields such as `Allow`, `RateLimit-Policy` and those of CORS, and what has quoted strings in it.
 
 use std::borrow::Borrow;
 
@@ -8,4 +8,15 @@ use http::HeaderValue;
 pub(super) fn join_items(items: impl Iterator<Item = impl Borrow<str>>) -> Option<HeaderValue> {
     let joined = items.collect::<Vec<_>>().join(", ");
     if joined.is_empty() { None } else { HeaderValue::from_str(&joined).ok() }
+}
+
+/// The parts of a text between separators. One within a quoted string (RFC 9110 section 5.6.4) separates nothing.
+pub fn split_unquoted(text: &str, separator: char) -> impl Iterator<Item = &str> {
+    let (mut quoted, mut escaped) = (false, false);
+    text.split(move |character| {
+        let ends = character == separator && !quoted;
+        quoted ^= character == '"' && !escaped;
+        escaped = quoted && character == '\\' && !escaped;
+        ends
+    })
 }

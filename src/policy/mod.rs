@@ -19,7 +19,7 @@ pub mod error;
 pub mod host;
 pub mod http_subject;
 pub mod key;
-mod list_field;
+pub mod list_field;
 pub mod literals;
 pub mod location;
 pub mod method;

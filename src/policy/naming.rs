@@ -15,6 +15,7 @@ use siphasher::sip128::{Hasher128, SipHasher13};
 use super::counting::Policy;
 use super::definition::Dimension;
 use super::key::Value;
+use super::list_field::split_unquoted;
 use super::query;
 use super::secret::{MASK, is_secret_name};
 use super::subject::Subject;
@@ -184,14 +185,7 @@ impl Naming {
 
 /// The parts of a name, one for each dimension. A comma within quotes ends none.
 fn parts(name: &str) -> impl Iterator<Item = &str> {
-    let (mut quoted, mut escaped) = (false, false);
-    let parts = name.split(move |character| {
-        let ends = character == ',' && !quoted;
-        quoted ^= character == '"' && !escaped;
-        escaped = quoted && character == '\\' && !escaped;
-        ends
-    });
-    parts.map(|part| part.strip_prefix(' ').unwrap_or(part))
+    split_unquoted(name, ',').map(|part| part.strip_prefix(' ').unwrap_or(part))
 }
 
 /// Whether the value of a dimension may be a credential, by what it is called.

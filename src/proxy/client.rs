@@ -9,6 +9,7 @@ use http::{HeaderMap, HeaderName};
 use super::config::{ClientIp, ForwardedHeader};
 use super::headers::{X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PROTO};
 use crate::policy::host::is_authority;
+use crate::policy::list_field::split_unquoted;
 use crate::unix_socket::NO_ADDRESS;
 
 /// The client as limits and logs see it.
@@ -154,14 +155,7 @@ fn hop(header: ForwardedHeader, element: &[u8]) -> Option<IpAddr> {
 
 /// The value of a name such as `for` in an element of `Forwarded`. A semicolon within quotes ends no pair.
 fn pair<'e>(element: &'e str, name: &str) -> Option<&'e str> {
-    let (mut quoted, mut escaped) = (false, false);
-    let pairs = element.split(|character| {
-        let ends = character == ';' && !quoted;
-        quoted ^= character == '"' && !escaped;
-        escaped = quoted && character == '\\' && !escaped;
-        ends
-    });
-    let mut named = pairs.filter_map(|pair| pair.trim().split_once('='));
+    let mut named = split_unquoted(element, ';').filter_map(|pair| pair.trim().split_once('='));
     let (_, value) = named.find(|(known, _)| known.eq_ignore_ascii_case(name))?;
     Some(value.strip_prefix('"').and_then(|value| value.strip_suffix('"')).unwrap_or(value))
 }
