@@ -3,6 +3,7 @@
 use http::uri::Scheme;
 use http::{HeaderName, HeaderValue, Uri};
 
+use crate::policy::changes::is_framing;
 use crate::trace::{Config, Decides, Heeded, Protocol, TRACES_PATH};
 use crate::trust::Trust;
 use crate::units::show_share;
@@ -110,7 +111,7 @@ fn fields(table: &Table<'_>) -> Vec<(HeaderName, HeaderValue)> {
 
 /// Whether a field says how a message is framed, coded or routed, which the exporter alone knows.
 fn is_of_the_message(name: &HeaderName) -> bool {
-    OF_THE_MESSAGE.contains(&name.as_str()) || name.as_str().starts_with(GRPC)
+    is_framing(name) || OF_THE_MESSAGE.contains(&name.as_str()) || name.as_str().starts_with(GRPC)
 }
 
 /// Hides what may be a collector's credentials.
@@ -141,24 +142,9 @@ const PROTOCOLS: [(&str, Protocol); 2] = [("http", Protocol::Http), ("grpc", Pro
 const DECIDES: [(&str, Decides); 2] = [("parent", Decides::Parent), ("ratio", Decides::Ratio)];
 const HEEDED: [(&str, Heeded); 3] =
     [("trusted", Heeded::Trusted), ("always", Heeded::Always), ("never", Heeded::Never)];
-/// Fields that the exporter sets, or that HTTP gives no sender of a whole message.
-const OF_THE_MESSAGE: [&str; 15] = [
-    "connection",
-    "content-encoding",
-    "content-length",
-    "content-range",
-    "content-type",
-    "expect",
-    "host",
-    "http2-settings",
-    "keep-alive",
-    "proxy-connection",
-    "range",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-];
+/// Fields beside those that frame a message: the exporter sets them, or HTTP gives them to no sender of a whole one.
+const OF_THE_MESSAGE: [&str; 7] =
+    ["content-encoding", "content-range", "content-type", "expect", "host", "http2-settings", "range"];
 /// Names that begin so are gRPC's own.
 const GRPC: &str = "grpc-";
 /// One trace in a hundred.
