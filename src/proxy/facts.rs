@@ -63,11 +63,9 @@ pub struct Attempts {
     pub server: Option<ServerIndex>,
     /// How many times it was sent again.
     pub retries: u8,
-    /// How many of these times count neither in `times` nor in `budget`.
-    pub free: u8,
-    /// How many of the free ones were because a server had said that it had done nothing with it.
+    /// How many of these times no server had done anything with it. They count neither in `times` nor in `budget`.
     pub unprocessed: u8,
-    /// One of the free ones was because a connection that was kept had died.
+    /// Nor does one of these times, which was because a connection that was kept had died.
     pub is_anew: bool,
     /// It was sent, and nothing has come of it yet. Still set when the request ends only if its client left meanwhile.
     pub is_awaiting_head: bool,

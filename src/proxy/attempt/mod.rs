@@ -132,8 +132,8 @@ impl UpstreamAttempt<'_> {
 
     /// Whether one more try is within `times`.
     fn may_retry(&self) -> bool {
-        let Attempts { retries, free, .. } = &self.context.attempts;
-        u32::from(retries - free) < self.retry().times
+        let Attempts { retries, unprocessed, is_anew, .. } = self.context.attempts;
+        u32::from(retries - unprocessed - u8::from(is_anew)) < self.retry().times
     }
 
     fn is_h2(&self) -> bool {
@@ -267,7 +267,6 @@ impl UpstreamAttempt<'_> {
             return false;
         }
         attempts.unprocessed += 1;
-        attempts.free += 1;
         attempts.retries += 1;
         self.count().retried(self.cells());
         true
@@ -291,7 +290,6 @@ impl UpstreamAttempt<'_> {
         self.anew = Some(server);
         let attempts = &mut self.context.attempts;
         attempts.is_anew = true;
-        attempts.free += 1;
         attempts.retries += 1;
         self.count().retried(self.cells());
     }
