@@ -357,9 +357,7 @@ impl Explained {
                     let names = (subject.consumer(), subject.tenant());
                     limit.tenant_limit =
                         limiter.and_then(|it| it.limit_beneath(policy, names, charge.window, now_ns));
-                    let own = policy.windows[usize::from(charge.window)].quota.limit().get();
-                    let is_hot = limiter.is_some_and(|limiter| limiter.is_hot(charge));
-                    limit.hot_instead_of = is_hot.then_some(own);
+                    limit.hot_instead_of = limiter.and_then(|it| it.hot_instead_of(policy, charge));
                 }
                 if is_gateway {
                     self.penalties = check.penalties.to_vec();

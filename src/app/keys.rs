@@ -34,7 +34,8 @@ impl Key {
 }
 
 /// The key with these values, one for each dimension of the policy. `None` if no such policy exists, or the values do
-/// not fit its dimensions. `node` is what this gateway is called; `of_tenant` is the tenant that its consumer acts for, if the policy does not count by it.
+/// not fit its dimensions. `node` is what this gateway is called; `of_tenant` is the tenant that its consumer acts for, if
+/// the policy does not count by it.
 pub(super) fn key(
     (table, node): (&Table, &str),
     limiter: &Limiter,
@@ -75,13 +76,11 @@ pub(super) fn key(
                 "remaining": left.remaining,
                 "reset-seconds": left.reset_ns as f64 / 1e9,
             });
-            // Tiers count under one key: what is left is what a client of this tier would have.
-            if let Some(tier) = policy.tier_of(charge.window.into()).filter(|_| !limiter.is_hot(charge)) {
-                shown["tier"] = tier.into();
-            }
-            if limiter.is_hot(charge) {
-                let own = policy.windows[usize::from(charge.window)].quota.limit();
+            if let Some(own) = limiter.hot_instead_of(policy, charge) {
                 shown["hot-key"] = json!({ "instead-of": own });
+            } else if let Some(tier) = policy.tier_of(charge.window.into()) {
+                // Tiers count under one key: what is left is what a client of this tier would have.
+                shown["tier"] = tier.into();
             }
             shown["from"] = policy.origin_of(charge.window.into()).word().into();
             if let Some(found) = overridden {

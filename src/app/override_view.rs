@@ -30,7 +30,7 @@ impl Shown {
             reason: found.reason.to_string(),
             by: found.by.to_string(),
             left_ns,
-            instead_of: policy.windows[usize::from(charge.window)].quota.limit().get(),
+            instead_of: policy.own_limit(charge.window.into()),
         }
     }
 

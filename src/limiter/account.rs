@@ -44,6 +44,11 @@ impl Limiter {
         self.hot.has(charge)
     }
 
+    /// The policy's own limit, in the place of which this node holds a hot key to the charge's; `None`: it is not hot.
+    pub fn hot_instead_of(&self, policy: &Policy, charge: &Charge) -> Option<u64> {
+        self.is_hot(charge).then(|| policy.own_limit(charge.window.into()))
+    }
+
     /// The charges of one policy as they are decided here while their key is hot; `None`: it is not. `charges` as
     /// [`Limiter::windows_of`] gives them, before they have the shard of a tenant.
     pub fn hot_charges(&self, charges: &[Charge], tenant: Option<&str>) -> Option<Vec<Charge>> {

@@ -328,6 +328,11 @@ impl Policy {
         }
     }
 
+    /// The limit that a window has in the policy itself, whatever a charge of it is held to.
+    pub fn own_limit(&self, window: usize) -> u64 {
+        self.windows[window].quota.limit().get()
+    }
+
     /// The tier that a window belongs to, if windows depend on the identity's tier.
     pub fn tier_of(&self, window: usize) -> Option<&str> {
         self.part_of(window).map(|part| &*part.tier)

@@ -10,7 +10,7 @@ use crate::admin::{
 use crate::app::override_view::Shown;
 use crate::clock;
 use crate::database::Time;
-use crate::limit::{Algorithm, Charge};
+use crate::limit::Algorithm;
 use crate::limiter::{Account, Look};
 use crate::policy::definition::Dimension;
 use crate::policy::{Named, NamedSubject, Policy, Subject};
@@ -84,10 +84,7 @@ pub(super) async fn usage(counts: &Counts, asked: UsageAsked) -> Vec<PolicyUsage
                     account.charge.window,
                     now_ns,
                 ),
-                hot_instead_of: counts
-                    .limiter
-                    .is_hot(&account.charge)
-                    .then(|| own_limit(row.policy, &account.charge)),
+                hot_instead_of: counts.limiter.hot_instead_of(row.policy, &account.charge),
                 ..window(row.policy, account, wall)
             }
         });
@@ -119,11 +116,6 @@ fn tier(counts: &Counts, policy: &Policy, asked: &UsageAsked) -> (Option<String>
             None => (None, TierFrom::Assumed),
         },
     }
-}
-
-/// The limit that the policy itself has in the place of a charge's.
-fn own_limit(policy: &Policy, charge: &Charge) -> u64 {
-    policy.windows[usize::from(charge.window)].quota.limit().get()
 }
 
 /// The holder as a subject of a policy; `None` if the policy counts by more than it.
