@@ -26,6 +26,7 @@ pub mod listening;
 pub mod local;
 pub mod metrics;
 pub mod migrate;
+pub mod outbox;
 pub mod policy;
 pub mod proxy;
 pub mod quota;

@@ -182,6 +182,7 @@ mod tests {
 
     use super::*;
     use crate::clock;
+    use crate::outbox::Socket;
 
     #[tokio::test]
     async fn bytes_after_an_upgrade_request_wait_for_its_answer_on_a_connection_that_was_idle_too() {
@@ -193,7 +194,7 @@ mod tests {
         // One request before the connection was idle.
         activity.begin_exchange();
         activity.end_exchange(clock::instant());
-        let io = Tracked::new(Stream::Plain(accepted), Bytes::new(), Rc::clone(&activity));
+        let io = Tracked::new(Stream::Plain(Socket::new(accepted)), Bytes::new(), Rc::clone(&activity));
         let mut gate = Gate::new(io, Rc::clone(&activity), 1024);
         let head = "GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n";
         let next = "GET /next HTTP/1.1\r\nHost: a\r\n\r\n";

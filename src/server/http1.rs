@@ -50,11 +50,21 @@ pub async fn serve<S: Service>(
         (stream, ahead) = Box::pin(drive(conn, stream, head)).await?;
         deadline = (clock::instant() + conn.facts.config.timeouts.idle, metrics::Deadline::Idle);
         stream = match stream {
-            Stream::Plain(tcp) if ahead.is_empty() => {
-                let awaited = Awaited::Next(conn.facts.activity.last_status());
-                let ends = Ends { tcp_peer: conn.facts.tcp_peer, announced_peer: conn.facts.peer.ip };
-                return IdleConnection::of(tcp, ends, Arc::clone(&conn.facts.config), deadline.0, awaited);
-            }
+            Stream::Plain(socket) if ahead.is_empty() => match socket.into_tcp() {
+                Ok(tcp) => {
+                    let awaited = Awaited::Next(conn.facts.activity.last_status());
+                    let ends = Ends { tcp_peer: conn.facts.tcp_peer, announced_peer: conn.facts.peer.ip };
+                    return IdleConnection::of(
+                        tcp,
+                        ends,
+                        Arc::clone(&conn.facts.config),
+                        deadline.0,
+                        awaited,
+                    );
+                }
+                // Its client has not read the last answer.
+                Err(socket) => Stream::Plain(socket),
+            },
             stream => stream,
         };
     }

@@ -16,9 +16,9 @@ use tokio::task::JoinHandle;
 use super::idle::IdleConnections;
 use super::worker::{Deadlines, Order, Shared, Worker};
 use super::{accept, panics};
-use crate::clock;
 use crate::service::Service;
 use crate::service::drain::Drain;
+use crate::{clock, outbox};
 
 /// Starts worker `index` on a thread of its own and waits until its runtime is up; it ends after an [`Order::Drain`].
 /// `service` is called on that thread, because a service is not `Send`.
@@ -55,6 +55,7 @@ pub fn spawn<S: Service>(
 }
 
 async fn run<S: Service>(worker: Rc<Worker<S>>, poll: mio::Poll, mut orders: mpsc::Receiver<Order>) {
+    tokio::task::spawn_local(outbox::deliver());
     tokio::task::spawn_local(accept::watch_idle(Rc::clone(&worker), poll));
     let mut listeners: HashMap<String, Vec<JoinHandle<()>>> = HashMap::new();
     let mut tick = tokio::time::interval(TICK);

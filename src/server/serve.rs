@@ -22,6 +22,7 @@ use super::prelude::http2::PREFACE;
 use super::stream::Stream;
 use super::worker::Worker;
 use super::{http1, http2, tls};
+use crate::outbox::Socket;
 use crate::service::{Ends, Service, config};
 use crate::unix_socket::NO_ADDRESS;
 use crate::{clock, metrics};
@@ -47,7 +48,7 @@ pub async fn serve<S: Service>(
     let (stream, protocol) = match listener.tls.load_full() {
         None => match first_bytes(worker, &mut tcp, &mut ahead).await {
             Some(Ok(0) | Err(_)) => return None,
-            Some(Ok(_)) => (Stream::Plain(tcp), in_the_clear(&config)),
+            Some(Ok(_)) => (Stream::Plain(Socket::new(tcp)), in_the_clear(&config)),
             None => {
                 let deadline = accepted + config.timeouts.header;
                 return IdleConnection::of(tcp, ends, config, deadline, Awaited::First);
@@ -72,7 +73,7 @@ pub async fn resume<S: Service>(
     idle: IdleConnection,
     first_bytes: Bytes,
 ) -> Option<IdleConnection> {
-    let stream = Stream::Plain(TcpStream::from_std(idle.socket).ok()?);
+    let stream = Stream::Plain(Socket::new(TcpStream::from_std(idle.socket).ok()?));
     let protocol = in_the_clear(&idle.config);
     match idle.awaited {
         Awaited::First => {

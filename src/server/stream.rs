@@ -1,25 +1,24 @@
 //! A client's connection as bytes: its socket, in the clear or under TLS, and [`Tracked`], which reports every read and
 //! write to the [`Activity`] and notices clients that have gone. It parses nothing.
 
-use std::future::Future;
 use std::io;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
-use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf, Ready};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, Ready};
 use tokio_rustls::server::TlsStream;
 
+use crate::outbox::Socket;
 use crate::service::activity::{Activity, Answer, Presence};
 
 /// A client's socket.
 #[derive(Debug)]
 pub enum Stream {
-    Plain(TcpStream),
+    Plain(Socket),
     /// Boxed, because rustls' state would make every plain connection as large.
-    Tls(Box<TlsStream<TcpStream>>),
+    Tls(Box<TlsStream<Socket>>),
 }
 
 impl Stream {
@@ -33,7 +32,7 @@ impl Stream {
         }
     }
 
-    pub fn tcp(&self) -> &TcpStream {
+    pub fn tcp(&self) -> &Socket {
         match self {
             Stream::Plain(tcp) => tcp,
             Stream::Tls(tls) => tls.get_ref().0,
@@ -143,11 +142,7 @@ impl Tracked {
 
     /// What the runtime knows of the socket, without a system call.
     fn readiness(&self) -> Ready {
-        let readiness = pin!(self.stream.tcp().ready(Interest::READABLE | Interest::WRITABLE));
-        match readiness.poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(ready) => ready.unwrap_or(Ready::WRITE_CLOSED),
-            Poll::Pending => Ready::EMPTY,
-        }
+        self.stream.tcp().readiness()
     }
 
     /// Whether the client has reset the connection. Reads SO_ERROR, because no read or write may have failed yet.
@@ -172,6 +167,7 @@ impl Tracked {
             Poll::Ready(_) => return Presence::Gone,
             Poll::Pending => return Presence::There,
         }
+        self.stream.tcp().send_queued();
         match Pin::new(&mut self.stream).poll_flush(cx) {
             Poll::Ready(Err(_)) => Presence::Gone,
             _ if self.is_reset() => Presence::Gone,

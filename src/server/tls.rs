@@ -13,6 +13,7 @@ use crate::acme;
 use crate::auth::mtls::Certificate;
 use crate::cause::Cause;
 use crate::metrics;
+use crate::outbox::Socket;
 use crate::service::{Ends, Service, config};
 
 /// Does the handshake within its deadline. Returns the stream and whether ALPN (RFC 7301) agreed on HTTP/2; `None` if it
@@ -27,7 +28,7 @@ pub async fn handshake<S: Service>(
     let accept = async {
         // A handshake costs a signature before the client has proved anything, so only so many run at once.
         let _permit = worker.handshakes.acquire().await;
-        tokio_rustls::TlsAcceptor::from(tls).accept(tcp).await
+        tokio_rustls::TlsAcceptor::from(tls).accept(Socket::new(tcp)).await
     };
     match timeout(worker.handshake_deadline(config.timeouts.handshake), accept).await {
         Ok(Ok(stream)) => {

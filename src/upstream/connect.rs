@@ -26,6 +26,7 @@ use tokio_rustls::client::TlsStream;
 use super::open::Open;
 use super::shared::{Address, Upstream};
 use crate::cause::Cause;
+use crate::outbox::Socket;
 use crate::wire::http2::{Meter, Metered, Peer};
 use crate::{clock, descriptors};
 
@@ -206,7 +207,7 @@ async fn stream<L>(
             let name = upstream.config.tls.name(&server.tls_name);
             Ok(Connected::New(Box::new(secure(tls.load_full(), name, tcp).await?), moved))
         }
-        None => Ok(Connected::New(Box::new(tcp), moved)),
+        None => Ok(Connected::New(Box::new(Socket::new(tcp)), moved)),
     }
 }
 
@@ -292,9 +293,9 @@ async fn secure(
     tls: Arc<rustls::ClientConfig>,
     name: &str,
     tcp: TcpStream,
-) -> Result<TlsStream<TcpStream>, ConnectError> {
+) -> Result<TlsStream<Socket>, ConnectError> {
     let name = ServerName::try_from(name.to_owned()).map_err(std::io::Error::other)?;
-    let connected = tokio_rustls::TlsConnector::from(tls).connect(name, tcp).await;
+    let connected = tokio_rustls::TlsConnector::from(tls).connect(name, Socket::new(tcp)).await;
     connected.map_err(|source| match Cause::of_tls_behind(&source) {
         Some(cause) => ConnectError::Tls { cause, source },
         // Closed or reset in the middle of it.
