@@ -8,7 +8,7 @@ use http::header::{
     ACCEPT_ENCODING, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, TE, TRAILER, UPGRADE,
 };
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderValue, Response, StatusCode, Uri, Version};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Uri, Version};
 
 use super::attempt::UpstreamAttempt;
 use super::client::Client;
@@ -280,10 +280,13 @@ fn accept(
     let stall = pool.upstream.config.timeouts.stall;
     let now = context.facts.started + Duration::from_nanos(context.attempts.steps.answered);
     let ends = context.ends();
-    let body = match status {
-        // Neither has a body. A server can still send one over HTTP/2; then its stream is reset.
-        StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED => ResponseBody::without(checkout, now, context),
-        _ => ResponseBody::upstream(checkout, stall, ends, now, context),
+    // None of these has a body. A server can still send one over HTTP/2; then its stream is reset.
+    let is_bodiless = context.facts.method == Method::HEAD
+        || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+    let body = if is_bodiless {
+        ResponseBody::without(checkout, now, context)
+    } else {
+        ResponseBody::upstream(checkout, stall, ends, now, context)
     };
     let mut response = Response::new(body);
     *response.status_mut() = status;

@@ -46,6 +46,9 @@ pub async fn handle(
     let is_head = *request.method() == Method::HEAD;
     // Pinned here: passed by value, the inner future would take its space in this one twice.
     let mut answer = catch_panic(pin!(serve(services, conn, request))).await;
+    if is_head {
+        leave_out_content(&mut answer);
+    }
     node::tell(&served.last_view().snapshot, &connection, answer.headers_mut());
     shed::shed(&served.shared.overload, &connection, version, &mut answer);
     connection.activity.answer(match version {
@@ -53,13 +56,23 @@ pub async fn handle(
             announce_close(&mut answer, connection.activity.is_in_message());
             Answer::Begun
         }
-        Version::HTTP_11 if !is_head && is_unbounded(&answer) => Answer::Chunked,
+        Version::HTTP_11 if is_unbounded(&answer) => Answer::Chunked,
         _ => Answer::Begun,
     });
     if connection.rest.is_cut() {
         answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     Ok(answer)
+}
+
+/// Makes an answer one to HEAD: with the fields that GET would get, and without content (RFC 9110 section 9.3.2). hyper does
+/// so over HTTP/1 only; over HTTP/2 it sends whatever body an answer has.
+fn leave_out_content(answer: &mut Response<ResponseBody>) {
+    let body = answer.body();
+    if let (false, Some(length)) = (body.is_end_stream(), body.size_hint().exact()) {
+        answer.headers_mut().entry(CONTENT_LENGTH).or_insert(length.into());
+    }
+    answer.body_mut().leave_out();
 }
 
 /// Tells an HTTP/1.0 client that the connection closes, if it does: because the answer has no length and the client knows

@@ -7,7 +7,6 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::Method;
 use http_body::{Body, Frame, SizeHint};
 
 use super::answer_reader::AnswerReader;
@@ -280,6 +279,11 @@ impl ResponseBody {
         ResponseBody::new(source, Some(context))
     }
 
+    /// Leaves the content out, as an answer to HEAD does.
+    pub fn leave_out(&mut self) {
+        self.source = Source::Empty;
+    }
+
     /// The same body in a coding; what has no bytes stays so.
     pub fn compressed(mut self, coding: (Coding, u32), slot: Rc<()>) -> ResponseBody {
         if !matches!(self.source, Source::Empty) {
@@ -372,14 +376,9 @@ impl Body for ResponseBody {
 
 impl Drop for ResponseBody {
     fn drop(&mut self) {
-        // hyper never polls an empty body or one to HEAD, nor again after a frame that was the last: such answers are
-        // complete, too.
+        // hyper never polls an empty body, nor again after a frame that was the last: such answers are complete, too.
         let is_end = self.is_end_stream();
-        if let Some(context) = &mut self.context
-            && (is_end
-                || (context.facts.method == Method::HEAD
-                    && matches!(self.source, Source::Bytes(_) | Source::Compressed(_))))
-        {
+        if is_end && let Some(context) = &mut self.context {
             context.complete();
         }
         self.hold(false);

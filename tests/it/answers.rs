@@ -1,6 +1,8 @@
 //! Answers that the gateway makes itself: what they take from a request, and in which form they come.
 
-use crate::support::{Gateway, Response, stdout_of};
+use crate::auth::keys::hashed;
+use crate::support::h2::{Connection, END_HEADERS, END_STREAM, HEADERS, fields};
+use crate::support::{Directory, Gateway, Response, stdout_of, tls};
 
 fn ask(gateway: &Gateway, target: &str, fields: &[&str]) -> Response {
     gateway.client().request("GET", target, fields, "")
@@ -153,4 +155,161 @@ respond = {}"#,
     let answer = ask(&gateway, "/a?b=c", &["Host: example.com"]);
     assert_eq!(answer.status, 301);
     assert_eq!(answer.header("location"), Some("https://www.example.com:8443/a?b=c"));
+}
+
+/// Every kind of answer that the gateway makes itself: a path for each, and the status to GET and HEAD.
+const KINDS: [(&str, u16); 12] = [
+    ("/respond", 200),
+    ("/compressed", 200),
+    ("/echo", 200),
+    ("/odd", 299),
+    ("/reset", 205),
+    ("/moved", 308),
+    ("/a%5Cb", 400),
+    ("/closed", 401),
+    ("/nowhere", 404),
+    ("/post", 405),
+    ("/limited", 429),
+    ("/gone", 502),
+];
+
+fn all_kinds() -> Gateway {
+    let directory = Directory::new();
+    tls::certify(&directory, "a", &["localhost"]);
+    directory.write("405.json", r#"{"sorry": true}"#);
+    directory.write("keys.toml", hashed("secret", &["--consumer", "ann"]));
+    let text = "some text ".repeat(200);
+    let config = format!(
+        r#"[listener.plain]
+bind = "127.0.0.1:0"
+[listener.tls]
+bind = "127.0.0.1:0"
+certs = [{{ cert = "{0}.pem", key = "{0}.key" }}]
+[errors]
+405 = "405.json"
+[auth.keys]
+kind = "api-key"
+keys = {{ file = "keys.toml" }}
+[[route]]
+path = "/respond"
+respond = {{ body = "hello" }}
+[[route]]
+path = "/compressed"
+compress = true
+respond = {{ body = "{text}", headers = {{ content-type = "text/plain" }} }}
+[[route]]
+path = "/echo"
+to = "echo"
+[[route]]
+path = "/odd"
+respond = {{ status = 299, body = "odd" }}
+[[route]]
+path = "/reset"
+respond = {{ status = 205 }}
+[[route]]
+path = "/moved"
+redirect = "/respond"
+[[route]]
+path = "/closed"
+auth = "keys"
+respond = {{}}
+[[route]]
+path = "/post"
+methods = ["POST"]
+respond = {{}}
+[[route]]
+path = "/limited"
+limit = "1/d"
+respond = {{}}
+[[route]]
+path = "/gone"
+to = "http://127.0.0.1:1"
+"#,
+        directory.join("a").display()
+    );
+    Gateway::start_in(directory, &config)
+}
+
+/// An answer's status and fields as curl has them, in order; of those that differ from one answer to the next only the names,
+/// and none of those that only an answer to GET has.
+fn told(url: &str, path: &str, arguments: &[&str]) -> (String, Vec<String>) {
+    let all = ["-sSk", "-H", "Accept-Encoding: gzip", url];
+    let head = stdout_of("curl", &[&all[..], arguments].concat()).to_ascii_lowercase();
+    let mut lines = head.lines();
+    let status = lines.next().and_then(|line| line.split(' ').nth(1)).unwrap_or_default().to_owned();
+    let volatile = ["date", "x-request-id", "ratelimit", "x-ratelimit-reset", "retry-after"];
+    let mut fields: Vec<String> = lines
+        .filter(|line| {
+            !line.is_empty() && !["content-length: 0", "transfer-encoding: chunked"].contains(line)
+        })
+        .map(|line| match line.split_once(':') {
+            // Its body names the method.
+            Some(("content-length", _)) if path == "/echo" => "content-length".to_owned(),
+            Some((name, _)) if volatile.contains(&name) => name.to_owned(),
+            _ => line.to_owned(),
+        })
+        .collect();
+    fields.sort();
+    (status, fields)
+}
+
+#[test]
+fn an_answer_to_head_has_the_fields_of_one_to_get_and_no_content() {
+    let gateway = all_kinds();
+    assert_eq!(gateway.get("/limited").status, 200);
+    let (plain, tls) = (gateway.plain(), gateway.listener("tls"));
+    let protocols = [
+        (format!("http://{plain}"), "--http1.1"),
+        (format!("http://{plain}"), "--http2-prior-knowledge"),
+        (format!("https://{tls}"), "--http2"),
+    ];
+    for (base, protocol) in &protocols {
+        for (path, status) in KINDS {
+            let url = format!("{base}{path}");
+            let head = told(&url, path, &[protocol, "-I"]);
+            assert_eq!(
+                head,
+                told(&url, path, &[protocol, "-D", "-", "-o", "/dev/null"]),
+                "{protocol} {path}"
+            );
+            assert_eq!(head.0, status.to_string(), "{protocol} {path}");
+        }
+        let length = told(&format!("{base}/respond"), "/respond", &[protocol, "-I"]).1;
+        assert!(length.contains(&"content-length: 5".to_owned()), "{protocol}: {length:?}");
+    }
+    for line in gateway.access_log().iter().filter(|line| line["method"] == "HEAD") {
+        assert_eq!(line["bytes_out"], 0, "{line}");
+    }
+    let whole = gateway.logged_where("HEAD", |line| line["method"] == "HEAD" && line["path"] == "/respond");
+    assert_eq!(whole.get("reason"), None, "{whole}");
+}
+
+#[test]
+fn an_answer_to_head_ends_with_its_fields_over_http_2() {
+    let gateway = all_kinds();
+    assert_eq!(gateway.get("/limited").status, 200);
+    let mut client = Connection::open(gateway.plain());
+    let mut streams = (1..).step_by(2);
+    for ((path, _), stream) in KINDS.iter().zip(&mut streams) {
+        let pseudo = [(":method", "HEAD"), (":scheme", "http"), (":authority", "localhost"), (":path", path)];
+        let block = fields(&[&pseudo[..], &[("accept-encoding", "gzip")]].concat());
+        client.send(HEADERS, END_HEADERS | END_STREAM, stream, &block);
+        let head = client.until(HEADERS);
+        assert_eq!((head.stream, head.flags & END_STREAM), (stream, END_STREAM), "{path}");
+    }
+    // A body that would be sent back is not.
+    let stream = streams.next().expect("there are more");
+    client.request(stream, "HEAD", "/echo", false);
+    client.data(stream, b"hello", true);
+    let head = client.until(HEADERS);
+    assert_eq!((head.stream, head.flags & END_STREAM), (stream, END_STREAM));
+    let stream = streams.next().expect("there are more");
+    client.request(stream, "GET", "/respond", true);
+    assert_eq!(client.answer(stream), b"hello", "the connection goes on");
+    let mut old = gateway.client();
+    assert_eq!(old.request("HEAD", "/echo", &[], "hello").number("content-length"), 5);
+    assert_eq!(old.get("/respond").text(), "hello");
+    for line in gateway.access_log() {
+        assert_ne!(line["reason"], "client-gone", "{line}");
+    }
 }

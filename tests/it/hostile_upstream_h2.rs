@@ -163,3 +163,25 @@ fn a_server_that_says_nothing_of_http_2_is_a_bad_gateway() {
         is_refused("no HTTP/2", &upstream);
     }
 }
+
+#[test]
+fn a_body_to_head_goes_no_further() {
+    for body in [&b"hello"[..], b""] {
+        let upstream = after_a_request(move |peer, stream| {
+            let answer = head(stream, END_HEADERS, "200", &[("content-length", "5")]);
+            peer.try_write(&[answer, encoded(DATA, END_STREAM, stream, body)].concat());
+        });
+        let gateway = before(&upstream);
+        let mut client = Connection::open(gateway.plain());
+        for stream in [1, 3] {
+            client.request(stream, "HEAD", "/bad", true);
+            let head = client.until(HEADERS);
+            assert_eq!((head.stream, head.flags & END_STREAM), (stream, END_STREAM), "{body:?}");
+        }
+        let mut old = gateway.client();
+        let answer = old.request("HEAD", "/bad", &[], "");
+        assert_eq!((answer.status, answer.number("content-length")), (200, 5));
+        assert_eq!(old.get("/good").text(), "ok");
+        assert_eq!(gateway.logged("/bad").get("reason"), None);
+    }
+}
