@@ -251,7 +251,8 @@ fn accept(
     upgrade: Option<HeaderValue>,
     announces: bool,
 ) -> Response<ResponseBody> {
-    let Answer { status, mut headers, checkout } = answer;
+    let Answer { status, mut headers, mut checkout } = answer;
+    let phrase = checkout.take_phrase();
     context.reconcile(status, &headers);
     if status == StatusCode::SWITCHING_PROTOCOLS {
         return match upgrade {
@@ -291,6 +292,9 @@ fn accept(
     let mut response = Response::new(body);
     *response.status_mut() = status;
     *response.headers_mut() = headers;
+    if let Some(phrase) = phrase {
+        response.extensions_mut().insert(*phrase);
+    }
     response
 }
 

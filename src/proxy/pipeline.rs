@@ -12,6 +12,7 @@ use http::header::{CONNECTION, CONTENT_LENGTH};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, Version};
 use http_body::Body;
 use hyper::body::Incoming;
+use hyper::ext::ReasonPhrase;
 
 use super::client::{Asked, Client};
 use super::compress::Wanted;
@@ -48,6 +49,10 @@ pub async fn handle(
     let mut answer = catch_panic(pin!(serve(services, conn, request))).await;
     if is_head {
         leave_out_content(&mut answer);
+    }
+    if answer.status().canonical_reason().is_none() && answer.extensions().get::<ReasonPhrase>().is_none() {
+        // Without one hyper writes `<none>`. A phrase may be empty (RFC 9112 section 4).
+        answer.extensions_mut().insert(NO_PHRASE);
     }
     node::tell(&served.last_view().snapshot, &connection, answer.headers_mut());
     shed::shed(&served.shared.overload, &connection, version, &mut answer);
@@ -406,6 +411,7 @@ fn refused(context: Box<RequestContext>, refusal: &Refusal, fields: Fields) -> R
 }
 
 const NAMES_KEPT_EVERY: u64 = 64;
+const NO_PHRASE: ReasonPhrase = ReasonPhrase::from_static(b"");
 
 #[cfg(test)]
 mod tests {

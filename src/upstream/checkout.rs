@@ -9,6 +9,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 use http_body::{Body, Frame, SizeHint};
+use hyper::ext::ReasonPhrase;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::deadline::Deadline;
@@ -136,6 +137,14 @@ where
     pub fn take_whole(&mut self) -> Option<Bytes> {
         match self.connection.as_mut().expect(HELD) {
             Connection::Http1(connection) => connection.take_whole(),
+            Connection::Http2(_) => None,
+        }
+    }
+
+    /// What the server calls the answer's status, if that has no standard name. HTTP/2 has no phrases.
+    pub fn take_phrase(&mut self) -> Option<Box<ReasonPhrase>> {
+        match self.connection.as_mut().expect(HELD) {
+            Connection::Http1(connection) => connection.take_phrase(),
             Connection::Http2(_) => None,
         }
     }

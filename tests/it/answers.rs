@@ -313,3 +313,13 @@ fn an_answer_to_head_ends_with_its_fields_over_http_2() {
         assert_ne!(line["reason"], "client-gone", "{line}");
     }
 }
+
+#[test]
+fn a_status_without_a_name_gets_no_other() {
+    let gateway = all_kinds();
+    let mut client = gateway.client();
+    client.send("GET /odd HTTP/1.1\r\nHost: a\r\n\r\n");
+    let head = client.head_text();
+    assert!(head.starts_with("HTTP/1.1 299 \r\n"), "{head}");
+    assert_eq!(client.bytes(3), b"odd");
+}

@@ -432,3 +432,28 @@ fn the_access_log_tells_how_long_each_step_took() {
     let counted = gateway.metric("sluicegate_upstream_first_byte_seconds_sum", &[]) * 1e6;
     assert!((counted - logged).abs() < 10.0, "log and metric mean the same: {logged} and {counted}");
 }
+
+#[test]
+fn a_status_without_a_standard_name_keeps_its_servers() {
+    for (said, passed) in [
+        ("299 Rather odd", "299 Rather odd"),
+        ("520", "520 "),
+        ("520 ", "520 "),
+        ("299 \u{e9}", "299 "),
+        ("200 Fine", "200 OK"),
+    ] {
+        let upstream = Upstream::answering(format!("HTTP/1.1 {said}\r\nContent-Length: 2\r\n\r\nok"));
+        let gateway = before(&upstream, "");
+        let mut client = gateway.client();
+        for _ in 0..2 {
+            client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+            let head = client.head_text();
+            assert_eq!(head.lines().next(), Some(&*format!("HTTP/1.1 {passed}")), "{said}");
+            assert_eq!(client.bytes(2), b"ok");
+        }
+        let url = format!("http://{}/", gateway.plain());
+        let code = &said[..3];
+        let over_h2 = ["-sS", "--http2-prior-knowledge", "-w", " %{http_code}", &url];
+        assert_eq!(stdout_of("curl", &over_h2), format!("ok {code}"));
+    }
+}

@@ -4,6 +4,7 @@ use std::mem::MaybeUninit;
 
 use http::header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderName, StatusCode};
+use hyper::ext::ReasonPhrase;
 
 use super::chunks::Chunks;
 use super::fields::{FIELDS_MAX, Malformed, copy, length};
@@ -12,6 +13,8 @@ use super::fields::{FIELDS_MAX, Malformed, copy, length};
 #[derive(Debug)]
 pub(super) struct Head {
     pub status: StatusCode,
+    /// What it calls a status that has no standard name, if it calls it anything.
+    pub phrase: Option<Box<ReasonPhrase>>,
     /// Its length in bytes.
     pub taken: usize,
     is_http_10: bool,
@@ -68,7 +71,9 @@ impl Head {
         };
         let status = answer.code.and_then(|code| StatusCode::from_u16(code).ok());
         let status = status.ok_or(Malformed("its status is none"))?;
-        let mut head = Head { status, taken, is_http_10: answer.version == Some(0), said: Said::default() };
+        let is_http_10 = answer.version == Some(0);
+        let mut head =
+            Head { status, phrase: phrase(status, answer.reason), taken, is_http_10, said: Said::default() };
         if !head.is_interim() {
             fields.clear();
             let said = &mut head.said;
@@ -103,6 +108,15 @@ impl Head {
             (Some(LastCoding::Other), _) | (None, Length::Unsaid) => Ok(AnswerBody::Close(false)),
         }
     }
+}
+
+/// The phrase to pass on: clients know the others, and most answers need not copy any.
+fn phrase(status: StatusCode, said: Option<&str>) -> Option<Box<ReasonPhrase>> {
+    if status.canonical_reason().is_some() {
+        return None;
+    }
+    let said = said.filter(|said| !said.is_empty() && said.len() <= PHRASE_BYTES_MAX)?;
+    ReasonPhrase::try_from(said.as_bytes()).ok().map(Box::new)
 }
 
 impl Said {
@@ -142,6 +156,9 @@ impl AnswerBody {
         }
     }
 }
+
+/// A longer phrase is not passed on.
+const PHRASE_BYTES_MAX: usize = 256;
 
 #[cfg(test)]
 mod tests {
@@ -190,6 +207,20 @@ mod tests {
         assert!(head("HTTP/1.0 200 OK\r\ntransfer-encoding: chunked\r\n\r\n").body(false).is_err());
         let to_head = head("HTTP/1.1 200 OK\r\ncontent-length: 7\r\n\r\n").body(true);
         assert!(to_head.is_ok_and(|framing| framing.is_over()));
+    }
+
+    #[test]
+    fn a_phrase_is_kept_for_a_status_without_a_standard_name() {
+        let phrase = |line: &str| {
+            let phrase = head(&format!("HTTP/1.1 {line}\r\n\r\n")).phrase;
+            phrase.map(|phrase| String::from_utf8_lossy(phrase.as_bytes()).into_owned())
+        };
+        assert_eq!(phrase("299 Rather odd").as_deref(), Some("Rather odd"));
+        let longest = "x".repeat(PHRASE_BYTES_MAX);
+        assert_eq!(phrase(&format!("520 {longest}")), Some(longest.clone()));
+        for line in ["200 Fine", "299", "299 ", "299 \u{e9}", &format!("520 {longest}x")] {
+            assert_eq!(phrase(line), None, "{line}");
+        }
     }
 
     #[test]

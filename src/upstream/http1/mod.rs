@@ -18,6 +18,7 @@ use std::time::Instant;
 use bytes::{Buf, Bytes, BytesMut};
 use http::{HeaderMap, Method, StatusCode};
 use http_body::{Body, Frame, SizeHint};
+use hyper::ext::ReasonPhrase;
 use tokio::io::AsyncReadExt;
 
 use self::answer::AnswerBody;
@@ -49,6 +50,8 @@ pub struct Http1<B> {
     interim_bytes: usize,
     /// How many bytes of an incomplete head were searched for its end, so that they are not searched again.
     scanned: usize,
+    /// What the last answer calls its status, until it is taken; see [`Http1::take_phrase`].
+    phrase: Option<Box<ReasonPhrase>>,
     /// Whether the server allows another request on the connection.
     keeps: bool,
     /// The timer of the connection's deadlines, reused by each request.
@@ -102,6 +105,7 @@ impl<B> Http1<B> {
             incoming: Incoming::Body(AnswerBody::Length(0)),
             interim_bytes: 0,
             scanned: 0,
+            phrase: None,
             keeps: true,
             deadline,
             retires,
@@ -175,6 +179,11 @@ impl<B> Http1<B> {
             Unsent::Nothing
         };
         SendError::Broken { error, unsent }
+    }
+
+    /// What the server calls the answer's status, if that has no standard name.
+    pub(super) fn take_phrase(&mut self) -> Option<Box<ReasonPhrase>> {
+        self.phrase.take()
     }
 
     /// The stream, if the server has switched the protocol.
@@ -304,11 +313,14 @@ where
             if self.read.is_empty() || self.scanned > 0 && !has_end(&self.read, self.scanned) {
                 return self.wait_for_head();
             }
-            let Some(head) = answer::Head::parse(&self.read, fields)? else { return self.wait_for_head() };
+            let Some(mut head) = answer::Head::parse(&self.read, fields)? else {
+                return self.wait_for_head();
+            };
             self.read.advance(head.taken);
             self.scanned = 0;
             if !head.is_interim() {
                 self.keeps &= head.keeps();
+                self.phrase = head.phrase.take();
                 self.incoming = match head.status {
                     StatusCode::SWITCHING_PROTOCOLS => Incoming::Switched,
                     _ => Incoming::Body(head.body(self.to_head)?),
