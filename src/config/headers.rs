@@ -98,7 +98,9 @@ pub(super) fn respond(value: &Value<'_>) -> Option<Respond> {
     let status = status_value.as_ref().and_then(|value| value.integer(200..=599)).unwrap_or(200);
     let status = StatusCode::from_u16(u16::try_from(status).unwrap_or(200)).unwrap_or(StatusCode::OK);
     let body = table.value("body").and_then(|value| value.text()).map(|text| text.text).unwrap_or_default();
-    if !body.is_empty() && [StatusCode::NO_CONTENT, StatusCode::NOT_MODIFIED].contains(&status) {
+    let is_bodiless =
+        matches!(status, StatusCode::NO_CONTENT | StatusCode::RESET_CONTENT | StatusCode::NOT_MODIFIED);
+    if is_bodiless && !body.is_empty() {
         table.wrong(format!("an answer of status {} has no body", status.as_u16()), "leave `body` out");
     }
     let headers = table.table("headers").map(|headers| fields(&headers)).unwrap_or_default();

@@ -1398,6 +1398,12 @@ fn routes_are_checked() {
             "leave `body` out",
         ),
         (
+            "[[route]]\nrespond = { status = 205, body = \"a\" }",
+            "an answer of status 205 has no body",
+            "2:1",
+            "leave `body` out",
+        ),
+        (
             "[[route]]\nto = \"echo\"\nauth = \"jwt\"",
             "no `[auth.<name>]` is called `jwt`",
             "3:8",

@@ -457,3 +457,21 @@ fn a_status_without_a_standard_name_keeps_its_servers() {
         assert_eq!(stdout_of("curl", &over_h2), format!("ok {code}"));
     }
 }
+
+#[test]
+fn a_205_with_a_body_passes_in_its_framing() {
+    for body in ["Content-Length: 4\r\n\r\nbody", "Transfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\n\r\n"]
+    {
+        let upstream = Upstream::answering(format!("HTTP/1.1 205 Reset Content\r\n{body}"));
+        let gateway = before(&upstream, "");
+        let mut client = gateway.client();
+        for _ in 0..2 {
+            let answer = client.get("/");
+            assert_eq!((answer.status, answer.text().as_str()), (205, "body"));
+        }
+        assert_eq!(upstream.connections(), 1);
+        let url = format!("http://{}/", gateway.plain());
+        let over_h2 = ["-sS", "--http2-prior-knowledge", "-w", " %{http_code}", &url];
+        assert_eq!(stdout_of("curl", &over_h2), "body 205");
+    }
+}
