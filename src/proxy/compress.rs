@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use http::header::{
     ACCEPT_ENCODING, ACCEPT_RANGES, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, ETAG,
-    Entry, IF_NONE_MATCH, SET_COOKIE, VARY,
+    Entry, IF_NONE_MATCH, IF_RANGE, RANGE, SET_COOKIE, VARY,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Version};
 
@@ -114,6 +114,17 @@ impl Wanted {
         if is_known(&weak) && !is_known(tag.get()) {
             tag.insert(weak);
         }
+    }
+}
+
+/// Takes `Range` out of a request whose `If-Range` is a weak entity tag, which none matches (RFC 9110 section 13.1.5). Servers
+/// that compare weakly would take the tag of a compressed answer for theirs and send a part of the plain bytes, which the
+/// client would append to compressed ones.
+pub fn ignore_false_range(headers: &mut HeaderMap) {
+    let is_weak = |tag: &HeaderValue| matches!(tag.as_bytes(), [b'W' | b'w', b'/', ..]);
+    if headers.get_all(IF_RANGE).iter().any(is_weak) {
+        headers.remove(IF_RANGE);
+        headers.remove(RANGE);
     }
 }
 

@@ -25,7 +25,7 @@ use super::request_body::RequestBody;
 use super::response_body::ResponseBody;
 use super::services::Services;
 use super::unread::Received;
-use super::{authenticate, client, context, gather, headers, limits, node, shed, sticky, validate};
+use super::{authenticate, client, compress, context, gather, headers, limits, node, shed, sticky, validate};
 use crate::acme;
 use crate::identity::NOBODY;
 use crate::policy::cors::{self, Cors};
@@ -325,7 +325,10 @@ async fn pass(
     let picked = choose(&context, found, &facts);
     let uri = authenticate::hide_credentials(&context.view, route, uri, &mut headers);
     let tls = !conn.tls.is_empty();
-    let wanted = route.compress.as_ref().map(|rules| Wanted::of(rules, &context, &headers));
+    let wanted = route.compress.as_ref().map(|rules| {
+        compress::ignore_false_range(&mut headers);
+        Wanted::of(rules, &context, &headers)
+    });
     let outbound = UpstreamRequest { client, present, route, picked, values, tls, version };
     let mut response = answer(context, &outbound, uri, headers, body).await;
     route.response_headers.apply(response.headers_mut(), &values);

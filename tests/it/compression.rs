@@ -380,3 +380,45 @@ fn what_an_answer_costs_is_read_from_what_the_upstream_sent() {
     let limit = gateway.admin("/v1/explain?url=/").json()["limits"][0].clone();
     assert_eq!(limit["remaining"], 12, "20 - 7, and the one that is explained: {limit}");
 }
+
+#[test]
+fn a_weak_tag_in_if_range_asks_for_no_part() {
+    let upstream = Upstream::replying(|request| {
+        let is_part = request.header("range").is_some();
+        let status = if is_part { "206 Partial Content\r\nContent-Range: bytes 5-9/10" } else { "200 OK" };
+        let body = if is_part { "56789" } else { "0123456789" };
+        let length = body.len();
+        format!(
+            "HTTP/1.1 {status}\r\nContent-Type: text/plain\r\nETag: \"v1\"\r\nContent-Length: {length}\r\n\r\n{body}"
+        )
+        .into_bytes()
+    });
+    let gateway = Gateway::start(&format!(
+        "[[route]]\npath = \"/on\"\ncompress = {{ min = \"1B\", encodings = [\"gzip\"] }}\nto = \"http://{0}\"\n\
+         [[route]]\npath = \"/off\"\nto = \"http://{0}\"",
+        upstream.addr()
+    ));
+    let ask = |path: &str, condition: &str| {
+        let condition = format!("If-Range: {condition}");
+        gateway.client().request("GET", path, &[BROWSER, "Range: bytes=5-", &condition], "")
+    };
+    let whole = gateway.client().request("GET", "/on", &[BROWSER], "");
+    assert_eq!((whole.header("content-encoding"), whole.header("etag")), (Some("gzip"), Some("W/\"v1\"")));
+    upstream.request();
+    let date = "Sun, 06 Nov 1994 08:49:37 GMT";
+    for (path, condition, status) in [
+        ("/on", "W/\"v1\"", 200),
+        ("/on", "w/\"v1\"", 200),
+        ("/on", "\"v1\"", 206),
+        ("/on", date, 206),
+        ("/off", "W/\"v1\"", 206),
+    ] {
+        let answer = ask(path, condition);
+        assert_eq!(answer.status, status, "{path} {condition}");
+        let coding = (status == 200).then_some("gzip");
+        assert_eq!(answer.header("content-encoding"), coding, "{path} {condition}");
+        let sent = upstream.request();
+        let passed = [sent.header("range").is_some(), sent.header("if-range").is_some()];
+        assert_eq!(passed, [status == 206; 2], "{path} {condition}");
+    }
+}
