@@ -2,7 +2,7 @@
 //! made of an answer is [`super::resolve`]'s.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use hickory_resolver::TokioResolver;
@@ -13,6 +13,8 @@ use hickory_resolver::net::NetError;
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use hickory_resolver::proto::rr::{RData, Record, RecordType};
 use hickory_resolver::system_conf::read_system_conf;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 /// Whom names are asked of.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,8 +27,12 @@ pub struct Config {
 #[derive(Debug)]
 pub struct Dns {
     config: Config,
-    built: Mutex<Option<(Stamp, TokioResolver)>>,
+    built: Mutex<Option<(Stamp, Servers)>>,
 }
+
+/// A resolver for each name server, in the order in which they are asked. One resolver for all of them would wait for the
+/// other servers, until its time is over, before it asks for a truncated answer over TCP.
+type Servers = Arc<[TokioResolver]>;
 
 /// An answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,13 +87,12 @@ impl Dns {
     /// # Errors
     /// Why there is none.
     pub async fn addresses(&self, name: &str) -> Result<Answer<IpAddr>, Error> {
-        let Some(resolver) = self.resolver()? else {
+        let Some(servers) = self.servers()? else {
             let found = tokio::net::lookup_host((name, 0)).await?.map(|address| address.ip()).collect();
             return Ok(Answer { found, ttl: TTL_UNKNOWN });
         };
-        let lookup = resolver.lookup_ip(name).await?;
-        let records = lookup.as_lookup().answers();
-        answer(records, records.iter().filter_map(|record| record.data.ip_addr()).collect())
+        let records = first_of(&servers, |server| both_families(server, name.to_owned())).await?;
+        answer(&records, records.iter().filter_map(|record| record.data.ip_addr()).collect())
     }
 
     /// The SRV records of a name.
@@ -95,8 +100,12 @@ impl Dns {
     /// # Errors
     /// Why there is none.
     pub async fn services(&self, name: &str) -> Result<Answer<Service>, Error> {
-        let resolver = self.resolver()?.ok_or(Error::NoServers)?;
-        let lookup = resolver.lookup(name, RecordType::SRV).await?;
+        let servers = self.servers()?.ok_or(Error::NoServers)?;
+        let records = first_of(&servers, |server| {
+            let name = name.to_owned();
+            async move { Ok(server.lookup(name, RecordType::SRV).await?.answers().to_vec()) }
+        });
+        let records = records.await?;
         let service = |record: &Record| match &record.data {
             // RFC 2782: a single dot says that the service is not there.
             RData::SRV(srv) if !srv.target.is_root() => Some(Service {
@@ -108,18 +117,17 @@ impl Dns {
             _ => None,
         };
         let is_usable = |service: &Service| service.port > 0 && is_host(&service.target);
-        let records = lookup.answers();
-        answer(records, records.iter().filter_map(service).filter(is_usable).collect())
+        answer(&records, records.iter().filter_map(service).filter(is_usable).collect())
     }
 
     /// `None`: only the system itself can be asked.
-    fn resolver(&self) -> Result<Option<TokioResolver>, Error> {
+    fn servers(&self) -> Result<Option<Servers>, Error> {
         let stamp = FILES.map(|file| std::fs::metadata(file).and_then(|file| file.modified()).ok());
         let mut built = self.built.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((of, resolver)) = built.as_ref()
+        if let Some((of, servers)) = built.as_ref()
             && *of == stamp
         {
-            return Ok(Some(resolver.clone()));
+            return Ok(Some(Arc::clone(servers)));
         }
         let (config, options) = match self.config.servers.as_slice() {
             [] => match read_system_conf() {
@@ -131,17 +139,77 @@ impl Dns {
                 (ResolverConfig::from_name_servers(servers), ResolverOpts::default())
             }
         };
-        let mut builder = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
-        let ours = builder.options_mut();
-        *ours = options;
-        ours.ip_strategy = LookupIpStrategy::Ipv4AndIpv6;
-        // An answer is asked for when the one before has run out, and never sooner.
-        ours.cache_size = 0;
-        (ours.timeout, ours.attempts) = (ours.timeout.min(TIMEOUT), ours.attempts.max(ATTEMPTS));
-        let resolver = builder.build()?;
-        *built = Some((stamp, resolver.clone()));
-        Ok(Some(resolver))
+        let options = ours(options);
+        let each = config.name_servers().iter().map(|server| {
+            let (domain, search) = (config.domain().cloned(), config.search().to_vec());
+            let alone = ResolverConfig::from_parts(domain, search, vec![server.clone()]);
+            let mut builder = TokioResolver::builder_with_config(alone, TokioRuntimeProvider::default());
+            *builder.options_mut() = options.clone();
+            builder.build()
+        });
+        let servers: Servers = each.collect::<Result<Vec<_>, _>>()?.into();
+        *built = Some((stamp, Arc::clone(&servers)));
+        Ok(Some(servers))
     }
+}
+
+/// What is asked for, by which rules.
+fn ours(options: ResolverOpts) -> ResolverOpts {
+    let mut ours = options;
+    ours.ip_strategy = LookupIpStrategy::Ipv4AndIpv6;
+    // An answer is asked for when the one before has run out, and never sooner.
+    ours.cache_size = 0;
+    (ours.timeout, ours.attempts) = (ours.timeout.min(TIMEOUT), ours.attempts.max(ATTEMPTS));
+    ours
+}
+
+/// The first answer with records. The next server is asked when those before have failed or have been silent for
+/// [`NEXT_AFTER`]; they are listened to all the same.
+///
+/// # Errors
+/// That there is no such record, if a server says so; else why the first one that failed did.
+async fn first_of<F>(
+    servers: &[TokioResolver],
+    ask: impl Fn(TokioResolver) -> F,
+) -> Result<Vec<Record>, NetError>
+where
+    F: Future<Output = Result<Vec<Record>, NetError>> + Send + 'static,
+{
+    let mut unasked = servers.iter();
+    let mut asked = JoinSet::new();
+    let mut failure = NetError::NoConnections;
+    loop {
+        if let Some(server) = unasked.next() {
+            asked.spawn(ask(server.clone()));
+        }
+        let answered = match unasked.len() {
+            0 => asked.join_next().await,
+            _ => match timeout(NEXT_AFTER, asked.join_next()).await {
+                Ok(answered) => answered,
+                Err(_) => continue,
+            },
+        };
+        match answered {
+            None => return Err(failure),
+            Some(Ok(Ok(records))) => return Ok(records),
+            Some(Ok(Err(error))) => {
+                // That there is none the others need not be asked. Those that are may know better, as one of an inner
+                // network that is slow.
+                if error.is_no_records_found() {
+                    unasked = [].iter();
+                }
+                if error.is_no_records_found() || matches!(failure, NetError::NoConnections) {
+                    failure = error;
+                }
+            }
+            Some(Err(_)) => {}
+        }
+    }
+}
+
+/// The addresses of both families that one server knows.
+async fn both_families(server: TokioResolver, name: String) -> Result<Vec<Record>, NetError> {
+    Ok(server.lookup_ip(name).await?.as_lookup().answers().to_vec())
 }
 
 /// Whether a name can stand in `Host`: that of a record may hold any byte.
@@ -183,3 +251,5 @@ const TTL_OF_FILES: u32 = hickory_resolver::MAX_TTL;
 const TIMEOUT: Duration = Duration::from_millis(700);
 /// How often it is asked at least.
 const ATTEMPTS: usize = 3;
+/// How long the name servers that have been asked are waited for before the next one is asked, too.
+const NEXT_AFTER: Duration = Duration::from_millis(300);

@@ -304,3 +304,29 @@ fn answers_that_are_too_long_never_end_or_hold_for_no_time_do_no_harm() {
     );
     assert_eq!(gateway.get("/now").status, 200);
 }
+
+/// How many servers a name has in the end, and after how long, if these name servers are asked.
+fn count_by(servers: &[&Dns]) -> (usize, Duration) {
+    let began = Instant::now();
+    let gateway = Gateway::start(&format!(
+        "workers = 1\n{}[upstream.u]\nservers = [\"http://u.test:1\"]\n[[route]]\nto = \"u\"",
+        Dns::config_of(servers)
+    ));
+    let is_resolved = || {
+        let resolved = gateway.admin("/v1/upstreams").json()[0]["servers"][0]["addresses"][0].is_string();
+        resolved.then(|| count(&gateway))
+    };
+    (eventually("the name resolves", is_resolved), began.elapsed())
+}
+
+#[test]
+fn a_cut_answer_is_asked_for_by_tcp_whatever_other_name_servers_do() {
+    let long: Vec<_> = (0..150).map(|number| Record::A([127, 1, 0, number].into())).collect();
+    for reply in [Reply::Silence, Reply::Failure] {
+        let (good, bad) = (Dns::start(), Dns::start());
+        good.set("u.test", Reply::Records(1, long.clone()));
+        bad.set("u.test", reply);
+        assert_eq!(count_by(&[&good, &bad]).0, 150);
+        assert_eq!(count_by(&[&bad, &good]).0, 150);
+    }
+}

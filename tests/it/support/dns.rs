@@ -6,6 +6,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 /// A record.
 #[derive(Clone, Debug)]
@@ -31,6 +32,12 @@ pub enum Reply {
     Nonsense,
     /// Nothing.
     Silence,
+    /// These, after so long.
+    Late(Duration, Vec<Record>),
+    /// These to questions for addresses of IPv4, and nothing to others.
+    OnlyV4(Vec<Record>),
+    /// These, behind so many answers to other questions.
+    Forged(usize, Vec<Record>),
 }
 
 /// A name server. It stops when the test ends.
@@ -59,9 +66,17 @@ impl Dns {
                 if stop.load(Ordering::SeqCst) {
                     break;
                 }
-                if let Some(answer) = over_udp.answer(&question[..length], UDP_BYTES_MAX) {
-                    udp.send_to(&answer, from).ok();
+                let Some(answer) = over_udp.answer(&question[..length], UDP_BYTES_MAX) else { continue };
+                for _ in 0..answer.forged {
+                    // The number is another.
+                    let forged = [&[answer.bytes[0] ^ 1, answer.bytes[1]], &answer.bytes[2..]].concat();
+                    udp.send_to(&forged, from).ok();
                 }
+                let socket = udp.try_clone().expect("a descriptor is free");
+                thread::spawn(move || {
+                    thread::sleep(answer.after);
+                    socket.send_to(&answer.bytes, from).ok();
+                });
             }
         });
         let (over_tcp, stop) = (Arc::clone(&known), Arc::clone(&stopping));
@@ -95,7 +110,13 @@ impl Dns {
 
     /// The section of a gateway's configuration that asks this one.
     pub fn config(&self) -> String {
-        format!("[dns]\nservers = [\"{}\"]\n", self.addr)
+        Dns::config_of(&[self])
+    }
+
+    /// The same with several, in this order.
+    pub fn config_of(servers: &[&Dns]) -> String {
+        let servers: Vec<String> = servers.iter().map(|dns| format!("\"{}\"", dns.addr)).collect();
+        format!("[dns]\nservers = [{}]\n", servers.join(", "))
     }
 }
 
@@ -117,6 +138,19 @@ fn pair() -> (UdpSocket, TcpListener) {
     (0..100).find_map(|_| free()).expect("loopback has a port that is free for both")
 }
 
+/// What is sent.
+struct Answer {
+    bytes: Vec<u8>,
+    after: Duration,
+    forged: usize,
+}
+
+impl From<Vec<u8>> for Answer {
+    fn from(bytes: Vec<u8>) -> Answer {
+        Answer { bytes, after: Duration::ZERO, forged: 0 }
+    }
+}
+
 impl Known {
     fn serve(&self, mut stream: TcpStream) {
         let mut length = [0; 2];
@@ -126,26 +160,37 @@ impl Known {
                 return;
             }
             let Some(answer) = self.answer(&question, usize::from(u16::MAX)) else { return };
-            let length = u16::try_from(answer.len()).expect("it was cut to fit");
-            if stream.write_all(&[&length.to_be_bytes(), &*answer].concat()).is_err() {
+            let length = u16::try_from(answer.bytes.len()).expect("it was cut to fit");
+            if stream.write_all(&[&length.to_be_bytes(), &*answer.bytes].concat()).is_err() {
                 return;
             }
         }
     }
 
-    /// The bytes of an answer; one that is longer than `max` is cut to nothing, so that the question comes again by TCP.
-    fn answer(&self, question: &[u8], max: usize) -> Option<Vec<u8>> {
+    /// An answer; one that is longer than `max` is cut to nothing, so that the question comes again by TCP.
+    fn answer(&self, question: &[u8], max: usize) -> Option<Answer> {
         self.questions.fetch_add(1, Ordering::SeqCst);
         let (name, end) = name(question, 12)?;
         let kind = u16::from_be_bytes([*question.get(end)?, *question.get(end + 1)?]);
         let asked = &question[12..end + 4];
         let reply = self.replies.lock().unwrap_or_else(PoisonError::into_inner).get(&name).cloned();
+        let (mut after, mut forged) = (Duration::ZERO, 0);
         let (code, ttl, records) = match reply {
             None => (NXDOMAIN, 0, Vec::new()),
             Some(Reply::Failure) => (SERVFAIL, 0, Vec::new()),
             Some(Reply::Silence) => return None,
-            Some(Reply::Nonsense) => return Some([&question[..2], &[0xff; 40]].concat()),
+            Some(Reply::Nonsense) => return Some([&question[..2], &[0xff; 40]].concat().into()),
             Some(Reply::Records(ttl, records)) => (0, ttl, records),
+            Some(Reply::Late(late, records)) => {
+                after = late;
+                (0, 1, records)
+            }
+            Some(Reply::OnlyV4(_)) if kind != A => return None,
+            Some(Reply::OnlyV4(records)) => (0, 1, records),
+            Some(Reply::Forged(count, records)) => {
+                forged = count;
+                (0, 1, records)
+            }
         };
         let data: Vec<(u16, Vec<u8>)> = records.iter().map(Record::data).collect();
         let data: Vec<_> = data.into_iter().filter(|(of, _)| *of == kind || *of == CNAME).collect();
@@ -161,14 +206,14 @@ impl Known {
         let flags: u16 = 0x8180 | if is_cut { 0x0200 } else { 0 } | code;
         let head = [flags, 1, count, 0, 0].map(u16::to_be_bytes).concat();
         let answers = if is_cut { &[][..] } else { &answers };
-        Some([&question[..2], &head, asked, answers].concat())
+        Some(Answer { bytes: [&question[..2], &head, asked, answers].concat(), after, forged })
     }
 }
 
 impl Record {
     fn data(&self) -> (u16, Vec<u8>) {
         match self {
-            Record::A(address) => (1, address.octets().to_vec()),
+            Record::A(address) => (A, address.octets().to_vec()),
             Record::Aaaa(address) => (28, address.octets().to_vec()),
             Record::Srv(priority, weight, port, target) => {
                 let numbers = [*priority, *weight, *port].map(u16::to_be_bytes).concat();
@@ -199,6 +244,7 @@ fn written(name: &str) -> Vec<u8> {
 }
 
 const UDP_BYTES_MAX: usize = 512;
+const A: u16 = 1;
 const CNAME: u16 = 5;
 const SERVFAIL: u16 = 2;
 const NXDOMAIN: u16 = 3;
