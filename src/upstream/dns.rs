@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use futures_util::future::{Either, select};
 use hickory_resolver::TokioResolver;
 use hickory_resolver::config::{
     ConnectionConfig, LookupIpStrategy, NameServerConfig, ResolverConfig, ResolverOpts,
@@ -139,7 +140,7 @@ impl Dns {
                 (ResolverConfig::from_name_servers(servers), ResolverOpts::default())
             }
         };
-        let options = ours(options);
+        let options = ours(&options);
         let each = config.name_servers().iter().map(|server| {
             let (domain, search) = (config.domain().cloned(), config.search().to_vec());
             let alone = ResolverConfig::from_parts(domain, search, vec![server.clone()]);
@@ -154,12 +155,14 @@ impl Dns {
 }
 
 /// What is asked for, by which rules.
-fn ours(options: ResolverOpts) -> ResolverOpts {
-    let mut ours = options;
+fn ours(options: &ResolverOpts) -> ResolverOpts {
+    let mut ours = options.clone();
     ours.ip_strategy = LookupIpStrategy::Ipv4AndIpv6;
     // An answer is asked for when the one before has run out, and never sooner.
     ours.cache_size = 0;
-    (ours.timeout, ours.attempts) = (ours.timeout.min(TIMEOUT), ours.attempts.max(ATTEMPTS));
+    ours.timeout = options.timeout.clamp(TRY_MIN, TRY_MAX);
+    // The library counts those after the first one.
+    ours.attempts = options.attempts.clamp(1, TRIES_MAX) - 1;
     ours
 }
 
@@ -207,9 +210,25 @@ where
     }
 }
 
-/// The addresses of both families that one server knows.
+/// The addresses of both families that one server knows. Some servers never answer for the family that they have none of:
+/// once there are addresses, the others are waited for only [`OTHER_FAMILY_WITHIN`].
 async fn both_families(server: TokioResolver, name: String) -> Result<Vec<Record>, NetError> {
-    Ok(server.lookup_ip(name).await?.as_lookup().answers().to_vec())
+    let [v4, v6] =
+        [RecordType::A, RecordType::AAAA].map(|family| Box::pin(server.lookup(name.as_str(), family)));
+    let (Either::Left((first, other)) | Either::Right((first, other))) = select(v4, v6).await;
+    let second = match &first {
+        Ok(_) => timeout(OTHER_FAMILY_WITHIN, other).await.unwrap_or(Err(NetError::Timeout)),
+        Err(_) => other.await,
+    };
+    match (first, second) {
+        (Ok(one), Ok(other)) if one.query().name() == other.query().name() => {
+            Ok([one.answers(), other.answers()].concat())
+        }
+        // The families were found behind different search domains, of which the library knows the order.
+        (Ok(_), Ok(_)) => Ok(server.lookup_ip(name).await?.as_lookup().answers().to_vec()),
+        (Ok(found), Err(_)) | (Err(_), Ok(found)) => Ok(found.answers().to_vec()),
+        (Err(one), Err(other)) => Err(if one.is_no_records_found() { other } else { one }),
+    }
 }
 
 /// Whether a name can stand in `Host`: that of a record may hold any byte.
@@ -247,9 +266,36 @@ const TTL_UNKNOWN: Duration = Duration::from_secs(30);
 const HOSTS_FOR: Duration = Duration::from_secs(5);
 /// The longest time to live, seconds: it stands for none.
 const TTL_OF_FILES: u32 = hickory_resolver::MAX_TTL;
-/// How long a name server is waited for before it, or the next one, is asked again.
-const TIMEOUT: Duration = Duration::from_millis(700);
-/// How often it is asked at least.
-const ATTEMPTS: usize = 3;
 /// How long the name servers that have been asked are waited for before the next one is asked, too.
 const NEXT_AFTER: Duration = Duration::from_millis(300);
+/// How long the addresses of the other family are waited for.
+const OTHER_FAMILY_WITHIN: Duration = Duration::from_secs(2);
+/// What `timeout` and `attempts` can be, as in resolv.conf(5): how long a server is waited for, and how often. What is
+/// lost by UDP is sent again within that time.
+const TRY_MIN: Duration = Duration::from_secs(1);
+const TRY_MAX: Duration = Duration::from_secs(30);
+const TRIES_MAX: usize = 5;
+
+#[cfg(test)]
+mod tests {
+    use hickory_resolver::system_conf::parse_resolv_conf;
+
+    use super::*;
+
+    #[test]
+    fn servers_are_waited_for_as_resolv_conf_says() {
+        for (options, waits) in [
+            ("", (5, 2)),
+            ("options timeout:5 attempts:3", (5, 3)),
+            ("options timeout:0 attempts:0", (1, 1)),
+            ("options timeout:90 attempts:9", (30, 5)),
+        ] {
+            let text = format!("nameserver 127.0.0.1\n{options}\n");
+            let (_, options) = parse_resolv_conf(text).expect("it is well written");
+            let ours = ours(&options);
+            assert_eq!((ours.timeout.as_secs(), ours.attempts + 1), waits);
+        }
+        let unwritten = ours(&ResolverOpts::default());
+        assert_eq!((unwritten.timeout.as_secs(), unwritten.attempts + 1), (5, 2));
+    }
+}

@@ -255,8 +255,8 @@ const TTL_MIN: Duration = Duration::from_secs(1);
 const TTL_MAX: Duration = Duration::from_secs(300);
 /// How soon a name is asked for again that had no answer.
 const RETRY: Duration = Duration::from_secs(2);
-/// How long all questions for one name may take.
-const WITHIN: Duration = Duration::from_secs(5);
+/// How long all questions for one name may take, with search domains and the names that SRV records lead to.
+const WITHIN: Duration = Duration::from_secs(30);
 /// Servers that one name stands for at most.
 pub const ADDRESSES_MAX: usize = 256;
 /// Addresses of a family, or of a priority, that are tried.

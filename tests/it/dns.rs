@@ -330,3 +330,22 @@ fn a_cut_answer_is_asked_for_by_tcp_whatever_other_name_servers_do() {
         assert_eq!(count_by(&[&bad, &good]).0, 150);
     }
 }
+
+#[test]
+fn an_answer_that_comes_late_is_taken() {
+    let dns = Dns::start();
+    dns.set("u.test", Reply::Late(Duration::from_millis(1_500), vec![Record::A([127, 0, 0, 1].into())]));
+    assert_eq!(count_by(&[&dns]).0, 1);
+}
+
+#[test]
+fn what_a_name_server_does_not_answer_keeps_back_no_address_for_long() {
+    let (dns, silent) = (Dns::start(), Dns::start());
+    silent.set("u.test", Reply::Silence);
+    dns.addresses("u.test", &[[127, 0, 0, 1]]);
+    let (count, after) = count_by(&[&silent, &dns]);
+    assert!(count == 1 && after < Duration::from_secs(4), "{count} after {after:?}");
+    dns.set("u.test", Reply::OnlyV4(vec![Record::A([127, 0, 0, 1].into())]));
+    let (count, after) = count_by(&[&dns]);
+    assert!(count == 1 && after < Duration::from_secs(4), "{count} after {after:?}");
+}
