@@ -33,6 +33,12 @@ enum Failure {
     /// The gRPC service does not say that it serves.
     #[error("its gRPC health service does not say SERVING")]
     NotServing,
+    /// The call of the gRPC service ended with this status.
+    #[error("its gRPC health service answered with grpc-status {0}")]
+    Code(u32),
+    /// The call ended without one, as if the server had broken off.
+    #[error("its gRPC health service answered without a grpc-status")]
+    NoCode,
 }
 
 #[cfg(test)]
@@ -54,16 +60,23 @@ mod tests {
     use crate::upstream::{Upstream, config::Server};
 
     /// What the health service of a gRPC server says of the service that it is asked for.
-    async fn said(request: Request<Incoming>) -> Vec<u8> {
+    async fn said(request: Request<Incoming>) -> (Vec<u8>, Option<&'static str>) {
         let path = request.uri().path().to_owned();
         let asked = request.into_body().collect().await.expect("a message").to_bytes();
         let status = match &asked[5..] {
             b"" => 1,
             b"\x0a\x06orders" => 2,
+            b"\x0a\x06failed" | b"\x0a\x06broken" => 1,
             _ => 3,
         };
+        // How the call ends.
+        let code = match &asked[5..] {
+            b"\x0a\x06failed" => Some("2"),
+            b"\x0a\x06broken" => None,
+            _ => Some("0"),
+        };
         assert_eq!(path, "/grpc.health.v1.Health/Check");
-        vec![0, 0, 0, 0, 2, 0x08, status]
+        (vec![0, 0, 0, 0, 2, 0x08, status], code)
     }
 
     /// An upstream that is one gRPC server.
@@ -73,12 +86,12 @@ mod tests {
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let service = service_fn(|request| async {
-                    let trailers = HeaderMap::from_iter([(
-                        http::HeaderName::from_static("grpc-status"),
-                        HeaderValue::from_static("0"),
-                    )]);
-                    let body = Full::new(Bytes::from(said(request).await));
-                    let body = body.with_trailers(std::future::ready(Some(Ok(trailers))));
+                    let (message, code) = said(request).await;
+                    let name = http::HeaderName::from_static("grpc-status");
+                    let trailers =
+                        code.map(|code| HeaderMap::from_iter([(name, HeaderValue::from_static(code))]));
+                    let body = Full::new(Bytes::from(message));
+                    let body = body.with_trailers(std::future::ready(trailers.map(Ok)));
                     Ok::<_, Infallible>(Response::new(body))
                 });
                 let builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
@@ -112,7 +125,13 @@ mod tests {
     #[tokio::test]
     async fn a_grpc_service_is_healthy_if_it_says_that_it_serves() {
         let upstream = Arc::new(server().await);
-        for (service, said) in [("", None), ("orders", Some("SERVING")), ("others", Some("SERVING"))] {
+        for (service, said) in [
+            ("", None),
+            ("orders", Some("SERVING")),
+            ("others", Some("SERVING")),
+            ("failed", Some("grpc-status 2")),
+            ("broken", Some("without a grpc-status")),
+        ] {
             let probe = Probe::Grpc(service.to_owned());
             let check = Check { probe, timeout: Duration::from_secs(10), ..Check::default() };
             let result = ask(&upstream, 0, &check).await.expect("there are descriptors");

@@ -2,7 +2,7 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 use http::header::{CONNECTION, CONTENT_TYPE, HOST, TE, USER_AGENT};
-use http::{HeaderValue, Method, Request, Response, Uri, Version};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, Version};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 
@@ -74,19 +74,26 @@ pub(super) async fn judge_http(
         return Err(Failure::Status(answer.status().as_u16()));
     }
     let Some(expected) = body else { return Ok(()) };
-    let read = beginning(answer.into_body()).await?;
+    let (read, _) = beginning(answer.into_body()).await?;
     match memchr::memmem::find(&read, expected.as_bytes()) {
         Some(_) => Ok(()),
         None => Err(Failure::Body),
     }
 }
 
-/// Whether the answer to [`call`] says SERVING.
+/// Whether the answer to [`call`] says SERVING, and the call ended well.
 pub(super) async fn judge_grpc(answer: Response<Incoming>) -> Result<(), Failure> {
     if answer.status() != http::StatusCode::OK {
         return Err(Failure::Status(answer.status().as_u16()));
     }
-    let read = beginning(answer.into_body()).await?;
+    // An answer without a message has its status in its head (Trailers-Only).
+    let in_head = code_of(answer.headers());
+    let (read, trailers) = beginning(answer.into_body()).await?;
+    match trailers.as_ref().and_then(code_of).or(in_head) {
+        Some(0) => {}
+        Some(code) => return Err(Failure::Code(code)),
+        None => return Err(Failure::NoCode),
+    }
     // A frame that is not compressed, of a `HealthCheckResponse` whose first field, `status`, is 1.
     match *read {
         [0, _, _, _, length, 0x08, 1, ..] if length >= 2 => Ok(()),
@@ -94,17 +101,23 @@ pub(super) async fn judge_grpc(answer: Response<Incoming>) -> Result<(), Failure
     }
 }
 
-/// The first bytes of a body, all of a short one. A server that never ends is not listened to for longer.
-async fn beginning(mut body: Incoming) -> Result<Vec<u8>, Failure> {
+/// The number in `grpc-status`.
+fn code_of(fields: &HeaderMap) -> Option<u32> {
+    fields.get("grpc-status")?.to_str().ok()?.parse().ok()
+}
+
+/// The first bytes of a body, all of a short one, and its trailers. A server that never ends is not listened to for longer.
+async fn beginning(mut body: Incoming) -> Result<(Vec<u8>, Option<HeaderMap>), Failure> {
     let mut read = Vec::new();
     while read.len() < BODY_BYTES_MAX
         && let Some(frame) = body.frame().await
     {
-        if let Some(data) = frame?.data_ref() {
-            read.extend_from_slice(&data[..data.len().min(BODY_BYTES_MAX - read.len())]);
+        match frame?.into_data() {
+            Ok(data) => read.extend_from_slice(&data[..data.len().min(BODY_BYTES_MAX - read.len())]),
+            Err(frame) => return Ok((read, frame.into_trailers().ok())),
         }
     }
-    Ok(read)
+    Ok((read, None))
 }
 
 /// So much of a body is looked at.
