@@ -171,3 +171,20 @@ fn a_new_client_certificate_is_shown_without_a_reload_and_resumes_nothing_of_the
         assert_eq!(ends(), end, "it is the one in use");
     }
 }
+
+#[test]
+fn a_check_says_that_its_server_requires_a_certificate() {
+    let authority = Authority::new("inside");
+    for version in [&TLS12, &TLS13] {
+        for http in ["h1", "h2"] {
+            let (upstream, _seen) = server(&authority, &[version], Some(&authority));
+            let keys = format!(" }}\nhttp = \"{http}\"\nhealth = {{ path = \"/\", every = \"20ms\"");
+            let gateway = gateway(Directory::new(), &authority, &upstream, &keys);
+            eventually(&format!("a check fails, {version:?} {http}"), || {
+                let shown = gateway.admin("/v1/upstreams").json();
+                let failure = shown[0]["servers"][0]["check-failure"].as_str()?;
+                failure.contains("CertificateRequired").then_some(())
+            });
+        }
+    }
+}

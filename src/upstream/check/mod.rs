@@ -7,6 +7,7 @@ mod ask;
 mod probe;
 pub mod watch;
 
+use std::error::Error;
 use std::time::Duration;
 
 /// Why a server failed a check.
@@ -21,8 +22,8 @@ enum Failure {
     /// The whole check took too long.
     #[error("no answer within {0:?}")]
     Timeout(Duration),
-    /// It speaks something else, or broke off.
-    #[error("{0}")]
+    /// It speaks something else, or broke off; over TLS 1.3 also that it refuses the certificate.
+    #[error("{}", with_causes(.0))]
     Http(#[from] hyper::Error),
     /// It answered, with a status that is not expected.
     #[error("its check was answered with status {0}")]
@@ -40,6 +41,17 @@ enum Failure {
     #[error("its gRPC health service answered without a grpc-status")]
     NoCode,
 }
+
+/// An error and what is behind it: hyper says only that there was one, TLS says which.
+fn with_causes(error: &hyper::Error) -> String {
+    let causes = std::iter::successors(error.source(), |error| (**error).source());
+    let text = causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"));
+    // A server can write much into a GOAWAY.
+    text.chars().take(TEXT_CHARS_MAX).collect()
+}
+
+/// So much of an error is shown.
+const TEXT_CHARS_MAX: usize = 200;
 
 #[cfg(test)]
 mod tests {
