@@ -36,9 +36,10 @@ pub fn run(path: &Path, test_time: bool) -> ExitCode {
 
 /// Sends the process's own log to standard error. The access log goes through `record`.
 fn start_log(level: &str) {
-    // The h2 crate warns about every misbehaving client, so clients could flood the log. The access log has those
-    // events in bounded form; an operator who wants the warnings names `h2` in `log.level`, which overrides this.
-    let level = format!("h2=error,{level}");
+    // The h2 crate warns about every misbehaving client, and hickory_net about every answer of DNS that is forged, so
+    // strangers could flood the log. The access log, and the lines about names that do not resolve, have those events in
+    // bounded form; an operator who wants the warnings names the crate in `log.level`, which overrides this.
+    let level = format!("h2=error,hickory_net=error,{level}");
     let filter = EnvFilter::try_new(level).unwrap_or_else(|_| EnvFilter::new("info"));
     let ansi = std::io::stderr().is_terminal();
     // A line that cannot be written would be reported by a macro that panics then.

@@ -349,3 +349,12 @@ fn what_a_name_server_does_not_answer_keeps_back_no_address_for_long() {
     let (count, after) = count_by(&[&dns]);
     assert!(count == 1 && after < Duration::from_secs(4), "{count} after {after:?}");
 }
+
+#[test]
+fn forged_answers_are_left_without_a_word() {
+    let dns = Dns::start();
+    dns.set("u.test", Reply::Forged(20, vec![Record::A([127, 0, 0, 1].into())]));
+    let gateway = gateway(&dns, "http://u.test:1", "");
+    eventually("the name resolves", || (said(&gateway, "resolved") == 1).then_some(()));
+    assert_eq!(said(&gateway, "hickory"), 0, "{:?}", gateway.stderr());
+}
