@@ -16,9 +16,37 @@ const GUARDS: &[(&str, &str)] = &[
     ("satisfy", "a route asks for all of its rules"),
     ("valid_referers", "referers are not checked"),
     ("secure_link", "signed links are not checked"),
-    ("access_by_lua_block", "there are no scripts here"),
-    ("access_by_lua_file", "there are no scripts here"),
+    ("secure_link_secret", "signed links are not checked"),
+    ("access_by_lua*", SCRIPT),
+    ("rewrite_by_lua*", SCRIPT),
+    ("server_rewrite_by_lua*", SCRIPT),
+    ("content_by_lua*", SCRIPT),
+    ("header_filter_by_lua*", SCRIPT),
+    ("js_access", SCRIPT),
+    ("js_content", SCRIPT),
+    ("js_header_filter", SCRIPT),
+    ("perl", SCRIPT),
+    ("modsecurity", "requests are not searched for attacks"),
+    ("app_protect_enable", "requests are not searched for attacks"),
+    ("SecRulesEnabled", "requests are not searched for attacks"),
     ("internal", "no request of a client comes here"),
+];
+
+const SCRIPT: &str = "there are no scripts here, and a script may refuse";
+
+/// Variables that say where a request is for. A redirect by them alone moves it, and keeps nobody out.
+const ADDRESS: &[&str] = &[
+    "scheme",
+    "https",
+    "http_x_forwarded_proto",
+    "server_port",
+    "host",
+    "http_host",
+    "server_name",
+    "request_method",
+    "uri",
+    "document_uri",
+    "request_uri",
 ];
 
 /// What a list of `allow` and `deny` comes to.
@@ -36,26 +64,61 @@ pub(super) enum Addresses {
 pub(super) fn is_guarded(block: &[Directive]) -> bool {
     block.iter().any(|inside| match inside.name.as_str() {
         "deny" | "limit_except" => true,
-        "return" => inside.arg(0).starts_with('4'),
-        "if" => inside.block().iter().any(|within| within.name == "deny" || within.arg(0).starts_with('4')),
-        name => inside.arg(0) != "off" && GUARDS.iter().any(|(guard, _)| *guard == name),
+        "return" => is_refusal(inside),
+        "if" => keeps_out(inside),
+        _ => is_guard(inside),
     })
 }
 
+/// Whether a directive is one of [`GUARDS`] that is not switched off.
+fn is_guard(inside: &Directive) -> bool {
+    inside.arg(0) != "off" && GUARDS.iter().any(|(guard, _)| is_named(inside, guard))
+}
+
+/// Whether a directive has a name, or begins with one that ends in a star.
+fn is_named(inside: &Directive, name: &str) -> bool {
+    name.strip_suffix('*').map_or(inside.name == name, |begin| inside.name.starts_with(begin))
+}
+
+/// Whether a `return` is a refusal.
+fn is_refusal(found: &Directive) -> bool {
+    found.arg(0).starts_with(['4', '5'])
+}
+
+/// Whether a condition keeps requests from what its place does: it refuses them or has them answered elsewhere.
+fn keeps_out(condition: &Directive) -> bool {
+    let is_by_address = asks_for_address(condition);
+    condition.block().iter().any(|inside| match inside.name.as_str() {
+        "deny" => true,
+        "return" => is_refusal(inside) || !is_by_address,
+        "rewrite" => !is_by_address || !is_redirect(inside),
+        _ => is_guard(inside),
+    })
+}
+
+/// Whether a condition asks for nothing but where a request is for.
+fn asks_for_address(condition: &Directive) -> bool {
+    let words = condition.args.join(" ");
+    let is_name = |sign: char| sign.is_ascii_alphanumeric() || sign == '_';
+    // A dollar without a name ends an expression.
+    let names = words.split('$').skip(1).map(|rest| rest.split(|sign| !is_name(sign)).next().unwrap_or(""));
+    names.filter(|name| !name.is_empty()).all(|name| ADDRESS.contains(&name))
+}
+
+/// Whether a `rewrite` is answered with a redirect.
+pub(super) fn is_redirect(rewrite: &Directive) -> bool {
+    matches!(rewrite.arg(2), "redirect" | "permanent") || rewrite.arg(1).contains("://")
+}
+
 impl Reading<'_> {
-    /// Whether a condition refuses requests, which is listed: its place is closed.
+    /// Whether a condition keeps requests out, which is listed: its place is closed.
     pub(super) fn has_refusing_condition(&mut self, scope: &Scope<'_>) -> bool {
-        let refuses = |inside: &Directive| {
-            inside.name == "return" && inside.arg(0).starts_with('4') || inside.name == "deny"
-        };
         let mut has_one = false;
-        for condition in scope.every("if") {
-            if condition.block().iter().any(refuses) {
-                condition.taken_whole();
-                let why = "a condition that refuses requests cannot be taken over; the place is closed (501) until then";
-                self.draft.notes.left_out(&condition.place, &condition.shown(), why);
-                has_one = true;
-            }
+        for condition in scope.every("if").into_iter().filter(|condition| keeps_out(condition)) {
+            condition.taken_whole();
+            let why = "a condition that refuses requests or sends them elsewhere cannot be taken over; the place is closed (501) until then";
+            self.draft.notes.left_out(&condition.place, &condition.shown(), why);
+            has_one = true;
         }
         has_one
     }
@@ -64,7 +127,8 @@ impl Reading<'_> {
     pub(super) fn access(&mut self, scope: &Scope<'_>) -> Option<Vec<(&'static str, String)>> {
         let mut is_closed = false;
         for (name, why) in GUARDS {
-            if let Some(found) = scope.last(name).filter(|found| found.arg(0) != "off") {
+            let found = scope.last_of(|found| is_named(found, name));
+            if let Some(found) = found.filter(|found| found.arg(0) != "off") {
                 let why = format!("{why}; the place is closed (501) until then");
                 self.draft.notes.left_out(&found.taken().place, &found.shown(), why);
                 is_closed = true;

@@ -25,6 +25,11 @@ impl<'d> Scope<'d> {
         self.all(name).pop()
     }
 
+    /// The last directive that is one of these, of the innermost block that has any.
+    pub(super) fn last_of(&self, is_it: impl Fn(&Directive) -> bool) -> Option<&'d Directive> {
+        self.blocks.iter().rev().find_map(|block| block.iter().rfind(|inside| is_it(inside)))
+    }
+
     /// All directives of this name in the innermost block that has any: those of outer blocks do not hold then.
     pub(super) fn all(&self, name: &str) -> Vec<&'d Directive> {
         let blocks = self.blocks.iter().rev();

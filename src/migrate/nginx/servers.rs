@@ -4,6 +4,7 @@ use super::super::apart::{self, Ports};
 use super::super::draft::{Route, Section, literal_path};
 use super::super::notes::Place;
 use super::super::order;
+use super::access::is_redirect;
 use super::lexer::Directive;
 use super::listeners::{Listen, Redirecting};
 use super::ports::{Kept, guarded};
@@ -286,8 +287,7 @@ impl<'d> Reading<'d> {
         let around = Around { scope, server_name: &server.name, scheme: server.scheme, proxy_host: "" };
         let begin = beginning(found.arg(0)).map_or("/".to_owned(), |(begin, _)| begin);
         let at = Match::Prefix(begin);
-        let is_redirect = matches!(found.arg(2), "redirect" | "permanent") || found.arg(1).contains("://");
-        let path = at.pattern().filter(|_| is_redirect);
+        let path = at.pattern().filter(|_| is_redirect(found));
         match path.map(|path| (path, self.rewritten(found, &at, &around))) {
             Some((path, Some(Rewritten::Answer(key, value)))) => {
                 let place: Place = found.place.clone();

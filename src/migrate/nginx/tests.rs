@@ -104,6 +104,46 @@ fn what_a_condition_keeps_out_of_an_answer_stays_out() {
 }
 
 #[test]
+fn a_condition_that_refuses_or_sends_clients_elsewhere_closes_its_place() {
+    let guards = [400, 403, 444, 451, 499, 500, 502, 503, 504].map(|status| format!("return {status};"));
+    let elsewhere = ["return 302 /login;", "return https://sso.test$request_uri;", "return 200 no;"];
+    let rewritten = ["rewrite ^ /login last;", "rewrite ^ /open/a break;", "rewrite ^ /login redirect;"];
+    let elsewhere = elsewhere.into_iter().chain(rewritten).map(str::to_owned);
+    for guard in guards.into_iter().chain(elsewhere) {
+        let condition = format!("if ($http_x_key = \"\") {{ {guard} }}");
+        for (within, around) in [(condition.as_str(), ""), ("", condition.as_str())] {
+            let servers = format!(
+                "server {{ listen 80; {around} location /a {{ {within} proxy_pass http://10.0.0.1; }} }}"
+            );
+            let migrated = migrated(&servers);
+            assert!(route(&migrated, "", "/a/{*rest}").contains("status = 501"), "{}", migrated.text);
+            assert!(migrated.text.contains("the place is closed (501)"), "{}", migrated.text);
+        }
+    }
+}
+
+#[test]
+fn a_condition_by_where_a_request_is_for_moves_it_and_is_listed() {
+    for condition in [
+        "if ($host != www.a.test) { return 301 https://www.a.test$request_uri; }",
+        "if ($request_method = OPTIONS) { return 204; }",
+        "if ($host ~* ^old\\.test$) { rewrite ^/(.*)$ https://a.test/$1 permanent; }",
+    ] {
+        let migrated = migrated(&format!("server {{ listen 80; {condition} {TO_A} }}"));
+        assert!(route(&migrated, "", "/{*rest}").contains("to = "), "{}", migrated.text);
+        assert!(migrated.text.contains("served like the rest") && !migrated.is_whole, "{}", migrated.text);
+    }
+}
+
+#[test]
+fn a_script_that_may_refuse_closes_its_place() {
+    for script in ["js_access a.b;", "rewrite_by_lua_block { ngx.exit(403) }", "perl Auth::handler;", "modsecurity on;"] {
+        let migrated = migrated(&format!("server {{ listen 80; {script} {TO_A} }}"));
+        assert!(route(&migrated, "", "/{*rest}").contains("status = 501"), "{}", migrated.text);
+    }
+}
+
+#[test]
 fn one_server_at_both_web_ports_is_one() {
     let servers = format!(
         "server {{ listen 80; server_name a.test; {TO_A} }}\nserver {{ {TLS} server_name a.test; {TO_A} }}\n"

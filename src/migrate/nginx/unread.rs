@@ -99,7 +99,10 @@ const WHY: &[(&str, &str)] = &[
     ("split_clients", "write a route to several upstreams with their weights"),
     ("stream", "only HTTP is forwarded here"),
     ("mail", "only HTTP is forwarded here"),
-    ("if", "there are no conditions: write a route for each case, by `methods` or `match`"),
+    (
+        "if",
+        "there are no conditions, and what it means is served like the rest: write a route for each case, by `methods` or `match`",
+    ),
     ("limit_rate*", "there is no limit on bytes a second"),
     ("ssl_ciphers", "write `ciphers` at the listener, by their names at IANA"),
     ("ssl_conf_command", "write `ciphers` and `min-version` at the listener"),
