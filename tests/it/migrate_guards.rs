@@ -175,6 +175,69 @@ fn haproxy_guards_that_routes_cannot_have_close_what_they_guard() {
 }
 
 #[test]
+fn haproxy_scripts_and_agents_that_may_refuse_close_their_section() {
+    for rule in [
+        "http-request lua.auth",
+        "http-request lua.auth if { path_beg /a }",
+        "http-request use-service lua.x",
+        "http-request send-spoe-group guard ask",
+        "http-request unheard-of",
+        "tcp-request content lua.x",
+        "tcp-request content use-service lua.x",
+        "tcp-response content reject",
+        "http-response lua.x",
+        "filter spoe engine guard config spoe.conf",
+        "block if { hdr(x-a) 1 }",
+    ] {
+        let migrated = haproxy(&format!("{rule}\ndefault_backend web"));
+        assert!(
+            migrated.section("[[route]]\nname = \"/{*rest}\"").contains("status = 501"),
+            "{}",
+            migrated.text
+        );
+        assert!(migrated.said_of("haproxy.cfg:5").contains("closed (501)"), "{}", migrated.text);
+    }
+    for rule in
+        ["http-request set-var(txn.a) src", "http-request do-resolve(txn.a,dns) hdr(host)", "filter trace"]
+    {
+        let migrated = haproxy(&format!("{rule}\ndefault_backend web"));
+        assert!(
+            migrated.section("[[route]]\nname = \"/{*rest}\"").contains("to = \"web\""),
+            "{}",
+            migrated.text
+        );
+        assert_eq!(migrated.code, Some(3), "{}", migrated.text);
+    }
+    let migrated = haproxy("tcp-request connection expect-proxy layer4\ndefault_backend web");
+    assert!(!migrated.text.contains("[listener."), "{}", migrated.text);
+}
+
+#[test]
+fn haproxy_rules_that_send_clients_elsewhere_keep_them_out() {
+    for (rule, is_closed) in [
+        ("http-request redirect location /login unless { req.cook(sid) -m found }", true),
+        ("http-request redirect location /login if { src 10.0.0.0/8 }", true),
+        ("http-request redirect location /b if { path_reg ^/a }", false),
+        ("use_backend none if { src 10.0.0.0/8 }", true),
+        ("use_backend none if { req.cook(a) -m found }", true),
+        ("use_backend api if { req.cook(a) -m found }", false),
+        ("http-request set-src hdr(x-real)\nhttp-request deny if { src 10.0.0.0/8 }", true),
+    ] {
+        let migrated = haproxy(&format!("{rule}\ndefault_backend web\nbackend none\n errorfile 503 f"));
+        let route = migrated.section("[[route]]\nname = \"/{*rest}\"");
+        assert_eq!(route.contains("status = 501"), is_closed, "{rule}\n{}", migrated.text);
+        assert_eq!(migrated.code, Some(3), "{rule}\n{}", migrated.text);
+    }
+    let migrated =
+        haproxy("http-request return status 200 file f if { path /robots.txt }\ndefault_backend web");
+    assert!(
+        migrated.section("[[route]]\nname = \"/robots.txt\"").contains("status = 501"),
+        "{}",
+        migrated.text
+    );
+}
+
+#[test]
 fn haproxy_servers_whose_name_nobody_checked_are_listed() {
     let config = "defaults\n mode http\nlisten www\n bind 127.0.0.1:0\n server a 127.0.0.1:1 ssl verify required ca-file ca.pem\n";
     let directory = crate::support::Directory::new();

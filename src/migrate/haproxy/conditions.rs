@@ -122,6 +122,44 @@ pub(super) fn read(words: &[String], acls: &[&Line]) -> Option<Vec<Which>> {
     Some(alternatives)
 }
 
+/// Whether a condition asks for nothing but where a request is for: path, host, method, TLS.
+pub(super) fn asks_for_address(words: &[String], acls: &[&Line]) -> bool {
+    let is_of_address = |fetch: &str| {
+        let (name, argument) = fetch.trim_start_matches('!').split_once('(').unwrap_or((fetch, ""));
+        let begins = ["path", "url", "uri", "base", "method", "ssl_fc", "dst"];
+        let is_host = argument
+            .trim_end_matches(')')
+            .split(',')
+            .next()
+            .is_some_and(|it| it.eq_ignore_ascii_case("host"));
+        begins.iter().any(|begin| name.trim_start_matches('!').starts_with(begin))
+            && !name.starts_with("url_param")
+            && !name.starts_with("urlp")
+            && !name.starts_with("ssl_fc_")
+            || name.contains("hdr") && is_host
+    };
+    let mut words = words.iter().map(String::as_str);
+    while let Some(word) = words.next() {
+        let is_it = match word.trim_start_matches('!') {
+            "" | "||" | "or" => true,
+            "{" => {
+                let is_it = words.next().is_some_and(is_of_address);
+                words.by_ref().find(|word| *word == "}");
+                is_it
+            }
+            name if name.starts_with("METH_") => true,
+            name => {
+                let mut lines = acls.iter().filter(|line| line.word(1) == name).peekable();
+                lines.peek().is_some() && lines.all(|line| is_of_address(line.word(2)))
+            }
+        };
+        if !is_it {
+            return false;
+        }
+    }
+    true
+}
+
 /// All lines of one name, of which any may hold.
 fn named(name: &str, acls: &[&Line], is_negated: bool) -> Option<Which> {
     let methods = |names: &[&str]| Which {

@@ -8,6 +8,7 @@ use super::super::file;
 use super::Reading;
 use super::conditions;
 use super::lines::{Line, Section};
+use super::rules::passes;
 use super::values::time;
 
 impl<'d> Reading<'d> {
@@ -73,15 +74,16 @@ impl<'d> Reading<'d> {
         let is_rule = |line: &&Line| {
             ["connection", "session"].contains(&line.word(1))
                 && line.begins("tcp-request")
-                && matches!(line.word(2), "reject" | "silent-drop")
+                && !passes(line.word(2))
         };
         for line in lines.into_iter().filter(is_rule) {
+            let is_known = matches!(line.word(2), "reject" | "silent-drop");
             let read = line.taken().condition().and_then(|(words, unless)| {
                 let read = conditions::read(words, &acls)?;
                 let sources = read.iter().map(|which| which.only_source().cloned());
                 let sources = sources.collect::<Option<Vec<_>>>()?;
                 // `unless` of two lists is what both would have to say.
-                (!unless || sources.len() == 1).then_some((sources, unless))
+                (is_known && (!unless || sources.len() == 1)).then_some((sources, unless))
             });
             let Some((sources, unless)) = read else {
                 let why = "which connections it refuses cannot be said by addresses; the section is left out until it is written anew";

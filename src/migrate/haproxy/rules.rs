@@ -69,9 +69,7 @@ impl<'d> Reading<'d> {
 
     pub(super) fn rules(&mut self, section: &'d Section) {
         let mut rules = Rules::of(section, self.rule_lines(section));
-        for line in self.rule_lines(section).into_iter().filter(is_content) {
-            self.refuse(line, &mut rules);
-        }
+        self.guards(section, &mut rules);
         for line in self.inherited(section).iter().filter(|line| line.begins("http-request")) {
             self.request_rule(line, &mut rules);
         }
@@ -84,7 +82,10 @@ impl<'d> Reading<'d> {
             self.answer(line, 1, &mut rules);
         }
         for line in section.lines.iter().filter(|line| line.begins("use_backend")) {
-            let Some(which) = self.which(line, &rules.acls) else { continue };
+            let Some(which) = self.which(line, &rules.acls) else {
+                self.refused_by_backend(line, &mut rules);
+                continue;
+            };
             self.forward(line, line.word(1), which, &mut rules);
         }
         match self.line(section, "default_backend") {
@@ -137,9 +138,39 @@ impl<'d> Reading<'d> {
                 self.draft.notes.left_out(&line.taken().place, &line.shown(), why);
                 rules.common.is_closed = true;
             }
+            action if !passes(action) => self.may_refuse(line, &mut rules.common),
             // Listed as unread, or needless.
             _ => {}
         }
+    }
+
+    /// What refuses requests in other words than `http-request`: contents of a connection, filters, old names of `deny`.
+    fn guards(&mut self, section: &'d Section, rules: &mut Rules<'d>) {
+        for line in self.rule_lines(section) {
+            match (line.word(0), line.word(1)) {
+                ("tcp-request", "content") if matches!(line.word(2), "reject" | "silent-drop") => {
+                    self.refuse(line, rules);
+                }
+                ("tcp-request" | "tcp-response", "content") if !passes(line.word(2)) => {
+                    self.may_refuse(line, &mut rules.common);
+                }
+                ("filter", filter) if !FILTERS.contains(&filter) => self.may_refuse(line, &mut rules.common),
+                (
+                    "block" | "reqdeny" | "reqideny" | "reqtarpit" | "reqitarpit" | "rspdeny" | "rspideny",
+                    _,
+                ) => {
+                    self.closed(line.taken(), &mut rules.common);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Closes a section for what has no counterpart and may refuse requests: a script, an agent, what is not known.
+    fn may_refuse(&mut self, line: &'d Line, common: &mut Common) {
+        let why = "it may refuse requests and has no counterpart; all routes of this section are closed (501) until it is written anew";
+        self.draft.notes.left_out(&line.taken().place, &line.shown(), why);
+        common.is_closed = true;
     }
 
     /// A rule that refuses: a limit, a list of addresses, or a route that answers with the status.
@@ -161,6 +192,11 @@ impl<'d> Reading<'d> {
                     None => rules.common.is_closed = true,
                 }
             } else if let Some(source) = which.only_source() {
+                if self.rule_lines(rules.section).iter().any(|other| other.begins("http-request set-src")) {
+                    // These are other addresses than those of connections.
+                    self.closed(line, &mut rules.common);
+                    continue;
+                }
                 let is_second = source.is_negated && !rules.common.allow.is_empty();
                 let list = if source.is_negated { &mut rules.common.allow } else { &mut rules.common.deny };
                 list.extend(source.ranges.iter().cloned());
@@ -216,7 +252,7 @@ impl<'d> Reading<'d> {
             return self.closed(line, &mut rules.common);
         }
         let why = format!(
-            "{why}: what it refuses is closed (501), with any value of a field, until it is written anew"
+            "{why}: what it is for is closed (501), with any value of a field, until it is written anew"
         );
         self.draft.notes.left_out(&line.place, &line.shown(), why);
         self.split_segments(line, which);
@@ -262,8 +298,11 @@ impl<'d> Reading<'d> {
         };
         let status = line.after("status").and_then(|status| status.parse::<u16>().ok());
         let refuses = line.word(1) == "return" && status.is_some_and(|status| status >= 400);
+        let keeps_out = refuses || sends_elsewhere(line, at, &rules.acls);
         let Some(which) = self.which(line, &rules.acls) else {
-            rules.common.is_closed |= refuses;
+            if keeps_out {
+                self.closed(line, &mut rules.common);
+            }
             return;
         };
         for which in &which {
@@ -276,7 +315,11 @@ impl<'d> Reading<'d> {
                         rules.routes.push(Ruled::answering(route, line));
                     }
                 }
+                None if keeps_out && !which.is_route() => self.closed(line, &mut rules.common),
                 None if refuses => self.closed(line, &mut rules.common),
+                None if which.is_route() && !which.is_any_case => {
+                    self.closed_place(line, "there is no counterpart of this answer", which, rules);
+                }
                 None => {
                     let why = "there is no counterpart of this answer";
                     self.draft.notes.left_out(&line.place, &line.shown(), why);
@@ -299,6 +342,7 @@ impl<'d> Reading<'d> {
             if !which.is_route() {
                 let why = "routes are not chosen by address, rate or TLS; its requests go to other rules";
                 self.draft.notes.left_out(&line.place, &line.shown(), why);
+                self.refused_by_backend(line, rules);
                 continue;
             }
             if which.is_any_case || which.is_any_case_of_value || !which.headers.is_empty() {
@@ -308,6 +352,21 @@ impl<'d> Reading<'d> {
                 let backend = self.to(&mut route, backend);
                 rules.routes.push(Ruled { route, what: line.shown(), backend });
             }
+        }
+    }
+
+    /// Closes the section if a rule whose condition cannot be said leads to a backend that refuses every request.
+    fn refused_by_backend(&mut self, line: &'d Line, rules: &mut Rules<'d>) {
+        let is_it = |section: &&Section| section.kind == "backend" && section.name == line.word(1);
+        let Some(backend) = self.sections.iter().find(is_it) else { return };
+        let has_server = backend.lines.iter().any(|line| line.word(0).starts_with("server"));
+        let refuses = |line: &Line| {
+            line.begins("http-request")
+                && matches!(line.word(1), "deny" | "reject" | "tarpit" | "silent-drop" | "return")
+                && line.condition().is_none()
+        };
+        if !has_server || backend.lines.iter().any(refuses) {
+            self.closed(line, &mut rules.common);
         }
     }
 
@@ -327,8 +386,9 @@ impl<'d> Reading<'d> {
         for line in self.rule_lines(backend).into_iter().filter(|line| line.begins("http-request")) {
             self.request_rule(line, &mut rules);
         }
-        for line in self.rule_lines(backend).into_iter().filter(is_content) {
-            self.refuse(line, &mut rules);
+        self.guards(backend, &mut rules);
+        for line in backend.lines.iter().filter(|line| line.begins("redirect")) {
+            self.answer(line, 1, &mut rules);
         }
         for Ruled { what, .. } in rules.routes {
             let why = "a rule of a backend that answers: write a route for it; the backend's routes are closed (501)";
@@ -359,9 +419,13 @@ impl<'d> Reading<'d> {
         for line in section.lines.iter().filter(is_field) {
             self.field(line, &mut common.response);
         }
-        let refuses = |line: &&Line| matches!(line.word(1), "deny" | "reject" | "return");
-        for line in section.lines.iter().filter(|line| line.begins("http-response")).filter(refuses) {
-            self.closed(line.taken(), common);
+        for line in self.rule_lines(section).into_iter().filter(|line| line.begins("http-response")) {
+            match line.word(1) {
+                "deny" | "reject" | "return" => self.closed(line.taken(), common),
+                "wait-for-body" => {}
+                action if !passes(action) => self.may_refuse(line, common),
+                _ => {}
+            }
         }
     }
 
@@ -425,9 +489,18 @@ impl Common {
     }
 }
 
-/// Whether a line is `tcp-request content reject`, which refuses requests before all other rules.
-fn is_content(line: &&Line) -> bool {
-    line.begins("tcp-request content reject") || line.begins("tcp-request content silent-drop")
+/// Whether an action lets every request and answer pass, whatever else it does.
+pub(super) fn passes(action: &str) -> bool {
+    let name = action.split('(').next().unwrap_or_default();
+    PASSING
+        .iter()
+        .any(|known| known.strip_suffix('*').map_or(name == *known, |begin| name.starts_with(begin)))
+}
+
+/// Whether a redirect leads to another place by a condition that asks for more than where a request is for.
+fn sends_elsewhere(line: &Line, at: usize, acls: &[&Line]) -> bool {
+    let asks_for_more = line.condition().is_some_and(|(words, _)| !conditions::asks_for_address(words, acls));
+    line.word(at) == "location" && asks_for_more
 }
 
 /// A route for each path of a condition.
@@ -473,3 +546,35 @@ fn respond(line: &Line) -> Option<(&'static str, String)> {
 }
 
 const ANY: &str = "/{*rest}";
+
+/// Actions that let everything pass; a star stands for any end. All others may refuse.
+const PASSING: &[&str] = &[
+    "accept",
+    "add-acl",
+    "add-header",
+    "allow",
+    "cache-store",
+    "cache-use",
+    "capture",
+    "del-acl",
+    "del-header*",
+    "del-map",
+    "disable-l7-retry",
+    "do-log",
+    "do-resolve",
+    "early-hint",
+    "normalize-uri",
+    "pause",
+    "replace-header",
+    "replace-value",
+    "sc-*",
+    "set-*",
+    "strict-mode",
+    "track-sc*",
+    "unset-var*",
+    "wait-for-handshake",
+];
+
+/// Filters that let everything pass.
+const FILTERS: &[&str] =
+    &["bwlim-in", "bwlim-out", "cache", "comp-req", "comp-res", "compression", "opentracing", "trace"];

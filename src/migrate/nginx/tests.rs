@@ -137,7 +137,9 @@ fn a_condition_by_where_a_request_is_for_moves_it_and_is_listed() {
 
 #[test]
 fn a_script_that_may_refuse_closes_its_place() {
-    for script in ["js_access a.b;", "rewrite_by_lua_block { ngx.exit(403) }", "perl Auth::handler;", "modsecurity on;"] {
+    for script in
+        ["js_access a.b;", "rewrite_by_lua_block { ngx.exit(403) }", "perl Auth::handler;", "modsecurity on;"]
+    {
         let migrated = migrated(&format!("server {{ listen 80; {script} {TO_A} }}"));
         assert!(route(&migrated, "", "/{*rest}").contains("status = 501"), "{}", migrated.text);
     }
