@@ -62,7 +62,7 @@ impl<'d> Reading<'d> {
     fn server(&mut self, server: &Line) -> Option<String> {
         let weight = server.after("weight").and_then(|weight| weight.parse::<u64>().ok());
         let unusable =
-            [("backup", "there are no spare servers: all take requests"), ("disabled", "it is disabled")];
+            [("backup", "there are no spare servers, so it gets no requests"), ("disabled", "it is disabled")];
         let unusable = unusable.iter().find(|(word, _)| server.has(word)).map(|(_, why)| *why);
         let unusable = unusable.or_else(|| (weight == Some(0)).then_some("its weight is 0"));
         let unusable = unusable.or_else(|| {

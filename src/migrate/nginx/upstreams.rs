@@ -87,7 +87,7 @@ impl Reading<'_> {
             let has = |word: &str| server.taken().args.iter().any(|arg| arg == word);
             let spare = [
                 ("down", "it is marked as down"),
-                ("backup", "there are no spare servers: all take requests"),
+                ("backup", "there are no spare servers, so it gets no requests"),
                 ("drain", "it takes no new clients"),
             ];
             if let Some((word, why)) = spare.iter().find(|(word, _)| has(word)) {
