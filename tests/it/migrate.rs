@@ -318,6 +318,59 @@ fn haproxy_backends_keep_balance_checks_and_timeouts() {
 }
 
 #[test]
+fn haproxy_words_that_change_answers_are_taken_over_or_listed() {
+    for (line, said) in [
+        ("retries 3", "once more at most"),
+        ("retry-on conn-failure 503 junk-response", "`junk-response` has no counterpart"),
+        ("option forwardfor except 127.0.0.0/8", "for all clients"),
+        ("option forwardfor if-none", "a client's own field is replaced"),
+        ("option httpchk GET / HTTP/1.1\\r\\nHost:\\ a.test", "no fields"),
+        ("timeout connect 0", "without a bound"),
+        ("balance hdr(x-a) use_domain_only", "the whole field"),
+        ("http-request deny deny_status 404 if { src 192.0.2.1 }", "the refusal is 403"),
+        ("http-request deny status 429 string no if { path /a }", "the refusal is 429"),
+        ("http-request tarpit if { src 192.0.2.1 }", "the refusal is 403"),
+        ("http-request del-header x- -m beg", "whole name"),
+        (
+            "http-request redirect location /b set-cookie a=b if { path /a }",
+            "`set-cookie` has no counterpart",
+        ),
+        ("http-request return status 404 default-errorfiles if { path /a }", "`default-errorfiles`"),
+        ("server s9 10.0.0.9 check", "without a port"),
+        ("server s9 10.0.0.9:1 check inter 9s", "of all servers"),
+    ] {
+        let config = haproxy("default_backend web\n");
+        let migrated = Migrated::of("haproxy", &[("haproxy.cfg", &format!("{config} {line}\n"))]);
+        assert!(migrated.said_of("haproxy.cfg:17").contains(said), "{line}\n{}", migrated.text);
+        assert_eq!(migrated.code, Some(3), "{line}\n{}", migrated.text);
+    }
+}
+
+#[test]
+fn haproxy_tries_redirects_and_timeouts_keep_their_words() {
+    let lines = "timeout client 30s\ntimeout http-keep-alive 5s\n\
+                 http-request redirect prefix https://b.test drop-query if { path_beg /a/ }\n\
+                 http-request deny status 410 if { path /gone }\ndefault_backend api\n";
+    let config = haproxy(lines).replace(
+        "\nbackend api\n",
+        "\nbackend api\n retries 1\n retry-on conn-failure response-timeout 503\n timeout check 700ms\n",
+    );
+    let migrated = Migrated::of("haproxy", &[("haproxy.cfg", &config)]);
+    for said in [
+        "timeouts = { idle = \"5s\", body-stall = \"30s\" }",
+        "redirect = { to = \"https://b.test{path}?\", status = 302 }",
+        "respond = { status = 410 }",
+        "retry = { times = 1, on = [\"connect\", \"timeout\", \"503\"] }",
+        "every = \"3s\", timeout = \"700ms\"",
+    ] {
+        assert!(migrated.text.contains(said), "{said}\n{}", migrated.text);
+    }
+    for word in ["timeout", "retries", "retry-on", "http-request"] {
+        assert!(!migrated.text.contains(&format!(": `{word} ")), "{word}\n{}", migrated.text);
+    }
+}
+
+#[test]
 fn haproxy_rates_of_stick_tables_are_sliding_windows_that_count_what_they_refuse() {
     let lines = "stick-table type ip size 100k expire 30s store http_req_rate(10s)\nhttp-request track-sc0 src\n\
                  http-request deny deny_status 429 if { sc_http_req_rate(0) gt 20 }\ndefault_backend web\n";

@@ -33,6 +33,13 @@ impl<'d> Reading<'d> {
                 tls = Some(own);
             }
             servers.push(shown);
+            if let Some(first) = first.as_ref().filter(|first| shared_words(first) != shared_words(&server)) {
+                let why = format!(
+                    "`health` and `http` are of all servers of an upstream: those of `server {}`",
+                    first.word(1)
+                );
+                self.draft.notes.differs(&server.place, &server.shown(), why);
+            }
             first = first.or(Some(server));
         }
         let Some(first) = first else {
@@ -48,11 +55,7 @@ impl<'d> Reading<'d> {
         upstream.keys.extend(tls.filter(|tls| !tls.is_empty()).map(|tls| ("tls", tls)));
         self.timeouts(section, &mut upstream);
         self.health(section, &first, &mut upstream);
-        if let Some(retries) = self.line(section, "retries")
-            && retries.word(1) == "0"
-        {
-            upstream.key("retry", "{ times = 0 }");
-        }
+        self.retry(section, &mut upstream);
         let name = self.draft.add_upstream(upstream);
         self.upstreams.insert(section.name.clone(), name.clone());
         Some(name)
@@ -61,8 +64,10 @@ impl<'d> Reading<'d> {
     /// A server, as `servers` has it.
     fn server(&mut self, server: &Line) -> Option<String> {
         let weight = server.after("weight").and_then(|weight| weight.parse::<u64>().ok());
-        let unusable =
-            [("backup", "there are no spare servers, so it gets no requests"), ("disabled", "it is disabled")];
+        let unusable = [
+            ("backup", "there are no spare servers, so it gets no requests"),
+            ("disabled", "it is disabled"),
+        ];
         let unusable = unusable.iter().find(|(word, _)| server.has(word)).map(|(_, why)| *why);
         let unusable = unusable.or_else(|| (weight == Some(0)).then_some("its weight is 0"));
         let unusable = unusable.or_else(|| {
@@ -86,6 +91,11 @@ impl<'d> Reading<'d> {
                 format!("{}://{address}", if is_tls { "https" } else { "http" })
             }
         };
+        if !url.starts_with("unix:") && !address.contains(':') {
+            let why =
+                "without a port it is the scheme's (80 or 443), not the one that the client connected to";
+            self.draft.notes.differs(&server.place, &server.shown(), why);
+        }
         for word in ["cookie", "maxconn", "slowstart", "on-marked-down", "observe", "maxqueue", "track"] {
             if let Some(value) = server.after(word) {
                 let why = match word {
@@ -110,8 +120,50 @@ impl<'d> Reading<'d> {
         })
     }
 
+    /// `retries` and `retry-on`: one more try is the most here.
+    fn retry(&mut self, section: &'d Section, upstream: &mut Upstream) {
+        let mut keys = Vec::new();
+        if let Some(retries) = self.line(section, "retries") {
+            let times = u8::from(retries.word(1) != "0");
+            keys.push(("times", times.to_string()));
+            if !matches!(retries.word(1), "0" | "1") {
+                let why = "a request is tried once more at most, at another server";
+                self.draft.notes.differs(&retries.place, &retries.shown(), why);
+            }
+        }
+        if let Some(line) = self.line(section, "retry-on") {
+            let mut on: Vec<&str> = Vec::new();
+            for word in &line.words[1..] {
+                let found = match word.as_str() {
+                    "none" => None,
+                    "conn-failure" => Some("connect"),
+                    "empty-response" => Some("reset-before-bytes"),
+                    "response-timeout" => Some("timeout"),
+                    status if status.len() == 3 && status.starts_with(['4', '5']) => Some(status),
+                    other => {
+                        let why = format!("`{other}` has no counterpart in `retry.on`");
+                        self.draft.notes.left_out(&line.place, &line.shown(), why);
+                        None
+                    }
+                };
+                on.extend(found.filter(|found| !on.contains(found)));
+            }
+            if line.has("none") {
+                keys = vec![("times", "0".to_owned())];
+            } else if !on.is_empty() {
+                keys.push(("on", array(on.into_iter().map(text))));
+            }
+        }
+        if !keys.is_empty() {
+            upstream.key("retry", table(keys));
+        }
+    }
+
     fn balance(&mut self, section: &'d Section, upstream: &mut Upstream) {
         let line = self.line(section, "balance");
+        if let Some(line) = line.filter(|line| line.word(1).starts_with("hdr(") && line.words.len() > 2) {
+            self.draft.notes.differs(&line.place, &line.shown(), "the whole field counts");
+        }
         let balance = match line.map_or("roundrobin", |line| line.word(1)) {
             "roundrobin" | "static-rr" => "round-robin",
             "leastconn" => "least-requests",
@@ -138,10 +190,8 @@ impl<'d> Reading<'d> {
         upstream.key("balance", text(balance));
     }
 
-    fn timeouts(&self, section: &'d Section, upstream: &mut Upstream) {
-        let timeout =
-            |word: &str| self.line(section, &format!("timeout {word}")).and_then(|line| time(line.word(2)));
-        let (connect, server) = (timeout("connect"), timeout("server"));
+    fn timeouts(&mut self, section: &'d Section, upstream: &mut Upstream) {
+        let (connect, server) = (self.timeout(section, "connect"), self.timeout(section, "server"));
         let mut keys = Vec::new();
         keys.extend(connect.map(|time| ("connect", show_time(time))));
         keys.extend(
@@ -150,14 +200,26 @@ impl<'d> Reading<'d> {
         if !keys.is_empty() {
             upstream.key("timeouts", table(keys));
         }
-        if let Some(wait) = timeout("queue") {
+        if let Some(wait) = self.timeout(section, "queue") {
             upstream.key("connections", table([("wait", show_time(wait))]));
+        }
+    }
+
+    /// Lists what a check says besides its path.
+    fn check_words(&mut self, check: &Line, send: Option<&'d Line>) {
+        let version = check.words.get(4..).unwrap_or_default();
+        // Fields stand behind the version, in the same word or in words of their own.
+        let has_fields = version.len() > 1 || version.iter().any(|word| word.contains(':'));
+        let sends = |send: &&Line| ["hdr", "body", "body-lf"].iter().any(|word| send.has(word));
+        for line in Some(check).filter(|_| has_fields).into_iter().chain(send.filter(sends)) {
+            let why = "a check has no fields and no body of its own";
+            self.draft.notes.left_out(&line.place, &line.shown(), why);
         }
     }
 
     /// `check` of the first server, with what the section says of it.
     fn health(&mut self, section: &'d Section, first: &Line, upstream: &mut Upstream) {
-        if !first.has("check") {
+        if !is_checked(first) {
             return;
         }
         let mut keys = Vec::new();
@@ -173,6 +235,7 @@ impl<'d> Reading<'d> {
                 {
                     self.draft.notes.differs(&check.place, &check.shown(), "the check is a GET");
                 }
+                self.check_words(check, send);
                 match self.line(section, "http-check expect") {
                     Some(expect) if expect.word(2) == "status" => {
                         let statuses = expect.word(3).split(',').map(text);
@@ -196,11 +259,24 @@ impl<'d> Reading<'d> {
         let number = |word: &str, default: &str| first.after(word).unwrap_or(default).to_owned();
         let every = first.after("inter").and_then(time).unwrap_or(std::time::Duration::from_secs(2));
         keys.push(("every", show_time(every)));
+        let timeout = self.timeout(section, "check");
+        keys.extend(timeout.map(|time| ("timeout", show_time(time))));
         keys.push(("unhealthy-after", number("fall", "3")));
         keys.push(("healthy-after", number("rise", "2")));
         keys.extend(first.after("port").map(|port| ("port", port.to_owned())));
         upstream.key("health", table(keys));
     }
+}
+
+fn is_checked(server: &Line) -> bool {
+    server.has("check") && !server.has("no-check")
+}
+
+/// What a server says that is of its whole upstream here.
+fn shared_words(server: &Line) -> (Vec<Option<&str>>, bool, bool) {
+    let words = if is_checked(server) { &["inter", "fall", "rise", "port"][..] } else { &[] };
+    let speaks_h2 = server.after("alpn").is_some_and(|alpn| alpn.starts_with("h2"));
+    (words.iter().map(|word| server.after(word)).collect(), is_checked(server), speaks_h2)
 }
 
 fn speaks_tls(server: &Line) -> bool {

@@ -9,7 +9,6 @@ use super::Reading;
 use super::conditions;
 use super::lines::{Line, Section};
 use super::rules::passes;
-use super::values::time;
 
 impl<'d> Reading<'d> {
     /// The listeners and routes of a frontend, or of a `listen`.
@@ -191,15 +190,11 @@ impl<'d> Reading<'d> {
             return false;
         }
         listener.keys.extend(redirect.map(|redirect| ("redirect", redirect.clone())));
-        let timeout =
-            |word: &str| self.line(section, &format!("timeout {word}")).and_then(|line| time(line.word(2)));
-        let mut timeouts = Vec::new();
-        timeouts.extend(timeout("http-request").map(|time| ("header", show_time(time))));
-        timeouts.extend(
-            timeout("client")
-                .into_iter()
-                .flat_map(|time| [("idle", show_time(time)), ("body-stall", show_time(time))]),
-        );
+        let (header, client) = (self.timeout(section, "http-request"), self.timeout(section, "client"));
+        let idle = self.timeout(section, "http-keep-alive").or(client);
+        let timeouts = [("header", header), ("idle", idle), ("body-stall", client)];
+        let timeouts = timeouts.into_iter().filter_map(|(key, time)| Some((key, show_time(time?))));
+        let timeouts: Vec<_> = timeouts.collect();
         if !timeouts.is_empty() {
             listener.key("timeouts", table(timeouts));
         }
@@ -208,8 +203,9 @@ impl<'d> Reading<'d> {
     }
 
     /// `redirect scheme https`, which sends what came in the clear to https.
-    fn https_redirect(&self, section: &'d Section) -> Option<String> {
+    fn https_redirect(&mut self, section: &'d Section) -> Option<String> {
         let line = section.lines.iter().find(|line| redirects_to_https(line))?;
+        self.answer_words(line, if line.word(0) == "redirect" { 1 } else { 2 });
         let code = line.taken().after("code").unwrap_or("302");
         Some(table([("to", text("https")), ("status", code.to_owned())]))
     }

@@ -65,6 +65,12 @@ impl Line {
         self.words.join(" ")
     }
 
+    /// The words before the condition.
+    pub(super) fn unconditional(&self) -> &[String] {
+        let at = self.words.iter().position(|word| word == "if" || word == "unless");
+        &self.words[..at.unwrap_or(self.words.len())]
+    }
+
     /// The words behind `if`, or behind `unless` with `true`.
     pub(super) fn condition(&self) -> Option<(&[String], bool)> {
         let at = self.words.iter().position(|word| word == "if" || word == "unless")?;

@@ -11,6 +11,7 @@ mod values;
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Duration;
 
 use super::draft::Draft;
 use super::file::{self, Error};
@@ -21,6 +22,7 @@ pub(super) const EVERYWHERE: &[&str] = &[
     "The most specific route decides, not the first rule; a rule that this would change is listed above.",
     "`path_beg` matches whole segments of a path (`/api` is not `/apix`); a slash at the end decides nothing.",
     "All listeners serve all routes. Without a rule that fits the answer is 404, not 503.",
+    "A failed request is tried once more at most. WebSocket passes where `upgrade = true` alone.",
     "Timeouts that are not written have bounds here (1 s to connect, 15 s to answer).",
     "X-Forwarded-* of clients is removed; the gateway writes X-Forwarded-For, -Proto and -Host.",
     "Changes of answers do not reach refusals of the gateway (401, 403, 413, 429).",
@@ -68,6 +70,17 @@ impl<'d> Reading<'d> {
             Some(defaults) if own.is_empty() => of(defaults),
             _ => own,
         }
+    }
+
+    /// A timeout of a section. One that is no time here is listed.
+    fn timeout(&mut self, section: &'d Section, word: &str) -> Option<Duration> {
+        let line = self.line(section, &format!("timeout {word}"))?;
+        let found = values::time(line.word(2));
+        if found.is_none() {
+            let why = "a timeout has 1 ms at least, and none is without a bound";
+            self.draft.notes.left_out(&line.place, &line.shown(), why);
+        }
+        found
     }
 
     /// The last of them, marked as read.
@@ -143,11 +156,9 @@ const NEEDLESS: &[&str] = &[
     "unique-id-format",
     "description",
     "backlog",
-    "timeout check",
     "timeout tunnel",
     "timeout client-fin",
     "timeout server-fin",
-    "timeout http-keep-alive",
     "fullconn",
     "option http-use-htx",
     "capture",
@@ -190,6 +201,7 @@ const WHY: &[(&str, &str)] = &[
     ("default-server", UNUSED),
     ("timeout", UNUSED),
     ("retries", UNUSED),
+    ("retry-on", UNUSED),
     ("http-check", UNUSED),
     ("option httpchk", UNUSED),
 ];

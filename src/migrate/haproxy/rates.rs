@@ -6,6 +6,7 @@ use super::super::draft::Section as Policy;
 use super::Reading;
 use super::conditions::Rate;
 use super::lines::{Line, Section};
+use super::rules::deny_status;
 use super::values::time;
 
 impl<'d> Reading<'d> {
@@ -27,7 +28,7 @@ impl<'d> Reading<'d> {
             self.draft.notes.left_out(&rule.taken().place, &rule.shown(), why);
             return None;
         };
-        if rule.taken().after("deny_status") != Some("429") {
+        if deny_status(rule.taken()) != Some(429) {
             self.draft.notes.differs(&rule.place, &rule.shown(), "the refusal is 429");
         }
         let mut policy = Policy::new(table.unwrap_or_else(|| section.name.clone()));

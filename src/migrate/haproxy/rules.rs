@@ -197,6 +197,7 @@ impl<'d> Reading<'d> {
                     self.closed(line, &mut rules.common);
                     continue;
                 }
+                self.other_refusal(line, 403);
                 let is_second = source.is_negated && !rules.common.allow.is_empty();
                 let list = if source.is_negated { &mut rules.common.allow } else { &mut rules.common.deny };
                 list.extend(source.ranges.iter().cloned());
@@ -212,7 +213,8 @@ impl<'d> Reading<'d> {
                     rules,
                 );
             } else if which.is_route() && matches!(line.word(1), "deny" | "reject" | "content") {
-                let status = line.after("deny_status").and_then(|status| status.parse().ok()).unwrap_or(403);
+                let status = deny_status(line).unwrap_or(403);
+                self.other_refusal(line, status);
                 self.refused(line, which, rules, ("respond", format!("{{ status = {status} }}")));
             } else {
                 self.closed(line, &mut rules.common);
@@ -220,6 +222,17 @@ impl<'d> Reading<'d> {
         }
         if read.is_none() {
             self.closed(line, &mut rules.common);
+        }
+    }
+
+    /// Lists what a refusal with this status has not of its rule: a status, a body, an end without an answer.
+    fn other_refusal(&mut self, line: &'d Line, status: u16) {
+        let is_answer = line.word(1) == "deny";
+        let rest = line.unconditional().iter().skip(2);
+        let has_more = rest.filter(|word| !matches!(word.as_str(), "status" | "deny_status")).count() > 1;
+        if !is_answer || has_more || deny_status(line).unwrap_or(403) != status {
+            let why = format!("the refusal is {status}, with a body of ours");
+            self.draft.notes.differs(&line.place, &line.shown(), why);
         }
     }
 
@@ -296,6 +309,7 @@ impl<'d> Reading<'d> {
             "return" => respond(line),
             _ => redirect(line, at),
         };
+        self.answer_words(line, at);
         let status = line.after("status").and_then(|status| status.parse::<u16>().ok());
         let refuses = line.word(1) == "return" && status.is_some_and(|status| status >= 400);
         let keeps_out = refuses || sends_elsewhere(line, at, &rules.acls);
@@ -325,6 +339,24 @@ impl<'d> Reading<'d> {
                     self.draft.notes.left_out(&line.place, &line.shown(), why);
                 }
             }
+        }
+    }
+
+    /// Lists the words of an answer that it does not have here.
+    pub(super) fn answer_words(&mut self, line: &'d Line, at: usize) {
+        let mut lost: Vec<&str> = Vec::new();
+        for word in line.unconditional() {
+            let is_lost = match word.as_str() {
+                "default-errorfiles" => line.word(1) == "return",
+                "set-cookie" | "clear-cookie" | "append-slash" | "ignore-empty" => line.word(1) != "return",
+                "drop-query" => line.word(at) == "scheme",
+                _ => false,
+            };
+            lost.extend(is_lost.then_some(word.as_str()));
+        }
+        for word in lost {
+            let why = format!("`{word}` has no counterpart: the answer is without it");
+            self.draft.notes.left_out(&line.place, &line.shown(), why);
         }
     }
 
@@ -409,6 +441,14 @@ impl<'d> Reading<'d> {
             {
                 common.request.replace(name, "{ip}".to_owned());
             }
+            if line.has("except") {
+                let why = "the field is sent for all clients, those of these addresses too";
+                self.draft.notes.differs(&line.place, &line.shown(), why);
+            }
+            if line.has("if-none") {
+                let why = "a client's own field is replaced; of hops in `client-ip.trust` X-Forwarded-For is kept and added to";
+                self.draft.notes.differs(&line.place, &line.shown(), why);
+            }
         }
     }
 
@@ -432,6 +472,11 @@ impl<'d> Reading<'d> {
     fn field(&mut self, line: &'d Line, fields: &mut Fields) {
         let name = line.word(2).to_ascii_lowercase();
         let value = format(line.word(3));
+        if line.word(1) == "del-header" && line.after("-m").is_some_and(|kind| kind != "str") {
+            let why = "a field is named by its whole name: write each of them into `remove`";
+            self.draft.notes.left_out(&line.taken().place, &line.shown(), why);
+            return;
+        }
         match (line.word(1), value) {
             ("del-header", _) => fields.take_away(name),
             ("set-header", Some(value)) => fields.replace(name, value),
@@ -522,16 +567,27 @@ fn routes(which: &Which, line: &Line) -> Vec<Route> {
 fn redirect(line: &Line, at: usize) -> Option<(&'static str, String)> {
     let code = line.after("code").unwrap_or("302").to_owned();
     let to = format(line.word(at + 1))?;
+    let has = |word: &str| line.unconditional().iter().any(|known| known == word);
     let to = match line.word(at) {
         "scheme" if to == "https" => to,
         // A place of its own gets no query of the request, unless it ends what it has.
-        "location" if to.contains('?') => to,
+        "location" if to.contains('?') || has("keep-query") => to,
         "location" => format!("{to}?"),
-        "prefix" => format!("{}{{path}}", to.trim_end_matches('/')),
+        "prefix" => {
+            let query = if has("drop-query") { "?" } else { "" };
+            format!("{}{{path}}{query}", to.trim_end_matches('/'))
+        }
         _ => return None,
     };
     let is_known = matches!(code.as_str(), "301" | "302" | "303" | "307" | "308");
     is_known.then(|| ("redirect", table([("to", text(&to)), ("status", code)])))
+}
+
+/// The status that a `deny` names.
+pub(super) fn deny_status(line: &Line) -> Option<u16> {
+    let words = line.unconditional();
+    let at = words.iter().position(|word| word == "deny_status" || word == "status")?;
+    words.get(at + 1)?.parse().ok()
 }
 
 /// `return status 200 content-type text/plain string "ok"`.
