@@ -219,14 +219,20 @@ fn define(ctx: &Context<'_>, documents: Vec<Table<'_>>) -> (Config, Places) {
             }
             _ => {}
         }
-        if document.is_empty() {
-            ctx.warn(
-                document.place,
-                "there is nothing in this file",
-                "write a `[[route]]`, or do not include it",
-            );
+        match document.is_empty() {
+            // Emptied by accident, it would close every listener by the next reload.
+            true if file == 0 => {
+                let hint =
+                    "write a `[[route]]`, or `route = []` for a gateway that answers 404 to everything";
+                document.wrong(NOTHING, hint);
+            }
+            true => document.warn(NOTHING, "write a `[[route]]`, or do not include it"),
+            false => {}
         }
         document.finish(&["peers"]);
     }
     (config, places)
 }
+
+/// What is said of a file without any key or table.
+const NOTHING: &str = "there is nothing in this file";

@@ -337,8 +337,15 @@ limit = "100/m burst 20 by ip"
 }
 
 #[test]
-fn an_empty_file_is_a_configuration() {
-    assert_eq!(config("").routes, []);
+fn an_empty_file_is_refused_and_one_that_asks_for_nothing_is_not() {
+    for nothing in ["", "\n", "# to = \"echo\"\n"] {
+        let said = said(nothing);
+        assert!(
+            said.contains("error: there is nothing in this file") && said.contains("`route = []`"),
+            "{said}"
+        );
+    }
+    assert_eq!(config("route = []").routes, []);
 }
 
 #[test]

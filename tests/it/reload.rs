@@ -43,6 +43,19 @@ fn a_broken_configuration_leaves_the_old_one_serving() {
 }
 
 #[test]
+fn a_file_that_was_emptied_closes_nothing() {
+    let gateway = Gateway::start(&answering("old"));
+    for (count, nothing) in ["", "\n# [[route]]\n"].into_iter().enumerate() {
+        gateway.write("gateway.toml", nothing);
+        gateway.signal("HUP");
+        eventually("the reload has failed", || (gateway.reloads("failed") > count as f64).then_some(()));
+        assert_eq!(gateway.get("/").text(), "old");
+    }
+    let said = gateway.stderr().join("\n");
+    assert!(said.contains("there is nothing in this file"), "{said}");
+}
+
+#[test]
 fn what_waits_for_a_restart_is_compared_with_what_runs() {
     let warned = |gateway: &Gateway| {
         gateway.stderr().iter().filter(|line| line.contains("takes effect only after a restart")).count()

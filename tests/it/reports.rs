@@ -62,13 +62,13 @@ cost = { default = 9 }
 }
 
 #[test]
-fn a_file_with_nothing_in_it_draws_a_warning() {
-    for nothing in ["", "\n", "# to = \"echo\"\n"] {
-        let output = run_on(&["check"], nothing);
+fn a_file_with_nothing_in_it_is_refused_and_an_included_one_draws_a_warning() {
+    for (command, nothing) in [("check", ""), ("check", "\n"), ("run", ""), ("run", "# to = \"echo\"\n")] {
+        let output = run_on(&[command], nothing);
         let said = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(0), "{said}");
+        assert_eq!(output.status.code(), Some(78), "{said}");
         assert!(
-            said.contains("there is nothing in this file") && said.contains("gateway.toml:1:1"),
+            said.contains("error: there is nothing in this file") && said.contains("gateway.toml:1:1"),
             "{said}"
         );
     }

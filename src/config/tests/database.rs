@@ -19,7 +19,7 @@ fn every_database_is_read_and_written_without_its_password() {
         assert_eq!(again.masked(), first.masked());
         assert!(!first.effective().contains("hunter2") && !format!("{first:?}").contains("hunter2"));
     }
-    assert_eq!(config("").database, None);
+    assert_eq!(config("route = []").database, None);
     let database = config("[database]\nurl = \"sqlite:a/state.db\"").database.expect("it is there");
     let Url::Sqlite(path) = &database.url else { panic!("it is a file") };
     assert!(path.is_absolute() && path.ends_with(Path::new("a/state.db")), "{}", path.display());
