@@ -9,6 +9,8 @@ use std::path::Path;
 use anyhow::Context;
 use socket2::{Socket, Type};
 
+use crate::unix_socket;
+
 /// Sockets that listen already, until listeners take them.
 #[derive(Debug, Default)]
 pub struct Inherited(Vec<Open>);
@@ -36,6 +38,15 @@ pub(super) struct Taken {
     /// systemd opened it for this process or one before it, and listens there for as long as the service is wanted: nobody
     /// can bind the address anew.
     pub(super) is_activated: bool,
+}
+
+/// A socket that nobody has taken.
+#[derive(Debug)]
+pub(super) struct Closed {
+    /// Its name and address.
+    pub(super) shown: String,
+    /// The file that a predecessor has made and leaves to this process, which has no use for it.
+    pub(super) file: Option<unix_socket::File>,
 }
 
 /// What was passed does not fit the listener that it is meant for.
@@ -118,13 +129,17 @@ impl Inherited {
         Ok(self.extract(|open| address(&open.socket).is_some_and(|address| address == bind)))
     }
 
-    /// The names of what nobody has taken; they are closed.
-    pub(super) fn close(&mut self) -> Vec<String> {
-        let shown = |open: Open| {
+    /// Closes what nobody has taken.
+    pub(super) fn close(&mut self) -> Vec<Closed> {
+        let closed = |open: Open| {
             let address = address(&open.socket).unwrap_or_default();
-            open.name.map_or(address.clone(), |name| format!("{name} ({address})"))
+            let path = address.strip_prefix("unix:").filter(|_| open.owns_file);
+            Closed {
+                file: path.and_then(|path| unix_socket::File::inherited(Path::new(path))),
+                shown: open.name.map_or(address.clone(), |name| format!("{name} ({address})")),
+            }
         };
-        self.0.drain(..).map(shown).collect()
+        self.0.drain(..).map(closed).collect()
     }
 
     fn extract(&mut self, is_wanted: impl Fn(&Open) -> bool) -> Taken {

@@ -30,6 +30,8 @@ pub(super) struct Listeners {
     /// Sockets of systemd's that no listener has any more, by the name of the last that had them. systemd goes on listening
     /// there, so a listener that comes back could not bind the address.
     activated: Vec<(String, Socket)>,
+    /// Files of a predecessor's Unix sockets that no listener has taken. They go once that one drains.
+    left_behind: Vec<unix_socket::File>,
     /// Encrypts TLS session tickets. One for all listeners and publications, so that clients can resume after a reload.
     tickets: Arc<dyn ProducesTickets>,
     /// What is shown to authorities that certificates are ordered of.
@@ -80,6 +82,7 @@ impl Listeners {
         Ok(Listeners {
             open: HashMap::new(),
             activated: Vec::new(),
+            left_behind: Vec::new(),
             tickets: tls::tickets()?,
             challenges: Arc::default(),
             expiries: Expiries::default(),
@@ -292,11 +295,19 @@ impl Listeners {
         }
     }
 
-    /// The predecessor drains: the files of its Unix sockets are this process's from here on.
-    pub(super) fn own_files(&self) {
-        for file in self.open.values().filter_map(|open| open.file.as_ref()) {
+    /// Keeps the file of a predecessor's socket that no listener has taken until that process drains: it may have to serve on.
+    pub(super) fn leave_behind(&mut self, file: Option<unix_socket::File>) {
+        self.left_behind.extend(file);
+    }
+
+    /// The predecessor drains: the files of its Unix sockets are this process's from here on. Those of listeners that are
+    /// gone are removed.
+    pub(super) fn own_files(&mut self) {
+        let taken = self.open.values().filter_map(|open| open.file.as_deref());
+        for file in taken.chain(&self.left_behind) {
             file.is_left().store(false, Ordering::Relaxed);
         }
+        self.left_behind.clear();
     }
 
     /// The bound address of a listener.

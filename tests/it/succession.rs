@@ -251,6 +251,21 @@ fn the_files_of_unix_sockets_go_with_the_last_process_that_has_them() {
 }
 
 #[test]
+fn an_upgrade_without_a_listener_takes_the_file_of_its_unix_socket_away() {
+    let directory = Directory::new();
+    let (edge, admin) = (directory.join("edge.sock"), directory.join("admin.sock"));
+    let config = on_sockets(&directory);
+    let mut upgraded = Upgraded::start_in(directory, &config);
+    assert_eq!((asks(&edge, "/"), asks(&admin, "/readyz")), (200, 200));
+    let old = upgraded.pid;
+    let without = format!("admin = false\n[listener.plain]\nbind = \"127.0.0.1:0\"\n{OK}");
+    upgraded.gateway.write("gateway.toml", without);
+    upgraded.upgrade();
+    eventually("the old process ends", || (!is_running(old)).then_some(()));
+    assert!(!edge.exists() && !admin.exists(), "nobody listens there");
+}
+
+#[test]
 fn a_successor_that_fails_leaves_the_files_of_unix_sockets() {
     let directory = Directory::new();
     let (edge, admin) = (directory.join("edge.sock"), directory.join("admin.sock"));
@@ -260,11 +275,17 @@ fn a_successor_that_fails_leaves_the_files_of_unix_sockets() {
     let taken = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
     let taken_at = taken.local_addr().expect("it is bound");
     let good = fs::read(upgraded.gateway.file("gateway.toml")).expect("it is there");
-    let bad = format!("[listener.new]\nbind = \"{taken_at}\"\n{config}");
-    upgraded.gateway.write("gateway.toml", bad);
-    signal(upgraded.pid, "USR2");
-    upgraded.says("not upgraded, this process serves on");
-    assert_eq!((asks(&edge, "/"), asks(&admin, "/readyz")), (200, 200));
+    let new = format!("[listener.new]\nbind = \"{taken_at}\"\n");
+    for (count, bad) in
+        [format!("{new}{config}"), format!("admin = false\n{new}{OK}")].into_iter().enumerate()
+    {
+        upgraded.gateway.write("gateway.toml", bad);
+        signal(upgraded.pid, "USR2");
+        eventually("it serves on", || {
+            (upgraded.count("not upgraded, this process serves on") > count).then_some(())
+        });
+        assert_eq!((asks(&edge, "/"), asks(&admin, "/readyz")), (200, 200));
+    }
     upgraded.gateway.write("gateway.toml", good);
     upgraded.upgrade();
     assert_eq!((asks(&edge, "/"), asks(&admin, "/readyz")), (200, 200));

@@ -21,7 +21,7 @@ use tokio::sync::mpsc::Sender;
 
 use super::certificates::Expiries;
 use super::descriptors;
-use super::inherited::Inherited;
+use super::inherited::{Closed, Inherited};
 use super::listeners::Listeners;
 use super::logs::Logs;
 use super::node_name;
@@ -146,7 +146,7 @@ impl Publisher {
     }
 
     /// The predecessor drains, and leaves the files of Unix sockets to this process.
-    pub(super) fn own_socket_files(&self) {
+    pub(super) fn own_socket_files(&mut self) {
         self.listeners.own_files();
     }
 
@@ -244,8 +244,9 @@ impl Publisher {
         first_contact::resolve(&prepared.kept, &self.dns).await;
         let config = &prepared.loaded.config;
         let sockets = self.listeners.prepare(&config.listeners, self.process.orders.len(), &mut inherited)?;
-        for socket in inherited.close() {
-            tracing::warn!(socket, "no listener takes this socket: it is closed");
+        for Closed { shown, file } in inherited.close() {
+            tracing::warn!(socket = shown, "no listener takes this socket: it is closed");
+            self.listeners.leave_behind(file);
         }
         self.process.logs.switch(&self.config, config)?;
         if config.trace != self.config.trace || config.node != self.config.node {
