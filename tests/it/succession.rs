@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use crate::support::redis::free_port;
 use crate::support::upgraded::{Upgraded, is_running};
 use crate::support::upstream::receive;
-use crate::support::{Client, Directory, Gateway, Upstream, eventually, get, run, signal, text};
+use crate::support::{Client, Directory, Gateway, Upstream, eventually, get, run, signal, stdout_of, text};
 
 const OK: &str = "[[route]]\npath = \"/{*rest}\"\nrespond = { status = 200, body = \"ok\" }\n";
 
@@ -45,6 +45,35 @@ fn a_successor_that_hangs_is_ended_and_the_next_upgrade_works() {
     upgraded.replace_binary(&good);
     upgraded.upgrade();
     assert_eq!(get(plain, "/").status, 200);
+}
+
+#[test]
+fn what_a_failed_successor_has_started_ends_with_it() {
+    let shutdown = "[shutdown]\nready-delay = \"0s\"\ndrain = \"5s\"\nupgrade = \"2s\"\n";
+    let upgraded = Upgraded::start(&format!("{shutdown}{OK}"));
+    for (count, end) in ["wait", "exit 3"].into_iter().enumerate() {
+        let mark = upgraded.gateway.file(&format!("child{count}"));
+        let script =
+            format!("#!/bin/sh\nsleep 600 &\necho $! > {0}.half && mv {0}.half {0}\n{end}\n", mark.display());
+        upgraded.replace_binary(script.as_bytes());
+        signal(upgraded.pid, "USR2");
+        let child = written(&mark);
+        eventually("it serves on", || {
+            (upgraded.count("not upgraded, this process serves on") > count).then_some(())
+        });
+        eventually("its child has ended, too", || (!is_running(child)).then_some(()));
+    }
+    assert_eq!(upgraded.count("gateway ended with exit status: 3"), 1, "{:?}", upgraded.gateway.stderr());
+}
+
+#[test]
+fn a_successor_that_serves_is_in_the_group_of_its_predecessor() {
+    let group = |pid: u32| stdout_of("ps", &["-o", "pgid=", "-p", &pid.to_string()]).trim().to_owned();
+    let mut upgraded = Upgraded::start(OK);
+    let before = group(upgraded.pid);
+    let successor = upgraded.upgrade();
+    // A terminal sends its Ctrl-C to the group.
+    eventually("it has come back", || (group(successor) == before).then_some(()));
 }
 
 #[test]

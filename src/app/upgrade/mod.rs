@@ -17,12 +17,15 @@ use std::io::{self, BufWriter, Read, Write};
 use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
+
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
 use crate::limiter::Limiter;
 use crate::upstream::live::{Remembered, RememberedServer};
@@ -198,6 +201,9 @@ impl Program {
     fn start(&self, theirs: UnixStream) -> Result<Child, Error> {
         Command::new(&self.path)
             .args(&self.arguments)
+            // Whatever it starts has the listening sockets, too, and can be ended with it. Once it serves, a gateway comes
+            // back to this process's group, so that a terminal's signals reach it.
+            .process_group(0)
             .env(VARIABLE, std::process::id().to_string())
             // Meant for this process alone.
             .env_remove("LISTEN_PID")
@@ -247,8 +253,8 @@ fn hand_over(mut channel: Channel, handover: &Handover) -> io::Result<Channel> {
 fn end(child: &mut Child, error: &io::Error) -> Option<ExitStatus> {
     let until = clock::instant() + ENDED_WITHIN;
     while !is_late(error) && clock::instant() < until {
-        if let Ok(Some(status)) = child.try_wait() {
-            return Some(status);
+        if has_ended(child) {
+            return kill(child);
         }
         thread::sleep(ENDED_EVERY);
     }
@@ -256,9 +262,24 @@ fn end(child: &mut Child, error: &io::Error) -> Option<ExitStatus> {
     None
 }
 
-fn kill(child: &mut Child) {
+/// Whether it has ended. It is not waited for, so its number stays its own.
+fn has_ended(child: &Child) -> bool {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    number(child).is_some_and(|pid| matches!(waitid(WaitId::Pid(pid), options), Ok(Some(_))))
+}
+
+/// Ends it and all that it has started, unless that has left its group. Returns how it ended.
+fn kill(child: &mut Child) -> Option<ExitStatus> {
+    if let Some(group) = number(child) {
+        let _ = kill_process_group(group, Signal::KILL);
+    }
+    // It may have left its group already, as one that serves does.
     let _ = child.kill();
-    let _ = child.wait();
+    child.wait().ok()
+}
+
+fn number(child: &Child) -> Option<Pid> {
+    Pid::from_raw(i32::try_from(child.id()).ok()?)
 }
 
 /// Whether the successor's time is over; a socket says so in two ways.

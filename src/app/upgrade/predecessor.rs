@@ -7,6 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use anyhow::Context;
+use rustix::process::{Pid, getpgid, setpgid};
 
 use super::channel::Channel;
 use super::messages::{Hello, Passed, VARIABLE, WITHIN_MAX, Word};
@@ -21,6 +22,8 @@ pub struct Predecessor {
     channel: Channel,
     /// Where this process's messages go once it serves; until then the predecessor reads them.
     stderr: OwnedFd,
+    /// The group of its process.
+    group: Option<Pid>,
     states: u32,
     /// What limiter keys are hashed with.
     pub(in crate::app) salt: [u8; 16],
@@ -38,10 +41,12 @@ pub struct Predecessor {
 /// # Errors
 /// If there is one and it does not say what it has to.
 pub(in crate::app) fn find() -> anyhow::Result<Option<(Predecessor, Inherited)>> {
-    let parent = rustix::process::getppid().map_or(0, |parent| parent.as_raw_nonzero().get());
-    if !std::env::var(VARIABLE).is_ok_and(|from| from == parent.to_string()) {
+    let parent = rustix::process::getppid();
+    let number = parent.map_or(0, |parent| parent.as_raw_nonzero().get());
+    if !std::env::var(VARIABLE).is_ok_and(|from| from == number.to_string()) {
         return Ok(None);
     }
+    let group = parent.and_then(|parent| getpgid(Some(parent)).ok());
     let line = std::io::stdin().as_fd().try_clone_to_owned().context("standard input")?;
     rustix::stdio::dup2_stdin(File::open("/dev/null")?).context("standard input")?;
     let mut channel = Channel::new(UnixStream::from(line), WITHIN_MAX);
@@ -55,7 +60,7 @@ pub(in crate::app) fn find() -> anyhow::Result<Option<(Predecessor, Inherited)>>
         inherited.push(name, bind, owns_file, is_activated, descriptor);
     }
     let Hello { states, salt, table_bytes, names, servers, .. } = hello;
-    Ok(Some((Predecessor { channel, stderr, states, salt, table_bytes, names, servers }, inherited)))
+    Ok(Some((Predecessor { channel, stderr, group, states, salt, table_bytes, names, servers }, inherited)))
 }
 
 impl Predecessor {
@@ -80,7 +85,8 @@ impl Predecessor {
         Ok(self)
     }
 
-    /// Says that this process serves. From here on it writes where its predecessor wrote.
+    /// Says that this process serves. From here on it writes where its predecessor wrote, and a terminal's signals are for
+    /// it as well.
     ///
     /// # Errors
     /// If the predecessor is gone.
@@ -89,6 +95,8 @@ impl Predecessor {
         rustix::stdio::dup2_stderr(&self.stderr).context("standard error")?;
         // What was said until now it says for this process; if it is gone, nobody needs to be waited for.
         let _ = self.channel.receive::<Word>();
+        // One that is gone leaves no group to go to.
+        let _ = self.group.map(|group| setpgid(None, Some(group)));
         Ok(())
     }
 }
