@@ -182,6 +182,7 @@ fn an_authority_that_fails_half_way_is_asked_again_only_after_a_pause() {
         (Fault::NotProved, "nothing was found there"),
         (Fault::BreaksAtTheEnd, "no certificate was issued"),
         (Fault::Nonsense, "it cannot be read"),
+        (Fault::NoDirectory, "the authority answers 500 Internal Server Error: down forrepairs"),
     ] {
         let (authority, directory) = (Authority::start(), Directory::new());
         let state = directory.join("");

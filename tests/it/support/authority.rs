@@ -26,6 +26,8 @@ pub enum Fault {
     BreaksAtTheEnd,
     /// It sends something that is no certificate.
     Nonsense,
+    /// It has no directory, and says why.
+    NoDirectory,
 }
 
 /// What a test sets and sees.
@@ -167,6 +169,9 @@ fn reply(target: &str, said: &Value, book: &mut Book, url: &str, issuer: &Issuer
     let order = |book: &Book, status: &str| order(book, status, number, url);
     match (parts[0], book.fault) {
         (_, Some(Fault::Silent)) => None,
+        ("directory", Some(Fault::NoDirectory)) => {
+            Some((500, String::new(), problem("serverInternal", "down for\nrepairs").to_string()))
+        }
         ("directory", _) => ok(json!({
             "newNonce": format!("{url}/nonce"), "newAccount": format!("{url}/account"),
             "newOrder": format!("{url}/new"), "renewalInfo": format!("{url}/renewal"),
