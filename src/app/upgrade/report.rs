@@ -7,6 +7,7 @@ use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::messages::WITHIN_MAX;
@@ -47,6 +48,8 @@ pub(super) enum Answer {
     Done(String),
     /// It drains: it has a successor, or was told to stop.
     Drains,
+    /// The process of this number ended before it could be asked: so do those that have a successor.
+    Gone(u32),
     /// Why it serves on.
     Failed(String),
 }
@@ -57,6 +60,9 @@ impl Answer {
         match self {
             Answer::Done(text) => Ok(text),
             Answer::Drains => bail!("{DRAINS}"),
+            Answer::Gone(pid) => {
+                bail!("process {pid} has just ended: another upgrade has replaced it, or it was told to stop")
+            }
             Answer::Failed(why) => bail!("{why}"),
         }
     }
@@ -72,7 +78,10 @@ pub(super) fn ask(pid: u32) -> anyhow::Result<Answer> {
     let listener = address(pid).and_then(|address| UnixListener::bind_addr(&address));
     let listener =
         listener.with_context(|| format!("another `sluicegate upgrade` asks process {pid} already"))?;
-    kill_process(process, Signal::USR2).with_context(|| format!("process {pid}"))?;
+    match kill_process(process, Signal::USR2) {
+        Err(Errno::SRCH) => return Ok(Answer::Gone(pid)),
+        signalled => signalled.with_context(|| format!("process {pid}"))?,
+    }
     let answer = answer(&listener, pid)?;
     let mut line = String::new();
     answer.set_read_timeout(Some(WITHIN_MAX + TOLD_WITHIN))?;
@@ -115,3 +124,21 @@ const FAILED: &str = "failed ";
 const CALLED_WITHIN: Duration = Duration::from_secs(5);
 const CALLED_EVERY: Duration = Duration::from_millis(10);
 const TOLD_WITHIN: Duration = Duration::from_secs(2);
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn a_process_that_has_ended_since_it_was_found_is_said_to_be_replaced() {
+        let mut process = Command::new("true").spawn().expect("it is on every system");
+        process.wait().expect("it is a child of ours");
+        let answer = ask(process.id()).expect("there is nobody to be signalled");
+        assert_eq!(answer, Answer::Gone(process.id()));
+        let said = answer.into_result().expect_err("nobody was upgraded").to_string();
+        let expected = format!("process {} has just ended: another upgrade has replaced it", process.id());
+        assert!(said.starts_with(&expected), "{said}");
+    }
+}

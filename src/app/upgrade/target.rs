@@ -79,13 +79,13 @@ pub fn request_where_listening(config: &Config) -> anyhow::Result<String> {
     }
 }
 
-/// Asks the oldest first. One that drains has a successor, which is younger; one whose successor does not serve yet has to
-/// be asked before that one is.
+/// Asks the oldest first. One that drains or has just ended has a successor, which is younger; one whose successor does not
+/// serve yet has to be asked before that one is.
 fn ask_in_turn(gateways: &[Neighbour]) -> anyhow::Result<String> {
     let mut last = Answer::Drains;
     for gateway in gateways {
         last = ask(gateway.pid())?;
-        if last != Answer::Drains {
+        if !matches!(last, Answer::Drains | Answer::Gone(_)) {
             break;
         }
     }
