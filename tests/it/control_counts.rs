@@ -410,6 +410,11 @@ fn usage_is_what_a_consumer_has_spent_of_each_policy_under_its_limit() {
     assert_eq!(window(&node, "consumer/bob", "calls&tenant=acme")["limit"], 50);
     assert_eq!(node.ask("read-1", "GET", "/v1/usage/user/ann", &Value::Null).status, 404);
     assert_eq!(node.ask("read-1", "GET", "/v1/usage/consumer/ann?polici=x", &Value::Null).status, 400);
+    for minutes in ["", "&minutes=5"] {
+        let path = format!("/v1/usage/consumer/ann?policy=nosuch{minutes}");
+        let unknown = node.ask("read-1", "GET", &path, &Value::Null);
+        assert!(unknown.status == 404 && unknown.text().contains("no policy of this name"), "{unknown:?}");
+    }
 }
 
 #[test]

@@ -62,8 +62,14 @@ pub(in crate::admin) async fn show(
         limit: wanted.rows().limit as usize,
     };
     query.finish().map_err(Refusal::Invalid)?;
-    let tenant = asked.tenant.clone();
+    let (tenant, is_of_one) = (asked.tenant.clone(), asked.policy.is_some());
     let rows = (state.counts.usage)(asked).await;
+    if is_of_one && rows.is_empty() {
+        return Err(Refusal::NotFound(match holder {
+            Holder::Consumer(_) => "no policy of this name that counts by `consumer` is in force",
+            Holder::Tenant(_) => "no policy of this name that counts by `tenant` is in force",
+        }));
+    }
     let page = wanted.page(rows, |row| row.policy.clone());
     let Some(minutes) = minutes else { return Ok(answer::json(&page.map(|row| shown(&row)))) };
     let name = |row: Option<&PolicyUsage>| row.map_or_else(String::new, |row| row.policy.clone());
