@@ -210,10 +210,9 @@ impl AsyncWrite for Tracked {
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let polled = Pin::new(&mut this.stream).poll_flush(cx);
-        // TLS buffers records; while they do not go out, the client is not reading.
-        if polled.is_pending() {
-            this.activity.set_write_blocked(true);
-        } else if this.activity.is_presence_minded() && this.activity.is_busy() {
+        // TLS and the outbox hold what does not go out; as long as they do, the client is not reading.
+        this.activity.set_write_blocked(polled.is_pending());
+        if polled.is_ready() && this.activity.is_presence_minded() && this.activity.is_busy() {
             this.look_for_client(cx);
         }
         polled
