@@ -12,6 +12,7 @@ use super::notes::{Note, Notes, one_line};
 pub(super) fn text(draft: &Draft, from: &str, everywhere: &[&str], path: &Path) -> String {
     let mut page = Page(String::new());
     head(&mut page.0, &draft.notes, from, everywhere, path);
+    let comments = page.0.len();
     if let Some(workers) = draft.workers {
         page.0.push('\n');
         page.key("workers", workers);
@@ -29,6 +30,11 @@ pub(super) fn text(draft: &Draft, from: &str, everywhere: &[&str], path: &Path) 
     if let Some(url) = &draft.redis {
         page.heading("[redis]");
         page.key("url", text_of(url));
+    }
+    if page.0.len() == comments {
+        // A file of comments alone is refused, as one that was emptied by accident.
+        page.0.push('\n');
+        page.key("route", "[]");
     }
     page.0
 }
