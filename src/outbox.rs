@@ -135,10 +135,10 @@ impl Socket {
         }))
     }
 
-    /// The connection alone; the socket if the kernel has no room yet for what was written.
+    /// Takes the connection out.
     ///
     /// # Errors
-    /// See above.
+    /// The socket again, if the kernel has no room yet for what was written.
     pub fn into_tcp(self) -> Result<TcpStream, Socket> {
         self.send_queued();
         if !self.0.unsent.borrow().is_empty() {
