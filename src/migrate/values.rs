@@ -11,6 +11,11 @@ pub(super) fn rate(units: u64, period: Duration) -> Option<String> {
     Some(format!("{units}/{}", seconds(millis / common)))
 }
 
+/// Whether a name is `known`, or begins with it if that ends in a star.
+pub(super) fn is_named(name: &str, known: &str) -> bool {
+    known.strip_suffix('*').map_or(name == known, |begin| name.starts_with(begin))
+}
+
 /// A period as a limit writes it.
 pub(super) fn seconds(seconds: u64) -> String {
     match seconds {

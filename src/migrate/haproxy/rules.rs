@@ -5,6 +5,7 @@ use crate::config::printer::{table, text};
 use super::super::draft::{Route, texts};
 use super::super::fields::Fields;
 use super::super::order;
+use super::super::values::is_named;
 use super::Reading;
 use super::conditions::{self, Which};
 use super::lines::{Line, Section};
@@ -537,9 +538,7 @@ impl Common {
 /// Whether an action lets every request and answer pass, whatever else it does.
 pub(super) fn passes(action: &str) -> bool {
     let name = action.split('(').next().unwrap_or_default();
-    PASSING
-        .iter()
-        .any(|known| known.strip_suffix('*').map_or(name == *known, |begin| name.starts_with(begin)))
+    PASSING.iter().any(|known| is_named(name, known))
 }
 
 /// Whether a redirect leads to another place by a condition that asks for more than where a request is for.

@@ -1,6 +1,7 @@
 //! Who may come in: `allow`, `deny`, and what only nginx can check.
 
 use super::super::draft::texts;
+use super::super::values::is_named;
 use super::Reading;
 use super::lexer::Directive;
 use super::scope::Scope;
@@ -72,12 +73,7 @@ pub(super) fn is_guarded(block: &[Directive]) -> bool {
 
 /// Whether a directive is one of [`GUARDS`] that is not switched off.
 fn is_guard(inside: &Directive) -> bool {
-    inside.arg(0) != "off" && GUARDS.iter().any(|(guard, _)| is_named(inside, guard))
-}
-
-/// Whether a directive has a name, or begins with one that ends in a star.
-fn is_named(inside: &Directive, name: &str) -> bool {
-    name.strip_suffix('*').map_or(inside.name == name, |begin| inside.name.starts_with(begin))
+    inside.arg(0) != "off" && GUARDS.iter().any(|(guard, _)| is_named(&inside.name, guard))
 }
 
 /// Whether a `return` is a refusal.
@@ -127,7 +123,7 @@ impl Reading<'_> {
     pub(super) fn access(&mut self, scope: &Scope<'_>) -> Option<Vec<(&'static str, String)>> {
         let mut is_closed = false;
         for (name, why) in GUARDS {
-            let found = scope.last_of(|found| is_named(found, name));
+            let found = scope.last_of(|found| is_named(&found.name, name));
             if let Some(found) = found.filter(|found| found.arg(0) != "off") {
                 let why = format!("{why}; the place is closed (501) until then");
                 self.draft.notes.left_out(&found.taken().place, &found.shown(), why);
