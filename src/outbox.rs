@@ -16,6 +16,7 @@ use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
 
+use rustix::net::{SendFlags, send};
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf, Ready};
 use tokio::net::TcpStream;
 use tokio::task::coop::unconstrained;
@@ -30,6 +31,8 @@ struct Shared {
     tcp: RefCell<TcpStream>,
     /// Whether a write of it is queued.
     is_queued: Cell<bool>,
+    /// Whether nothing was sent yet.
+    is_new: Cell<bool>,
     /// What the kernel had no room for, in front of everything that is written later.
     unsent: RefCell<Vec<u8>>,
     /// Why a queued write failed.
@@ -130,6 +133,7 @@ impl Socket {
         Socket(Rc::new(Shared {
             tcp: RefCell::new(tcp),
             is_queued: Cell::new(false),
+            is_new: Cell::new(true),
             unsent: RefCell::default(),
             error: Cell::default(),
         }))
@@ -255,7 +259,7 @@ impl Shared {
     /// How many of `bytes` the kernel takes.
     fn poll_write(&self, bytes: &[u8], cx: &mut Context<'_>) -> usize {
         let mut tcp = self.tcp.borrow_mut();
-        let mut sent = 0;
+        let mut sent = if self.is_new.replace(false) { send_unasked(&tcp, bytes) } else { 0 };
         while sent < bytes.len() && self.error.get().is_none() {
             match Pin::new(&mut *tcp).poll_write(cx, &bytes[sent..]) {
                 Poll::Ready(Ok(count)) => sent += count,
@@ -278,6 +282,12 @@ impl Shared {
             (read, _) => read,
         }
     }
+}
+
+/// How many of `bytes` the kernel takes of a socket's first write. It has room for that, which the runtime learns only when
+/// it asks for events again. Whatever else there is to learn, the second try says.
+fn send_unasked(tcp: &TcpStream, bytes: &[u8]) -> usize {
+    send(tcp, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL).unwrap_or(0)
 }
 
 impl AsyncRead for Socket {
@@ -383,6 +393,21 @@ mod tests {
             yield_now().await;
             assert!(has_come(&one_peer, b"a"));
             assert!(has_come(&two_peer, b"from the other task"));
+        })
+        .await;
+    }
+
+    #[tokio::test]
+    async fn the_first_write_does_not_wait_for_the_runtime_to_learn_of_the_socket() {
+        on_a_worker(async {
+            let (socket, peer) = pair().await;
+            // As an idle connection comes back.
+            let idle = socket.into_tcp().expect("nothing is queued").into_std().expect("it was registered");
+            let mut socket = Socket::new(TcpStream::from_std(idle).expect("descriptors can be had"));
+            assert_eq!(socket.readiness(), Ready::EMPTY);
+            socket.write_all(b"at once").await.expect("it is queued");
+            socket.send_queued();
+            assert!(has_come(&peer, b"at once"));
         })
         .await;
     }
