@@ -19,6 +19,7 @@ pub mod global;
 pub mod hex;
 pub mod hot_keys;
 pub mod identity;
+pub mod in_place;
 pub mod json;
 pub mod limit;
 pub mod limiter;

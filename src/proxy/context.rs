@@ -27,7 +27,7 @@ use crate::service::problem;
 use crate::service::reason::Reason;
 use crate::service::refusal::Refusal;
 use crate::trace::Trace;
-use crate::{clock, record};
+use crate::{clock, in_place, record};
 
 /// One request and everything known about it.
 pub struct RequestContext {
@@ -71,7 +71,7 @@ impl RequestContext {
     /// Begins a request whose head has come.
     pub fn begin(services: Rc<Services>, conn: Rc<Conn>, head: &http::request::Parts) -> Box<RequestContext> {
         conn.activity.begin_exchange();
-        Box::new(RequestContext {
+        in_place::boxed(|| RequestContext {
             view: services.view(),
             facts: RequestFacts {
                 started: clock::instant(),

@@ -18,6 +18,7 @@ use super::frame_timer::FrameTimer;
 use super::stream::{Stream, Tracked};
 use super::timer::{ConnectionTimer, Expiry};
 use super::{linger, prelude};
+use crate::in_place;
 use crate::service::problem;
 use crate::service::reason::Reason;
 use crate::service::{Service, config};
@@ -55,7 +56,8 @@ async fn drive<S: Service>(conn: &Connection<S>, io: prelude::http2::Handed, met
     let service = service_fn(|request| {
         meter.borrow_mut().accepted();
         // Boxed: hyper spawns it with the stream, and a task's future is copied several times on its way there.
-        Box::pin(Rc::clone(&conn.worker.service).answer(Rc::clone(&conn.facts), request))
+        let answer = || Rc::clone(&conn.worker.service).answer(Rc::clone(&conn.facts), request);
+        Box::into_pin(in_place::boxed(answer))
     });
     let mut served = pin!(builder.serve_connection(TokioIo::new(io), service));
     let mut timer = ConnectionTimer::new(&conn.facts.config.timeouts, None, Some(FrameTimer::new(&meter)));

@@ -43,6 +43,7 @@ pub const FLOORS: &[(&str, u8)] = &[
     ("identity", 0),
     ("json", 0),
     ("metrics", 0),
+    ("in_place", 0),
     ("outbox", 0),
     ("quota", 0),
     ("random", 0),
