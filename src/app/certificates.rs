@@ -1,5 +1,5 @@
 //! Reads the certificates of listeners, at a publication and again when their files change, and shows in /metrics when
-//! they and those of other parts expire. Building the TLS configuration is up to `tls`.
+//! they, those of other parts, and lists of revoked ones expire. Building the TLS configuration is up to `tls`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,16 +13,16 @@ use super::read_files::Part;
 use crate::acme::Challenges;
 use crate::metrics::{Families, Unit};
 use crate::service::config::Listener;
-use crate::tls::{self, Absent, Certificate, Pair};
+use crate::tls::{self, Absent, Certificate, ClientAuth, Pair};
 use crate::upstream;
 
-/// When a certificate expires.
+/// When a certificate expires, or a revocation list.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct CertificateExpiry {
-    /// The first name of the leaf; a client's certificate often has none.
+    /// The first name of the leaf; a client's certificate often has none, and a list has none.
     subject: String,
     file: PathBuf,
-    /// The leaf's `notAfter`, Unix seconds.
+    /// The leaf's `notAfter`, a list's `nextUpdate`, Unix seconds.
     not_after: i64,
 }
 
@@ -66,7 +66,7 @@ impl Expiries {
             .collect();
         families.gauges(
             "certificate_expiry_timestamp",
-            "When a certificate of a listener, or one that is shown to an upstream, expires",
+            "When a certificate of a listener or one that is shown to an upstream expires, or a list of revoked ones",
             Some(&Unit::Seconds),
             all.iter().map(|(part, expiry, file)| {
                 let (listener, upstream) = match part {
@@ -100,6 +100,19 @@ impl CertificateExpiry {
             not_after: certificate.not_after,
         }
     }
+
+    /// Those of what a listener presents and of what it verifies clients by.
+    pub(super) fn all(
+        certificates: &[Certificate],
+        client_auth: Option<&ClientAuth>,
+    ) -> Vec<CertificateExpiry> {
+        let lists = client_auth.and_then(ClientAuth::lists_end).map(|(file, end)| CertificateExpiry {
+            subject: String::new(),
+            file: file.to_owned(),
+            not_after: end,
+        });
+        certificates.iter().map(CertificateExpiry::of).chain(lists).collect()
+    }
 }
 
 /// The TLS side of a listener.
@@ -129,6 +142,6 @@ pub(super) fn read(
         let (listener, names) = (&listener.name, stand_in.names.join(", "));
         tracing::warn!(%listener, %names, "a self-signed certificate is presented until one is issued");
     }
-    let expiries = certificates.iter().map(CertificateExpiry::of).collect();
+    let expiries = CertificateExpiry::all(&certificates, client_auth);
     Ok(Tls { config: Some(Arc::new(config)), expiries })
 }

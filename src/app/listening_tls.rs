@@ -81,7 +81,7 @@ fn settings(role: Role, files: &tls::Files, expiries: &Expiries) -> Result<Arc<S
     let auth = files.client_auth.as_ref();
     let (protocol, tickets) = (Protocol::default(), tls::tickets()?);
     let settings = tls::server_config(&certificates, &protocol, role.http(), auth, tickets, None)?;
-    expiries.set(part(role), certificates.iter().map(CertificateExpiry::of).collect());
+    expiries.set(part(role), CertificateExpiry::all(&certificates, auth));
     Ok(Arc::new(settings))
 }
 

@@ -7,7 +7,7 @@ use rustls::pki_types::pem::{Error as Pem, PemObject};
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 use rustls::{InconsistentKeys, RootCertStore};
-use x509_parser::prelude::{FromDer, X509Certificate};
+use x509_parser::prelude::{CertificateRevocationList, FromDer, X509Certificate};
 
 use super::error::{Error, Part};
 use crate::whole_file;
@@ -103,6 +103,12 @@ pub(super) fn revocations(path: &Path) -> Result<Vec<CertificateRevocationListDe
         return Err(Error::file(Part::Revocations, path, reason));
     }
     Ok(found)
+}
+
+/// When the first of these lists is over, Unix seconds (`nextUpdate`, RFC 5280 section 5.1.2.5).
+pub(super) fn next_update(lists: &[CertificateRevocationListDer<'_>]) -> Option<i64> {
+    let next = |list| Some(CertificateRevocationList::from_der(list).ok()?.1.next_update()?.timestamp());
+    lists.iter().filter_map(|list| next(list)).min()
 }
 
 fn read(path: &Path, part: Part) -> Result<Vec<u8>, Error> {

@@ -82,6 +82,15 @@ pub struct ClientAuth {
     pub crl: Option<PathBuf>,
 }
 
+impl ClientAuth {
+    /// Its file of revocation lists, and when the first of them is over, Unix seconds. `None` if it has no file, or one that
+    /// cannot be used.
+    pub fn lists_end(&self) -> Option<(&Path, i64)> {
+        let crl = self.crl.as_deref()?;
+        Some((crl, files::next_update(&files::revocations(crl).ok()?)?))
+    }
+}
+
 /// Whether clients need a certificate. One that is sent must be valid in either case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Demand {
@@ -192,7 +201,9 @@ fn client_verifier(client_auth: Option<&ClientAuth>) -> Result<Arc<dyn ClientCer
     let mut builder = WebPkiClientVerifier::builder_with_provider(roots, provider());
     if let Some(crl) = crl {
         // A leaf whose issuer has no list in the file is refused. Intermediate authorities need no list.
-        builder = builder.with_crls(files::revocations(crl)?).only_check_end_entity_revocation();
+        // Nor does a list that is over say who is good now.
+        let lists = files::revocations(crl)?;
+        builder = builder.with_crls(lists).only_check_end_entity_revocation().enforce_revocation_expiration();
     }
     if *demand == Demand::Ask {
         builder = builder.allow_unauthenticated();

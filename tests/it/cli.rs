@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Output, Stdio};
 
 use crate::support::gateway::{binary, complete};
-use crate::support::tls::certify;
+use crate::support::tls::{Authority, certify};
 use crate::support::{Directory, Gateway, eventually, stdout_of, text};
 
 /// Runs a command on a configuration; `FILE` in the arguments is its path.
@@ -200,19 +200,27 @@ fn check_warns_of_certificates_that_clients_refuse_for_their_time() {
         directory.write(&format!("{name}.pem"), params.self_signed(&key).expect("signed").pem());
         directory.write(&format!("{name}.key"), key.serialize_pem());
     }
+    let authority = Authority::new("clients");
+    directory.write("ca.pem", &authority.pem);
+    directory.write("crl.pem", authority.revoking_until(&[1], 2025));
     let config = "[listener.t]\nbind = \"127.0.0.1:0\"\ncerts = [\n\
         { cert = \"old.pem\", key = \"old.key\" },\n\
         { cert = \"new.pem\", key = \"new.key\" },\n\
-        { cert = \"early.pem\", key = \"early.key\" },\n]\n";
+        { cert = \"early.pem\", key = \"early.key\" },\n]\n\
+        client-ca = \"ca.pem\"\nclient-crl = \"crl.pem\"\n";
     let file = directory.write("gateway.toml", format!("{config}{GOOD}"));
     let output = binary().args(["check", "--config"]).arg(&file).output();
     let output = output.expect("the binary under test can be started");
     let said = said(&output);
     assert_eq!(output.status.code(), Some(0), "{said}");
-    for (place, wanted) in [("gateway.toml:4:", "has expired"), ("gateway.toml:6:", "is not valid yet")] {
+    for (place, wanted) in [
+        ("gateway.toml:4:", "has expired"),
+        ("gateway.toml:6:", "is not valid yet"),
+        ("gateway.toml:9:", "crl.pem has expired: clients of its authority are refused"),
+    ] {
         assert!(said.contains(place) && said.contains(wanted), "{place} {wanted} is not in\n{said}");
     }
-    assert_eq!((said.matches("warning: ").count(), said.contains("gateway.toml:5:")), (2, false), "{said}");
+    assert_eq!((said.matches("warning: ").count(), said.contains("gateway.toml:5:")), (3, false), "{said}");
 }
 
 #[test]

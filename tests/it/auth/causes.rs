@@ -181,6 +181,17 @@ fn why_a_certificate_was_refused_is_logged_and_counted() {
         assert_eq!((line["reason"].as_str(), line["client"].as_str()), (Some(reason), Some("127.0.0.1")));
         assert_eq!(gateway.metric("sluicegate_causes_total", &[&format!("cause=\"{cause}\"")]), 1.0);
     }
+    // A list that is over says nothing of anybody.
+    gateway.write("crl.pem", authority.revoking_until(&[1], 2025));
+    let good = session(&named(&authority, 5, 2090));
+    eventually("the newer list", || mtls::status(addr, &good).is_none().then_some(()));
+    assert_eq!(
+        gateway.logged_where("no list", |line| line["cause"] == "tls-revocation-unknown")["status"],
+        0
+    );
+    let end = gateway
+        .metric("sluicegate_certificate_expiry_timestamp_seconds", &["listener=\"tls\"", "subject=\"\""]);
+    assert_eq!(end, 1_735_689_600.0);
     // Who only looks for open ports is counted, and fills no log.
     let mut scanner = crate::support::Client::connect(addr);
     scanner.send("GET / HTTP/1.1\r\n\r\n");

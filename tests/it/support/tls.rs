@@ -105,6 +105,11 @@ impl Authority {
 
     /// The list of what it has revoked, PEM.
     pub fn revoking(&self, serials: &[u64]) -> String {
+        self.revoking_until(serials, 2090)
+    }
+
+    /// The same, over at the begin of that year.
+    pub fn revoking_until(&self, serials: &[u64], year: i32) -> String {
         let revoked = |serial: &u64| rcgen::RevokedCertParams {
             serial_number: (*serial).into(),
             revocation_time: rcgen::date_time_ymd(2020, 1, 1),
@@ -113,7 +118,7 @@ impl Authority {
         };
         let list = rcgen::CertificateRevocationListParams {
             this_update: rcgen::date_time_ymd(2020, 1, 1),
-            next_update: rcgen::date_time_ymd(2090, 1, 1),
+            next_update: rcgen::date_time_ymd(year, 1, 1),
             crl_number: 1_u64.into(),
             issuing_distribution_point: None,
             revoked_certs: serials.iter().map(revoked).collect(),
