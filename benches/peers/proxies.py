@@ -28,6 +28,7 @@ BODY_BYTES = 128
 CONTROLLED_POLICIES = 10_000
 CONTROLLED_OVERRIDES = 100_000
 CONNECTIONS_MAX = 12_000  # the idle connections of `idle` and room beside them
+_given: set[int] = set()
 
 
 @dataclass
@@ -174,12 +175,15 @@ def prove_limit(kind: Kind, upstream: int) -> None:
 
 
 def free_port() -> int:
-    """A port nobody listens on, outside the range that outgoing connections are given."""
+    """A port nobody listens on and nobody was given, outside the range that outgoing connections are given."""
     while True:
         port = random.randrange(20_000, 32_000)
+        if port in _given:
+            continue
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))
+                _given.add(port)
                 return port
             except OSError:
                 continue
