@@ -1,7 +1,7 @@
 //! How `sluicegate upgrade` hears what became of it: it listens on a socket whose name holds the number of the process
 //! it asks, and that process connects to it. So nothing listens for it while nobody asks.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::time::Duration;
@@ -76,8 +76,12 @@ pub(super) fn ask(pid: u32) -> anyhow::Result<Answer> {
     let process =
         i32::try_from(pid).ok().and_then(Pid::from_raw).context("a process id is a positive number")?;
     let listener = address(pid).and_then(|address| UnixListener::bind_addr(&address));
-    let listener =
-        listener.with_context(|| format!("another `sluicegate upgrade` asks process {pid} already"))?;
+    let listener = match listener {
+        Err(error) if error.kind() == ErrorKind::AddrInUse => {
+            bail!("another `sluicegate upgrade` asks process {pid} already")
+        }
+        listener => listener.context("the socket for the answer")?,
+    };
     match kill_process(process, Signal::USR2) {
         Err(Errno::SRCH) => return Ok(Answer::Gone(pid)),
         signalled => signalled.with_context(|| format!("process {pid}"))?,
