@@ -48,12 +48,7 @@ impl Table {
         let quotas = known.all();
         put(out, self.slots.len() as u64)?;
         put(out, quotas.len() as u64)?;
-        for quota in &quotas {
-            out.write_all(&[quota.algorithm().number()])?;
-            [quota.limit(), quota.period_ns(), quota.burst()]
-                .iter()
-                .try_for_each(|number| put(out, number.get()))?;
-        }
+        quotas.iter().try_for_each(|quota| write_quota(out, quota))?;
         let mut keys = 0;
         for (number, mut words) in self.slots.occupied() {
             if counts_permits(&known, fingerprint_of(&words)) {
@@ -139,7 +134,12 @@ fn counts_permits(known: &Known<'_>, fingerprint: u32) -> bool {
     known.get(fingerprint).is_some_and(|quota| quota.algorithm() == Algorithm::Concurrency)
 }
 
-fn read_quota(input: &mut impl Read) -> Result<Quota, HandoverError> {
+pub(super) fn write_quota(out: &mut impl Write, quota: &Quota) -> io::Result<()> {
+    out.write_all(&[quota.algorithm().number()])?;
+    [quota.limit(), quota.period_ns(), quota.burst()].iter().try_for_each(|number| put(out, number.get()))
+}
+
+pub(super) fn read_quota(input: &mut impl Read) -> Result<Quota, HandoverError> {
     let mut number = [0];
     input.read_exact(&mut number)?;
     let mut positive =
@@ -160,11 +160,11 @@ fn get_log(input: &mut impl Read) -> io::Result<Log> {
     Ok(Log::of_times(times_ns))
 }
 
-fn put(out: &mut impl Write, word: u64) -> io::Result<()> {
+pub(super) fn put(out: &mut impl Write, word: u64) -> io::Result<()> {
     out.write_all(&word.to_le_bytes())
 }
 
-fn get(input: &mut impl Read) -> io::Result<u64> {
+pub(super) fn get(input: &mut impl Read) -> io::Result<u64> {
     let mut word = [0; 8];
     input.read_exact(&mut word)?;
     Ok(u64::from_le_bytes(word))

@@ -10,8 +10,10 @@
 //!
 //! It does no I/O, reads no clock, and decides one charge at a time, without knowing policies.
 
+mod beside;
 mod families;
 mod handover;
+mod journal;
 mod leases;
 mod logs;
 mod memory;
@@ -22,10 +24,12 @@ mod slots;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use handover::{FORMAT, HandoverError};
+pub use journal::Neighbour;
 pub use leases::{Leases, Words};
 
 use crate::limit::penalty::Record;
 use crate::limit::{Algorithm, Charge, Outcome, Quota, State};
+use journal::Journal;
 use logs::Logs;
 use quotas::Quotas;
 use slots::{Entry, Locked, Slots};
@@ -40,6 +44,7 @@ pub struct Table {
     evictions: AtomicU64,
     overflows: AtomicU64,
     penalised: penalties::Places,
+    journal: Journal,
 }
 
 /// The result of `Table::take`.
@@ -90,6 +95,7 @@ impl Table {
             evictions: AtomicU64::new(0),
             overflows: AtomicU64::new(0),
             penalised: penalties::Places::default(),
+            journal: Journal::default(),
         }
     }
 
@@ -110,6 +116,16 @@ impl Table {
     // Inlined so that the outcome is returned in registers and not through memory.
     #[inline(always)]
     pub fn take(&self, charge: &Charge, now_ns: u64) -> Taken {
+        let taken = self.take_silently(charge, now_ns);
+        if self.journal.is_open() && (taken.outcome.is_admitted() || charge.count_denied) {
+            self.journal.note(charge, true);
+        }
+        taken
+    }
+
+    /// The same, and the other process is not told.
+    #[inline(always)]
+    fn take_silently(&self, charge: &Charge, now_ns: u64) -> Taken {
         if charge.quota.algorithm() == Algorithm::SlidingLog {
             return self.take_in_log(charge, now_ns);
         }
@@ -126,6 +142,9 @@ impl Table {
 
     /// Undoes a `take` that admitted: the same charge, the place it named, and the `now_ns` it was given.
     pub fn give_back(&self, charge: &Charge, place: Place, taken_ns: u64) {
+        if self.journal.is_open() {
+            self.journal.note(charge, false);
+        }
         if charge.quota.algorithm() == Algorithm::SlidingLog {
             return self.logs.give_back(charge, place, taken_ns);
         }
@@ -135,6 +154,13 @@ impl Table {
     /// Spends a cost that became known after the charge it belongs to, on the same state. It is spent even if it does
     /// not fit, as a debt.
     pub fn debit(&self, charge: &Charge, place: Place, now_ns: u64) {
+        if self.journal.is_open() {
+            self.journal.note(charge, true);
+        }
+        self.debit_silently(charge, place, now_ns);
+    }
+
+    fn debit_silently(&self, charge: &Charge, place: Place, now_ns: u64) {
         if charge.quota.algorithm() == Algorithm::SlidingLog {
             return self.logs.debit(charge, place, now_ns);
         }
@@ -143,6 +169,9 @@ impl Table {
 
     /// The same for what was admitted elsewhere: no more than one whole limit is owed after it, if not more was before.
     pub fn repay(&self, charge: &Charge, now_ns: u64) {
+        if self.journal.is_open() {
+            self.journal.note(charge, true);
+        }
         if charge.quota.algorithm() == Algorithm::SlidingLog {
             // A log owes no more than that by itself.
             return self.logs.debit(charge, Place::Slot, now_ns);

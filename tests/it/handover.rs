@@ -138,6 +138,51 @@ fn an_upgrade_keeps_limits_ports_and_the_admin_listener() {
 }
 
 #[test]
+fn processes_that_serve_beside_each_other_spend_one_limit() {
+    for algorithm in ["token-bucket", "sliding-log"] {
+        for is_old_first in [true, false] {
+            let mut upgraded = Upgraded::start(&format!(
+                "[shutdown]\ndrain = \"60s\"\n\
+                 [listener.plain]\nbind = \"127.0.0.1:0\"\ntimeouts = {{ header = \"60s\" }}\n\
+                 [policy.p]\nby = []\nlimit = \"40/365d\"\nalgorithm = \"{algorithm}\"\n\
+                 [[route]]\npath = \"/{{*rest}}\"\nlimit = \"p\"\nrespond = {{ status = 200 }}\n"
+            ));
+            let plain = upgraded.gateway.plain();
+            let connected = || -> Vec<Client> {
+                let mut clients: Vec<Client> = (0..10).map(|_| Client::connect(plain)).collect();
+                for client in &mut clients {
+                    assert_eq!(client.get("/").status, 200);
+                    // It is not idle while it sends a head.
+                    client.send("GET / HTTP/1.1\r\n");
+                }
+                clients
+            };
+            let status = |client: &mut Client| client.send("Host: a\r\n\r\n").response().status;
+            let mut processes = vec![connected()];
+            for _ in 0..2 {
+                upgraded.upgrade();
+                processes.push(connected());
+            }
+            if !is_old_first {
+                processes.reverse();
+            }
+            // Whose connections they are has heard of the others when it refuses; until then it may admit a few.
+            let admitted = processes[0].iter_mut().filter_map(|client| (status(client) == 200).then_some(()));
+            let mut admitted = admitted.count();
+            for others in &mut processes[1..] {
+                let mut others = others.iter_mut();
+                eventually("they are refused", || {
+                    let is_admitted = status(others.next().expect("it hears within ten requests")) == 200;
+                    admitted += usize::from(is_admitted);
+                    (!is_admitted).then_some(())
+                });
+            }
+            assert!((10..=14).contains(&admitted), "{admitted} of 10, {algorithm}, {is_old_first}");
+        }
+    }
+}
+
+#[test]
 fn an_upgrade_loses_no_unit_of_the_fleets_and_hands_out_none_twice() {
     for overshoot in ["0%", "5%"] {
         let redis = Redis::start(&[]);

@@ -46,6 +46,17 @@ impl Gateway {
         if let Some(grpc) = grpc {
             let _ = grpc.await;
         }
+        if let Some(successor) = self.successor {
+            // What it hears of its predecessor it passes on.
+            let predecessor = self.predecessor;
+            let told = tokio::task::spawn_blocking(move || {
+                if let Some(predecessor) = predecessor {
+                    predecessor.wait(shutdown.drain);
+                }
+                successor.end();
+            });
+            let _ = told.await;
+        }
         if let Some(control) = &self.control {
             control.write_usage().await;
         }

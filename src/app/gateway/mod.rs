@@ -29,7 +29,7 @@ use super::publisher::prepare::Prepared;
 use super::publisher::{Process, Publisher};
 use super::read_files::Stale;
 use super::signals::{Asked, Signals};
-use super::upgrade::{Predecessor, Program, Report};
+use super::upgrade::{Beside, Predecessor, Program, Report};
 use super::upkeep::Upkeep;
 use super::utilisation::Utilisation;
 use super::{Inheritance, admin_state, first_try, live, node_name, reload, service_manager, shared_tier};
@@ -77,6 +77,10 @@ pub(super) struct Gateway {
     last_reload: LastReload,
     /// Tell the other nodes what this one does, and what it wants of limits that are divided.
     telling: Vec<tokio::task::JoinHandle<()>>,
+    /// What this process and its predecessor tell each other.
+    predecessor: Option<Beside>,
+    /// The same with its successor.
+    successor: Option<Beside>,
 }
 
 /// How a process ends.
@@ -215,6 +219,8 @@ impl Gateway {
             telling,
             watching: hot_keys.map(|keys| tokio::spawn(keys.follow())),
             last_reload,
+            predecessor: None,
+            successor: None,
         })
     }
 
@@ -287,7 +293,7 @@ impl Gateway {
         }
         self.readiness.enter(Phase::Ready);
         if let Some(predecessor) = predecessor {
-            predecessor.serving()?;
+            self.predecessor = predecessor.serving(self.publisher.limiter())?;
             self.publisher.own_socket_files();
             self.admin_serving.iter().chain(&self.grpc_serving).for_each(listening::Serving::own_file);
             self.metrics.upgrade_succeeded();

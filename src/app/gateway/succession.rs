@@ -6,9 +6,10 @@ use std::sync::Arc;
 use super::{End, Gateway, refuse_upgrade, reopen};
 use crate::app::lines::say;
 use crate::app::signals::{Asked, Signals};
-use crate::app::upgrade::{Handover, Report, UnderWay, WITHIN_MAX};
+use crate::app::upgrade::{Handover, Report, Successor, UnderWay, WITHIN_MAX};
 use crate::app::upkeep::Upkeep;
 use crate::app::{error_chain, service_manager};
+use crate::config::Shutdown;
 
 impl Gateway {
     /// Starts a successor and waits until it serves. Returns how this process is to end then; `None` if it serves on.
@@ -25,7 +26,7 @@ impl Gateway {
         loop {
             tokio::select! {
                 told = &mut told => return match told.map_err(anyhow::Error::from).and_then(|told| Ok(told?)) {
-                    Ok(pid) => Some(self.upgraded(under_way, report, pid)),
+                    Ok(successor) => Some(self.upgraded(under_way, report, successor)),
                     Err(error) => self.not_upgraded(report, &error),
                 },
                 asked = signals.next() => match asked {
@@ -50,13 +51,16 @@ impl Gateway {
         }
         let limiter = Arc::clone(self.publisher.limiter());
         let (names, servers) = (self.publisher.names(), self.publisher.servers());
-        let within = self.publisher.shutdown().upgrade.min(WITHIN_MAX);
+        let Shutdown { upgrade, drain, .. } = self.publisher.shutdown();
+        let within = upgrade.min(WITHIN_MAX);
         let (salt, table_bytes) = (self.salt, self.table_bytes);
-        Ok(Handover { sockets, limiter, salt, table_bytes, names, servers, within })
+        Ok(Handover { sockets, limiter, salt, table_bytes, names, servers, within, drain })
     }
 
-    fn upgraded(&mut self, under_way: UnderWay, report: Report, pid: u32) -> End {
+    fn upgraded(&mut self, under_way: UnderWay, report: Report, successor: Successor) -> End {
+        let Successor { pid, beside } = successor;
         under_way.finish();
+        self.successor = beside;
         service_manager::main_process(pid);
         let done = format!("process {pid} serves, process {} drains", std::process::id());
         say(format_args!("upgraded: {done}"));

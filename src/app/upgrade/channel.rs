@@ -29,6 +29,11 @@ impl Channel {
         Channel { stream, deadline: clock::instant() + within }
     }
 
+    /// The line without its deadline.
+    pub(super) fn into_stream(self) -> UnixStream {
+        self.stream
+    }
+
     /// Sends one message.
     pub(super) fn send(&mut self, message: &impl Serialize) -> io::Result<()> {
         let text = serde_json::to_vec(message)?;

@@ -5,6 +5,7 @@
 //! have spent, accepts, and says so; only then does the old one drain. Whatever goes wrong before that ends the new
 //! process and leaves the old one as it was.
 
+mod beside;
 mod channel;
 mod messages;
 mod predecessor;
@@ -28,8 +29,10 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
 use crate::limiter::Limiter;
+use crate::local::Neighbour;
 use crate::upstream::live::{Remembered, RememberedServer};
 use crate::{clock, local};
+pub(super) use beside::Beside;
 use channel::Channel;
 pub(super) use messages::WITHIN_MAX;
 use messages::{Hello, Passed, VARIABLE, Word};
@@ -99,6 +102,16 @@ pub(super) struct Handover {
     pub(super) servers: Vec<RememberedServer>,
     /// How long the successor may take until it serves.
     pub(super) within: Duration,
+    /// How long requests go on here after that.
+    pub(super) drain: Duration,
+}
+
+/// A successor that serves.
+pub(super) struct Successor {
+    /// Its process.
+    pub(super) pid: u32,
+    /// What the two tell each other from here on; `None` if their tables have not the same form.
+    pub(super) beside: Option<Beside>,
 }
 
 /// An upgrade that is under way, on a thread of its own. Dropped, it ends the successor.
@@ -144,11 +157,11 @@ impl Program {
         Ok(Program { path: found.unwrap_or(this), arguments: arguments.collect() })
     }
 
-    /// Starts the successor and brings it to serving. The second value ends with its process id, or says why not.
+    /// Starts the successor and brings it to serving. The second value ends with it, or says why not.
     pub(super) fn succeed(
         self,
         handover: Handover,
-    ) -> Result<(UnderWay, tokio::sync::oneshot::Receiver<Result<u32, Error>>), Error> {
+    ) -> Result<(UnderWay, tokio::sync::oneshot::Receiver<Result<Successor, Error>>), Error> {
         let begin = |source| Error::Start { path: self.path.clone(), source };
         let (ours, theirs) = UnixStream::pair().map_err(begin)?;
         let line = ours.try_clone().map_err(begin)?;
@@ -170,15 +183,23 @@ impl Program {
         theirs: UnixStream,
         handover: &Handover,
         is_given_up: &AtomicBool,
-    ) -> Result<u32, Error> {
+    ) -> Result<Successor, Error> {
         let mut child = self.start(theirs)?;
         let words = Words::of(&mut child);
-        match hand_over(Channel::new(ours, handover.within), handover) {
-            Ok(mut channel) => {
+        let handed_over = hand_over(Channel::new(ours, handover.within), handover);
+        if handed_over.is_err() {
+            handover.limiter.table().close_journal(Neighbour::Successor);
+        }
+        match handed_over {
+            Ok((mut channel, is_taken_over)) => {
                 words.pass_on();
                 // It waits for this, so that its next lines stand behind its first.
                 let _ = channel.send(&Word::Serving);
-                Ok(child.id())
+                let until = clock::instant() + handover.drain;
+                let (line, limiter) = (channel.into_stream(), &handover.limiter);
+                let begin = || Beside::begin(line, Neighbour::Successor, limiter, Some(until)).ok();
+                let beside = if is_taken_over { begin() } else { None };
+                Ok(Successor { pid: child.id(), beside })
             }
             Err(_) if is_given_up.load(Ordering::Relaxed) => {
                 kill(&mut child);
@@ -217,8 +238,8 @@ impl Program {
     }
 }
 
-/// Gives a successor all that it needs, and waits until it serves.
-fn hand_over(mut channel: Channel, handover: &Handover) -> io::Result<Channel> {
+/// Gives a successor all that it needs, and waits until it serves. The second value is whether it has taken over the table.
+fn hand_over(mut channel: Channel, handover: &Handover) -> io::Result<(Channel, bool)> {
     let passed = |given: &Given| Passed {
         name: given.name.clone(),
         bind: given.bind.clone(),
@@ -239,12 +260,15 @@ fn hand_over(mut channel: Channel, handover: &Handover) -> io::Result<Channel> {
     descriptors.extend(handover.sockets.iter().map(|given| given.socket.as_fd()));
     channel.send_descriptors(&descriptors)?;
     let word: Word = channel.receive()?;
-    if word == (Word::Prepared { states: local::FORMAT }) {
+    let takes_over = word == (Word::Prepared { states: local::FORMAT });
+    if takes_over {
+        // What is spent while the table is written may be told beside it, and counts twice then, never not at all.
+        handover.limiter.table().open_journal(Neighbour::Successor);
         let mut out = BufWriter::with_capacity(STATES_BUFFER_BYTES, &mut channel);
         handover.limiter.table().write_states(&mut out).map_err(io::Error::other)?;
     }
     match channel.receive()? {
-        Word::Serving => Ok(channel),
+        Word::Serving => Ok((channel, takes_over)),
         Word::Prepared { .. } => Err(io::Error::other("it says twice that it is prepared")),
     }
 }

@@ -9,10 +9,12 @@ use std::sync::Arc;
 use anyhow::Context;
 use rustix::process::{Pid, getpgid, setpgid};
 
+use super::beside::Beside;
 use super::channel::Channel;
 use super::messages::{Hello, Passed, VARIABLE, WITHIN_MAX, Word};
 use crate::app::inherited::Inherited;
 use crate::limiter::Limiter;
+use crate::local::Neighbour;
 use crate::upstream::live::{Remembered, RememberedServer};
 use crate::{clock, local};
 
@@ -81,22 +83,27 @@ impl Predecessor {
             return Ok(self);
         }
         let keys = limiter.table().read_states(&mut BufReader::new(&mut self.channel))?;
+        limiter.table().open_journal(Neighbour::Predecessor);
         tracing::info!(keys, "took over the limits of the predecessor");
         Ok(self)
     }
 
     /// Says that this process serves. From here on it writes where its predecessor wrote, and a terminal's signals are for
-    /// it as well.
+    /// it as well. Until the predecessor has ended, the two tell each other what keys spend.
     ///
     /// # Errors
     /// If the predecessor is gone.
-    pub(in crate::app) fn serving(mut self) -> anyhow::Result<()> {
+    pub(in crate::app) fn serving(mut self, limiter: &Arc<Limiter>) -> anyhow::Result<Option<Beside>> {
         self.channel.send(&Word::Serving).context("the predecessor is gone")?;
         rustix::stdio::dup2_stderr(&self.stderr).context("standard error")?;
         // What was said until now it says for this process; if it is gone, nobody needs to be waited for.
         let _ = self.channel.receive::<Word>();
         // One that is gone leaves no group to go to.
         let _ = self.group.map(|group| setpgid(None, Some(group)));
-        Ok(())
+        if self.states != local::FORMAT {
+            return Ok(None);
+        }
+        let begun = Beside::begin(self.channel.into_stream(), Neighbour::Predecessor, limiter, None);
+        begun.map(Some).context("the line to the predecessor")
     }
 }

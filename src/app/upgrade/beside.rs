@@ -1,0 +1,76 @@
+//! While a process and its successor both serve: each tells the other what limiter keys have spent with it, so that clients
+//! who have a connection to each do not have two limits.
+
+use std::io::{BufReader, BufWriter};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::clock;
+use crate::limiter::Limiter;
+use crate::local::Neighbour;
+
+/// The conversation, on two threads. It ends with either process; its journal is closed then.
+#[derive(Debug)]
+pub(in crate::app) struct Beside {
+    end: Sender<()>,
+    /// Says when it has ended.
+    over: Receiver<()>,
+}
+
+impl Beside {
+    /// Begins it, for as long as the other process lives, or until then if that is sooner.
+    pub(super) fn begin(
+        line: UnixStream,
+        with: Neighbour,
+        limiter: &Arc<Limiter>,
+        until: Option<Instant>,
+    ) -> std::io::Result<Beside> {
+        line.set_read_timeout(None)?;
+        line.set_write_timeout(Some(TOLD_WITHIN))?;
+        let (end, ended) = mpsc::channel();
+        let (tell_over, over) = mpsc::channel();
+        let (hearing, telling) = (line.try_clone()?, line);
+        let (here, limiter) = (Arc::clone(limiter), Arc::clone(limiter));
+        let gone = end.clone();
+        thread::Builder::new().name("beside-tells".to_owned()).spawn(move || {
+            let mut out = BufWriter::new(&telling);
+            loop {
+                let waited = ended.recv_timeout(TOLD_EVERY);
+                let is_last = waited != Err(RecvTimeoutError::Timeout)
+                    || until.is_some_and(|until| clock::instant() >= until);
+                if limiter.table().tell_spent(with, &mut out).is_err() || is_last {
+                    break;
+                }
+            }
+            limiter.table().close_journal(with);
+            let _ = telling.shutdown(Shutdown::Both);
+            let _ = tell_over.send(());
+        })?;
+        thread::Builder::new().name("beside-hears".to_owned()).spawn(move || {
+            let mut input = BufReader::new(hearing);
+            while here.table().hear_spent(with, &mut input, clock::now_ns).is_ok() {}
+            let _ = gone.send(());
+        })?;
+        Ok(Beside { end, over })
+    }
+
+    /// Waits until the other process has ended it, but not for long.
+    pub(in crate::app) fn wait(&self, within: Duration) {
+        let _ = self.over.recv_timeout(within);
+    }
+
+    /// Tells the last of it.
+    pub(in crate::app) fn end(self) {
+        let _ = self.end.send(());
+        self.wait(TOLD_WITHIN);
+    }
+}
+
+/// How old what a process knows of the other may be.
+const TOLD_EVERY: Duration = Duration::from_millis(5);
+/// How long one that does not listen is waited for.
+const TOLD_WITHIN: Duration = Duration::from_secs(1);
