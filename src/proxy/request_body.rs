@@ -36,6 +36,9 @@ pub enum Error {
     /// The client's connection broke.
     #[error(transparent)]
     Broken(#[from] hyper::Error),
+    /// The client ended its stream without the end of the body.
+    #[error("the client's stream ended before the body was whole")]
+    Cut,
     /// The connection to the server broke.
     #[error(transparent)]
     Upstream(#[from] upstream::Error),
@@ -252,7 +255,7 @@ impl Streaming {
             Some(Ok(frame)) => cleaned(frame),
             Some(Err(error)) => {
                 self.upload.broken.set(true);
-                return Poll::Ready(Some(Err(error.into())));
+                return Poll::Ready(Some(Err(error)));
             }
             None => {
                 self.ended = true;

@@ -310,7 +310,7 @@ impl ResponseBody {
             Some(Err(Error::TooLarge { .. })) => context.fail(Reason::BodyTooLarge),
             Some(Err(Error::Slow)) => context.fail(Reason::BodySlow),
             // A body that is sent again is no answer's.
-            Some(Err(Error::Broken(_) | Error::SentAgain)) => context.fail(Reason::ClientGone),
+            Some(Err(Error::Broken(_) | Error::Cut | Error::SentAgain)) => context.fail(Reason::ClientGone),
             Some(Err(Error::Upstream(_))) => {
                 context.judge_failed();
                 context.fail(Reason::UpstreamReset);

@@ -20,6 +20,7 @@ use http::request::Parts;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
+use super::request_body::Error;
 use crate::clock;
 use crate::service::conn::Conn;
 
@@ -62,15 +63,19 @@ impl std::fmt::Debug for Received {
 
 impl Body for Received {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = Error;
 
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    /// Over HTTP/2 a body is whole only with END_STREAM (RFC 9113 section 8.1). Of one whose client resets its stream with
+    /// NO_ERROR hyper says that it has ended.
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
         let received = self.get_mut();
         let Some(incoming) = &mut received.incoming else { return Poll::Ready(None) };
-        let polled = Pin::new(incoming).poll_frame(cx);
+        let polled = match (Pin::new(&mut *incoming).poll_frame(cx), &received.rest) {
+            (Poll::Ready(None), Rest::Kept(_)) if !incoming.is_end_stream() => {
+                Poll::Ready(Some(Err(Error::Cut)))
+            }
+            (polled, _) => polled.map(|frame| frame.map(|frame| frame.map_err(Error::from))),
+        };
         match (&polled, &mut received.rest) {
             (Poll::Ready(None | Some(Err(_))), rest) => *rest = Rest::Dropped,
             // It has been asked for now.

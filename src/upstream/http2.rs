@@ -225,10 +225,14 @@ impl<B> Exchange<B> {
         self.connection.leave();
     }
 
-    /// The next frame of the answer's body.
+    /// The next frame of the answer's body. It is whole only with END_STREAM (RFC 9113 section 8.1). Of a stream that is reset
+    /// with NO_ERROR, and of one that lies beyond such a GOAWAY, hyper says that it has ended, whole or not.
     pub(super) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
         let Some(body) = &mut self.body else { return Poll::Ready(None) };
-        Pin::new(body).poll_frame(cx).map_err(Error::from)
+        match ready!(Pin::new(&mut *body).poll_frame(cx)) {
+            None if !body.is_end_stream() => Poll::Ready(Some(Err(Error::Closed))),
+            frame => Poll::Ready(frame.map(|frame| frame.map_err(Error::from))),
+        }
     }
 
     /// Whether the answer is complete.

@@ -317,3 +317,22 @@ fn a_body_of_another_length_than_announced_has_one_line() {
         assert_eq!(malformed, (number + 1) as f64);
     }
 }
+
+#[test]
+fn a_body_whose_stream_is_reset_is_not_whole_whatever_the_code_says() {
+    let upstream = Upstream::ok();
+    let gateway = before(upstream.addr(), "");
+    let mut client = connect(&gateway);
+    client.try_write(&get(1));
+    assert_eq!(client.answer(1), b"ok");
+    assert!(upstream.request().line.starts_with("GET"));
+    // There is a connection now over which a whole request would go at once.
+    for stream in [3, 5, 7] {
+        let post = head("POST", stream, END_HEADERS, &[]);
+        let data = encoded(DATA, 0, stream, b"half");
+        client.try_write(&[post, data, encoded(RST_STREAM, 0, stream, &[0; 4])].concat());
+    }
+    assert!(upstream.is_quiet());
+    client.try_write(&get(9));
+    assert_eq!(client.answer(9), b"ok");
+}

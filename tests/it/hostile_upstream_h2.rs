@@ -2,10 +2,11 @@
 //! memory stays where it was.
 
 use std::net::TcpStream;
+use std::sync::{Mutex, mpsc};
 
 use crate::support::h2::{
-    CONTINUATION, Connection, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, PRIORITY, RST_STREAM,
-    SETTINGS, WINDOW_UPDATE, encoded, fields,
+    CONTINUATION, Connection, DATA, END_HEADERS, END_STREAM, End, GOAWAY, HEADERS, PING, PRIORITY,
+    RST_STREAM, SETTINGS, WINDOW_UPDATE, encoded, fields,
 };
 use crate::support::{Gateway, Upstream};
 
@@ -183,5 +184,79 @@ fn a_body_to_head_goes_no_further() {
         assert_eq!((answer.status, answer.number("content-length")), (200, 5));
         assert_eq!(old.get("/good").text(), "ok");
         assert_eq!(gateway.logged("/bad").get("reason"), None);
+    }
+}
+
+/// What ends the stream of this number.
+type Cut = fn(u32) -> Vec<u8>;
+
+#[test]
+fn an_answer_without_its_end_is_broken_off_whatever_the_code_says() {
+    let no_error = |stream| encoded(RST_STREAM, 0, stream, &[0; 4]);
+    let goaway = |_| encoded(GOAWAY, 0, 0, &[0; 8]);
+    let cuts: [(&str, Cut); 2] = [("RST_STREAM", no_error), ("GOAWAY", goaway)];
+    for ((what, cut), encoding) in cuts.into_iter().flat_map(|cut| ["identity", "zstd"].map(|it| (cut, it))) {
+        let (proceed, proceeds) = mpsc::channel();
+        let proceeds = Mutex::new(proceeds);
+        let upstream = after_a_request(move |peer, stream| {
+            let text = [("content-type", "text/plain")];
+            let data = encoded(DATA, 0, stream, &[b'a'; 5_000]);
+            peer.try_write(&[head(stream, END_HEADERS, "200", &text), data].concat());
+            proceeds.lock().expect("one waits at a time").recv().expect("the client has seen the head");
+            peer.try_write(&cut(stream));
+        });
+        let gateway = Gateway::start(&format!(
+            "workers = 1\n[upstream.u]\nservers = \"http://{}\"\nhttp = \"h2\"\n\
+             [[route]]\npath = \"/{{*rest}}\"\nto = \"u\"\ncompress = true",
+            upstream.addr()
+        ));
+        let mut client = gateway.client();
+        client.send(format!("GET /old HTTP/1.1\r\nHost: a\r\nAccept-Encoding: {encoding}\r\n\r\n"));
+        assert_eq!(client.head().status, 200);
+        proceed.send(()).expect("the upstream waits");
+        let rest = client.rest();
+        assert!(!rest.ends_with(b"0\r\n\r\n"), "{what} {encoding}");
+        assert_eq!(gateway.logged("/old")["reason"], "upstream-reset", "{what} {encoding}");
+
+        let mut client = Connection::open(gateway.plain());
+        let fields = fields(&[
+            (":method", "GET"),
+            (":scheme", "http"),
+            (":authority", "a"),
+            (":path", "/new"),
+            ("accept-encoding", encoding),
+        ]);
+        client.send(HEADERS, END_HEADERS | END_STREAM, 1, &fields);
+        assert_eq!(client.until(HEADERS).flags & END_STREAM, 0);
+        proceed.send(()).expect("the upstream waits");
+        assert!(matches!(client.end(), End::Reset(code) if code != 0), "{what} {encoding}");
+        assert_eq!(gateway.logged("/new")["reason"], "upstream-reset", "{what} {encoding}");
+    }
+}
+
+#[test]
+fn a_whole_answer_stays_whole_if_its_server_wants_no_more_of_the_request() {
+    for has_trailers in [false, true] {
+        let upstream = after_a_request(move |peer, stream| {
+            let ends = if has_trailers { 0 } else { END_STREAM };
+            let mut answer = head(stream, END_HEADERS, "200", &[("content-type", "text/plain")]);
+            answer.extend(encoded(DATA, ends, stream, b"enough"));
+            if has_trailers {
+                answer.extend(encoded(HEADERS, END_HEADERS | END_STREAM, stream, &fields(&[("x-sum", "1")])));
+            }
+            answer.extend(encoded(RST_STREAM, 0, stream, &[0; 4]));
+            peer.try_write(&answer);
+        });
+        let gateway = before(&upstream);
+        let mut client = Connection::open(gateway.plain());
+        client.request(1, "POST", "/bad", false);
+        client.data(1, b"a part of the body", false);
+        assert_eq!(client.answer(1), b"enough", "{has_trailers}");
+        let mut old = gateway.client();
+        old.send("POST /old HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n");
+        assert_eq!(old.response().text(), "enough", "{has_trailers}");
+        for path in ["/bad", "/old"] {
+            assert_eq!(gateway.logged(path).get("reason"), None, "{path} {has_trailers}");
+        }
     }
 }
