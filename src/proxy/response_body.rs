@@ -7,7 +7,9 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use http::Version;
 use http_body::{Body, Frame, SizeHint};
+use tokio::time::{Sleep, sleep};
 
 use super::answer_reader::AnswerReader;
 use super::compressed::Compressed;
@@ -42,6 +44,15 @@ pub enum Source {
     Upstream(Box<Download>),
     /// Another source, compressed.
     Compressed(Box<Compressed>),
+    /// Nowhere any more: the client is told so a little later.
+    Broken(Option<Box<Break>>),
+}
+
+/// The failure of a body over HTTP/2 that the client has not been told of.
+#[derive(Debug)]
+pub struct Break {
+    error: Error,
+    told: Pin<Box<Sleep>>,
 }
 
 impl Source {
@@ -54,6 +65,12 @@ impl Source {
             Source::Echo(body) => Pin::new(body).poll_frame(cx),
             Source::Upstream(download) => download.poll_frame(cx),
             Source::Compressed(compressed) => compressed.poll_frame(cx),
+            Source::Broken(broken) => {
+                if let Some(broken) = broken {
+                    ready!(broken.told.as_mut().poll(cx));
+                }
+                Poll::Ready(broken.take().map(|broken| Err(broken.error)))
+            }
         }
     }
 }
@@ -195,6 +212,8 @@ impl Download {
 
 /// Frames without a pause between two readings of the clock.
 const FRAMES_UNBROKEN_MAX: u8 = 64;
+/// How long a client over HTTP/2 has to read what came before its answer broke off.
+const TOLD_AFTER: Duration = Duration::from_millis(100);
 
 fn earlier(at: Instant, ends: Option<Instant>) -> Instant {
     ends.map_or(at, |ends| ends.min(at))
@@ -293,6 +312,15 @@ impl ResponseBody {
         self
     }
 
+    /// Whether the client is told of a failure later than it is known. Over HTTP/2 the reset throws away what the stream has
+    /// not sent, and many clients what they have not read: without a pause they would see nothing of the answer. It is a
+    /// fixed one, since a client need not read at all.
+    fn is_told_later(&self) -> bool {
+        let is_known = matches!(self.source, Source::Broken(_));
+        let is_http2 = |context: &RequestContext| context.facts.version == Version::HTTP_2;
+        !is_known && self.context.as_deref().is_some_and(is_http2)
+    }
+
     fn note(&mut self, frame: &Option<Result<Frame<Bytes>, Error>>) {
         let Some(context) = &mut self.context else { return };
         match frame {
@@ -349,8 +377,18 @@ impl Body for ResponseBody {
             matches!(&polled, Poll::Ready(Some(Ok(frame))) if !frame.is_trailers()) && !self.is_end_stream();
         self.hold(more_may_follow);
         let frame = ready!(polled);
-        self.note(&frame);
-        Poll::Ready(frame)
+        if !matches!(self.source, Source::Broken(_)) {
+            self.note(&frame);
+        }
+        match frame {
+            Some(Err(error)) if self.is_told_later() => {
+                // What it was read from, and the connection it came on, is let go of at once.
+                let told = Box::pin(sleep(TOLD_AFTER));
+                self.source = Source::Broken(Some(Box::new(Break { error, told })));
+                self.poll_frame(cx)
+            }
+            frame => Poll::Ready(frame),
+        }
     }
 
     fn is_end_stream(&self) -> bool {
@@ -360,6 +398,7 @@ impl Body for ResponseBody {
             Source::Echo(body) => body.is_end_stream(),
             Source::Upstream(download) => download.is_end_stream(),
             Source::Compressed(compressed) => compressed.is_end_stream(),
+            Source::Broken(_) => false,
         }
     }
 
@@ -369,7 +408,7 @@ impl Body for ResponseBody {
             Source::Bytes(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Source::Echo(body) => body.size_hint(),
             Source::Upstream(download) => download.size_hint(),
-            Source::Compressed(_) => SizeHint::default(),
+            Source::Compressed(_) | Source::Broken(_) => SizeHint::default(),
         }
     }
 }

@@ -4,7 +4,9 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
+use std::time::{Duration, Instant};
 
+use crate::support::h2::{Connection, DATA, End, HEADERS, SETTINGS};
 use crate::support::upstream::receive;
 use crate::support::{Client, Gateway, Upstream, eventually, text};
 
@@ -305,5 +307,30 @@ fn a_connection_whose_request_was_not_taken_whole_is_not_used_again() {
         assert_eq!(gateway.get("/next").status, 200);
         let next = seen.recv_timeout(crate::support::PATIENCE);
         assert_eq!(next.as_deref(), Ok("GET /next HTTP/1.1"), "round {round}");
+    }
+}
+
+#[test]
+fn what_came_before_a_break_has_time_to_be_read_over_http_2() {
+    let short = "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 5000\r\n\r\n";
+    let upstream = Upstream::raw(move |stream| {
+        let mut peer = Client::over(stream);
+        receive(&mut peer);
+        peer.try_send([short.as_bytes(), &[b'a'; 2_400]].concat());
+    });
+    let gateway = before(&upstream, &Upstream::ok(), "retry = { times = 0 }");
+    // The second client's window takes a part of it and is not opened again.
+    for (path, window) in [("/all", 65_535_u32), ("/part", 1_000)] {
+        let mut client = Connection::open(gateway.plain());
+        client.send(SETTINGS, 0, 0, &[&[0, 4][..], &window.to_be_bytes()].concat());
+        let asked = Instant::now();
+        client.request(1, "GET", path, true);
+        client.until(HEADERS);
+        let came = client.until(DATA).payload.len();
+        assert_eq!(came, 2_400.min(window as usize), "{path}");
+        assert!(matches!(client.end(), End::Reset(_)), "{path}");
+        // Clients that meet the reset in one read with what came before throw that away.
+        assert!(asked.elapsed() >= Duration::from_millis(100), "{path}");
+        assert_eq!(gateway.logged(path)["reason"], "upstream-reset");
     }
 }
