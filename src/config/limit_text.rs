@@ -31,6 +31,8 @@ pub(super) fn show_dimension(dimension: &Dimension) -> String {
         Dimension::Claim(name) => format!("claim:{name}"),
         Dimension::Body(path) => format!("body:{path}"),
         Dimension::Entry(key) => format!("entry:{key}"),
+        Dimension::Cookie(name) => format!("cookie:{name}"),
+        Dimension::Path => "path".to_owned(),
     }
 }
 

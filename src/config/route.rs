@@ -147,7 +147,7 @@ impl Reader<'_> {
         };
         let path = rewrite.as_ref().and_then(path);
         let mirror = copies.as_ref().and_then(|value| mirror::read(value, |text| self.upstream(text, &[])));
-        let by = sticky.as_ref().and_then(|value| windows::dimension_of_head(&value.text()?));
+        let by = sticky.as_ref().and_then(|value| windows::dimension_of_choice(&value.text()?));
         let mut action = action?;
         match (&mut action, &rewrite) {
             (Action::Forward { rewrite, .. }, _) => *rewrite = path,

@@ -454,7 +454,7 @@ struct Weighted {
 #[schemars(untagged)]
 enum Balance {
     Word(BalanceWord),
-    /// A dimension that keeps a client's server: "hash:ip", "hash:header:x-user"
+    /// A dimension that keeps a client's server: "hash:ip", "hash:header:x-user", "hash:cookie:session", "hash:path"
     Hash(#[schemars(regex(pattern = r"^(hash:.+|.*\$\{.*)$"))] String),
 }
 
@@ -805,7 +805,8 @@ struct Route {
     r#match: Option<RouteMatch>,
     /// The name of an upstream, a URL, or "echo"; or several with weights
     to: Option<To>,
-    /// The dimension by which a client keeps its upstream, if there are several: "consumer", "header:x-user"
+    /// The dimension by which a client keeps its upstream, if there are several: "consumer", "header:x-user",
+    /// "cookie:session"
     sticky: Option<String>,
     /// Another upstream that gets copies of requests, whose answers are thrown away
     mirror: Option<Mirror>,

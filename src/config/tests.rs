@@ -426,7 +426,12 @@ fn every_key_is_read() {
 
 #[test]
 fn the_effective_configuration_reads_the_same() {
-    for text in [FULL, "route = []", "admin = false", include_str!("../../gateway.toml")] {
+    let choices = "[upstream.u]\nservers = [\"http://a\", \"http://b\"]\nbalance = \"hash:cookie:Session\"\n\
+                   [upstream.v]\nservers = [\"http://a\", \"http://b\"]\nbalance = \"hash:path\"\n\
+                   [[route]]\nto = [\"u\", \"v\"]\nsticky = \"cookie:a\"\n";
+    assert!(config(choices).effective().contains("balance = \"hash:cookie:Session\""));
+    assert!(config(choices).effective().contains("balance = \"hash:path\""));
+    for text in [FULL, choices, "route = []", "admin = false", include_str!("../../gateway.toml")] {
         let first = config(text);
         let again = config(&filled(&first.effective()));
         assert_eq!(again.masked(), first.masked());
@@ -905,6 +910,25 @@ fn upstreams_are_checked() {
             "3:11",
             "write consumer, tenant, ip",
         ),
+        (
+            "[upstream.a]\nservers = \"http://a\"\nbalance = \"hash:cookie:\"",
+            "`cookie:` is not a dimension",
+            "3:11",
+            "path, header:<name>, cookie:<name>",
+        ),
+        (
+            "[upstream.a]\nservers = \"http://a\"\nbalance = \"hash:cookie:a b\"",
+            "`cookie:a b` is not a dimension",
+            "3:11",
+            "cookie:<name>",
+        ),
+        (
+            "[upstream.a]\nservers = \"http://a\"\nbalance = \"hash:paht\"",
+            "`paht` is not a dimension",
+            "3:11",
+            "did you mean `path`",
+        ),
+        ("[policy.a]\nby = \"path\"\nlimit = \"1/s\"", "`path` is not a dimension", "2:6", "route"),
         (
             "[upstream.a]\nservers = \"http://a\"\nbalance = \"hash\"",
             "`hash` needs a dimension",

@@ -105,7 +105,7 @@ fn balance(value: &Value<'_>) -> Option<Balance> {
     match text.text.split_once(':') {
         Some(("hash", by)) => {
             let by = by.to_owned();
-            windows::dimension_of_head(&Text { text: by, ..text }).map(Balance::Hash)
+            windows::dimension_of_choice(&Text { text: by, ..text }).map(Balance::Hash)
         }
         None if text.text == "hash" => {
             text.wrong("`hash` needs a dimension", "write it as in `hash:consumer`");

@@ -63,19 +63,25 @@ pub(super) fn dimension(text: &Text<'_>) -> Option<Dimension> {
     match shorthand::dimension(&text.text) {
         Ok(dimension) => Some(dimension),
         Err(problem) => {
-            // `header:` is a dimension without its name, so the hint asks for the name.
-            let is_kind = shorthand::DIMENSIONS.contains(&text.text.as_str());
-            let hint = words::did_you_mean(&text.text, shorthand::DIMENSIONS).filter(|_| !is_kind);
-            let hint = hint.unwrap_or_else(|| problem.hint().to_owned());
-            text.wrong(format!("{} is not a dimension", text.shown()), hint);
+            no_dimension(text, shorthand::DIMENSIONS, problem.hint());
             None
         }
     }
 }
 
-/// As [`dimension`], where only the head of a request is known.
-pub(super) fn dimension_of_head(text: &Text<'_>) -> Option<Dimension> {
-    let dimension = dimension(text)?;
+fn no_dimension(text: &Text<'_>, names: &[&str], hint: &str) {
+    // `header:` is a dimension without its name, so the hint asks for the name.
+    let is_kind = names.contains(&text.text.as_str());
+    let meant = words::did_you_mean(&text.text, names).filter(|_| !is_kind);
+    text.wrong(format!("{} is not a dimension", text.shown()), meant.unwrap_or_else(|| hint.to_owned()));
+}
+
+/// One dimension that a choice of an upstream or a server stays by. Only the head of a request is known then.
+pub(super) fn dimension_of_choice(text: &Text<'_>) -> Option<Dimension> {
+    let Ok(dimension) = shorthand::dimension_of_choice(&text.text) else {
+        no_dimension(text, shorthand::DIMENSIONS_OF_CHOICES, WRITE_CHOICE);
+        return None;
+    };
     let message = match dimension {
         Dimension::Body(_) => "only policies count by a field of the body",
         Dimension::Entry(_) => "only policies of descriptors count by their entries",
@@ -180,6 +186,9 @@ pub(super) fn show_overshoot(share_ppm: u32) -> String {
 pub(super) fn show(windows: &[Quota]) -> String {
     array(windows.iter().map(|window| text(&limit_text::show_window(window))))
 }
+
+const WRITE_CHOICE: &str = "write consumer, tenant, ip, route, method, host, path, header:<name>, cookie:<name>, \
+                            query:<name>, param:<name> or claim:<name>";
 
 /// The values of `when-redis-down`.
 pub(super) const WHEN_DOWN: [(&str, WhenDown); 3] =

@@ -442,6 +442,10 @@ pub enum Dimension {
     Body(Path),
     /// The value of an entry of a descriptor, which only rules of domains have.
     Entry(String),
+    /// The value of a cookie. Only choices of upstreams and servers stay by it, no policy counts by it.
+    Cookie(String),
+    /// The path in its normal form, without the query; as with [`Dimension::Cookie`], no policy counts by it.
+    Path,
 }
 
 impl Dimension {
@@ -520,6 +524,8 @@ impl std::fmt::Display for Dimension {
             Dimension::Claim(name) => write!(formatter, "claim:{name}"),
             Dimension::Body(path) => write!(formatter, "body:{path}"),
             Dimension::Entry(key) => write!(formatter, "entry:{key}"),
+            Dimension::Cookie(name) => write!(formatter, "cookie:{name}"),
+            Dimension::Path => formatter.write_str("path"),
         }
     }
 }

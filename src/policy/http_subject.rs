@@ -7,6 +7,7 @@ use std::net::IpAddr;
 use http::header::COOKIE;
 use http::{HeaderMap, HeaderName};
 
+use super::cookie;
 use super::definition::Dimension;
 use super::percent::{self, Plus};
 use super::query;
@@ -43,7 +44,9 @@ impl Subject for HttpSubject<'_> {
             Dimension::Route => text(self.route),
             Dimension::Method => text(facts.method.as_str()),
             Dimension::Host => text(facts.host),
+            Dimension::Path => text(facts.path),
             Dimension::Header(name) => return write_header(name, facts.headers, out),
+            Dimension::Cookie(name) => return write_cookie(name, facts.headers, out),
             Dimension::Query(name) => return write_query(name, facts.query.unwrap_or(""), out),
             Dimension::Param(name) => {
                 out.extend(percent::decode(self.params.raw(name).unwrap_or(""), Plus::Itself));
@@ -102,6 +105,14 @@ fn write_header(name: &HeaderName, headers: &HeaderMap, out: &mut Encoded) -> bo
         return true;
     }
     lines.all(|line| line == first)
+}
+
+/// Appends a cookie's value. Values that differ count as absent, as in a field.
+fn write_cookie(name: &str, headers: &HeaderMap, out: &mut Encoded) -> bool {
+    let mut values = cookie::values(headers, name);
+    let Some(first) = values.next() else { return true };
+    out.extend_from_slice(first);
+    values.all(|value| value == first)
 }
 
 /// Appends the decoded value of a query parameter. Names are compared decoded: `%61=1` is `a=1`. Values that differ count as

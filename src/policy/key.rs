@@ -222,6 +222,8 @@ fn prefix(policy: &str, window: u16, by: &[Dimension]) -> Vec<u8> {
             Dimension::Claim(name) => (8, name.as_str()),
             Dimension::Host => (9, ""),
             Dimension::Entry(key) => (11, key.as_str()),
+            Dimension::Cookie(name) => (12, name.as_str()),
+            Dimension::Path => (13, ""),
             Dimension::Body(path) => {
                 out.push(10);
                 push_text(&path.to_string(), &mut out);

@@ -10,6 +10,7 @@ pub mod changes;
 pub mod chosen;
 pub mod compile;
 pub mod compress;
+pub mod cookie;
 pub mod cors;
 pub mod counting;
 pub mod definition;

@@ -196,12 +196,14 @@ fn sounds_secret(dimension: &Dimension) -> bool {
             is_secret_name(name)
         }
         Dimension::Body(path) => is_secret_name(&path.to_string()),
+        Dimension::Cookie(_) => true,
         Dimension::Consumer
         | Dimension::Tenant
         | Dimension::Ip
         | Dimension::Route
         | Dimension::Method
-        | Dimension::Host => false,
+        | Dimension::Host
+        | Dimension::Path => false,
     }
 }
 

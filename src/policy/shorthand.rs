@@ -85,7 +85,7 @@ pub enum Problem {
     DimensionName {
         /// As written.
         found: String,
-        /// `header`, `query` or `param`.
+        /// `header`, `cookie`, `query` or `param`.
         kind: &'static str,
     },
     /// A dimension named twice.
@@ -122,6 +122,12 @@ impl Problem {
 pub const DIMENSIONS: &[&str] = &[
     "consumer", "tenant", "ip", "route", "method", "host", "header:", "query:", "param:", "claim:", "body:",
     "entry:",
+];
+
+/// Names of the dimensions that a choice may stay by.
+pub const DIMENSIONS_OF_CHOICES: &[&str] = &[
+    "consumer", "tenant", "ip", "route", "method", "host", "path", "header:", "cookie:", "query:", "param:",
+    "claim:",
 ];
 
 /// Reads a limit.
@@ -184,6 +190,22 @@ pub fn dimension(text: &str) -> Result<Dimension, Problem> {
             Path::parse(path).map(Dimension::Body).map_err(wrong)
         }
         Some(_) => Err(Problem::UnknownDimension { found: found() }),
+    }
+}
+
+/// Reads one dimension that a choice of an upstream or a server may stay by: those of policies, `cookie:session` and `path`.
+///
+/// # Errors
+/// Where it is none.
+pub fn dimension_of_choice(text: &str) -> Result<Dimension, Problem> {
+    match text.split_once(':').unwrap_or((text, "")) {
+        ("path", "") if text == "path" => Ok(Dimension::Path),
+        // A name of a header field is a token, as that of a cookie is.
+        ("cookie", name) if http::HeaderName::from_bytes(name.as_bytes()).is_ok() => {
+            Ok(Dimension::Cookie(name.to_owned()))
+        }
+        ("cookie", _) => Err(Problem::DimensionName { found: text.to_owned(), kind: "cookie" }),
+        _ => dimension(text),
     }
 }
 

@@ -8,10 +8,10 @@ use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::hmac;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use http::header::COOKIE;
 use http::{HeaderMap, HeaderValue};
 
 use super::config::{self, SameSite};
+use crate::policy::cookie;
 
 /// The cookies of an upstream's servers.
 #[derive(Debug)]
@@ -41,14 +41,8 @@ impl Sticky {
 
     /// The server that a request's cookie names; `None` if it has no cookie of a server that there is.
     pub fn named(&self, headers: &HeaderMap) -> Option<usize> {
-        let pairs = headers
-            .get_all(COOKIE)
-            .into_iter()
-            .flat_map(|field| field.as_bytes().split(|byte| *byte == b';'));
-        let values =
-            pairs.filter_map(|pair| pair.trim_ascii().strip_prefix(self.name.as_bytes())?.strip_prefix(b"="));
         // Several come from different paths or hosts; one of them may be ours.
-        values.into_iter().find_map(|value| self.server(unquoted(value)))
+        cookie::values(headers, &self.name).find_map(|value| self.server(value))
     }
 
     fn server(&self, value: &[u8]) -> Option<usize> {
@@ -88,16 +82,13 @@ fn value(key: &hmac::Key, label: &str, tls: bool) -> String {
     URL_SAFE_NO_PAD.encode(&tag.as_ref()[..VALUE_BYTES])
 }
 
-/// Some clients put quotes around a value (RFC 6265 section 4.1.1).
-fn unquoted(value: &[u8]) -> &[u8] {
-    value.strip_prefix(b"\"").and_then(|value| value.strip_suffix(b"\"")).unwrap_or(value)
-}
-
 const VALUE_BYTES: usize = 16;
 
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
+
+    use http::header::COOKIE;
 
     use super::*;
     use crate::upstream::config::Secret;

@@ -1,6 +1,6 @@
 //! `balance = "hash:<dimension>"`: a client keeps its server.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::support::named::{HEALTH, Named, wait_for};
 use crate::support::{Client, Gateway};
@@ -63,6 +63,57 @@ fn a_client_keeps_its_server_by_its_address_and_by_a_parameter_too() {
         let first: Vec<String> = (1..=40).map(ask).collect();
         assert!(["a", "b"].iter().all(|name| first.iter().filter(|it| it == name).count() >= 8), "{first:?}");
         assert_eq!((1..=40).map(ask).collect::<Vec<_>>(), first, "{by}");
+    }
+}
+
+#[test]
+fn a_cookie_and_a_path_keep_their_server_at_every_node() {
+    let servers = [Named::start("a"), Named::start("b"), Named::start("c")];
+    let nodes = |by: &str| [(); 2].map(|()| Gateway::start(&config(&servers).replace("header:x-user", by)));
+    let asked = |node: &Gateway, path: &str, cookie: &str| {
+        node.client().request("GET", path, &[&format!("Cookie: {cookie}")], "").text()
+    };
+    let by_path = nodes("path");
+    // The same path in other words, and with a query.
+    let paths = |at: u32| [format!("/p{at}/x"), format!("/%70{at}/y/../x"), format!("//p{at}/x?v={at}")];
+    let of_path = |at: u32| {
+        let names = by_path.iter().flat_map(|node| paths(at).map(|path| asked(node, &path, "a=b")));
+        names.collect::<BTreeSet<_>>()
+    };
+    spread_and_kept((0..60).map(of_path));
+
+    let by_cookie = nodes("cookie:user");
+    let cookies = |at: u32| {
+        [format!("user=u{at}"), format!("theme=dark; user=u{at}; xuser=2"), format!("user=\"u{at}\"")]
+    };
+    let of_cookie = |at: u32| {
+        let names = by_cookie.iter().flat_map(|node| cookies(at).map(|cookie| asked(node, "/", &cookie)));
+        names.collect::<BTreeSet<_>>()
+    };
+    spread_and_kept((0..60).map(of_cookie));
+}
+
+/// Each of 60 callers has one server, and each server has its part of them.
+fn spread_and_kept(servers: impl Iterator<Item = BTreeSet<String>>) {
+    let mut tally: BTreeMap<String, usize> = BTreeMap::new();
+    for names in servers {
+        assert_eq!(names.len(), 1, "{names:?}");
+        names.into_iter().for_each(|name| *tally.entry(name).or_default() += 1);
+    }
+    assert!(tally.len() == 3 && tally.values().all(|count| *count >= 8), "{tally:?}");
+}
+
+#[test]
+fn requests_without_the_cookie_or_with_two_are_balanced_as_ever() {
+    let servers = [Named::start("a"), Named::start("b")];
+    let gateway = Gateway::start(&config(&servers).replace("header:x-user", "cookie:user"));
+    for cookie in ["theme=dark", "user=", "user=a; user=b"] {
+        let mut client = gateway.client();
+        let mut tally: BTreeMap<String, usize> = BTreeMap::new();
+        let field = format!("Cookie: {cookie}");
+        let mut ask = || client.request("GET", "/", &[&field], "").text();
+        (0..200).for_each(|_| *tally.entry(ask()).or_default() += 1);
+        assert!(tally.values().all(|count| (99..=101).contains(count)), "{cookie}: {tally:?}");
     }
 }
 

@@ -52,6 +52,20 @@ fn shares_are_exact_for_one_client_and_for_sixty() {
 }
 
 #[test]
+fn a_cookie_keeps_its_upstream() {
+    let upstreams = upstreams();
+    let gateway =
+        Gateway::start(&config(&upstreams, &format!("{}\nsticky = \"cookie:user\"", weights(1, 1))));
+    let mut client = gateway.client();
+    let mut ask =
+        |user: usize| client.request("GET", "/", &[&format!("Cookie: a=b; user=u{user}")], "").text();
+    let first: Vec<String> = (0..60).map(&mut ask).collect();
+    let tally = tally(first.iter().cloned());
+    assert!(tally["a"] >= 15 && tally["b"] >= 15, "{tally:?}");
+    assert_eq!((0..60).map(&mut ask).collect::<Vec<_>>(), first);
+}
+
+#[test]
 fn a_weight_of_zero_gets_nothing() {
     let upstreams = upstreams();
     let gateway = Gateway::start(&config(&upstreams, &weights(1, 0)));
