@@ -52,6 +52,12 @@ impl Wanted {
             self.match_tag(answer.headers_mut());
             return answer;
         }
+        if status == StatusCode::PARTIAL_CONTENT {
+            // The `Vary` that the whole answer would have (RFC 9110 section 15.3.7). What of that a part does not say, such as
+            // the type behind `multipart/byteranges`, counts as if it were compressed.
+            add_vary(answer.headers_mut());
+            return answer;
+        }
         if !self.may_change(&answer) {
             return answer;
         }
