@@ -281,9 +281,9 @@ fn accept(
     let stall = pool.upstream.config.timeouts.stall;
     let now = context.facts.started + Duration::from_nanos(context.attempts.steps.answered);
     let ends = context.ends();
-    // None of these has a body. A server can still send one over HTTP/2; then its stream is reset.
+    // None of these has a body. A server can still send one over HTTP/2, and with a 205; it goes no further.
     let is_bodiless = context.facts.method == Method::HEAD
-        || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+        || matches!(status, StatusCode::NO_CONTENT | StatusCode::RESET_CONTENT | StatusCode::NOT_MODIFIED);
     let body = if is_bodiless {
         ResponseBody::without(checkout, now, context)
     } else {

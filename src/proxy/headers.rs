@@ -186,12 +186,18 @@ pub fn length(value: &[u8]) -> Option<u64> {
 }
 
 /// Makes an answer's length safe for the next hop: without leading zeros, which some parsers read as octal, and removed
-/// from a 204, which must not have one (RFC 9110 section 8.6).
+/// from a 204, which must not have one (RFC 9110 section 8.6). A 304 may have one, that of the answer which it is not. It
+/// is removed, too: hyper writes none over HTTP/1.1, and clients over HTTP/2 are told the same. A 205 has no content,
+/// whatever the server sends with it (RFC 9110 section 15.3.6).
 pub fn tidy_length(headers: &mut HeaderMap, present: Present, status: StatusCode) {
+    if status == StatusCode::RESET_CONTENT {
+        headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
+        return;
+    }
     if !present.length {
         return;
     }
-    if status == StatusCode::NO_CONTENT {
+    if matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) {
         headers.remove(CONTENT_LENGTH);
         return;
     }

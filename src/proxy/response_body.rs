@@ -261,7 +261,7 @@ impl ResponseBody {
         now: Instant,
         mut context: Box<RequestContext>,
     ) -> ResponseBody {
-        checkout.finish(now);
+        checkout.discard(now);
         context.judge_good();
         if let Some(reader) = context.answer_reader() {
             reader.end();

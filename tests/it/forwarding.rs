@@ -459,7 +459,7 @@ fn a_status_without_a_standard_name_keeps_its_servers() {
 }
 
 #[test]
-fn a_205_with_a_body_passes_in_its_framing() {
+fn a_205_goes_on_without_content() {
     for body in ["Content-Length: 4\r\n\r\nbody", "Transfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\n\r\n"]
     {
         let upstream = Upstream::answering(format!("HTTP/1.1 205 Reset Content\r\n{body}"));
@@ -467,11 +467,26 @@ fn a_205_with_a_body_passes_in_its_framing() {
         let mut client = gateway.client();
         for _ in 0..2 {
             let answer = client.get("/");
-            assert_eq!((answer.status, answer.text().as_str()), (205, "body"));
+            assert_eq!((answer.status, answer.text().as_str()), (205, ""));
+            assert_eq!(answer.header("content-length"), Some("0"));
         }
-        assert_eq!(upstream.connections(), 1);
         let url = format!("http://{}/", gateway.plain());
-        let over_h2 = ["-sS", "--http2-prior-knowledge", "-w", " %{http_code}", &url];
-        assert_eq!(stdout_of("curl", &over_h2), "body 205");
+        let over_h2 = ["-sSi", "--http2-prior-knowledge", &url];
+        let said = stdout_of("curl", &over_h2);
+        assert!(said.starts_with("HTTP/2 205") && said.contains("content-length: 0\r\n"), "{said}");
+        assert!(said.ends_with("\r\n\r\n"), "{said}");
+    }
+}
+
+#[test]
+fn a_304_has_no_length_in_either_protocol() {
+    let upstream =
+        Upstream::answering("HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\nETag: \"q\"\r\n\r\n");
+    let gateway = before(&upstream, "");
+    let url = format!("http://{}/", gateway.plain());
+    for protocol in ["--http1.1", "--http2-prior-knowledge"] {
+        let said = stdout_of("curl", &["-sSi", protocol, &url]).to_ascii_lowercase();
+        assert!(said.contains(" 304") && said.contains("etag: \"q\""), "{said}");
+        assert!(!said.contains("content-length"), "{said}");
     }
 }
