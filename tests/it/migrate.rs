@@ -130,7 +130,10 @@ fn clients_that_kept_their_server_keep_one() {
         ("ip_hash;", "hash:ip"),
         ("hash $http_x_user consistent;", "hash:header:x-user"),
         ("hash $arg_user;", "hash:query:user"),
-        ("hash $request_uri;", "round-robin"),
+        ("hash $cookie_user;", "hash:cookie:user"),
+        ("hash $uri consistent;", "hash:path"),
+        ("hash $request_uri;", "hash:path"),
+        ("hash $request_uri$cookie_user;", "round-robin"),
     ] {
         let config = format!(
             "http {{\nupstream b {{\n{line}\nserver a:1;\n}}\nserver {{\nlocation / {{ proxy_pass http://b; }}\n}}\n}}\n"
@@ -140,7 +143,12 @@ fn clients_that_kept_their_server_keep_one() {
         assert!(upstream.contains(&format!("balance = \"{balance}\"")), "{line}: {upstream}");
         assert_eq!(migrated.text.contains("cannot be hashed"), balance == "round-robin", "{}", migrated.text);
     }
-    for (line, balance) in [("source", "hash:ip"), ("hdr(X-User)", "hash:header:x-user"), ("uri", "p2c")] {
+    for (line, balance) in [
+        ("source", "hash:ip"),
+        ("hdr(X-User)", "hash:header:x-user"),
+        ("uri", "hash:path"),
+        ("url_param user", "p2c"),
+    ] {
         let config = haproxy("default_backend api\n").replace("leastconn", line);
         let migrated = Migrated::of("haproxy", &[("haproxy.cfg", &config)]);
         let upstream = migrated.section("[upstream.api]\nservers = [\"http://10.0.1.1:8080\"]");

@@ -237,5 +237,9 @@ fn hashed(policy: &Node) -> Option<String> {
     let header = policy.at(&["header", "header_name"]).and_then(Node::text).filter(|name| is_field(name));
     let query = policy.at(&["query_parameter", "name"]).and_then(Node::text).filter(|name| is_field(name));
     let header = header.map(|name| format!("header:{}", name.to_ascii_lowercase()));
-    header.or_else(|| query.map(|name| format!("query:{name}")))
+    // With a time to live Envoy makes the cookie.
+    let cookie = policy.at(&["cookie"]).filter(|cookie| cookie.at(&["ttl"]).is_none());
+    let cookie = cookie.and_then(|cookie| cookie.word("name")).filter(|name| is_field(name));
+    let cookie = cookie.map(|name| format!("cookie:{name}"));
+    header.or(cookie).or_else(|| query.map(|name| format!("query:{name}")))
 }

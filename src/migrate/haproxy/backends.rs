@@ -168,6 +168,17 @@ impl<'d> Reading<'d> {
             "roundrobin" | "static-rr" => "round-robin",
             "leastconn" => "least-requests",
             "source" => "hash:ip",
+            "uri" => {
+                let said = line
+                    .map(|line| (line, line.word(2)))
+                    .filter(|(_, said)| !matches!(*said, "" | "path-only"));
+                if let Some((line, said)) = said {
+                    let why =
+                        if said == "whole" { "the query does not count" } else { "the whole path counts" };
+                    self.draft.notes.differs(&line.place, &line.shown(), why);
+                }
+                "hash:path"
+            }
             other => {
                 if let Some(field) = other.strip_prefix("hdr(").and_then(|rest| rest.strip_suffix(')'))
                     && is_field(field)

@@ -236,6 +236,7 @@ fn hashed(entity: &Node) -> Option<String> {
     match entity.word("hash_on")? {
         "ip" => Some("ip".to_owned()),
         "consumer" => Some("consumer".to_owned()),
+        "path" => Some("path".to_owned()),
         "header" => {
             let name = entity.word("hash_on_header").filter(|name| is_field(name))?;
             Some(format!("header:{}", name.to_ascii_lowercase()))

@@ -152,7 +152,9 @@ impl Reading<'_> {
         } else if let Some((hash, dimension)) =
             has("hash").and_then(|hash| Some((hash, hashed(hash.arg(0))?)))
         {
-            hash.taken();
+            if hash.taken().arg(0) == "$request_uri" {
+                self.draft.notes.differs(&hash.place, &hash.shown(), "the query does not count");
+            }
             upstream.key("balance", text(&format!("hash:{dimension}")));
         } else {
             upstream.key("balance", text("round-robin"));
@@ -219,14 +221,17 @@ impl Reading<'_> {
 
 /// The dimension of a variable that requests are hashed by.
 fn hashed(variable: &str) -> Option<String> {
-    let name = variable.strip_prefix('$')?;
+    // Of several together none is one dimension.
+    let name = variable.strip_prefix('$').filter(|name| !name.contains('$'))?;
     let (header, argument) = (name.strip_prefix("http_"), name.strip_prefix("arg_"));
     match name {
+        "uri" | "document_uri" | "request_uri" => Some("path".to_owned()),
         "remote_addr" | "binary_remote_addr" => Some("ip".to_owned()),
         "host" => Some("host".to_owned()),
         _ => {
             let header = header.map(|header| format!("header:{}", header.replace('_', "-")));
-            header.or_else(|| argument.map(|argument| format!("query:{argument}")))
+            let cookie = name.strip_prefix("cookie_").map(|cookie| format!("cookie:{cookie}"));
+            header.or(cookie).or_else(|| argument.map(|argument| format!("query:{argument}")))
         }
     }
 }
