@@ -20,6 +20,8 @@ pub(super) struct Filters<'d> {
     /// Whether something may refuse requests that is not known: all routes are closed.
     pub(super) is_guarded: bool,
     pub(super) upgrades: &'d [Node],
+    /// `allow` of routes: the clients that their chain takes. Empty: any.
+    pub(super) allow: Vec<String>,
 }
 
 impl<'d> Reading<'d> {

@@ -1,12 +1,13 @@
 //! Virtual hosts and their routes, the first of which that fits decides.
 
-use super::super::draft::Route;
+use super::super::draft::{Route, texts};
 use super::super::order;
 use super::super::yaml::Node;
 use super::Reading;
+use super::chains::Chain;
 use super::fields;
 use super::filters::Filters;
-use super::matches::{Prefix, Which, is_any_case};
+use super::matches::{BEYOND, Prefix, Which, is_any_case};
 
 /// What stands around a route.
 pub(super) struct Around<'a, 'd> {
@@ -19,17 +20,21 @@ pub(super) struct Around<'a, 'd> {
 
 impl<'d> Reading<'d> {
     /// The routes of a connection manager.
-    pub(super) fn manager_routes(&mut self, manager: &'d Node, is_tls: bool, is_guarded: bool) {
+    pub(super) fn manager_routes(&mut self, chain: &Chain<'d>, is_tls: bool, is_guarded: bool) {
+        let manager = chain.manager;
         let mut filters = self.filters(manager);
         filters.is_guarded |= is_guarded;
+        filters.allow.clone_from(&chain.asked.allow);
         let Some(table) = manager.get("route_config") else {
             let why = "its routes come from a control plane: write them";
             return self.left_out(manager, "http_connection_manager", why);
         };
         table.skip(&["name"]);
         let hosts = table.list("virtual_hosts");
-        let names: Vec<Vec<String>> = hosts.iter().map(|host| self.domains(host)).collect();
-        let has_others = names.iter().any(Vec::is_empty);
+        let mut names: Vec<Vec<String>> = hosts.iter().map(|host| self.domains(host)).collect();
+        // A host for all names is for those that its chain is for; the rest has other chains.
+        names.iter_mut().filter(|names| names.is_empty()).for_each(|it| it.clone_from(&chain.asked.names));
+        let has_others = !chain.asked.names.is_empty() || names.iter().any(Vec::is_empty);
         let mut unnamed: Vec<(&'d Node, &'d str)> = Vec::new();
         for (host, names) in hosts.iter().zip(names) {
             if host.list("routes").iter().any(refuses) || asks_for_tls(host) {
@@ -121,6 +126,9 @@ impl<'d> Reading<'d> {
             self.split_segments(node, &what, &prefix);
             self.act(node, &prefix, around, &mut route);
             self.changes(node, around, &mut route);
+            if !around.filters.allow.is_empty() && !route.is_closed() {
+                route.key("allow", texts(&around.filters.allow));
+            }
         }
         rules.push((route, what));
     }
@@ -128,19 +136,16 @@ impl<'d> Reading<'d> {
     /// A route whose condition cannot be said. What it refused, no other route may let through: its path is closed.
     fn unsaid(&mut self, node: &'d Node, what: &str, hosts: &[String], rules: &mut Vec<(Route, String)>) {
         let condition = "its condition cannot be said by host, path, method and fields";
-        if !refuses(node) {
+        if !keeps_out(node) {
             return self.left_out(node, what, &format!("{condition}; its requests go to other routes"));
         }
+        let does = if refuses(node) { "refuses requests" } else { "answers them itself" };
         let matched = node.get("match").filter(|matched| !is_any_case(matched));
         let path = matched.and_then(|matched| self.path(matched));
         let mut closed = Route { place: self.place(node), hosts: hosts.to_vec(), ..Route::default() };
         closed.path = path.map_or(ANY.to_owned(), |(path, _)| path);
         closed.close();
-        self.left_out(
-            node,
-            what,
-            &format!("{condition}, and it refuses requests: all of its path is closed (501)"),
-        );
+        self.left_out(node, what, &format!("{condition}, and it {does}: all of its path is closed (501)"));
         rules.push((closed, what.to_owned()));
     }
 
@@ -217,6 +222,20 @@ fn refuses(node: &Node) -> bool {
     node.at(&["direct_response", "status"]).and_then(Node::number).is_some_and(|status| status >= 400)
 }
 
+/// Whether a route keeps requests from what other routes do: it refuses them, or answers them by more than where they are
+/// for.
+fn keeps_out(node: &Node) -> bool {
+    let answers = node.get("redirect").is_some() || node.get("direct_response").is_some();
+    refuses(node) || answers && !node.get("match").is_some_and(asks_for_address)
+}
+
+/// Whether a match asks for nothing but where a request is for.
+fn asks_for_address(matched: &Node) -> bool {
+    let is_address =
+        |header: &Node| header.get("name").and_then(Node::peek).is_some_and(|it| ADDRESS.contains(&it));
+    BEYOND.iter().all(|key| matched.get(key).is_none()) && matched.list("headers").iter().all(is_address)
+}
+
 /// Whether a host sends what comes in the clear to https.
 fn asks_for_tls(host: &Node) -> bool {
     matches!(host.word("require_tls"), Some("ALL" | "EXTERNAL_ONLY"))
@@ -228,7 +247,7 @@ fn is_for_tls_alone(around: &Around<'_, '_>) -> bool {
 }
 
 /// The host that a domain is, without a port, which decides nothing here; `None` if no route can name it.
-fn bare(domain: &str) -> Option<String> {
+pub(super) fn bare(domain: &str) -> Option<String> {
     if domain == "*" {
         return Some(String::new());
     }
@@ -250,5 +269,7 @@ fn shown(node: &Node) -> String {
 }
 
 const ANY: &str = "/{*rest}";
+/// Fields that say where a request is for.
+const ADDRESS: &[&str] = &[":method", ":authority", ":scheme", ":path", "host", "x-forwarded-proto"];
 /// In the place of the names of a host that no route can name.
 const NOBODY: &str = "";

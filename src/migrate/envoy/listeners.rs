@@ -2,10 +2,11 @@
 
 use crate::config::printer::{array, size, table, text, time};
 
-use super::super::draft::{Section as Listener, unique};
+use super::super::draft::{Section as Listener, texts, unique};
 use super::super::file;
 use super::super::values::protobuf_time;
 use super::super::yaml::Node;
+use super::chains::{Asked, Chain};
 use super::{Reading, kind};
 
 impl<'d> Reading<'d> {
@@ -14,8 +15,9 @@ impl<'d> Reading<'d> {
         let chains: Vec<&'d Node> =
             node.list("filter_chains").iter().chain(node.get("default_filter_chain")).collect();
         let mut is_guarded = false;
-        let managers: Vec<&'d Node> =
-            chains.iter().filter_map(|chain| self.manager(chain, &mut is_guarded)).collect();
+        let found: Vec<Option<&'d Node>> =
+            chains.iter().map(|chain| self.manager(chain, &mut is_guarded)).collect();
+        let managers: Vec<&'d Node> = found.iter().copied().flatten().collect();
         let Some(first) = managers.first() else {
             return self.left_out(node, &format!("listener {name}"), "only HTTP is forwarded here");
         };
@@ -28,13 +30,26 @@ impl<'d> Reading<'d> {
         listener.key("bind", text(&bind));
         is_guarded |= self.tls(&chains, &mut listener);
         self.connections(first, &mut listener);
+        let asked = self.asked(node, &chains, &bind);
         self.listener_filters(node);
-        if let Some(redirect) = https_redirect(&managers) {
+        is_guarded |= asked.is_none();
+        let asked = asked.unwrap_or_else(|| vec![Asked::default(); chains.len()]);
+        // Clients of all chains are the same ones.
+        if let [first, others @ ..] = asked.as_slice()
+            && !first.allow.is_empty()
+            && others.iter().all(|other| other.allow == first.allow)
+        {
+            listener.key("allow", texts(&first.allow));
+        }
+        let redirect = if is_guarded { None } else { https_redirect(&managers) };
+        if let Some(redirect) = redirect {
             listener.key("redirect", redirect);
         } else {
             let is_tls = listener.value("certs").is_some();
-            for manager in managers {
-                self.manager_routes(manager, is_tls, is_guarded);
+            for (manager, asked) in found.into_iter().zip(asked) {
+                if let Some(manager) = manager {
+                    self.manager_routes(&Chain { manager, asked }, is_tls, is_guarded);
+                }
             }
         }
         match listener.value("certs") {
@@ -78,7 +93,7 @@ impl<'d> Reading<'d> {
         let (mut pairs, mut contexts) = (Vec::new(), Vec::new());
         for chain in chains {
             // A certificate is chosen by its own names here.
-            chain.skip(&["filter_chain_match", "name"]);
+            chain.skip(&["name"]);
             let Some(socket) = chain.get("transport_socket") else { continue };
             socket.skip(&["name"]);
             let Some(context) = socket.get("typed_config") else { continue };

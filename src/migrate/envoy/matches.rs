@@ -29,20 +29,22 @@ pub(super) enum Prefix {
     Unknown,
 }
 
+/// What a match may ask for that no route can.
+pub(super) const BEYOND: &[&str] = &[
+    "query_parameters",
+    "grpc",
+    "runtime_fraction",
+    "tls_context",
+    "dynamic_metadata",
+    "filter_state",
+    "connect_matcher",
+    "cookies",
+];
+
 impl<'d> Reading<'d> {
     /// Reads a `match`; `None` if routes cannot say it.
     pub(super) fn matched(&mut self, node: &'d Node) -> Option<Which> {
-        let beyond = [
-            "query_parameters",
-            "grpc",
-            "runtime_fraction",
-            "tls_context",
-            "dynamic_metadata",
-            "filter_state",
-            "connect_matcher",
-            "cookies",
-        ];
-        if beyond.iter().any(|key| node.get(key).is_some()) {
+        if BEYOND.iter().any(|key| node.get(key).is_some()) {
             return None;
         }
         let (path, prefix) = self.path(node)?;

@@ -1,6 +1,7 @@
 //! A bootstrap of Envoy, as YAML or JSON: listeners, routes, clusters and local rate limits of its static resources.
 
 mod actions;
+mod chains;
 mod clusters;
 mod descriptors;
 mod fields;
@@ -10,6 +11,8 @@ mod limits;
 mod listeners;
 mod matches;
 mod servers;
+#[cfg(test)]
+mod tests;
 mod unread;
 
 use std::collections::BTreeMap;
