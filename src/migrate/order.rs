@@ -134,8 +134,40 @@ fn shared(first: &Route, later: &Route) -> Route {
     shared
 }
 
+/// The requests that two routes share, with what the first one does; `None` if they share none. Of the second one fields
+/// do not count.
+pub(super) fn both(first: &Route, second: &Route) -> Option<Route> {
+    let mut both = first.clone();
+    both.name.clear();
+    both.path = match (covers_path(&first.path, &second.path), covers_path(&second.path, &first.path)) {
+        (true, _) => second.path.clone(),
+        (false, true) => first.path.clone(),
+        (false, false) => return None,
+    };
+    let narrower = |one: &[String], other: &[String]| -> Vec<String> {
+        let is_in = |host: &&String| {
+            other.iter().any(|wider| covers_hosts(std::slice::from_ref(wider), std::slice::from_ref(*host)))
+        };
+        one.iter().filter(is_in).cloned().collect()
+    };
+    if first.hosts.is_empty() {
+        both.hosts.clone_from(&second.hosts);
+    } else if !second.hosts.is_empty() {
+        both.hosts = narrower(&first.hosts, &second.hosts);
+        let more = narrower(&second.hosts, &first.hosts);
+        both.hosts.extend(more.into_iter().filter(|host| !first.hosts.contains(host)));
+    }
+    if first.methods.is_empty() {
+        both.methods.clone_from(&second.methods);
+    } else if !second.methods.is_empty() {
+        both.methods.retain(|method| second.methods.contains(method));
+    }
+    let is_none = |first: &[String], both: &[String]| !first.is_empty() && both.is_empty();
+    (!is_none(&first.hosts, &both.hosts) && !is_none(&first.methods, &both.methods)).then_some(both)
+}
+
 /// Whether every request of `other` is one of `route`.
-fn covers(route: &Route, other: &Route) -> bool {
+pub(super) fn covers(route: &Route, other: &Route) -> bool {
     let methods = route.methods.is_empty()
         || !other.methods.is_empty() && other.methods.iter().all(|method| route.methods.contains(method));
     methods

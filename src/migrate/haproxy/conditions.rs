@@ -56,6 +56,15 @@ impl Which {
         self.source.is_none() && self.rate.is_none() && self.tls.is_none()
     }
 
+    /// Whether it asks for addresses, and for nothing else that routes cannot say exactly.
+    pub(super) fn is_route_by_address(&self) -> bool {
+        self.source.is_some()
+            && self.rate.is_none()
+            && self.tls.is_none()
+            && self.headers.is_empty()
+            && !self.is_any_case
+    }
+
     pub(super) fn is_any_request(&self) -> bool {
         self.hosts.is_empty()
             && self.paths.is_empty()

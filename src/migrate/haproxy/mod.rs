@@ -6,6 +6,8 @@ mod frontends;
 mod lines;
 mod rates;
 mod rules;
+#[cfg(test)]
+mod tests;
 mod tls;
 mod values;
 

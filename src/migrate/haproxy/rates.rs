@@ -11,7 +11,14 @@ use super::values::time;
 
 impl<'d> Reading<'d> {
     /// The policy of a rule that refuses clients above a rate; `None` if it cannot be said, which is listed.
-    pub(super) fn rate(&mut self, rule: &'d Line, rate: &Rate, section: &'d Section) -> Option<String> {
+    /// `is_changed` says whether another rule changes a field before it is counted.
+    pub(super) fn rate(
+        &mut self,
+        rule: &'d Line,
+        rate: &Rate,
+        section: &'d Section,
+        is_changed: impl Fn(&str) -> bool,
+    ) -> Option<String> {
         let mut key = Some("src".to_owned());
         let mut table = rate.table.clone();
         if let Some(counter) = &rate.counter {
@@ -22,9 +29,10 @@ impl<'d> Reading<'d> {
             table = table.or_else(|| track.and_then(|track| track.after("table")).map(str::to_owned));
         }
         let dimension = key.as_deref().and_then(dimension);
+        let dimension = dimension.filter(|(it, _)| !it.strip_prefix("header:").is_some_and(is_changed));
         let period = self.period(section, table.as_deref());
         let (Some((dimension, may_be_absent)), Some(period)) = (dimension, period) else {
-            let why = "only `http_req_rate` of `src` or of a field, tracked without a condition, becomes a limit; all routes of this section are closed (501) until it is written anew";
+            let why = "only `http_req_rate` of `src` or of a field that no rule changes, tracked without a condition, becomes a limit; all routes of this section are closed (501) until it is written anew";
             self.draft.notes.left_out(&rule.taken().place, &rule.shown(), why);
             return None;
         };

@@ -4,6 +4,7 @@ use crate::config::printer::{table, text};
 
 use super::super::draft::{Route, texts};
 use super::super::fields::Fields;
+use super::super::notes::Place;
 use super::super::order;
 use super::super::values::is_named;
 use super::Reading;
@@ -22,6 +23,8 @@ struct Common {
     response: Fields,
     /// A rule that keeps clients out, or changes paths, could not be taken over.
     is_closed: bool,
+    /// Rules that refuse some addresses for some requests, each with how many routes there were before it.
+    by_address: Vec<(usize, Which)>,
 }
 
 /// The rules of a section as they are read: what they hold for, and what has come of them.
@@ -31,21 +34,65 @@ struct Rules<'d> {
     common: Common,
     /// Routes in the order of their rules.
     routes: Vec<Ruled>,
+    /// Fields that the rules so far change, in lower case; `*` for those of many names.
+    changed: Vec<String>,
 }
 
 /// A route of a rule.
+#[derive(Clone)]
 struct Ruled {
     route: Route,
     /// The rule's line.
     what: String,
     /// What the backend that it leads to says of its requests and answers.
     backend: Common,
+    /// The addresses that rules for these requests let in.
+    bounds: Common,
 }
 
 impl Ruled {
     /// One that leads to no backend.
     fn answering(route: Route, line: &Line) -> Ruled {
-        Ruled { route, what: line.shown(), backend: Common::default() }
+        Ruled::forwarding(route, line.shown(), Common::default())
+    }
+
+    /// One that leads to a backend that says this.
+    fn forwarding(route: Route, what: String, backend: Common) -> Ruled {
+        Ruled { route, what, backend, bounds: Common::default() }
+    }
+
+    /// The requests of it that a rule refuses some addresses for, with the others let in: a part for each path of the rule
+    /// that is one of the route's.
+    fn bounded(&self, which: &Which) -> Vec<Ruled> {
+        let Some(source) = &which.source else { return Vec::new() };
+        let mut bounds = Common::default();
+        let list = if source.is_negated { &mut bounds.allow } else { &mut bounds.deny };
+        list.clone_from(&source.ranges);
+        let shared = routes(which, &self.route.place);
+        let shared = shared.iter().filter_map(|other| order::both(&self.route, other));
+        shared
+            .map(|route| Ruled { route, bounds: self.bounds.clone().then(bounds.clone()), ..self.clone() })
+            .collect()
+    }
+
+    /// It, behind its parts that rules refuse some addresses for.
+    fn parts(self, index: usize, common: &Common) -> Vec<Ruled> {
+        let of_section = common.by_address.iter().filter(|(routes, _)| *routes <= index);
+        let bounds: Vec<Which> =
+            of_section.chain(&self.backend.by_address).map(|(_, which)| which.clone()).collect();
+        let mut parts = vec![self];
+        for which in &bounds {
+            let mut next: Vec<Ruled> = Vec::new();
+            for part in parts {
+                for part in part.bounded(which).into_iter().chain([part]) {
+                    if !next.iter().any(|known| order::covers(&known.route, &part.route)) {
+                        next.push(part);
+                    }
+                }
+            }
+            parts = next;
+        }
+        parts
     }
 }
 
@@ -53,7 +100,18 @@ impl<'d> Rules<'d> {
     /// Those of a section, with the lines that hold in it.
     fn of(section: &'d Section, lines: Vec<&'d Line>) -> Rules<'d> {
         let acls = lines.into_iter().filter(|line| line.begins("acl")).collect();
-        Rules { section, acls, common: Common::default(), routes: Vec::new() }
+        Rules { section, acls, common: Common::default(), routes: Vec::new(), changed: Vec::new() }
+    }
+
+    /// Whether a rule before it changes this field.
+    fn changes(&self, name: &str) -> bool {
+        self.changed.iter().any(|changed| changed == name || changed == "*")
+    }
+
+    /// Whether a condition asks for a field that a rule before it changes.
+    fn asks_for_changed(&self, which: &Which) -> bool {
+        which.headers.iter().any(|(name, _)| self.changes(name))
+            || !which.hosts.is_empty() && self.changes("host")
     }
 }
 
@@ -83,7 +141,7 @@ impl<'d> Reading<'d> {
             self.answer(line, 1, &mut rules);
         }
         for line in section.lines.iter().filter(|line| line.begins("use_backend")) {
-            let Some(which) = self.which(line, &rules.acls) else {
+            let Some(which) = self.which(line, &rules) else {
                 self.refused_by_backend(line, &mut rules);
                 continue;
             };
@@ -94,36 +152,49 @@ impl<'d> Reading<'d> {
             None if section.kind == "listen" => {
                 let mut route =
                     Route { place: section.place.clone(), path: ANY.to_owned(), ..Route::default() };
-                let backend = self.to(&mut route, section);
-                rules.routes.push(Ruled { route, what: format!("listen {}", section.name), backend });
+                let backend = self.to(&mut route, section, &rules.changed);
+                rules.routes.push(Ruled::forwarding(route, format!("listen {}", section.name), backend));
             }
             None => {}
         }
         let common = rules.common;
-        let routes = rules.routes.into_iter().map(|Ruled { mut route, what, backend }| {
-            if common.allows_otherwise(&backend) {
-                let why = "its section and its backend let in different addresses; the route is closed (501)";
+        let parts =
+            rules.routes.into_iter().enumerate().flat_map(|(index, ruled)| ruled.parts(index, &common));
+        let mut routes: Vec<(Route, String)> = Vec::new();
+        for Ruled { mut route, what, backend, bounds } in parts {
+            let is_part = !bounds.allow.is_empty() || !bounds.deny.is_empty();
+            if is_part && routes.iter().any(|(first, _)| order::covers(first, &route)) {
+                continue;
+            }
+            let first = common.clone().then(bounds);
+            if first.is_closed && !common.is_closed || first.allows_otherwise(&backend) {
+                let why = "its section, its backend or its rules let in different addresses; the route is closed (501)";
                 self.draft.notes.left_out(&route.place, &what, why);
             }
-            common.clone().then(backend).apply(&mut route);
-            (route, what)
-        });
-        let routes = routes.collect();
+            first.then(backend).apply(&mut route);
+            routes.push((route, what));
+        }
         order::add_in_order(self.draft, routes);
     }
 
     /// The alternatives of a line's condition; `None` if routes cannot say it, which is listed.
-    fn which(&mut self, line: &'d Line, acls: &[&Line]) -> Option<Vec<Which>> {
+    fn which(&mut self, line: &'d Line, rules: &Rules<'d>) -> Option<Vec<Which>> {
         let which = match line.taken().condition() {
             None => Some(vec![Which::default()]),
             Some((_, true)) => None,
-            Some((words, false)) => conditions::read(words, acls),
+            Some((words, false)) => conditions::read(words, &rules.acls),
         };
-        if which.is_none() {
-            let why = "its condition cannot be said by host, path, method and fields; its requests go to other rules";
-            self.draft.notes.left_out(&line.place, &line.shown(), why);
-        }
-        which
+        let why = match &which {
+            None => {
+                "its condition cannot be said by host, path, method and fields; its requests go to other rules"
+            }
+            Some(which) if which.iter().any(|which| rules.asks_for_changed(which)) => {
+                "a rule before it changes a field that it asks for, and routes see what the client sent; its requests go to other rules"
+            }
+            Some(_) => return which,
+        };
+        self.draft.notes.left_out(&line.place, &line.shown(), why);
+        None
     }
 
     fn request_rule(&mut self, line: &'d Line, rules: &mut Rules<'d>) {
@@ -143,6 +214,7 @@ impl<'d> Reading<'d> {
             // Listed as unread, or needless.
             _ => {}
         }
+        rules.changed.extend(changed_field(line));
     }
 
     /// What refuses requests in other words than `http-request`: contents of a connection, filters, old names of `deny`.
@@ -181,20 +253,22 @@ impl<'d> Reading<'d> {
             None => Some(vec![Which::default()]),
             // `unless` of addresses is what only they may.
             Some((words, true)) => conditions::read(words, &rules.acls).and_then(|mut read| {
+                let is_address = read.len() == 1 && read[0].only_source().is_some();
                 let source = read.first_mut().and_then(|which| which.source.as_mut())?;
                 source.is_negated = !source.is_negated;
-                (read.len() == 1).then_some(read)
+                is_address.then_some(read)
             }),
         };
         for which in read.iter().flatten() {
-            if let Some(rate) = which.only_rate().cloned() {
-                match self.rate(line, &rate, rules.section) {
+            if rules.asks_for_changed(which) {
+                self.refused_by_changed(line, which, rules);
+            } else if let Some(rate) = which.only_rate().cloned() {
+                match self.rate(line, &rate, rules.section, |field| rules.changes(field)) {
                     Some(limit) => rules.common.limits.push(limit),
                     None => rules.common.is_closed = true,
                 }
             } else if let Some(source) = which.only_source() {
-                if self.rule_lines(rules.section).iter().any(|other| other.begins("http-request set-src")) {
-                    // These are other addresses than those of connections.
+                if self.sets_source(rules) {
                     self.closed(line, &mut rules.common);
                     continue;
                 }
@@ -217,6 +291,13 @@ impl<'d> Reading<'d> {
                 let status = deny_status(line).unwrap_or(403);
                 self.other_refusal(line, status);
                 self.refused(line, which, rules, ("respond", format!("{{ status = {status} }}")));
+            } else if which.is_route_by_address()
+                && rules.common.by_address.len() < BOUNDS_MAX
+                && !self.sets_source(rules)
+            {
+                self.other_refusal(line, 403);
+                self.split_segments(line, which);
+                rules.common.by_address.push((rules.routes.len(), which.clone()));
             } else {
                 self.closed(line, &mut rules.common);
             }
@@ -224,6 +305,26 @@ impl<'d> Reading<'d> {
         if read.is_none() {
             self.closed(line, &mut rules.common);
         }
+    }
+
+    /// Whether a rule takes the addresses of clients from elsewhere, so that they are not those of connections.
+    fn sets_source(&self, rules: &Rules<'d>) -> bool {
+        rules.changed.iter().any(|changed| changed == SOURCE)
+            || self.rule_lines(rules.section).iter().any(|line| line.begins("http-request set-src"))
+    }
+
+    /// Closes all that a rule may refuse by a field that a rule before it changes.
+    fn refused_by_changed(&mut self, line: &'d Line, which: &Which, rules: &mut Rules<'d>) {
+        if !which.is_route() {
+            return self.closed(line, &mut rules.common);
+        }
+        let mut which = which.clone();
+        which.headers.retain(|(name, _)| !rules.changes(name));
+        if rules.changes("host") {
+            which.hosts.clear();
+        }
+        let why = "a rule before it changes a field that it asks for, and routes see what the client sent";
+        self.closed_place(line, why, &which, rules);
     }
 
     /// Lists what a refusal with this status has not of its rule: a status, a body, an end without an answer.
@@ -246,18 +347,29 @@ impl<'d> Reading<'d> {
         rules: &mut Rules<'d>,
         (key, value): (&'static str, String),
     ) {
-        if which.is_any_case {
-            return self.closed(line, &mut rules.common);
-        }
-        if which.is_any_case_of_value {
-            let why = "upper and lower case of a value differ here";
-            return self.closed_place(line, why, which, rules);
+        if self.closed_for_values(line, which, rules) {
+            return;
         }
         self.inexact(line, which);
-        for mut route in routes(which, line) {
+        for mut route in routes(which, &line.place) {
             route.key(key, &value);
             rules.routes.push(Ruled::answering(route, line));
         }
+    }
+
+    /// Closes what a rule refuses if other spellings of its values would get through. Returns whether it did.
+    fn closed_for_values(&mut self, line: &'d Line, which: &Which, rules: &mut Rules<'d>) -> bool {
+        let has_value = which.headers.iter().any(|(_, value)| value.is_some());
+        if which.is_any_case {
+            self.closed(line, &mut rules.common);
+        } else if which.is_any_case_of_value {
+            self.closed_place(line, "upper and lower case of a value differ here", which, rules);
+        } else if has_value {
+            // HAProxy looks at each value between commas, of each field of that name.
+            let why = "a field counts as a whole here, and may come twice, or with several values and commas";
+            self.closed_place(line, why, which, rules);
+        }
+        which.is_any_case || which.is_any_case_of_value || has_value
     }
 
     /// Closes all that a rule may refuse, whatever the values of fields.
@@ -270,7 +382,7 @@ impl<'d> Reading<'d> {
         );
         self.draft.notes.left_out(&line.place, &line.shown(), why);
         self.split_segments(line, which);
-        for mut route in routes(which, line) {
+        for mut route in routes(which, &line.place) {
             route.headers.iter_mut().for_each(|(_, value)| *value = None);
             route.close();
             rules.routes.push(Ruled::answering(route, line));
@@ -314,7 +426,7 @@ impl<'d> Reading<'d> {
         let status = line.after("status").and_then(|status| status.parse::<u16>().ok());
         let refuses = line.word(1) == "return" && status.is_some_and(|status| status >= 400);
         let keeps_out = refuses || sends_elsewhere(line, at, &rules.acls);
-        let Some(which) = self.which(line, &rules.acls) else {
+        let Some(which) = self.which(line, rules) else {
             if keeps_out {
                 self.closed(line, &mut rules.common);
             }
@@ -322,10 +434,10 @@ impl<'d> Reading<'d> {
         };
         for which in &which {
             match answer.clone().filter(|_| which.is_route()) {
-                Some(answer) if refuses => self.refused(line, which, rules, answer),
+                Some(answer) if keeps_out => self.refused(line, which, rules, answer),
                 Some((key, value)) => {
                     self.inexact(line, which);
-                    for mut route in routes(which, line) {
+                    for mut route in routes(which, &line.place) {
                         route.key(key, &value);
                         rules.routes.push(Ruled::answering(route, line));
                     }
@@ -378,12 +490,16 @@ impl<'d> Reading<'d> {
                 self.refused_by_backend(line, rules);
                 continue;
             }
-            if which.is_any_case || which.is_any_case_of_value || !which.headers.is_empty() {
+            let refuses = backend.kind == "backend" && refuses_all(backend);
+            if refuses && self.closed_for_values(line, which, rules) {
+                continue;
+            }
+            if refuses || which.is_any_case || which.is_any_case_of_value || !which.headers.is_empty() {
                 self.inexact(line, which);
             }
-            for mut route in routes(which, line) {
-                let backend = self.to(&mut route, backend);
-                rules.routes.push(Ruled { route, what: line.shown(), backend });
+            for mut route in routes(which, &line.place) {
+                let backend = self.to(&mut route, backend, &rules.changed);
+                rules.routes.push(Ruled::forwarding(route, line.shown(), backend));
             }
         }
     }
@@ -392,19 +508,14 @@ impl<'d> Reading<'d> {
     fn refused_by_backend(&mut self, line: &'d Line, rules: &mut Rules<'d>) {
         let is_it = |section: &&Section| section.kind == "backend" && section.name == line.word(1);
         let Some(backend) = self.sections.iter().find(is_it) else { return };
-        let has_server = backend.lines.iter().any(|line| line.word(0).starts_with("server"));
-        let refuses = |line: &Line| {
-            line.begins("http-request")
-                && matches!(line.word(1), "deny" | "reject" | "tarpit" | "silent-drop" | "return")
-                && line.condition().is_none()
-        };
-        if !has_server || backend.lines.iter().any(refuses) {
+        if refuses_all(backend) {
             self.closed(line, &mut rules.common);
         }
     }
 
     /// Leads a route to a backend. Returns what the backend itself says of requests and answers.
-    fn to(&mut self, route: &mut Route, backend: &'d Section) -> Common {
+    /// `changed` are the fields that rules before it change.
+    fn to(&mut self, route: &mut Route, backend: &'d Section, changed: &[String]) -> Common {
         match self.upstream(backend) {
             Some(upstream) => route.key("to", text(&upstream)),
             None => {
@@ -416,6 +527,7 @@ impl<'d> Reading<'d> {
             return Common::default();
         }
         let mut rules = Rules::of(backend, self.rule_lines(backend));
+        rules.changed = changed.to_vec();
         for line in self.rule_lines(backend).into_iter().filter(|line| line.begins("http-request")) {
             self.request_rule(line, &mut rules);
         }
@@ -547,12 +659,34 @@ fn sends_elsewhere(line: &Line, at: usize, acls: &[&Line]) -> bool {
     line.word(at) == "location" && asks_for_more
 }
 
+/// The field that a rule changes, in lower case; `*` if it names many.
+fn changed_field(line: &Line) -> Option<String> {
+    if line.word(1) == "set-src" {
+        return Some(SOURCE.to_owned());
+    }
+    let changes = ["set-header", "add-header", "del-header", "replace-header", "replace-value"];
+    let is_one = line.after("-m").is_none_or(|kind| kind == "str");
+    let name = if is_one { line.word(2).to_ascii_lowercase() } else { "*".to_owned() };
+    changes.contains(&line.word(1)).then_some(name)
+}
+
+/// Whether a backend refuses every request.
+fn refuses_all(backend: &Section) -> bool {
+    let has_server = backend.lines.iter().any(|line| line.word(0).starts_with("server"));
+    let refuses = |line: &Line| {
+        line.begins("http-request")
+            && matches!(line.word(1), "deny" | "reject" | "tarpit" | "silent-drop" | "return")
+            && line.condition().is_none()
+    };
+    !has_server || backend.lines.iter().any(refuses)
+}
+
 /// A route for each path of a condition.
-fn routes(which: &Which, line: &Line) -> Vec<Route> {
+fn routes(which: &Which, place: &Place) -> Vec<Route> {
     let any = [ANY.to_owned()];
     let paths = if which.paths.is_empty() { any.as_slice() } else { which.paths.as_slice() };
     let route = |path: &String| Route {
-        place: line.place.clone(),
+        place: place.clone(),
         hosts: which.hosts.clone(),
         path: path.clone(),
         methods: which.methods.clone(),
@@ -601,6 +735,10 @@ fn respond(line: &Line) -> Option<(&'static str, String)> {
 }
 
 const ANY: &str = "/{*rest}";
+/// Among the fields that rules change: the address of the client.
+const SOURCE: &str = "(src)";
+/// Rules by address for some requests alone: with each of them there may be twice as many routes.
+const BOUNDS_MAX: usize = 6;
 
 /// Actions that let everything pass; a star stands for any end. All others may refuse.
 const PASSING: &[&str] = &[

@@ -1,0 +1,136 @@
+//! What keeps clients out in HAProxy keeps them out here.
+
+use super::super::{From, Migrated, migrate_text};
+
+/// A frontend with these lines, a backend for what they let in, and those that they name.
+fn migrated(lines: &str) -> Migrated {
+    let mut text = format!(
+        "defaults\n mode http\nfrontend www\n bind 127.0.0.1:80\n{lines}\n default_backend web\n\
+         backend web\n server a 127.0.0.1:1\n"
+    );
+    for (name, line) in [("api", "server b 127.0.0.1:2"), ("deny", "http-request deny")] {
+        if lines.contains(&format!("use_backend {name} ")) {
+            text.push_str(&format!("backend {name}\n {line}\n"));
+        }
+    }
+    let migrated = migrate_text(From::Haproxy, "haproxy.cfg", &text).expect("it can be parsed");
+    assert!(migrated.errors.is_none(), "{:?}\n{}", migrated.errors, migrated.text);
+    migrated
+}
+
+/// The routes, without their headings and names.
+fn routes(migrated: &Migrated) -> Vec<&str> {
+    let sections = migrated.text.trim_end().split("\n\n").filter_map(|it| it.strip_prefix("[[route]]\n"));
+    sections.filter_map(|section| section.split_once('\n')).map(|(_, rest)| rest).collect()
+}
+
+const CLOSED: &str = "respond = { status = 501, body = \"left out by the migration\\n\" }";
+
+#[test]
+fn values_that_are_refused_close_every_value_of_their_field() {
+    for rule in [
+        "http-request deny if { hdr(x-bad) evil }",
+        "http-request return status 403 if { hdr(x-bad) evil }",
+        "use_backend deny if { hdr(x-bad) evil }",
+    ] {
+        let migrated = migrated(rule);
+        let closed = format!("path = \"/{{*rest}}\"\nmatch = {{ header = {{ x-bad = true }} }}\n{CLOSED}");
+        assert_eq!(routes(&migrated)[0], closed, "{}", migrated.text);
+        assert!(migrated.text.contains("commas: what it is for is closed (501)"), "{}", migrated.text);
+    }
+    // Whether a field is there at all is the same here.
+    let migrated = migrated("http-request deny if { hdr(x-bad) -m found }");
+    assert!(routes(&migrated)[0].ends_with("respond = { status = 403 }"), "{}", migrated.text);
+}
+
+#[test]
+fn a_condition_on_a_field_that_a_rule_before_it_changes_is_not_asked_of_the_client() {
+    let deny = "http-request deny if { hdr(x-a) -m found }";
+    for change in [
+        "http-request set-header X-A v",
+        "http-request add-header X-A v if { path /x }",
+        "http-request del-header x-a",
+        "http-request del-header x- -m beg",
+        "http-request replace-header X-A a b",
+        "http-request replace-value x-a a b",
+    ] {
+        let migrated = migrated(&format!("{change}\n{deny}"));
+        assert_eq!(routes(&migrated), [format!("path = \"/{{*rest}}\"\n{CLOSED}")], "{}", migrated.text);
+        assert!(
+            !migrated.is_whole && migrated.text.contains("a rule before it changes"),
+            "{}",
+            migrated.text
+        );
+    }
+    // One that comes after it, or is for another field, changes nothing.
+    for lines in
+        [format!("{deny}\nhttp-request set-header X-A v"), format!("http-request set-header X-B v\n{deny}")]
+    {
+        let migrated = migrated(&lines);
+        assert!(routes(&migrated)[0].ends_with("respond = { status = 403 }"), "{}", migrated.text);
+    }
+    // Backends see what a frontend has changed, and so does the choice of a backend.
+    let host = "http-request set-header Host a.test\nuse_backend api if { hdr(host) a.test }";
+    let chosen = migrated(host);
+    assert!(!chosen.is_whole && !chosen.text.contains("to = \"api\""), "{}", chosen.text);
+    let denied = migrated(&host.replace("api", "deny"));
+    assert_eq!(routes(&denied), [format!("path = \"/{{*rest}}\"\n{CLOSED}")], "{}", denied.text);
+    let limited = "stick-table type string size 1k expire 30s store http_req_rate(10s)\n\
+                   http-request set-header X-A %[src]\nhttp-request track-sc0 hdr(x-a)\n\
+                   http-request deny deny_status 429 if { sc_http_req_rate(0) gt 20 }";
+    assert_eq!(routes(&migrated(limited)), [format!("path = \"/{{*rest}}\"\n{CLOSED}")]);
+}
+
+#[test]
+fn addresses_that_may_come_to_some_paths_alone_are_lists_of_their_routes() {
+    let office = "acl office src 10.0.0.0/8\n";
+    let admin = migrated(&format!("{office}http-request deny if {{ path_beg /admin/ }} !office"));
+    let wanted = [
+        "path = \"/admin/{*rest}\"\nto = \"web\"\nallow = \"10.0.0.0/8\"",
+        "path = \"/{*rest}\"\nto = \"web\"",
+    ];
+    assert_eq!(routes(&admin), wanted, "{}", admin.text);
+    assert!(admin.is_whole, "{}", admin.text);
+    // The backends of its paths, of wider ones and of hosts have the list, others have none.
+    let migrated = migrated(&format!(
+        "{office}http-request return status 204 if {{ path /admin/open }}\n\
+         http-request deny if {{ path_beg /admin/ }} !office || {{ method DELETE }} {{ src 192.0.2.0/24 }}\n\
+         use_backend api if {{ path_beg /admin/api/ }}\nuse_backend api if {{ hdr(host) a.test }}"
+    ));
+    let found = routes(&migrated);
+    let has = |wanted: &str| assert!(found.contains(&wanted), "{wanted}\nis not in\n{}", migrated.text);
+    has("path = \"/admin/open\"\nrespond = { status = 204 }");
+    has("path = \"/admin/api/{*rest}\"\nto = \"api\"\nallow = \"10.0.0.0/8\"");
+    has(
+        "path = \"/admin/api/{*rest}\"\nmethods = \"DELETE\"\nto = \"api\"\nallow = \"10.0.0.0/8\"\ndeny = \"192.0.2.0/24\"",
+    );
+    has("host = \"a.test\"\npath = \"/admin/{*rest}\"\nto = \"api\"\nallow = \"10.0.0.0/8\"");
+    has("host = \"a.test\"\npath = \"/{*rest}\"\nto = \"api\"");
+    has("path = \"/{*rest}\"\nmethods = \"DELETE\"\nto = \"web\"\ndeny = \"192.0.2.0/24\"");
+    has("path = \"/{*rest}\"\nto = \"web\"");
+    assert!(migrated.is_whole, "{}", migrated.text);
+}
+
+#[test]
+fn addresses_that_lists_of_routes_cannot_say_close_the_section() {
+    for lines in [
+        // All but the office, and everybody for other paths.
+        "http-request deny unless { src 10.0.0.0/8 } { path_beg /admin/ }",
+        "http-request set-src hdr(x-real)\nhttp-request deny if { path_beg /admin/ } !{ src 10.0.0.0/8 }",
+        "http-request deny if { hdr(x-a) -m found } { src 10.0.0.0/8 }",
+        "http-request deny if { path_beg -i /admin/ } { src 10.0.0.0/8 }",
+        "http-request set-src hdr(x-real)\nuse_backend guarded if { path_beg / }\nbackend guarded\n server a 127.0.0.1:3\n \
+         http-request deny if { src 10.0.0.0/8 }\nfrontend other\n mode tcp\n bind 127.0.0.1:81",
+    ] {
+        let migrated = migrated(lines);
+        assert!(!migrated.text.contains("\nto = "), "{lines}\n{}", migrated.text);
+        assert!(!migrated.is_whole);
+    }
+    // Two lists of which only those in both may come in.
+    let both = migrated(
+        "http-request deny if !{ src 10.0.0.0/8 }\nhttp-request deny if { path_beg /admin/ } !{ src 10.1.0.0/16 }",
+    );
+    assert_eq!(routes(&both)[0], format!("path = \"/admin/{{*rest}}\"\n{CLOSED}"), "{}", both.text);
+    assert!(routes(&both)[1].ends_with("allow = \"10.0.0.0/8\""), "{}", both.text);
+    assert!(!both.is_whole);
+}
