@@ -246,15 +246,16 @@ pub(super) fn literal_path(path: &str, rest: bool) -> Option<String> {
         let mut encoded = String::new();
         for byte in segment.bytes() {
             match byte {
-                b'!'..=b'~' if !matches!(byte, b'?' | b'#' | b'"' | b'<' | b'>' | b'`' | b'^' | b'|') => {
-                    encoded.push(char::from(byte));
+                b'?' | b'#' | b'"' | b'<' | b'>' | b'`' | b'^' | b'|' | b'{' | b'}' => {
+                    encoded.push_str(&format!("%{byte:02X}"));
                 }
+                b'!'..=b'~' => encoded.push(char::from(byte)),
                 _ => encoded.push_str(&format!("%{byte:02X}")),
             }
         }
         pattern.push('/');
         // What stands for something in the patterns of others stands for itself here.
-        let is_plain = Pattern::parse(&format!("/{encoded}")).is_ok() && !encoded.contains(['{', '}']);
+        let is_plain = Pattern::parse(&format!("/{encoded}")).is_ok();
         pattern.push_str(&if is_plain { encoded } else { format!("{{={encoded}}}") });
     }
     if rest {

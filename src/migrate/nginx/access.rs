@@ -4,7 +4,9 @@ use super::super::draft::texts;
 use super::super::values::is_named;
 use super::Reading;
 use super::lexer::Directive;
+use super::real_ip::RealIp;
 use super::scope::Scope;
+use super::values::network;
 
 /// Words that keep clients out in a way that has no counterpart: their place is closed.
 const GUARDS: &[(&str, &str)] = &[
@@ -30,6 +32,8 @@ const GUARDS: &[(&str, &str)] = &[
     ("modsecurity", "requests are not searched for attacks"),
     ("app_protect_enable", "requests are not searched for attacks"),
     ("SecRulesEnabled", "requests are not searched for attacks"),
+    ("DeniedUrl", "requests are not searched for attacks"),
+    ("CheckRule", "requests are not searched for attacks"),
     ("internal", "no request of a client comes here"),
 ];
 
@@ -74,6 +78,11 @@ pub(super) fn is_guarded(block: &[Directive]) -> bool {
 /// Whether a directive is one of [`GUARDS`] that is not switched off.
 fn is_guard(inside: &Directive) -> bool {
     inside.arg(0) != "off" && GUARDS.iter().any(|(guard, _)| is_named(&inside.name, guard))
+}
+
+/// Whether a block refuses all that comes to it.
+pub(super) fn refuses(block: &[Directive]) -> bool {
+    block.iter().any(|inside| inside.name == "return" && is_refusal(inside))
 }
 
 /// Whether a `return` is a refusal.
@@ -140,6 +149,12 @@ impl Reading<'_> {
         }
         is_closed |= self.has_refusing_condition(scope);
         let rules: Vec<&Directive> = scope.rules();
+        let by_address = rules.iter().find(|rule| rule.arg(0) != "all");
+        if let Some(rule) = by_address.filter(|_| self.real_ip != Some(RealIp::of(scope))) {
+            let why = "it is about addresses that `set_real_ip_from` and `real_ip_header` say, and the gateway has others here (`client-ip`); the place is closed (501) until then";
+            self.draft.notes.left_out(&rule.place, &rule.shown(), why);
+            is_closed = true;
+        }
         match addresses(&rules) {
             _ if is_closed => None,
             Addresses::All => Some(Vec::new()),
@@ -184,11 +199,6 @@ fn addresses(rules: &[&Directive]) -> Addresses {
         }
     }
     lists(Vec::new(), deny, is_after_allow)
-}
-
-/// A range without the bits behind its prefix, which nginx leaves out with a warning.
-pub(super) fn network(text: &str) -> String {
-    text.parse::<ipnet::IpNet>().map_or_else(|_| text.to_owned(), |range| range.trunc().to_string())
 }
 
 fn lists(allow: Vec<String>, deny: Vec<String>, is_unknown: bool) -> Addresses {

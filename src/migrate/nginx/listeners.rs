@@ -7,11 +7,11 @@ use crate::config::printer::{array, table, text, time as show_time};
 use super::super::draft::{Section, texts, unique};
 use super::super::file;
 use super::Reading;
-use super::access::network;
 use super::lexer::Directive;
+use super::real_ip::RealIp;
 use super::scope::Scope;
 use super::servers::Server;
-use super::values::time;
+use super::values::{network, time};
 
 /// One `listen`.
 pub(super) struct Listen {
@@ -283,26 +283,69 @@ impl<'d> Reading<'d> {
         }
     }
 
-    /// `set_real_ip_from` and `real_ip_header`.
+    /// The hops that all servers believe, as `client-ip.trust`. What servers have in common may stand in each of them.
     pub(super) fn trust(&mut self, scope: &Scope<'d>) {
-        let ranges = scope.all("set_real_ip_from");
-        let Some(first) = ranges.first() else { return };
-        match scope.last("real_ip_header").map(|header| header.taken().arg(0)) {
-            Some("X-Forwarded-For") => {
-                self.draft.trust = ranges.iter().map(|range| network(range.taken().arg(0))).collect();
-                if !scope.is_on("real_ip_recursive") {
-                    let why =
-                        "trusted addresses are passed over from the right, as with `real_ip_recursive on`";
-                    self.draft.notes.differs(&first.place, &first.shown(), why);
-                }
-            }
-            Some("proxy_protocol") => {}
-            _ => {
-                let why =
-                    "a client's address is read from X-Forwarded-For or Forwarded alone (`client-ip.header`)";
-                self.draft.notes.left_out(&first.place, &first.shown(), why);
+        let is_serving = |server: &&Directive| {
+            let whole = server.whole();
+            server.name == "server"
+                && ["_pass [", "allow [", "deny ["].iter().any(|word| whole.contains(word))
+        };
+        let servers: Vec<Scope<'d>> =
+            self.http.iter().filter(is_serving).map(|server| scope.within(server.block())).collect();
+        let is_common =
+            |first: &&Scope<'d>| servers.iter().all(|other| RealIp::of(other) == RealIp::of(first));
+        let common = servers.first().filter(is_common).unwrap_or(scope);
+        let real_ip = RealIp::of(common);
+        let hops = common.all("set_real_ip_from");
+        let Some(first) = hops.first() else { return };
+        let same = servers.iter().chain([scope]).filter(|other| RealIp::of(other) == real_ip);
+        let mut is_recursive = true;
+        for other in same {
+            is_recursive &= other.is_on("real_ip_recursive");
+            other.last("real_ip_header").into_iter().for_each(|header| header.taken_whole());
+            if real_ip.is_trust() {
+                other.all("set_real_ip_from").iter().for_each(|hop| hop.taken_whole());
             }
         }
+        if real_ip.is_trust() {
+            self.draft.trust.clone_from(&real_ip.from);
+            if !is_recursive {
+                let why = "trusted addresses are passed over from the right, as with `real_ip_recursive on`";
+                self.draft.notes.differs(&first.place, &first.shown(), why);
+            }
+        } else if real_ip.header != "proxy_protocol" {
+            let why =
+                "a client's address is read from X-Forwarded-For or Forwarded alone (`client-ip.header`)";
+            self.draft.notes.left_out(&first.place, &first.shown(), why);
+            hops.iter().for_each(|hop| hop.taken_whole());
+        }
+    }
+
+    /// Where the gateway has the addresses of a server's clients from, if that is the same for all of them.
+    pub(super) fn real_ip_of(&self, server: &Server<'d>, scope: &Scope<'d>) -> Option<RealIp> {
+        let own = RealIp::of(scope);
+        let announced = |address: &str| {
+            let port = address.rsplit_once(':').map_or("", |(_, port)| port);
+            let binds = [text(address), text(&format!("[::]:{port}"))];
+            let is_it = |bind: Option<&str>| bind.is_some_and(|bind| binds.iter().any(|known| known == bind));
+            let mut listeners = self.draft.listeners.iter().filter(|it| is_it(it.value("bind")));
+            listeners.find_map(|listener| listener.value("proxy-protocol"))
+        };
+        let mut listens = server.listens.iter();
+        if own.header == "proxy_protocol" {
+            let wanted = table([("from", texts(&own.from))]);
+            let is_said = listens
+                .filter(|listen| listen.proxy_protocol)
+                .all(|listen| announced(&listen.address) == Some(wanted.as_str()));
+            return (is_said && self.draft.trust.is_empty()).then_some(own);
+        }
+        if listens.any(|listen| announced(&listen.address).is_some()) {
+            return None;
+        }
+        Some(match self.draft.trust.as_slice() {
+            [] => RealIp::default(),
+            trust => RealIp { from: trust.to_vec(), header: "x-forwarded-for".to_owned() },
+        })
     }
 }
 

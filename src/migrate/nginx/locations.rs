@@ -4,12 +4,12 @@ use crate::config::printer::{key, size as show_size, table, text};
 
 use super::super::draft::Route;
 use super::super::template;
-use super::access::is_guarded;
+use super::access::{is_guarded, is_redirect, refuses};
 use super::lexer::Directive;
 use super::prefix::{self, Match};
 use super::redirects::Rewritten;
 use super::scope::Scope;
-use super::servers::Server;
+use super::servers::{Server, may_keep_out};
 use super::upstreams::Target;
 use super::values::{Around, size};
 use super::{Closing, Reading};
@@ -94,12 +94,21 @@ impl<'d> Reading<'d> {
         }
     }
 
-    /// Says what an exact location opens of the guarded one around it, as a slash at the end decides nothing here.
+    /// Says what a location opens of the guarded one around it, as a slash at the end decides nothing here: an exact one
+    /// its path with a slash, another one that of its text without the slash. nginx redirects the latter if the location
+    /// passes requests on.
     fn list_slash(&mut self, at: &Match, location: &Directive, server: &Server<'_>) {
-        if !at.is_exact() || at.text().ends_with('/') || is_guarded(location.block()) {
+        let block = location.block();
+        let (text, is_passed) = (at.text(), block.iter().any(|inside| inside.name.ends_with("_pass")));
+        let path = match (at.is_exact(), text.strip_suffix('/')) {
+            (true, None) if !is_guarded(block) => format!("{text}/"),
+            (false, Some(bare)) if !bare.is_empty() && !is_passed && !refuses(block) => bare.to_owned(),
+            _ => return,
+        };
+        let is_exact = |other: &Directive| other.arg(0) == "=" && other.arg(1) == path;
+        if server.block.block().iter().any(|inside| inside.name == "location" && is_exact(inside)) {
             return;
         }
-        let path = format!("{}/", at.text());
         let others = server.block.block().iter().filter(|inside| inside.name == "location");
         let around = others.filter_map(|other| match Match::of(other) {
             Match::Prefix(prefix) if path.starts_with(&prefix) => Some((prefix, other)),
@@ -158,6 +167,12 @@ impl<'d> Reading<'d> {
         }
         let mut rewrite = None;
         for found in scope.own("rewrite") {
+            let is_routed_again = found.arg(2).is_empty() && !is_redirect(found);
+            if is_routed_again && may_keep_out(server.block.block(), found.arg(1)) {
+                let why = "it leads to a place that keeps clients out, as without `break` a rewritten path is routed again; the place answers 501";
+                self.draft.notes.left_out(&found.taken().place, &found.shown(), why);
+                return route.close();
+            }
             match self.rewritten(found, at, &around) {
                 Some(Rewritten::Answer(..)) if self.has_refusing_condition(scope) => return route.close(),
                 Some(Rewritten::Answer(key, value)) => return answered(route, key, value),

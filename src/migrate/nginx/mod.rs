@@ -7,6 +7,7 @@ mod listeners;
 mod locations;
 mod ports;
 mod prefix;
+mod real_ip;
 mod redirects;
 mod scope;
 mod servers;
@@ -22,6 +23,7 @@ use super::draft::Draft;
 use super::file::Error;
 use super::notes::Place;
 use lexer::{Directive, Reader};
+use real_ip::RealIp;
 use scope::Scope;
 
 /// What differs in every configuration.
@@ -47,6 +49,8 @@ struct Reading<'d> {
     closings: Vec<Closing>,
     /// Servers that ask for certificates which their listener does not ask for.
     uncertified: Vec<&'d Directive>,
+    /// Where the gateway has the addresses of clients from, of the server that is read.
+    real_ip: Option<RealIp>,
 }
 
 /// A place that is closed, as what keeps clients out of it cannot be said.
@@ -85,7 +89,8 @@ fn fill(directory: &Path, whole: &[Directive], draft: &mut Draft) {
         draft.workers = workers.taken().arg(0).parse().ok();
     }
     let scope = Scope::new(main).within(http);
-    let mut reading = Reading { draft, directory, http, closings: Vec::new(), uncertified: Vec::new() };
+    let (closings, uncertified, real_ip) = (Vec::new(), Vec::new(), None);
+    let mut reading = Reading { draft, directory, http, closings, uncertified, real_ip };
     reading.trust(&scope);
     reading.servers(&scope);
     unread::list(whole, reading.draft);

@@ -83,6 +83,19 @@ fn rest_of(rest: &str) -> &str {
     if matches!(rest, "(/|$)" | "(?:/|$)" | "(/.*)?$") { "" } else { rest }
 }
 
+/// Which paths an expression of a `rewrite` takes, or more than those.
+pub(super) fn rewritten_from(regex: &str) -> Match {
+    match (literal(regex), beginning(regex)) {
+        (Some((text, true)), _) => Match::Exact(text),
+        (Some((text, false)), _) => Match::Prefix(text),
+        (None, Some((begin, _))) => {
+            let end = begin.rfind('/').map_or(0, |slash| slash + 1);
+            Match::Prefix(begin[..end].to_owned())
+        }
+        (None, None) => Match::Prefix("/".to_owned()),
+    }
+}
+
 /// An anchored expression, split into its literal beginning and the rest.
 pub(super) fn beginning(regex: &str) -> Option<(String, String)> {
     let mut rest = regex.strip_prefix('^')?.chars().peekable();

@@ -4,11 +4,11 @@ use super::super::apart::{self, Ports};
 use super::super::draft::{Route, Section, literal_path};
 use super::super::notes::Place;
 use super::super::order;
-use super::access::is_redirect;
+use super::access::{is_guarded, is_redirect};
 use super::lexer::Directive;
 use super::listeners::{Listen, Redirecting};
 use super::ports::{Kept, guarded};
-use super::prefix::Match;
+use super::prefix::{Match, rewritten_from};
 use super::scope::Scope;
 use super::{Closing, Reading};
 
@@ -201,6 +201,8 @@ impl<'d> Reading<'d> {
 
     fn routes(&mut self, server: &Server<'d>, scope: &Scope<'d>, is_alone: bool) {
         let inner = scope.within(server.block.block());
+        self.real_ip = self.real_ip_of(server, &inner);
+        let known = self.draft.routes.len();
         let here = |path: &str| Route {
             place: server.block.place.clone(),
             hosts: server.hosts.clone(),
@@ -232,6 +234,7 @@ impl<'d> Reading<'d> {
             }
         }
         self.close_expressions(server, &behind);
+        self.close_rewritten(server, &inner, known);
         if is_alone && server.hosts.is_empty() {
             return;
         }
@@ -247,15 +250,42 @@ impl<'d> Reading<'d> {
     /// Closes what another port keeps clients out of in the routes of a server, which begin at an index.
     fn close_kept(&mut self, server: &Server<'d>, known: usize) {
         for (place, begin) in &server.kept {
-            let Some(path) = literal_path(begin, true) else { continue };
-            let below = self.draft.routes[known..].iter_mut();
-            below.filter(|route| order::covers_path(&path, &route.path)).for_each(Route::close);
-            let mut route =
-                Route { place: place.clone(), hosts: server.hosts.clone(), path, ..Route::default() };
-            route.close();
-            if !self.draft.routes.iter().any(|known| known.ties(&route)) {
-                self.draft.add_route(route, "server");
+            if let Some(path) = literal_path(begin, true) {
+                self.close_below(server, known, place, path);
             }
+        }
+    }
+
+    /// Closes a path, and the routes of a server that are for a part of it. They begin at an index.
+    fn close_below(&mut self, server: &Server<'d>, known: usize, place: &Place, path: String) {
+        let below = self.draft.routes[known..].iter_mut();
+        below.filter(|route| order::covers_path(&path, &route.path)).for_each(Route::close);
+        let mut route = Route { place: place.clone(), hosts: server.hosts.clone(), path, ..Route::default() };
+        route.close();
+        if !self.draft.routes.iter().any(|known| known.ties(&route)) {
+            self.draft.add_route(route, "server");
+        }
+    }
+
+    /// Closes the paths that a server's rewrites lead to a place that keeps clients out: they are not rewritten here.
+    fn close_rewritten(&mut self, server: &Server<'d>, scope: &Scope<'d>, known: usize) {
+        let rewrites: Vec<&Directive> =
+            scope.own("rewrite").into_iter().filter(|rewrite| !is_redirect(rewrite)).collect();
+        for (index, found) in rewrites.iter().enumerate() {
+            // The path is rewritten again, unless the rewrite is the last one.
+            let is_last = matches!(found.arg(2), "last" | "break");
+            let next = if is_last { index + 1 } else { rewrites.len() };
+            if !rewrites[index..next].iter().any(|it| may_keep_out(server.block.block(), it.arg(1))) {
+                continue;
+            }
+            let at = rewritten_from(found.arg(0));
+            let Some(path) = at.pattern() else { continue };
+            let mut why = format!("it leads to a place that keeps clients out: `{path}` is closed (501)");
+            if !at.is_exact() && !at.text().ends_with('/') {
+                why.push_str(&format!("; beyond the segment (`{}x`) it is open: write it anew", at.text()));
+            }
+            self.draft.notes.left_out(&found.place, &found.shown(), why);
+            self.close_below(server, known, &found.place, path);
         }
     }
 
@@ -335,6 +365,21 @@ fn tell_apart(servers: &mut Vec<Server<'_>>, redirecting: &Redirecting) {
         !is_twin
     });
     servers.sort_by_key(|server| server.is_apart);
+}
+
+/// Whether a rewritten path may come to a location that keeps clients out.
+pub(super) fn may_keep_out(block: &[Directive], to: &str) -> bool {
+    let end = to.find(['$', '?']).unwrap_or(to.len());
+    let (text, goes_on) = (&to[..end], to[end..].starts_with('$'));
+    block.iter().filter(|inside| inside.name == "location").any(|location| {
+        let at = Match::of(location);
+        let is_for = match &at {
+            Match::Other(_) => !location.arg(0).starts_with('@'),
+            at if at.is_exact() => at.text() == text || goes_on && at.text().starts_with(text),
+            at => text.starts_with(at.text()) || goes_on && at.text().starts_with(text),
+        };
+        is_for && is_guarded(location.block()) || may_keep_out(location.block(), to)
+    })
 }
 
 /// What a server says, but for where it listens and by which certificates.

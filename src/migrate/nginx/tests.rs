@@ -265,3 +265,127 @@ fn a_mark_in_front_of_a_file_is_no_word() {
     let migrated = migrate_text(From::Nginx, "nginx.conf", &text).expect("it can be parsed");
     assert!(migrated.is_whole && migrated.text.contains("[[route]]"), "{}", migrated.text);
 }
+
+const TO_B_OF: &str = "allow 127.0.0.0/8; deny all; proxy_pass http://10.0.0.2;";
+
+#[test]
+fn hops_that_every_server_believes_are_believed_wherever_they_stand() {
+    let real_ip = "set_real_ip_from 10.0.0.0/8; real_ip_header X-Forwarded-For; real_ip_recursive on;";
+    let redirecting = "server { listen 80; return 301 https://$host$request_uri; }\n";
+    let within = format!("{redirecting}server {{ {TLS} {real_ip} location / {{ {TO_B_OF} }} }}");
+    let around = format!("{real_ip}\n{redirecting}server {{ {TLS} location / {{ {TO_B_OF} }} }}");
+    for servers in [within, around] {
+        let migrated = migrated(&servers);
+        assert!(migrated.text.contains("[client-ip]\ntrust = \"10.0.0.0/8\""), "{}", migrated.text);
+        assert!(route(&migrated, "", "/{*rest}").contains("allow = \"127.0.0.0/8\""), "{}", migrated.text);
+        assert!(migrated.is_whole, "{}", migrated.text);
+    }
+}
+
+#[test]
+fn lists_of_addresses_that_the_gateway_has_not_close_their_place() {
+    let real_ip = "set_real_ip_from 10.0.0.0/8; real_ip_header";
+    let listed = format!("location / {{ {TO_B_OF} }}");
+    let open = "location / { proxy_pass http://10.0.0.1; }";
+    let plain = "listen 80; server_name a.test;";
+    for servers in [
+        // From another field.
+        format!("{real_ip} X-Real-IP;\nserver {{ {plain} {listed} }}"),
+        format!("{real_ip} CF-Connecting-IP;\nserver {{ {plain} {listed} }}"),
+        format!("set_real_ip_from 10.0.0.0/8;\nserver {{ {plain} {listed} }}"),
+        format!("server {{ {plain} {real_ip} X-Real-IP; {listed} }}"),
+        // Other hops than another server's, or none.
+        format!(
+            "server {{ {plain} {real_ip} X-Forwarded-For; {listed} }}\nserver {{ listen 80; server_name b.test; {open} }}"
+        ),
+        format!(
+            "{real_ip} X-Forwarded-For;\nserver {{ {plain} set_real_ip_from 192.0.2.0/24; {listed} }}\n\
+             server {{ listen 80; server_name b.test; {open} }}"
+        ),
+        format!("server {{ {plain} location / {{ {real_ip} X-Forwarded-For; {TO_B_OF} }} }}"),
+        // A listener reads the PROXY protocol as its first server says.
+        format!(
+            "server {{ listen 80 proxy_protocol; server_name b.test; {real_ip} proxy_protocol; {open} }}\n\
+             server {{ listen 80 proxy_protocol; server_name a.test; {listed} }}"
+        ),
+    ] {
+        let migrated = migrated(&servers);
+        assert!(!migrated.text.contains("to = \"upstream-10.0.0.2\""), "{servers}\n{}", migrated.text);
+        assert!(migrated.text.contains("the gateway has others here"), "{servers}\n{}", migrated.text);
+    }
+    let announced = format!("server {{ listen 80 proxy_protocol; {real_ip} proxy_protocol; {listed} }}");
+    let migrated = migrated(&announced);
+    assert!(route(&migrated, "", "/{*rest}").contains("allow = \"127.0.0.0/8\""), "{}", migrated.text);
+    assert!(migrated.is_whole, "{}", migrated.text);
+}
+
+#[test]
+fn rewrites_to_a_place_that_keeps_clients_out_are_closed() {
+    let server = |lines: &str| {
+        migrated(&format!(
+            "server {{ listen 80; {lines} location /denied {{ deny all; }} location /secret/x/ {{ proxy_pass http://10.0.0.1; }} {TO_B} }}"
+        ))
+    };
+    for rewrite in [
+        "rewrite ^/secret(.*)$ /denied$1 last;",
+        "rewrite ^/secret/ /denied/a;",
+        "rewrite ^/secret(.*)$ $1 last;",
+        "rewrite ^/secret/(.*)$ /a/$1; rewrite ^/a/(.*)$ /denied/$1 last;",
+    ] {
+        let migrated = server(rewrite);
+        for path in ["/secret/{*rest}", "/secret/x/{*rest}"] {
+            assert!(route(&migrated, "", path).contains("status = 501"), "{rewrite}\n{}", migrated.text);
+        }
+        assert!(route(&migrated, "", "/{*rest}").contains("to = "), "{rewrite}\n{}", migrated.text);
+        assert!(migrated.text.contains("`: it leads to a place that keeps clients out"), "{}", migrated.text);
+    }
+    for rewrite in ["rewrite ^/secr[e]t(.*)$ /denied$1 last;", "rewrite ^ /denied last;"] {
+        let migrated = server(rewrite);
+        assert!(!migrated.text.contains("\nto = "), "{rewrite}\n{}", migrated.text);
+    }
+    let migrated = server("rewrite ^/secret/(.*)$ /open/$1 last;");
+    assert!(route(&migrated, "", "/secret/x/{*rest}").contains("to = "), "{}", migrated.text);
+    // Within a location only `break` keeps the request there.
+    for (flag, is_open) in [("", false), ("break", true)] {
+        let own =
+            format!("location /a/ {{ rewrite ^/a/(.*)$ /denied/$1 {flag}; proxy_pass http://10.0.0.1; }}");
+        let migrated = server(&own);
+        assert_eq!(route(&migrated, "", "/a/{*rest}").contains("to = "), is_open, "{}", migrated.text);
+    }
+}
+
+#[test]
+fn braces_in_a_location_are_the_braces_of_a_path() {
+    let migrated =
+        migrated(&format!("server {{ listen 80; location \"/{{x}}/\" {{ return 403; }} {TO_B} }}"));
+    let denied = route(&migrated, "", "/%7Bx%7D/{*rest}");
+    assert!(denied.contains("respond = { status = 403 }"), "{}", migrated.text);
+    let pattern = crate::policy::pattern::Pattern::parse("/%7Bx%7D/{*rest}").expect("a pattern");
+    for path in ["/{x}/q", "/%7Bx%7D/q", "/%7bx%7d/q"] {
+        let path = crate::policy::path::canonical(path).expect("a path").path;
+        assert!(pattern.matches(&path), "{path}");
+    }
+}
+
+#[test]
+fn a_path_without_the_slash_of_an_open_place_is_listed_if_it_was_kept_out() {
+    let server = |guard: &str, inner: &str| {
+        migrated(&format!(
+            "server {{ listen 80; location /s {{ {guard} }} location /s/pub/ {{ {inner} }} {TO_B} }}"
+        ))
+    };
+    let said = "`/s/pub` comes here too and is open: `/s` in line";
+    for inner in ["return 200 pub;", "return 301 https://b.test/;"] {
+        let migrated = server("deny all;", inner);
+        assert!(migrated.text.contains(said), "{}", migrated.text);
+    }
+    // nginx sends clients to the slash if the location passes requests on.
+    for (guard, inner) in [
+        ("deny all;", "proxy_pass http://10.0.0.1;"),
+        ("deny all;", "return 403;"),
+        ("proxy_pass http://10.0.0.1;", "return 200 pub;"),
+    ] {
+        let migrated = server(guard, inner);
+        assert!(!migrated.text.contains("comes here too"), "{}", migrated.text);
+    }
+}

@@ -133,6 +133,8 @@ const WHY: &[(&str, &str)] = &[
     ("proxy_send_timeout", "it is `timeouts` of an upstream; this place was not taken over"),
     ("proxy_pass_request_*", "bodies and fields always pass"),
     ("proxy_ignore_client_abort", "a request ends when its client is gone"),
+    ("set_real_ip_from", "`client-ip.trust` is the same in all servers"),
+    ("real_ip_*", "`client-ip.trust` is the same in all servers"),
     ("merge_slashes", "slashes of a path are always merged"),
     ("hash", "this cannot be hashed: `balance = \"hash:…\"` takes a dimension"),
     ("sticky", "write `sticky = { cookie = …, secret = … }` at the upstream"),

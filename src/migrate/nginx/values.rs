@@ -52,6 +52,11 @@ impl Around<'_, '_> {
     }
 }
 
+/// A range without the bits behind its prefix, which nginx leaves out with a warning.
+pub(super) fn network(text: &str) -> String {
+    text.parse::<ipnet::IpNet>().map_or_else(|_| text.to_owned(), |range| range.trunc().to_string())
+}
+
 /// A time: `60`, `60s`, `1m 30s`, `500ms`.
 pub(super) fn time(text: &str) -> Option<Duration> {
     let mut whole = Duration::ZERO;
