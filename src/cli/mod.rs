@@ -6,6 +6,7 @@ pub mod completions;
 pub mod ctl;
 pub mod explain;
 pub mod hash_key;
+mod log;
 pub mod man;
 pub mod migrate;
 pub mod replay;

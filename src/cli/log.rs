@@ -1,0 +1,133 @@
+//! The process's own log, on standard error: one line an event. What a value holds that others wrote (an authority, a name
+//! server, a client) begins no line of its own and steers no terminal. The access log goes through `record`.
+
+use std::fmt::{self, Debug, Write};
+use std::io::IsTerminal;
+
+use tracing::field::Field;
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::field::MakeExt;
+use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::fmt::format::{self, Writer};
+
+/// Starts it for the whole process.
+pub(super) fn start(level: &str) {
+    // The h2 crate warns about every misbehaving client, and hickory_net about every answer of DNS that is forged, so
+    // strangers could flood the log. The access log, and the lines about names that do not resolve, have those events in
+    // bounded form; an operator who wants the warnings names the crate in `log.level`, which overrides this.
+    let level = format!("h2=error,hickory_net=error,{level}");
+    let filter = EnvFilter::try_new(level).unwrap_or_else(|_| EnvFilter::new("info"));
+    let ansi = std::io::stderr().is_terminal();
+    // Another one is there already only in a process that is no gateway.
+    let _ = tracing::subscriber::set_global_default(log(filter, ansi, std::io::stderr));
+}
+
+fn log(
+    filter: EnvFilter,
+    ansi: bool,
+    writer: impl for<'a> MakeWriter<'a> + Send + Sync + 'static,
+) -> impl tracing::Subscriber + Send + Sync {
+    // A line that cannot be written would be reported by a macro that panics then.
+    let log = tracing_subscriber::fmt().log_internal_errors(false);
+    let log = log.with_env_filter(filter).with_ansi(ansi).with_writer(writer);
+    log.fmt_fields(format::debug_fn(field).delimited(" ")).finish()
+}
+
+/// Writes one field. The library writes them in the same form, and lets line breaks through.
+fn field(writer: &mut Writer<'_>, field: &Field, value: &dyn Debug) -> fmt::Result {
+    // Of a message only the text of a report has lines, which escapes what it quotes.
+    let has_lines = field.name() == "message";
+    let name = field.name().trim_start_matches("r#");
+    match writer.has_ansi_escapes() {
+        _ if has_lines => {}
+        true => write!(writer, "\x1b[3m{name}\x1b[0m\x1b[2m=\x1b[0m")?,
+        false => write!(writer, "{name}=")?,
+    }
+    write!(Harmless { writer, has_lines }, "{value:?}")
+}
+
+/// Writes control characters as escapes.
+struct Harmless<'a, 'w> {
+    writer: &'a mut Writer<'w>,
+    /// It may have several lines.
+    has_lines: bool,
+}
+
+impl Harmless<'_, '_> {
+    fn is_harmful(&self, character: char) -> bool {
+        match character {
+            '\n' | '\t' => !self.has_lines,
+            // They end a line, too (Unicode section 5.8).
+            '\u{2028}' | '\u{2029}' => true,
+            _ => character.is_control(),
+        }
+    }
+}
+
+impl Write for Harmless<'_, '_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let mut rest = text;
+        while let Some(at) = rest.find(|character| self.is_harmful(character)) {
+            let (before, after) = rest.split_at(at);
+            let mut characters = after.chars();
+            self.writer.write_str(before)?;
+            for harmful in characters.next().into_iter().flat_map(char::escape_default) {
+                self.writer.write_char(harmful)?;
+            }
+            rest = characters.as_str();
+        }
+        self.writer.write_str(rest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    /// What is written to it.
+    #[derive(Clone, Default)]
+    struct Kept(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Kept {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().expect("nobody fails").write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn logged(ansi: bool, tell: impl FnOnce()) -> String {
+        let kept = Kept::default();
+        let writer = kept.clone();
+        tracing::subscriber::with_default(log(EnvFilter::new("info"), ansi, move || writer.clone()), tell);
+        let bytes = kept.0.lock().expect("nobody fails").clone();
+        String::from_utf8(bytes).expect("text")
+    }
+
+    #[test]
+    fn no_value_begins_a_line_or_steers_a_terminal() {
+        let forged = "slow\n2026-01-01T00:00:00.000000Z  INFO forged\x1b[31m\r\u{9b}2J\u{2028}";
+        let shown = r"slow\n2026-01-01T00:00:00.000000Z  INFO forged\u{1b}[31m\r\u{9b}2J\u{2028}";
+        let error = io::Error::other(forged);
+        let line =
+            logged(false, || tracing::error!(name = %"a", %error, count = 3, quoted = "b\n", "it failed"));
+        assert!(
+            line.ends_with(&format!("it failed name=a error={shown} count=3 quoted=\"b\\n\"\n")),
+            "{line}"
+        );
+        assert_eq!(line.lines().count(), 1);
+        let line = logged(true, || tracing::error!(%error, "it failed"));
+        assert!(line.ends_with(&format!("it failed \x1b[3merror\x1b[0m\x1b[2m=\x1b[0m{shown}\n")), "{line}");
+    }
+
+    #[test]
+    fn a_report_keeps_its_lines_and_nothing_else() {
+        let line = logged(false, || tracing::error!("not reloaded: {}", "a\n\tb\x1b[31m"));
+        assert!(line.ends_with("not reloaded: a\n\tb\\u{1b}[31m\n"), "{line}");
+    }
+}
