@@ -1,13 +1,13 @@
-//! The client that orders are made with, which notes how long an authority asks to wait.
+//! The client that orders are made with, which notes what an authority answers and how long it asks to wait.
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::RETRY_AFTER;
-use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
 use http_body_util::Full;
 use instant_acme::{BodyWrapper, BytesResponse, HttpClient, Problem};
 
@@ -17,17 +17,44 @@ use crate::fetch;
 #[derive(Clone)]
 pub(super) struct Client {
     inner: fetch::Client,
-    asked: Arc<Mutex<Option<Duration>>>,
+    noted: Arc<Mutex<Noted>>,
+}
+
+/// What is remembered of answers.
+#[derive(Debug, Default)]
+struct Noted {
+    /// How long the authority asks to wait.
+    wait: Option<Duration>,
+    last: Option<Answered>,
+}
+
+/// An answer: the protocol's client tells neither what it had asked nor the status.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{method} {url} answers {status}")]
+pub(super) struct Answered {
+    method: Method,
+    /// Without its query.
+    url: String,
+    pub(super) status: StatusCode,
 }
 
 impl Client {
     pub(super) fn new(inner: fetch::Client) -> Client {
-        Client { inner, asked: Arc::default() }
+        Client { inner, noted: Arc::default() }
     }
 
     /// How long the authority has asked to wait in the last error that named a time.
     pub(super) fn take_asked(&self) -> Option<Duration> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.noted().wait.take()
+    }
+
+    /// The last answer; none if the last question had none.
+    pub(super) fn last(&self) -> Option<Answered> {
+        self.noted().last.clone()
+    }
+
+    fn noted(&self) -> MutexGuard<'_, Noted> {
+        self.noted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -37,15 +64,22 @@ impl HttpClient for Client {
         request: Request<BodyWrapper<Bytes>>,
     ) -> Pin<Box<dyn Future<Output = Result<BytesResponse, instant_acme::Error>> + Send>> {
         let client = self.clone();
-        let method = request.method().clone();
+        let (method, url) = (request.method().clone(), shown(request.uri()));
         Box::pin(async move {
+            client.noted().last = None;
             let answered = client.inner.ask(request, ANSWER_WITHIN).await;
-            let answer = answered.map_err(|error| instant_acme::Error::Other(error.into()))?;
-            if answer.status().is_client_error() || answer.status().is_server_error() {
-                let asked = retry_after(answer.headers());
-                *client.asked.lock().unwrap_or_else(PoisonError::into_inner) = asked;
+            let answer = answered.map_err(|source| {
+                instant_acme::Error::Other(
+                    Unanswered { method: method.clone(), url: url.clone(), source }.into(),
+                )
+            })?;
+            let status = answer.status();
+            if status.is_client_error() || status.is_server_error() {
+                client.noted().wait = retry_after(answer.headers());
             }
-            if let Some(refused) = Refused::find(&method, &answer) {
+            let answered = Answered { method, url, status };
+            client.noted().last = Some(answered.clone());
+            if let Some(refused) = Refused::find(answered, &answer) {
                 return Err(instant_acme::Error::Other(refused.into()));
             }
             Ok(BytesResponse::from(answer.map(Full::new)))
@@ -53,11 +87,20 @@ impl HttpClient for Client {
     }
 }
 
+/// A question without an answer.
+#[derive(Debug, thiserror::Error)]
+#[error("{method} {url}: {source}")]
+struct Unanswered {
+    method: Method,
+    url: String,
+    source: fetch::Error,
+}
+
 /// An answer without what was asked for, whose status the protocol's client would not look at.
 #[derive(Debug, thiserror::Error)]
-#[error("the authority answers {status}{}{}", if detail.is_empty() { "" } else { ": " }, detail)]
+#[error("{answered}{}{}", if detail.is_empty() { "" } else { ": " }, detail)]
 struct Refused {
-    status: StatusCode,
+    answered: Answered,
     /// What the authority says of it, shortened; may be empty.
     detail: String,
 }
@@ -65,10 +108,10 @@ struct Refused {
 impl Refused {
     /// The protocol's client reads problems of what it posts, to which it may have an answer. What it gets it takes for what
     /// it asked for, and a body that is no problem for a broken one.
-    fn find(method: &Method, answer: &Response<Bytes>) -> Option<Refused> {
-        let status = answer.status();
+    fn find(answered: Answered, answer: &Response<Bytes>) -> Option<Refused> {
+        let status = answered.status;
         let problem: Option<Problem> = serde_json::from_slice(answer.body()).ok();
-        let is_known = match *method {
+        let is_known = match answered.method {
             Method::POST => {
                 let is_error = status.is_client_error() || status.is_server_error();
                 !is_error || problem.as_ref().is_some_and(|it| it.r#type.is_some() || it.detail.is_some())
@@ -76,9 +119,16 @@ impl Refused {
             _ => status.is_success(),
         };
         let detail = problem.and_then(|problem| problem.detail).unwrap_or_default();
-        let detail = detail.chars().take(DETAIL_CHARS_MAX).filter(|it| !it.is_control()).collect();
-        (!is_known).then_some(Refused { status, detail })
+        let detail = detail.chars().take(DETAIL_CHARS_MAX).collect();
+        (!is_known).then_some(Refused { answered, detail })
     }
+}
+
+/// A URL without what may be a secret of it.
+fn shown(url: &Uri) -> String {
+    let (scheme, authority) = (url.scheme_str().unwrap_or_default(), url.authority());
+    let host = authority.map(|authority| authority.as_str().rsplit('@').next().unwrap_or_default());
+    format!("{scheme}://{}{}", host.unwrap_or_default(), url.path())
 }
 
 /// Only in seconds: that is what authorities write, and a date would be compared with a clock that may be wrong.
@@ -100,18 +150,22 @@ mod tests {
         for (method, status, body, said) in [
             (Method::GET, 200, "{}", None),
             (Method::HEAD, 204, "", None),
-            (Method::GET, 500, problem, Some("the authority answers 500 Internal Server Error: old")),
-            (Method::GET, 404, "<html>", Some("the authority answers 404 Not Found")),
-            (Method::GET, 301, "", Some("the authority answers 301 Moved Permanently")),
-            (Method::HEAD, 503, "", Some("the authority answers 503 Service Unavailable")),
+            (Method::GET, 500, problem, Some("500 Internal Server Error: old")),
+            (Method::GET, 404, "<html>", Some("404 Not Found")),
+            (Method::GET, 301, "", Some("301 Moved Permanently")),
+            (Method::HEAD, 503, "", Some("503 Service Unavailable")),
             (Method::POST, 201, "{}", None),
             (Method::POST, 400, problem, None),
-            (Method::POST, 502, "<html>", Some("the authority answers 502 Bad Gateway")),
-            (Method::POST, 500, "{}", Some("the authority answers 500 Internal Server Error")),
+            (Method::POST, 502, "<html>", Some("502 Bad Gateway")),
+            (Method::POST, 500, "{}", Some("500 Internal Server Error")),
         ] {
             let answer = Response::builder().status(status).body(Bytes::from_static(body.as_bytes()));
-            let found = Refused::find(&method, &answer.expect("it has a status"));
-            assert_eq!(found.map(|found| found.to_string()).as_deref(), said, "{method} {status} {body}");
+            let answer = answer.expect("it has a status");
+            let url = shown(&Uri::from_static("https://a:b@ca.example:8443/new?key=c"));
+            let answered = Answered { method: method.clone(), url, status: answer.status() };
+            let found = Refused::find(answered, &answer);
+            let said = said.map(|said| format!("{method} https://ca.example:8443/new answers {said}"));
+            assert_eq!(found.map(|found| found.to_string()), said, "{method} {status} {body}");
         }
     }
 }

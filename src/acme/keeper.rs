@@ -291,7 +291,7 @@ impl Keeper {
                 tell(self.fleet.as_deref(), Some(&attempts)).await;
                 self.counts.failed.fetch_add(1, Ordering::Relaxed);
                 let (directory, again_in_seconds) = (&self.config.directory, pause.as_secs());
-                let error = super::order::chain(&error);
+                let error = order::chain(&error, self.client.last());
                 tracing::error!(%name, %directory, failures, again_in_seconds, %error, "no certificate was issued");
                 pause
             }

@@ -13,7 +13,7 @@ use instant_acme::{
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 
 use super::challenges::{self, Challenges, Proof};
-use super::client::Client;
+use super::client::{Answered, Client};
 use super::config::{Challenge, Config};
 use super::fleet::Fleet;
 use super::state::Issued;
@@ -230,9 +230,19 @@ impl Challenge {
     }
 }
 
-/// An error and its causes, which libraries of HTTP and TLS keep apart.
-pub(super) fn chain(error: &Error) -> String {
-    let mut text = error.to_string();
+/// An error and its causes, which libraries of HTTP and TLS keep apart, after what was asked, which that of the protocol
+/// does not say. `last`: what the authority has answered.
+pub(super) fn chain(error: &Error, last: Option<Answered>) -> String {
+    let is_about = |last: &Answered| match error {
+        // What is wrong with an order may stand in an answer that is good.
+        Error::Authority(instant_acme::Error::Api(_)) => !last.status.is_success(),
+        // The client's own errors say it.
+        Error::Authority(instant_acme::Error::Other(_) | instant_acme::Error::Timeout(_)) => false,
+        Error::Authority(_) => true,
+        _ => false,
+    };
+    let asked = last.filter(is_about).map(|last| format!("{last}: ")).unwrap_or_default();
+    let mut text = format!("{asked}{error}");
     let mut cause = std::error::Error::source(error);
     while let Some(next) = cause {
         let said = next.to_string();
@@ -242,9 +252,15 @@ pub(super) fn chain(error: &Error) -> String {
         }
         cause = next.source();
     }
+    // An authority may say as much as it likes.
+    if let Some((end, _)) = text.char_indices().nth(SAID_CHARS_MAX) {
+        text.truncate(end);
+    }
     text
 }
 
+/// What the log has of an error.
+const SAID_CHARS_MAX: usize = 1_000;
 /// How often an order is looked at, and for how long.
 const POLLING: RetryPolicy = RetryPolicy::new()
     .initial_delay(Duration::from_millis(200))

@@ -182,7 +182,7 @@ fn an_authority_that_fails_half_way_is_asked_again_only_after_a_pause() {
         (Fault::NotProved, "nothing was found there"),
         (Fault::BreaksAtTheEnd, "no certificate was issued"),
         (Fault::Nonsense, "it cannot be read"),
-        (Fault::NoDirectory, "the authority answers 500 Internal Server Error: down forrepairs"),
+        (Fault::NoDirectory, "/directory answers 500 Internal Server Error: down for\\nrepairs"),
     ] {
         let (authority, directory) = (Authority::start(), Directory::new());
         let state = directory.join("");
@@ -209,6 +209,32 @@ fn an_authority_that_fails_half_way_is_asked_again_only_after_a_pause() {
         let again = Gateway::start(&text);
         eventually("it is renewed", || (issued(&again) == 1.0).then_some(()));
         eventually("the failures are forgotten", || attempts(&authority, &state).is_none().then_some(()));
+    }
+}
+
+#[test]
+fn the_log_says_what_was_asked_and_answered_and_no_authority_writes_lines_of_its_own() {
+    let forged = "slow\n2026-01-01T00:00:00.000000Z  INFO forged line\u{1b}[31m";
+    for (fault, asked, said_of_it) in [
+        (
+            Fault::NoAccount(forged),
+            "POST http://127.0.0.1:0/account answers 500 Internal Server Error: ",
+            r"slow\n2026-",
+        ),
+        (Fault::Page, "GET http://127.0.0.1:0/directory answers 200 OK: ", "JSON"),
+        (Fault::Silent, "GET http://127.0.0.1:0/directory: ", "127.0.0.1"),
+    ] {
+        let (authority, state) = (Authority::start(), Directory::new());
+        authority.book().fault = Some(fault);
+        let gateway = Gateway::start(&ordering(&authority, &state.join("")));
+        let line = said(&gateway, "no certificate was issued");
+        let base = authority.directory().replace("/directory", "");
+        let asked = asked.replace("http://127.0.0.1:0", &base);
+        assert!(line.contains(&format!("error={asked}")) && line.contains(said_of_it), "{line}");
+        let lines = gateway.stderr();
+        assert!(lines.iter().all(|line| !line.contains('\u{1b}')), "{lines:?}");
+        assert!(lines.iter().filter(|line| line.contains("forged line")).count() < 2, "{lines:?}");
+        assert!(!lines.iter().any(|line| line.starts_with("2026-01-01T")), "{lines:?}");
     }
 }
 

@@ -28,6 +28,10 @@ pub enum Fault {
     Nonsense,
     /// It has no directory, and says why.
     NoDirectory,
+    /// It says this of an account that is to be made, with 500.
+    NoAccount(&'static str),
+    /// It has a page of HTML where its directory should be.
+    Page,
 }
 
 /// What a test sets and sees.
@@ -172,11 +176,15 @@ fn reply(target: &str, said: &Value, book: &mut Book, url: &str, issuer: &Issuer
         ("directory", Some(Fault::NoDirectory)) => {
             Some((500, String::new(), problem("serverInternal", "down for\nrepairs").to_string()))
         }
+        ("directory", Some(Fault::Page)) => Some((200, String::new(), "<html>".to_owned())),
         ("directory", _) => ok(json!({
             "newNonce": format!("{url}/nonce"), "newAccount": format!("{url}/account"),
             "newOrder": format!("{url}/new"), "renewalInfo": format!("{url}/renewal"),
         })),
         ("nonce", _) => Some((200, String::new(), String::new())),
+        ("account", Some(Fault::NoAccount(why))) => {
+            Some((500, String::new(), problem("serverInternal", why).to_string()))
+        }
         ("account", _) => {
             book.accounts += 1;
             let account = json!({ "status": "valid" }).to_string();
