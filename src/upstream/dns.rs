@@ -5,17 +5,20 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use futures_util::future::{Either, select};
 use hickory_resolver::TokioResolver;
 use hickory_resolver::config::{
     ConnectionConfig, LookupIpStrategy, NameServerConfig, ResolverConfig, ResolverOpts,
 };
-use hickory_resolver::net::NetError;
+use hickory_resolver::lookup::Lookup;
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
-use hickory_resolver::proto::rr::{RData, Record, RecordType};
+use hickory_resolver::net::{DnsError, NetError};
+use hickory_resolver::proto::op::ResponseCode;
+use hickory_resolver::proto::rr::{Name, RData, Record, RecordType};
 use hickory_resolver::system_conf::read_system_conf;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
+
+use crate::metrics::IpVersion;
 
 /// Whom names are asked of.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -31,9 +34,17 @@ pub struct Dns {
     built: Mutex<Option<(Stamp, Servers)>>,
 }
 
-/// A resolver for each name server, in the order in which they are asked. One resolver for all of them would wait for the
-/// other servers, until its time is over, before it asks for a truncated answer over TCP.
-type Servers = Arc<[TokioResolver]>;
+/// Who is asked, and by which rules names are completed.
+#[derive(Clone, Debug)]
+struct Servers {
+    /// A resolver for each name server, in the order in which they are asked. One resolver for all of them would wait for
+    /// the other servers, until its time is over, before it asks for a truncated answer over TCP.
+    each: Arc<[TokioResolver]>,
+    /// Search domains.
+    ends: Arc<[Name]>,
+    /// Names of more labels are asked for as they are first.
+    labels: usize,
+}
 
 /// An answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,6 +53,8 @@ pub struct Answer<T> {
     pub found: Vec<T>,
     /// How long it holds, as its records say.
     pub ttl: Duration,
+    /// Which of the names was found that the asked one may stand for, with its search domains; 0 is the first.
+    pub rank: usize,
 }
 
 /// What an SRV record says.
@@ -72,6 +85,23 @@ pub enum Error {
     /// An answer without a record that fits.
     #[error("it has no address")]
     Empty,
+    /// Nobody answers, with all search domains tried.
+    #[error("no answer within {0:?}")]
+    Late(Duration),
+    /// The system's own resolver knows the name by the other family only.
+    #[error("it has no address of this family")]
+    NotOfFamily,
+}
+
+impl Error {
+    /// Whether a name server says that there is no such record. Anything else says nothing of the name.
+    pub fn is_of_no_record(&self) -> bool {
+        match self {
+            Error::Net(error) => is_of_no_record(error),
+            Error::NotOfFamily => true,
+            Error::System(_) | Error::NoServers | Error::Empty | Error::Late(_) => false,
+        }
+    }
 }
 
 /// When the files were last changed that a resolver was built from.
@@ -83,17 +113,28 @@ impl Dns {
         Dns { config, built: Mutex::new(None) }
     }
 
-    /// The addresses of a name, of both families.
+    /// The addresses of a name, of one family.
     ///
     /// # Errors
     /// Why there is none.
-    pub async fn addresses(&self, name: &str) -> Result<Answer<IpAddr>, Error> {
+    pub async fn addresses(&self, name: &str, version: IpVersion) -> Result<Answer<IpAddr>, Error> {
+        let is_of_version = |ip: &IpAddr| ip.is_ipv4() == (version == IpVersion::V4);
         let Some(servers) = self.servers()? else {
-            let found = tokio::net::lookup_host((name, 0)).await?.map(|address| address.ip()).collect();
-            return Ok(Answer { found, ttl: TTL_UNKNOWN });
+            let found = tokio::net::lookup_host((name, 0)).await?.map(|address| address.ip());
+            let found: Vec<IpAddr> = found.filter(is_of_version).collect();
+            return if found.is_empty() {
+                Err(Error::NotOfFamily)
+            } else {
+                Ok(Answer { found, ttl: TTL_UNKNOWN, rank: 0 })
+            };
         };
-        let records = first_of(&servers, |server| both_families(server, name.to_owned())).await?;
-        answer(&records, records.iter().filter_map(|record| record.data.ip_addr()).collect())
+        let family = match version {
+            IpVersion::V4 => RecordType::A,
+            IpVersion::V6 => RecordType::AAAA,
+        };
+        let (rank, found) = servers.first_of(name, family).await?;
+        let ips = found.answers().iter().filter_map(|record| record.data.ip_addr()).filter(is_of_version);
+        answer(found.answers(), ips.collect(), rank)
     }
 
     /// The SRV records of a name.
@@ -102,11 +143,7 @@ impl Dns {
     /// Why there is none.
     pub async fn services(&self, name: &str) -> Result<Answer<Service>, Error> {
         let servers = self.servers()?.ok_or(Error::NoServers)?;
-        let records = first_of(&servers, |server| {
-            let name = name.to_owned();
-            async move { Ok(server.lookup(name, RecordType::SRV).await?.answers().to_vec()) }
-        });
-        let records = records.await?;
+        let (rank, found) = servers.first_of(name, RecordType::SRV).await?;
         let service = |record: &Record| match &record.data {
             // RFC 2782: a single dot says that the service is not there.
             RData::SRV(srv) if !srv.target.is_root() => Some(Service {
@@ -118,7 +155,7 @@ impl Dns {
             _ => None,
         };
         let is_usable = |service: &Service| service.port > 0 && is_host(&service.target);
-        answer(&records, records.iter().filter_map(service).filter(is_usable).collect())
+        answer(found.answers(), found.answers().iter().filter_map(service).filter(is_usable).collect(), rank)
     }
 
     /// `None`: only the system itself can be asked.
@@ -128,7 +165,7 @@ impl Dns {
         if let Some((of, servers)) = built.as_ref()
             && *of == stamp
         {
-            return Ok(Some(Arc::clone(servers)));
+            return Ok(Some(servers.clone()));
         }
         let (config, options) = match self.config.servers.as_slice() {
             [] => match read_system_conf() {
@@ -142,14 +179,17 @@ impl Dns {
         };
         let options = ours(&options);
         let each = config.name_servers().iter().map(|server| {
-            let (domain, search) = (config.domain().cloned(), config.search().to_vec());
-            let alone = ResolverConfig::from_parts(domain, search, vec![server.clone()]);
+            let alone = ResolverConfig::from_parts(None, Vec::new(), vec![server.clone()]);
             let mut builder = TokioResolver::builder_with_config(alone, TokioRuntimeProvider::default());
             *builder.options_mut() = options.clone();
             builder.build()
         });
-        let servers: Servers = each.collect::<Result<Vec<_>, _>>()?.into();
-        *built = Some((stamp, Arc::clone(&servers)));
+        let servers = Servers {
+            each: each.collect::<Result<Vec<_>, _>>()?.into(),
+            ends: config.domain().into_iter().chain(config.search()).cloned().collect(),
+            labels: options.ndots,
+        };
+        *built = Some((stamp, servers.clone()));
         Ok(Some(servers))
     }
 }
@@ -166,69 +206,87 @@ fn ours(options: &ResolverOpts) -> ResolverOpts {
     ours
 }
 
-/// The first answer with records. The next server is asked when those before have failed or have been silent for
-/// [`NEXT_AFTER`]; they are listened to all the same.
-///
-/// # Errors
-/// That there is no such record, if a server says so; else why the first one that failed did.
-async fn first_of<F>(
-    servers: &[TokioResolver],
-    ask: impl Fn(TokioResolver) -> F,
-) -> Result<Vec<Record>, NetError>
-where
-    F: Future<Output = Result<Vec<Record>, NetError>> + Send + 'static,
-{
-    let mut unasked = servers.iter();
-    let mut asked = JoinSet::new();
-    let mut failure = NetError::NoConnections;
-    loop {
-        if let Some(server) = unasked.next() {
-            asked.spawn(ask(server.clone()));
-        }
-        let answered = match unasked.len() {
-            0 => asked.join_next().await,
-            _ => match timeout(NEXT_AFTER, asked.join_next()).await {
-                Ok(answered) => answered,
-                Err(_) => continue,
-            },
-        };
-        match answered {
-            None => return Err(failure),
-            Some(Ok(Ok(records))) => return Ok(records),
-            Some(Ok(Err(error))) => {
-                // That there is none the others need not be asked. Those that are may know better, as one of an inner
-                // network that is slow.
-                if error.is_no_records_found() {
-                    unasked = [].iter();
-                }
-                if error.is_no_records_found() || matches!(failure, NetError::NoConnections) {
-                    failure = error;
-                }
+impl Servers {
+    /// The first answer with records. The next server is asked when those before have failed or have been silent for
+    /// [`NEXT_AFTER`]; they are listened to all the same.
+    ///
+    /// # Errors
+    /// That there is no such record, if a server says so; else why the first one that failed did.
+    async fn first_of(&self, name: &str, kind: RecordType) -> Result<(usize, Lookup), NetError> {
+        let names = self.names(name)?;
+        let mut unasked = self.each.iter();
+        let mut asked = JoinSet::new();
+        let mut failure = NetError::NoConnections;
+        loop {
+            if let Some(server) = unasked.next() {
+                asked.spawn(first_name(server.clone(), names.clone(), kind));
             }
-            Some(Err(_)) => {}
+            let answered = match unasked.len() {
+                0 => asked.join_next().await,
+                _ => match timeout(NEXT_AFTER, asked.join_next()).await {
+                    Ok(answered) => answered,
+                    Err(_) => continue,
+                },
+            };
+            match answered {
+                None => return Err(failure),
+                Some(Ok(Ok(found))) => return Ok(found),
+                Some(Ok(Err(error))) => {
+                    // That there is none the others need not be asked. Those that are may know better, as one of an inner
+                    // network that is slow.
+                    if is_of_no_record(&error) {
+                        unasked = [].iter();
+                    }
+                    if is_of_no_record(&error) || matches!(failure, NetError::NoConnections) {
+                        failure = error;
+                    }
+                }
+                Some(Err(_)) => {}
+            }
         }
+    }
+
+    /// The names that one may stand for, in the order of resolv.conf(5).
+    fn names(&self, name: &str) -> Result<Vec<Name>, NetError> {
+        let name = Name::from_utf8(name)?;
+        if name.is_fqdn() {
+            return Ok(vec![name]);
+        }
+        let mut names: Vec<Name> =
+            self.ends.iter().filter_map(|end| name.clone().append_domain(end).ok()).collect();
+        let is_first = usize::from(name.num_labels()) > self.labels || name.is_localhost();
+        let mut whole = name;
+        whole.set_fqdn(true);
+        names.insert(if is_first { 0 } else { names.len() }, whole);
+        Ok(names)
     }
 }
 
-/// The addresses of both families that one server knows. Some servers never answer for the family that they have none of:
-/// once there are addresses, the others are waited for only [`OTHER_FAMILY_WITHIN`].
-async fn both_families(server: TokioResolver, name: String) -> Result<Vec<Record>, NetError> {
-    let [v4, v6] =
-        [RecordType::A, RecordType::AAAA].map(|family| Box::pin(server.lookup(name.as_str(), family)));
-    let (Either::Left((first, other)) | Either::Right((first, other))) = select(v4, v6).await;
-    let second = match &first {
-        Ok(_) => timeout(OTHER_FAMILY_WITHIN, other).await.unwrap_or(Err(NetError::Timeout)),
-        Err(_) => other.await,
-    };
-    match (first, second) {
-        (Ok(one), Ok(other)) if one.query().name() == other.query().name() => {
-            Ok([one.answers(), other.answers()].concat())
+/// The first of these names that a server knows, and which one that is.
+///
+/// # Errors
+/// Why one failed, if one did: the library would say only what there is of the last one, which may be no name at all.
+async fn first_name(
+    server: TokioResolver,
+    names: Vec<Name>,
+    kind: RecordType,
+) -> Result<(usize, Lookup), NetError> {
+    let mut failure = NetError::NoConnections;
+    for (rank, name) in names.into_iter().enumerate() {
+        match server.lookup(name, kind).await {
+            Ok(found) => return Ok((rank, found)),
+            Err(error) if rank == 0 || is_of_no_record(&failure) => failure = error,
+            Err(_) => {}
         }
-        // The families were found behind different search domains, of which the library knows the order.
-        (Ok(_), Ok(_)) => Ok(server.lookup_ip(name).await?.as_lookup().answers().to_vec()),
-        (Ok(found), Err(_)) | (Err(_), Ok(found)) => Ok(found.answers().to_vec()),
-        (Err(one), Err(other)) => Err(if one.is_no_records_found() { other } else { one }),
     }
+    Err(failure)
+}
+
+/// Whether a server says that there is no such record: not if it only says who else may know (RFC 2308 section 2.2).
+fn is_of_no_record(error: &NetError) -> bool {
+    let NetError::Dns(DnsError::NoRecordsFound(none)) = error else { return false };
+    let is_referral = none.ns.is_some() && none.soa.is_none();
+    matches!(none.response_code, ResponseCode::NoError | ResponseCode::NXDomain) && !is_referral
 }
 
 /// Whether a name can stand in `Host`: that of a record may hold any byte.
@@ -248,14 +306,14 @@ fn name_server(address: SocketAddr) -> NameServerConfig {
 }
 
 /// The answer holds as long as the record of it that holds least, aliases included.
-fn answer<T>(records: &[Record], found: Vec<T>) -> Result<Answer<T>, Error> {
+fn answer<T>(records: &[Record], found: Vec<T>, rank: usize) -> Result<Answer<T>, Error> {
     if found.is_empty() {
         return Err(Error::Empty);
     }
     let ttl = records.iter().map(|record| record.ttl).min().unwrap_or(0);
     // The longest one is that of the hosts file, which says none.
     let ttl = if ttl >= TTL_OF_FILES { HOSTS_FOR } else { Duration::from_secs(ttl.into()) };
-    Ok(Answer { found, ttl })
+    Ok(Answer { found, ttl, rank })
 }
 
 /// The files that names depend on.
@@ -268,8 +326,6 @@ const HOSTS_FOR: Duration = Duration::from_secs(5);
 const TTL_OF_FILES: u32 = hickory_resolver::MAX_TTL;
 /// How long the name servers that have been asked are waited for before the next one is asked, too.
 const NEXT_AFTER: Duration = Duration::from_millis(300);
-/// How long the addresses of the other family are waited for.
-const OTHER_FAMILY_WITHIN: Duration = Duration::from_secs(2);
 /// What `timeout` and `attempts` can be, as in resolv.conf(5): how long a server is waited for, and how often. What is
 /// lost by UDP is sent again within that time.
 const TRY_MIN: Duration = Duration::from_secs(1);
@@ -281,6 +337,21 @@ mod tests {
     use hickory_resolver::system_conf::parse_resolv_conf;
 
     use super::*;
+
+    #[test]
+    fn names_are_completed_as_resolv_conf_says() {
+        let name = |text: &str| Name::from_utf8(text).expect("a name");
+        let servers =
+            |labels| Servers { each: Arc::new([]), ends: [name("a.test."), name("b.test.")].into(), labels };
+        let names = |asked: &str, labels: usize| {
+            let names = servers(labels).names(asked).expect("a name");
+            names.iter().map(Name::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(names("u", 1), ["u.a.test.", "u.b.test.", "u."]);
+        assert_eq!(names("u.c", 1), ["u.c.", "u.c.a.test.", "u.c.b.test."]);
+        assert_eq!(names("u.c", 5), ["u.c.a.test.", "u.c.b.test.", "u.c."]);
+        assert_eq!(names("u.", 5), ["u."]);
+    }
 
     #[test]
     fn servers_are_waited_for_as_resolv_conf_says() {

@@ -50,7 +50,7 @@ fn names(lives: &[Arc<Live>], families: &mut Families<'_>) -> fmt::Result {
     let named = |live: &&Arc<Live>| live.config.servers.iter().any(|server| server.unresolved().is_some());
     families.gauges(
         "upstream_unresolved_names",
-        "Names of servers whose last question to DNS brought no answer",
+        "Names of servers whose last question to DNS, or a part of it, brought no answer",
         None,
         lives.iter().filter(named).map(|live| {
             let failing = live.names().iter().filter(|name| name.failure.is_some()).count() as u64;

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::config::{self, Config, Place};
 use super::health::Known;
+use super::heard::Heard;
 use super::shared::{Address, Endpoint, Upstream};
 use crate::clock;
 use crate::metrics::IpVersion;
@@ -32,15 +33,19 @@ pub struct Live {
 /// What is known of one configured server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Name {
-    /// Where it is: the last good answer.
+    /// Where it is: the last good answers.
     pub endpoints: Vec<Endpoint>,
-    /// Why the last question brought no answer; `None` if it did.
+    /// What those come from.
+    pub(super) heard: Arc<Heard>,
+    /// Why the last question, or a part of it, brought no answer; `None` if it did.
     pub failure: Option<Failure>,
+    /// The failure is of a part.
+    pub(super) is_in_part: bool,
     /// The version of IP whose addresses the answer has, and that leads nowhere from here.
     pub left_out: Option<IpVersion>,
 }
 
-/// A name has no answer.
+/// A name, or a part of it, has no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// Why the last question brought none.

@@ -15,6 +15,7 @@ pub mod dns;
 pub mod error;
 pub mod families;
 pub mod health;
+pub mod heard;
 pub mod http1;
 pub mod http2;
 pub mod live;

@@ -1,19 +1,22 @@
-//! Names of servers into addresses, on the control runtime: asked for again when an answer has run out. No request waits for
-//! it. While there is no answer the last good one stays; a name that never had one leaves its server without an address,
-//! which a request learns at once.
+//! Names of servers into addresses, on the control runtime: each question is asked again when its answer has run out, and
+//! what has come is in force without what is late. No request waits for it. While there is no answer the last good one
+//! stays ([`super::heard`]); a name that never had one leaves its server without an address, which a request learns at once.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
+use tokio::time::{timeout, timeout_at};
 
 use super::check::watch;
 use super::config::{self, Place};
 use super::dns::{Answer, Dns, Error, Service};
+use super::heard::{Heard, Question};
 use super::live::{Failure, Live, Name};
-use super::shared::{Address, Endpoint};
+use super::shared::Endpoint;
 use crate::clock;
 use crate::metrics::IpVersion;
 
@@ -23,8 +26,31 @@ pub struct Resolver {
     dns: Arc<Dns>,
     /// Which of the configured servers.
     index: usize,
-    /// It has been said that the name has too many addresses.
+    /// Questions under way. Not all of them are waited for.
+    asked: JoinSet<Told>,
+    under_way: BTreeSet<Question>,
+    /// When to ask again.
+    again: BTreeMap<Question, Instant>,
+    /// There are more SRV records than are used.
     is_cut: bool,
+    said: Said,
+}
+
+/// What the log has been told and is not told twice.
+#[derive(Debug, Default)]
+struct Said {
+    /// The name has too many addresses.
+    is_cut: bool,
+    /// Targets of SRV records that have no address.
+    empty_hosts: BTreeSet<String>,
+    /// Families that get no answer and are not missed.
+    unanswered: BTreeSet<(String, IpVersion)>,
+}
+
+/// The answer to one question.
+enum Told {
+    Services(String, Result<Answer<Service>, Error>),
+    Addresses(String, IpVersion, Result<Answer<IpAddr>, Error>),
 }
 
 impl Resolver {
@@ -37,62 +63,211 @@ impl Resolver {
                 live: Arc::downgrade(live),
                 dns: Arc::clone(dns),
                 index,
+                asked: JoinSet::new(),
+                under_way: BTreeSet::new(),
+                again: BTreeMap::new(),
                 is_cut: false,
+                said: Said::default(),
             })
             .collect()
     }
 
-    /// Asks once. Returns when to ask again; `None` if nobody uses the upstream any more.
+    /// Asks what is to be asked, and waits until there is enough to go on with. Returns when to ask again; `None` if nobody
+    /// uses the upstream any more.
     pub async fn resolve(&mut self) -> Option<Instant> {
-        let live = self.live.upgrade()?;
-        let server = &live.config.servers[self.index];
-        let asked = tokio::time::timeout(WITHIN, endpoints(&self.dns, server)).await;
-        let asked = asked.map_err(|_| format!("no answer within {WITHIN:?}"));
-        let known = live.names().swap_remove(self.index);
-        let (name, again) = match asked.and_then(|asked| asked.map_err(|error| error.to_string())) {
-            Err(failure) => {
-                if known.failure.is_none() {
-                    tracing::warn!(upstream = %live.config.name, server = %server.shown(), error = %failure, "name does not resolve");
-                }
-                let since_ns = known.failure.as_ref().map_or_else(clock::now_ns, |failure| failure.since_ns);
-                let failure = Failure { why: failure, since_ns };
-                (Name { failure: Some(failure), ..known }, clock::instant() + RETRY)
-            }
-            Ok(found) => {
-                self.say(&live, &known, &found);
-                (Name { endpoints: found.endpoints, failure: None, left_out: found.left_out }, found.until)
-            }
-        };
-        let before = live.load();
-        if let Some(now) = live.learn(self.index, name, clock::now_ns()) {
-            watch::welcome(&live, &before, &now);
-        }
-        Some(again)
+        self.go_on(None).await
     }
 
     /// Asks again and again, until the last user of the upstream is gone. `again`: when first.
     pub async fn keep_resolving(mut self, mut again: Instant) {
         loop {
-            tokio::time::sleep_until(again.into()).await;
-            match self.resolve().await {
+            // What was late is in force when it comes.
+            let late = tokio::select! {
+                () = tokio::time::sleep_until(again.into()) => None,
+                Some(late) = self.asked.join_next() => late.ok(),
+            };
+            match self.go_on(late).await {
                 Some(next) => again = next,
                 None => return,
             }
         }
     }
 
-    fn say(&mut self, live: &Live, known: &Name, found: &Found) {
-        let Found { endpoints, is_cut, left_out, .. } = found;
+    async fn go_on(&mut self, late: Option<Told>) -> Option<Instant> {
+        let live = self.live.upgrade()?;
+        let server = &live.config.servers[self.index];
+        let known = live.names().swap_remove(self.index);
+        let mut heard = Heard::clone(&known.heard);
+        heard.list(&server.place, &known.endpoints);
+        if let Some(told) = late {
+            self.hear(told, &mut heard, &server.place, &known.endpoints);
+        }
+        self.listen(&mut heard, &server.place, &known.endpoints).await;
+        let found = found(server, &heard, self.is_cut).await;
+        if found.is_some() {
+            heard.settle();
+            self.put_off(&heard, &server.place);
+        }
+        if found.is_some() || self.under_way.is_empty() {
+            self.learn(&live, known, heard, found);
+        } else {
+            // What is late may still bring a server.
+            let heard = Arc::new(heard);
+            live.learn(self.index, Name { heard, ..known }, clock::now_ns());
+        }
+        let next = self.next_due();
+        // What is under way is heard of as it comes.
+        Some(next.unwrap_or_else(|| clock::instant() + WITHIN))
+    }
+
+    /// What was found is in force from now on.
+    fn learn(&mut self, live: &Arc<Live>, known: Name, heard: Heard, found: Option<Found>) {
+        let is_in_part = found.is_some() && !heard.is_all_bad();
+        let why = match &found {
+            None => Some(heard.why_none().map_or_else(|| Error::Empty.to_string(), str::to_owned)),
+            Some(_) if is_in_part => heard.failure().map(|why| format!("in part: {why}")),
+            Some(_) => heard.failure().map(|why| heard.why_none().map_or(why, str::to_owned)),
+        };
+        self.say(live, &known, &heard, found.as_ref(), why.as_deref().map(|why| (why, is_in_part)));
+        let since_ns = || known.failure.as_ref().map_or_else(clock::now_ns, |failure| failure.since_ns);
+        let failure = why.map(|why| Failure { why, since_ns: since_ns() });
+        let is_in_part = failure.is_some() && is_in_part;
+        let heard = Arc::new(heard);
+        let name = match found {
+            None => Name { failure, is_in_part, heard, ..known },
+            Some(Found { endpoints, left_out, .. }) => {
+                Name { endpoints, heard, failure, is_in_part, left_out }
+            }
+        };
+        let before = live.load();
+        if let Some(now) = live.learn(self.index, name, clock::now_ns()) {
+            watch::welcome(live, &before, &now);
+        }
+    }
+
+    /// Asks the questions that are due and not under way.
+    fn ask(&mut self, heard: &Heard, place: &Place) -> Vec<Question> {
+        let now = clock::instant();
+        let questions = heard.questions(place);
+        self.again.retain(|question, _| questions.contains(question));
+        let is_due = |question: &Question| self.again.get(question).is_none_or(|again| *again <= now);
+        let due = questions.into_iter().filter(|it| is_due(it) && !self.under_way.contains(it));
+        let due: Vec<Question> = due.collect();
+        let is_whole = matches!(place, Place::Service(_));
+        for question in &due {
+            self.under_way.insert(question.clone());
+            self.asked.spawn(ask(Arc::clone(&self.dns), question.clone(), is_whole));
+        }
+        due
+    }
+
+    /// Asks and listens, until what is asked here is answered, there are addresses and the rest is late, or a question that
+    /// was asked before is due again.
+    async fn listen(&mut self, heard: &mut Heard, place: &Place, known: &[Endpoint]) {
+        let mut awaited: BTreeSet<Question> = self.ask(heard, place).into_iter().collect();
+        let mut until = self.next_due();
+        while !awaited.is_empty() {
+            let told = match until {
+                None => self.asked.join_next().await,
+                Some(until) => match timeout_at(until.into(), self.asked.join_next()).await {
+                    Ok(told) => told,
+                    Err(_) => break,
+                },
+            };
+            let told = match told {
+                Some(Ok(told)) => told,
+                Some(Err(_)) => continue,
+                None => break,
+            };
+            awaited.remove(&told.question());
+            let has_addresses = matches!(told, Told::Addresses(.., Ok(_)));
+            self.hear(told, heard, place, known);
+            awaited.extend(self.ask(heard, place));
+            if has_addresses {
+                let late = if heard.is_complete() { OTHER_FAMILY_WITHIN } else { OTHER_TARGETS_WITHIN };
+                let late = clock::instant() + late;
+                until = Some(until.map_or(late, |until| until.min(late)));
+            }
+        }
+        while let Some(told) = self.asked.try_join_next() {
+            if let Ok(told) = told {
+                self.hear(told, heard, place, known);
+            }
+        }
+        if self.asked.is_empty() {
+            // One that panicked has taken its question along.
+            self.under_way.clear();
+        }
+    }
+
+    fn hear(&mut self, told: Told, heard: &mut Heard, place: &Place, known: &[Endpoint]) {
+        let (question, ttl) = (told.question(), told.ttl());
+        match told {
+            Told::Services(_, Ok(Answer { found: mut services, .. })) => {
+                services
+                    .sort_by(|one, other| (one.priority, &one.target).cmp(&(other.priority, &other.target)));
+                self.is_cut = services.len() > ADDRESSES_MAX;
+                services.truncate(ADDRESSES_MAX);
+                heard.hear_services(Ok(services));
+                heard.list(place, known);
+            }
+            Told::Services(_, Err(error)) => heard.hear_services(Err(&error)),
+            Told::Addresses(host, version, answer) => heard.hear_addresses(&host, version, answer.as_ref()),
+        }
+        self.under_way.remove(&question);
+        let holds = ttl.map_or(RETRY, |ttl| ttl.clamp(TTL_MIN, TTL_MAX));
+        self.again.insert(question, clock::instant() + holds);
+    }
+
+    /// A question that nobody misses an answer to is asked again with the one beside it.
+    fn put_off(&mut self, heard: &Heard, place: &Place) {
+        let now = clock::instant();
+        for question in heard.questions(place) {
+            let beside = heard.beside(place, &question).and_then(|beside| self.again.get(&beside));
+            if let Some(again) = beside.copied().filter(|again| *again > now)
+                && !self.under_way.contains(&question)
+            {
+                self.again.insert(question, again);
+            }
+        }
+    }
+
+    /// When the first question is due that is not under way.
+    fn next_due(&self) -> Option<Instant> {
+        let waiting = self.again.iter().filter(|(question, _)| !self.under_way.contains(question));
+        waiting.map(|(_, again)| *again).min()
+    }
+
+    /// `failure`: why there is no answer, and whether that is so in part.
+    fn say(
+        &mut self,
+        live: &Live,
+        known: &Name,
+        heard: &Heard,
+        found: Option<&Found>,
+        failure: Option<(&str, bool)>,
+    ) {
         let (upstream, server) = (&live.config.name, live.config.servers[self.index].shown());
-        if *is_cut && !std::mem::replace(&mut self.is_cut, true) {
+        match failure {
+            Some((error, false)) if known.failure.is_none() || known.is_in_part => {
+                tracing::warn!(%upstream, %server, %error, "name does not resolve");
+            }
+            Some((error, true)) if known.failure.is_none() => {
+                tracing::warn!(%upstream, %server, %error, "a part of the name has no answer, what it had stays");
+            }
+            _ => {}
+        }
+        let Some(Found { endpoints, is_cut, left_out }) = found else { return };
+        if *is_cut && !std::mem::replace(&mut self.said.is_cut, true) {
             tracing::warn!(%upstream, %server, max = ADDRESSES_MAX, "name has too many addresses, the others are left out");
         }
         let addresses: Vec<_> = endpoints.iter().filter_map(|endpoint| endpoint.address.tcp()).collect();
-        if known.failure.is_some() {
+        if known.failure.is_some() && failure.is_none() {
             tracing::info!(%upstream, %server, ?addresses, "name resolves again");
         } else if known.endpoints != *endpoints {
             tracing::info!(%upstream, %server, ?addresses, "resolved");
         }
+        self.said.parts(upstream, &server, heard);
         match (known.left_out, left_out) {
             (before, Some(version)) if before != Some(*version) => {
                 let family = version.word();
@@ -107,95 +282,89 @@ impl Resolver {
     }
 }
 
+impl Said {
+    /// Parts that have no addresses, which is no failure of the name.
+    fn parts(&mut self, upstream: &str, server: &str, heard: &Heard) {
+        let empty_hosts: BTreeSet<String> = heard.empty_hosts().into_iter().map(str::to_owned).collect();
+        for host in empty_hosts.difference(&self.empty_hosts) {
+            tracing::warn!(%upstream, %server, %host, "the target of an SRV record has no address, and is no server");
+        }
+        let unanswered = heard.unanswered().into_iter().map(|(host, version)| (host.to_owned(), version));
+        let unanswered: BTreeSet<_> = unanswered.collect();
+        for (host, version) in unanswered.difference(&self.unanswered) {
+            let family = version.word();
+            tracing::info!(%upstream, %server, %host, family, "no answer for addresses of this family, those of the other are used");
+        }
+        (self.empty_hosts, self.unanswered) = (empty_hosts, unanswered);
+    }
+}
+
+impl Told {
+    fn question(&self) -> Question {
+        match self {
+            Told::Services(name, _) => Question::Services(name.clone()),
+            Told::Addresses(host, version, _) => Question::Addresses(host.clone(), *version),
+        }
+    }
+
+    /// How long it holds, if it is an answer.
+    fn ttl(&self) -> Option<Duration> {
+        match self {
+            Told::Services(_, answer) => answer.as_ref().ok().map(|answer| answer.ttl),
+            Told::Addresses(.., answer) => answer.as_ref().ok().map(|answer| answer.ttl),
+        }
+    }
+}
+
+/// `is_whole`: no search domain belongs behind a host's name.
+async fn ask(dns: Arc<Dns>, question: Question, is_whole: bool) -> Told {
+    match question {
+        Question::Services(name) => {
+            let answer = within(dns.services(&name)).await;
+            Told::Services(name, answer)
+        }
+        Question::Addresses(host, version) => {
+            let answer = match is_whole {
+                true => within(dns.addresses(&format!("{host}."), version)).await,
+                false => within(dns.addresses(&host, version)).await,
+            };
+            Told::Addresses(host, version, answer)
+        }
+    }
+}
+
+async fn within<T>(asked: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    timeout(WITHIN, asked).await.unwrap_or(Err(Error::Late(WITHIN)))
+}
+
 /// What a name leads to.
 #[derive(Debug, PartialEq, Eq)]
 struct Found {
     endpoints: Vec<Endpoint>,
-    /// How long this holds.
-    until: Instant,
     /// Some were left out, because there are too many.
     is_cut: bool,
     /// Those of this version were left out, because they lead nowhere.
     left_out: Option<IpVersion>,
 }
 
-impl Found {
-    /// Without the addresses that lead nowhere.
-    async fn with_a_way(self) -> Found {
-        let (endpoints, left_out) = of_families_with_a_way(self.endpoints).await;
-        Found { endpoints, left_out, ..self }
-    }
-}
-
-async fn endpoints(dns: &Arc<Dns>, server: &config::Server) -> Result<Found, Error> {
-    match &server.place {
-        Place::Unix(_) => Err(Error::Empty),
-        Place::Service(name) => of_services(dns, server, name).await,
-        Place::Tcp { host, port } => {
-            let Answer { found, ttl } = dns.addresses(host).await?;
-            let until = until(ttl);
-            let found = found.into_iter().map(|ip| Endpoint {
-                place: server.place.clone(),
-                address: Address::Tcp((ip, *port).into()),
-                weight: server.weight,
-            });
-            let (endpoints, is_cut) = tidy(found.collect());
-            if endpoints.is_empty() {
-                return Err(Error::Empty);
-            }
-            Ok(Found { endpoints, until, is_cut, left_out: None }.with_a_way().await)
-        }
-    }
-}
-
 /// The servers of the first priority of which one can be reached. If none can, those of the first.
-async fn of_services(dns: &Arc<Dns>, server: &config::Server, name: &str) -> Result<Found, Error> {
-    let Answer { found: mut services, mut ttl } = dns.services(name).await?;
-    services.sort_by(|one, other| (one.priority, &one.target).cmp(&(other.priority, &other.target)));
-    let is_cut = services.len() > ADDRESSES_MAX;
-    services.truncate(ADDRESSES_MAX);
-    let mut targets = JoinSet::new();
-    for service in services {
-        let dns = Arc::clone(dns);
-        // It is a whole name: no search domain belongs behind it.
-        targets.spawn(async move { (dns.addresses(&format!("{}.", service.target)).await, service) });
-    }
-    let mut all: Vec<(u16, Endpoint)> = Vec::new();
-    let mut failure = Error::Empty;
-    while let Some(Ok((answer, service))) = targets.join_next().await {
-        match answer {
-            Ok(answer) => {
-                ttl = ttl.min(answer.ttl);
-                let endpoints = answer.found.into_iter().map(|ip| of_service(server, &service, ip));
-                all.extend(endpoints.map(|endpoint| (service.priority, endpoint)));
-            }
-            Err(error) => failure = error,
-        }
-    }
-    let until = until(ttl);
-    all.sort_by_key(|(priority, _)| *priority);
+async fn found(server: &config::Server, heard: &Heard, is_cut: bool) -> Option<Found> {
+    let all = heard.endpoints(server);
     let mut first = None;
     for group in all.chunk_by(|(one, _), (other, _)| one == other) {
         let is_only = group.len() == all.len();
-        let (group, is_group_cut) = tidy(group.iter().map(|(_, endpoint)| endpoint.clone()).collect());
-        if group.is_empty() {
+        let (endpoints, is_group_cut) = tidy(group.iter().map(|(_, endpoint)| endpoint.clone()).collect());
+        if endpoints.is_empty() {
             continue;
         }
-        let found = Found { endpoints: group, until, is_cut: is_cut || is_group_cut, left_out: None };
-        if is_only || is_reachable(&found.endpoints).await {
-            return Ok(found.with_a_way().await);
+        let is_cut = is_cut || is_group_cut;
+        if is_only || is_reachable(&endpoints).await {
+            let (endpoints, left_out) = of_families_with_a_way(endpoints).await;
+            return Some(Found { endpoints, is_cut, left_out });
         }
-        first = first.or(Some(found));
+        first = first.or(Some(Found { endpoints, is_cut, left_out: None }));
     }
-    first.ok_or(failure)
-}
-
-/// An address of an SRV record's target. Weights multiply: that of the record, and that of the configuration. RFC 2782: one
-/// of weight 0 is to be had rarely, but is to be had.
-fn of_service(server: &config::Server, service: &Service, ip: IpAddr) -> Endpoint {
-    let weight = server.weight.saturating_mul(u32::from(service.weight).max(1));
-    let place = Place::Tcp { host: service.target.clone(), port: service.port };
-    Endpoint { place, address: Address::Tcp((ip, service.port).into()), weight }
+    first
 }
 
 /// Each address once, without those no server can have, in an order that does not depend on the answer's: name servers
@@ -245,18 +414,18 @@ async fn is_reachable(endpoints: &[Endpoint]) -> bool {
     tokio::time::timeout(TRY_WITHIN, any).await.unwrap_or(false)
 }
 
-fn until(ttl: Duration) -> Instant {
-    clock::instant() + ttl.clamp(TTL_MIN, TTL_MAX)
-}
-
 /// An answer that holds for less is used for so long: a TTL of 0 must not make a loop.
 const TTL_MIN: Duration = Duration::from_secs(1);
 /// One that holds for longer is asked for again after so long: whoever wrote a day has forgotten it.
 const TTL_MAX: Duration = Duration::from_secs(300);
 /// How soon a name is asked for again that had no answer.
 const RETRY: Duration = Duration::from_secs(2);
-/// How long all questions for one name may take, with search domains and the names that SRV records lead to.
+/// How long a question may take, with search domains.
 const WITHIN: Duration = Duration::from_secs(30);
+/// How long the other family is waited for once one has addresses (RFC 8305 section 3, "Resolution Delay").
+const OTHER_FAMILY_WITHIN: Duration = Duration::from_millis(50);
+/// How long other targets of SRV records are waited for that have no address yet. A start waits half a second in all.
+const OTHER_TARGETS_WITHIN: Duration = Duration::from_millis(250);
 /// Servers that one name stands for at most.
 pub const ADDRESSES_MAX: usize = 256;
 /// Addresses of a family, or of a priority, that are tried.
@@ -267,6 +436,7 @@ const TRY_WITHIN: Duration = Duration::from_millis(250);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::upstream::Address;
     use std::net::SocketAddr;
 
     fn endpoint(address: &str) -> Endpoint {

@@ -249,6 +249,123 @@ fn the_last_good_answer_stays_while_dns_fails_and_the_log_says_so_twice() {
     }
 }
 
+/// Other answers for the addresses of IPv4 than for those of IPv6.
+fn split(v4: Reply, v6: Reply) -> Reply {
+    Reply::Split(Box::new(v4), Box::new(v6))
+}
+
+fn records(records: Vec<Record>) -> Reply {
+    Reply::Records(1, records)
+}
+
+fn unresolved(gateway: &Gateway) -> f64 {
+    gateway.metric("sluicegate_upstream_unresolved_names", &["upstream=\"u\""])
+}
+
+fn failure(gateway: &Gateway) -> String {
+    gateway.admin("/v1/upstreams").json()[0]["names"][0]["failure"].as_str().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn a_family_without_an_answer_keeps_its_addresses_and_one_that_is_gone_does_not() {
+    let (_servers, port) = servers::<1>();
+    let _v6 = Upstream::raw_at((std::net::Ipv6Addr::LOCALHOST, port).into(), |stream| {
+        let mut peer = Client::over(stream);
+        while receive(&mut peer).is_some() {
+            peer.try_send("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n2");
+        }
+    });
+    let v4 = || records(vec![Record::A([127, 0, 0, 1].into())]);
+    let v6 = || records(vec![Record::Aaaa("::1".parse().expect("an address"))]);
+    let dns = Dns::start();
+    dns.set("u.test", split(v4(), v6()));
+    let gateway = gateway(&dns, &format!("http://u.test:{port}"), "balance = \"round-robin\"");
+    eventually("both are servers", || (count(&gateway) == 2).then_some(()));
+    dns.set("u.test", split(Reply::Failure, v6()));
+    eventually("the part is missed", || (unresolved(&gateway) == 1.0).then_some(()));
+    assert!(failure(&gateway).starts_with("in part: ipv4 of u.test: "), "{}", failure(&gateway));
+    assert_eq!(tally(&gateway, 20), [10, 10, 0]);
+    // A failure of all keeps all, too.
+    dns.set("u.test", Reply::Failure);
+    eventually("the name fails", || (said(&gateway, "does not resolve") == 1).then_some(()));
+    assert_eq!(tally(&gateway, 20), [10, 10, 0]);
+    dns.set("u.test", split(v4(), v6()));
+    eventually("the name is back", || (unresolved(&gateway) == 0.0).then_some(()));
+    dns.set("u.test", split(records(Vec::new()), v6()));
+    eventually("the family is gone", || (count(&gateway) == 1).then_some(()));
+    assert_eq!((tally(&gateway, 10), unresolved(&gateway)), ([0, 10, 0], 0.0));
+    for words in ["a part of the name has no answer", "does not resolve", "resolves again"] {
+        assert_eq!(said(&gateway, words), 1, "{words}: {:?}", gateway.stderr());
+    }
+}
+
+#[test]
+fn a_target_without_an_answer_stays_and_one_that_is_no_name_goes() {
+    let (_servers, port) = servers::<3>();
+    let dns = Dns::start();
+    for (name, number) in [("one.test", 1), ("two.test", 2), ("three.test", 3)] {
+        dns.addresses(name, &[[127, 0, 0, number]]);
+    }
+    let services = [(10, "one.test"), (10, "two.test"), (20, "three.test")];
+    dns.set(
+        "_http._tcp.u.test",
+        records(services.map(|(rank, name)| Record::Srv(rank, 1, port, name)).into()),
+    );
+    let gateway = gateway(&dns, "http+srv://_http._tcp.u.test", "balance = \"round-robin\"");
+    eventually("the name resolves", || (count(&gateway) == 2).then_some(()));
+    dns.set("two.test", Reply::Failure);
+    eventually("a target is missed", || failure(&gateway).contains("two.test").then_some(()));
+    assert_eq!((tally(&gateway, 20), unresolved(&gateway)), ([10, 10, 0], 1.0));
+    // Nor does the next priority take its place, and a failure of all keeps the first.
+    for name in ["one.test", "three.test"] {
+        dns.set(name, Reply::Failure);
+        eventually("another one is missed", || {
+            (failure(&gateway).contains(name) || said(&gateway, "does not resolve") == 1).then_some(())
+        });
+        assert_eq!(tally(&gateway, 20), [10, 10, 0], "{name}");
+    }
+    eventually("nothing resolves", || (said(&gateway, "does not resolve") == 1).then_some(()));
+    assert_eq!(tally(&gateway, 20), [10, 10, 0]);
+    dns.addresses("one.test", &[[127, 0, 0, 1]]);
+    dns.addresses("three.test", &[[127, 0, 0, 3]]);
+    dns.forget("two.test");
+    eventually("the target is gone", || (count(&gateway) == 1).then_some(()));
+    eventually("the rest is back", || (said(&gateway, "resolves again") == 1).then_some(()));
+    assert_eq!((tally(&gateway, 10), unresolved(&gateway)), ([10, 0, 0], 0.0));
+    let asked = dns.questions();
+    eventually("it is asked for again", || (dns.questions() > asked + 20).then_some(()));
+    assert_eq!(said(&gateway, "the target of an SRV record has no address"), 1);
+    assert_eq!(said(&gateway, "a part of the name has no answer"), 1);
+}
+
+#[test]
+fn a_family_that_is_never_answered_for_does_not_keep_back_what_changes() {
+    let ([_old, _new], port) = servers();
+    let dns = Dns::start();
+    let v4 = |number| records(vec![Record::A([127, 0, 0, number].into())]);
+    dns.set("u.test", split(v4(1), Reply::Silence));
+    let gateway = gateway(&dns, &format!("http://u.test:{port}"), "");
+    assert_eq!(gateway.get("/").text(), "1", "it has its address from the start");
+    let changed = Instant::now();
+    dns.set("u.test", split(v4(2), Reply::Silence));
+    eventually("the new address is in force", || (gateway.get("/").text() == "2").then_some(()));
+    assert!(changed.elapsed() < Duration::from_millis(2_500), "{:?}", changed.elapsed());
+    assert_eq!(unresolved(&gateway), 0.0, "nobody misses it");
+}
+
+#[test]
+fn a_family_that_comes_late_is_added_when_it_comes() {
+    let dns = Dns::start();
+    let v4 = Reply::Records(60, vec![Record::A([127, 0, 0, 1].into())]);
+    let v6 =
+        Reply::Late(Duration::from_millis(1_500), vec![Record::Aaaa("::1".parse().expect("an address"))]);
+    dns.set("u.test", split(v4, v6));
+    let gateway = gateway(&dns, "http://u.test:1", "");
+    assert_eq!(count(&gateway), 1);
+    eventually("the other family is there", || (count(&gateway) == 2).then_some(()));
+    assert_eq!(said(&gateway, "resolved"), 2, "{:?}", gateway.stderr());
+}
+
 #[test]
 fn a_service_goes_by_weight_and_to_the_next_priority_if_none_of_the_first_is_there() {
     let (_servers, port) = servers::<3>();
@@ -345,9 +462,13 @@ fn what_a_name_server_does_not_answer_keeps_back_no_address_for_long() {
     dns.addresses("u.test", &[[127, 0, 0, 1]]);
     let (count, after) = count_by(&[&silent, &dns]);
     assert!(count == 1 && after < Duration::from_secs(4), "{count} after {after:?}");
-    dns.set("u.test", Reply::OnlyV4(vec![Record::A([127, 0, 0, 1].into())]));
-    let (count, after) = count_by(&[&dns]);
-    assert!(count == 1 && after < Duration::from_secs(4), "{count} after {after:?}");
+    // The other family of the name has no answer, or none that is good.
+    for reply in [Reply::Silence, Reply::Failure] {
+        let good = Reply::Records(1, vec![Record::A([127, 0, 0, 1].into())]);
+        dns.set("u.test", Reply::Split(Box::new(good), Box::new(reply)));
+        let (count, after) = count_by(&[&dns]);
+        assert!(count == 1 && after < Duration::from_millis(900), "{count} after {after:?}");
+    }
 }
 
 #[test]

@@ -44,7 +44,7 @@ pub enum Exchange {
 }
 
 /// A version of IP, as the addresses of a name may have both.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum IpVersion {
     /// IPv4.
     V4,
@@ -59,6 +59,14 @@ impl IpVersion {
     /// That of an address.
     pub fn of(address: SocketAddr) -> IpVersion {
         if address.is_ipv4() { IpVersion::V4 } else { IpVersion::V6 }
+    }
+
+    /// The other one.
+    pub fn other(self) -> IpVersion {
+        match self {
+            IpVersion::V4 => IpVersion::V6,
+            IpVersion::V6 => IpVersion::V4,
+        }
     }
 
     /// As metrics, logs and the admin listener have it.

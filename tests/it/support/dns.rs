@@ -32,10 +32,10 @@ pub enum Reply {
     Nonsense,
     /// Nothing.
     Silence,
+    /// To questions for addresses of IPv4, and to others.
+    Split(Box<Reply>, Box<Reply>),
     /// These, after so long.
     Late(Duration, Vec<Record>),
-    /// These to questions for addresses of IPv4, and nothing to others.
-    OnlyV4(Vec<Record>),
     /// These, behind so many answers to other questions.
     Forged(usize, Vec<Record>),
 }
@@ -95,6 +95,11 @@ impl Dns {
     /// From now on questions for this name are answered so.
     pub fn set(&self, name: &str, reply: Reply) {
         self.known.replies.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), reply);
+    }
+
+    /// From now on there is no such name.
+    pub fn forget(&self, name: &str) {
+        self.known.replies.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
     }
 
     /// The name has these addresses, for a second.
@@ -174,19 +179,22 @@ impl Known {
         let kind = u16::from_be_bytes([*question.get(end)?, *question.get(end + 1)?]);
         let asked = &question[12..end + 4];
         let reply = self.replies.lock().unwrap_or_else(PoisonError::into_inner).get(&name).cloned();
+        let reply = match reply {
+            Some(Reply::Split(v4, _)) if kind == A => Some(*v4),
+            Some(Reply::Split(_, other)) => Some(*other),
+            whole => whole,
+        };
         let (mut after, mut forged) = (Duration::ZERO, 0);
         let (code, ttl, records) = match reply {
             None => (NXDOMAIN, 0, Vec::new()),
             Some(Reply::Failure) => (SERVFAIL, 0, Vec::new()),
-            Some(Reply::Silence) => return None,
+            Some(Reply::Silence | Reply::Split(..)) => return None,
             Some(Reply::Nonsense) => return Some([&question[..2], &[0xff; 40]].concat().into()),
             Some(Reply::Records(ttl, records)) => (0, ttl, records),
             Some(Reply::Late(late, records)) => {
                 after = late;
                 (0, 1, records)
             }
-            Some(Reply::OnlyV4(_)) if kind != A => return None,
-            Some(Reply::OnlyV4(records)) => (0, 1, records),
             Some(Reply::Forged(count, records)) => {
                 forged = count;
                 (0, 1, records)
