@@ -149,11 +149,15 @@ impl Heard {
         }
     }
 
-    /// Families that failed beside another one that has addresses, and that nobody misses.
+    /// Families that failed beside another one that has an answer, and that nobody misses.
     pub fn unanswered(&self) -> Vec<(&str, IpVersion)> {
-        let is_failed = |host: &Host, version: IpVersion| host.0[version as usize].part.failure().is_some();
+        let is_unanswered = |host: &Host, version: IpVersion| {
+            let part = |version: IpVersion| &host.0[version as usize].part;
+            let is_beside = part(version.other()).last == Last::Good;
+            is_beside && part(version).failure().is_some() && host.missed(version).is_none()
+        };
         let all = self.hosts.iter().flat_map(|it| IpVersion::ALL.map(|version| (it, version)));
-        all.filter(|((_, host), version)| is_failed(host, *version) && host.missed(*version).is_none())
+        all.filter(|((_, host), version)| is_unanswered(host, *version))
             .map(|((name, _), version)| (name.as_str(), version))
             .collect()
     }
@@ -369,6 +373,10 @@ mod tests {
         heard.list(&server.place, &[]);
         hear(&mut heard, "u", [&good(&["10.0.0.1"]), &failed()]);
         assert_eq!((heard.failure(), heard.unanswered()), (None, vec![("u", IpVersion::V6)]));
+        // Nor is there anything to say of it while the other one fails, too.
+        hear(&mut heard, "u", [&failed(), &failed()]);
+        assert_eq!(heard.failure().as_deref(), Some("ipv4 of u: request timed out"));
+        assert!(heard.unanswered().is_empty());
         // Alone it is.
         hear(&mut heard, "u", [&nothing(), &failed()]);
         heard.settle();
