@@ -22,8 +22,23 @@ pub(in crate::app) struct Beside {
 }
 
 impl Beside {
-    /// Begins it, for as long as the other process lives, or until then if that is sooner.
+    /// Begins it, for as long as the other process lives, or until then if that is sooner. `None` if that fails: each counts
+    /// alone then, and serves.
     pub(super) fn begin(
+        line: UnixStream,
+        with: Neighbour,
+        limiter: &Arc<Limiter>,
+        until: Option<Instant>,
+    ) -> Option<Beside> {
+        let begun = Beside::start(line, with, limiter, until);
+        if let Err(error) = &begun {
+            limiter.table().close_journal(with);
+            tracing::warn!(%error, ?with, "what limiter keys spend is not told to the other process");
+        }
+        begun.ok()
+    }
+
+    fn start(
         line: UnixStream,
         with: Neighbour,
         limiter: &Arc<Limiter>,

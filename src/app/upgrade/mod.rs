@@ -197,7 +197,7 @@ impl Program {
                 let _ = channel.send(&Word::Serving);
                 let until = clock::instant() + handover.drain;
                 let (line, limiter) = (channel.into_stream(), &handover.limiter);
-                let begin = || Beside::begin(line, Neighbour::Successor, limiter, Some(until)).ok();
+                let begin = || Beside::begin(line, Neighbour::Successor, limiter, Some(until));
                 let beside = if is_taken_over { begin() } else { None };
                 Ok(Successor { pid: child.id(), beside })
             }

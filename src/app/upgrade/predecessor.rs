@@ -103,7 +103,6 @@ impl Predecessor {
         if self.states != local::FORMAT {
             return Ok(None);
         }
-        let begun = Beside::begin(self.channel.into_stream(), Neighbour::Predecessor, limiter, None);
-        begun.map(Some).context("the line to the predecessor")
+        Ok(Beside::begin(self.channel.into_stream(), Neighbour::Predecessor, limiter, None))
     }
 }
