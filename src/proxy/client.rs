@@ -103,13 +103,14 @@ fn is_trusted(config: &ClientIp, ip: IpAddr) -> bool {
     ip != NO_ADDRESS && config.trust.iter().any(|net| net.contains(&ip))
 }
 
-/// The elements of all lines of a forwarding header, from the right.
+/// The elements of all lines of a forwarding header, from the right. Empty ones are none (RFC 9110 section 5.6.1.2).
 fn listed<'h>(
     header: ForwardedHeader,
     headers: &'h HeaderMap,
     name: &HeaderName,
 ) -> impl Iterator<Item = &'h [u8]> + use<'h> {
-    headers.get_all(name).into_iter().rev().flat_map(move |line| elements(header, line.as_bytes()))
+    let all = headers.get_all(name).into_iter().rev().flat_map(move |line| elements(header, line.as_bytes()));
+    all.filter(|element| !element.trim_ascii().is_empty())
 }
 
 /// The elements of one line of the forwarding header, from the right. Reading from that side, nothing a client wrote to
@@ -234,6 +235,10 @@ mod tests {
         assert_eq!(find(&config, ip("10.0.0.1"), &all_trusted).ip, ip("10.3.3.3"));
         let broken = map(&[("x-forwarded-for", "6.6.6.6, nonsense, 10.2.2.2")]);
         assert_eq!(find(&config, ip("10.0.0.1"), &broken).ip, ip("10.2.2.2"));
+        for empty in ["203.0.113.9,", "203.0.113.9, ,", ",203.0.113.9,\t,10.2.2.2, "] {
+            let headers = map(&[("x-forwarded-for", empty), ("x-forwarded-for", "")]);
+            assert_eq!(find(&config, ip("10.0.0.1"), &headers).ip, ip("203.0.113.9"), "{empty}");
+        }
         let mapped = map(&[("x-forwarded-for", "::ffff:203.0.113.9")]);
         assert_eq!(find(&config, ip("::ffff:10.0.0.1"), &mapped).ip, ip("203.0.113.9"));
         let port = map(&[("x-forwarded-for", "203.0.113.9:4711")]);
