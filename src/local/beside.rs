@@ -179,6 +179,22 @@ mod tests {
     }
 
     #[test]
+    fn what_one_remembers_the_other_does_too() {
+        let whole = |number| NonZeroU64::new(number).expect("tests give no zero");
+        let quota = Quota::new(Algorithm::TokenBucket, whole(1), whole(3_600 * SECOND), whole(1));
+        let retry = Charge::one(Key::new(0x51ed_270b << 90 | 9), quota);
+        let [old, new] = pair();
+        for [one, other] in [[&old, &new], [&new, &old]] {
+            let retry =
+                Charge { key: Key::new(retry.key.bits() + u128::from(std::ptr::eq(one, &old))), ..retry };
+            one.remember(&retry, NOW);
+            talk(&old, &new);
+            assert!(other.is_remembered(&retry, NOW + SECOND));
+            assert!(!other.is_remembered(&retry, NOW + 3_601 * SECOND));
+        }
+    }
+
+    #[test]
     fn what_was_heard_is_not_told_back() {
         let [old, new] = pair();
         admits(&old, Algorithm::TokenBucket, 5);

@@ -191,6 +191,9 @@ impl Table {
     /// one: forgetting it costs one client a unit, but a limit without a slot shares an overflow bucket with all other
     /// keys.
     pub fn remember(&self, charge: &Charge, now_ns: u64) {
+        if self.journal.is_open() {
+            self.journal.note(charge, true);
+        }
         let fingerprint = charge.quota.fingerprint();
         let found = self.slots.find(charge.key).or_else(|| self.claim(charge, fingerprint, now_ns));
         if let Some(slot) = found {
