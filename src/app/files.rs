@@ -102,19 +102,18 @@ fn wrong_with_tls(subject: Subject, certs: &[Pair], client_auth: Option<&ClientA
         }
     });
     let clients = client_auth.and_then(wrong_with_clients);
-    let stale = client_auth.and_then(|clients| over(clients, clock::unix().as_secs())).map(|message| {
+    let stale = client_auth.and_then(lists_over).map(|message| {
         let (field, hint) = ("client-crl".to_owned(), "put newer lists in its place");
         Wrong { subject, field, message, hint, is_warning: true }
     });
     pairs.chain(clients.map(|(field, error)| Wrong::tls(subject, field, &error))).chain(stale).collect()
 }
 
-/// That clients are refused because a revocation list is over at this time, Unix seconds. It is no error, because newer lists
-/// may come at any time.
-fn over(clients: &ClientAuth, now: u64) -> Option<String> {
+/// That clients are refused because a revocation list is over. It is no error, because newer lists may come at any time.
+pub(super) fn lists_over(clients: &ClientAuth) -> Option<String> {
     let (path, end) = clients.lists_end()?;
     let path = path.display();
-    (i64::try_from(now).unwrap_or(i64::MAX) > end)
+    (i64::try_from(clock::unix().as_secs()).unwrap_or(i64::MAX) > end)
         .then(|| format!("a revocation list in {path} has expired: clients of its authority are refused"))
 }
 

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use super::prepare::{Kept, client_config};
 use super::stamps::Stamps;
 use crate::app::certificates::Expiries;
+use crate::app::files;
 use crate::app::listeners::Listeners;
 use crate::app::read_files::{Part, Stale};
 use crate::config::Config;
@@ -102,6 +103,9 @@ impl Watch {
                     listeners.renew(&listener.name, tls);
                     told.read(part);
                     tracing::info!(listener = %listener.name, "certificates renewed");
+                    if let Some(message) = listener.client_auth.as_ref().and_then(files::lists_over) {
+                        tracing::warn!(listener = %listener.name, "{message}");
+                    }
                 }
                 Err(error) => {
                     told.refused(part);

@@ -189,6 +189,13 @@ fn why_a_certificate_was_refused_is_logged_and_counted() {
         gateway.logged_where("no list", |line| line["cause"] == "tls-revocation-unknown")["status"],
         0
     );
+    eventually("a line", || {
+        gateway
+            .stderr()
+            .iter()
+            .any(|line| line.contains("has expired: clients of its authority"))
+            .then_some(())
+    });
     let end = gateway
         .metric("sluicegate_certificate_expiry_timestamp_seconds", &["listener=\"tls\"", "subject=\"\""]);
     assert_eq!(end, 1_735_689_600.0);
