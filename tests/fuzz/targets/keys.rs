@@ -140,7 +140,9 @@ fn meant(dimension: &Dimension, caller: &Caller) -> (Vec<u8>, bool) {
         Dimension::Ip => octets(caller),
         Dimension::Route => ROUTE.as_bytes().to_vec(),
         Dimension::Host => caller.host.clone().into_bytes(),
-        Dimension::Body(_) | Dimension::Entry(_) => unreachable!("no policy of this target has one"),
+        Dimension::Body(_) | Dimension::Entry(_) | Dimension::Cookie(_) | Dimension::Path => {
+            unreachable!("no policy of this target has one")
+        }
         Dimension::Method => if caller.post { "POST" } else { "GET" }.as_bytes().to_vec(),
         Dimension::Header(_) => {
             // Lines that differ are no value, and the request is refused.
