@@ -143,21 +143,25 @@ fn processes_that_serve_beside_each_other_spend_one_limit() {
         for is_old_first in [true, false] {
             let mut upgraded = Upgraded::start(&format!(
                 "[shutdown]\ndrain = \"60s\"\n\
-                 [listener.plain]\nbind = \"127.0.0.1:0\"\ntimeouts = {{ header = \"60s\" }}\n\
-                 [policy.p]\nby = []\nlimit = \"40/365d\"\nalgorithm = \"{algorithm}\"\n\
-                 [[route]]\npath = \"/{{*rest}}\"\nlimit = \"p\"\nrespond = {{ status = 200 }}\n"
+                 [policy.p]\nby = [\"body:user\"]\nlimit = \"20/365d\"\nalgorithm = \"{algorithm}\"\n\
+                 [[route]]\npath = \"/limited\"\nlimit = \"p\"\nrespond = {{ status = 200 }}\n{OK}"
             ));
             let plain = upgraded.gateway.plain();
+            // A process that drains may still take a connection, and says that it closes it.
+            let fresh = || {
+                let mut client = Client::connect(plain);
+                client.get("/").header("connection").is_none().then_some(client)
+            };
             let connected = || -> Vec<Client> {
-                let mut clients: Vec<Client> = (0..10).map(|_| Client::connect(plain)).collect();
+                let mut clients: Vec<Client> =
+                    (0..20).map(|_| eventually("a connection that stays", fresh)).collect();
                 for client in &mut clients {
-                    assert_eq!(client.get("/").status, 200);
-                    // It is not idle while it sends a head.
-                    client.send("GET / HTTP/1.1\r\n");
+                    // The policy asks for the body, so its request is decided when the rest has come.
+                    client.send("POST /limited HTTP/1.1\r\nHost: a\r\nContent-Length: 12\r\n\r\n{\"user\":");
                 }
                 clients
             };
-            let status = |client: &mut Client| client.send("Host: a\r\n\r\n").response().status;
+            let status = |client: &mut Client| client.send("\"a\"}").response().status;
             let mut processes = vec![connected()];
             for _ in 0..2 {
                 upgraded.upgrade();
@@ -167,17 +171,19 @@ fn processes_that_serve_beside_each_other_spend_one_limit() {
                 processes.reverse();
             }
             // Whose connections they are has heard of the others when it refuses; until then it may admit a few.
-            let admitted = processes[0].iter_mut().filter_map(|client| (status(client) == 200).then_some(()));
-            let mut admitted = admitted.count();
+            let statuses: Vec<u16> = processes[0].iter_mut().map(status).collect();
+            // Time goes by heads, which came in some order: the last unit may be there a microsecond too late.
+            assert_eq!(statuses[..19], [200; 19], "{algorithm}, {is_old_first}");
+            let mut more = 0;
             for others in &mut processes[1..] {
                 let mut others = others.iter_mut();
                 eventually("they are refused", || {
-                    let is_admitted = status(others.next().expect("it hears within ten requests")) == 200;
-                    admitted += usize::from(is_admitted);
-                    (!is_admitted).then_some(())
+                    let status = status(others.next().expect("it hears within twenty requests"));
+                    more += usize::from(status == 200);
+                    (status == 429).then_some(())
                 });
             }
-            assert!((10..=14).contains(&admitted), "{admitted} of 10, {algorithm}, {is_old_first}");
+            assert!(more <= 10, "{more} of 20 beyond, {algorithm}, {is_old_first}");
         }
     }
 }
