@@ -64,10 +64,11 @@ impl Gateway {
         service_manager::main_process(pid);
         let done = format!("process {pid} serves, process {} drains", std::process::id());
         say(format_args!("upgraded: {done}"));
-        report.end(true, &done);
         for serving in self.admin_serving.iter_mut().chain(&mut self.grpc_serving) {
             serving.step_aside();
         }
+        // Whoever hears it and asks for readiness then asks the successor.
+        report.end(true, &done);
         End::Upgraded
     }
 
