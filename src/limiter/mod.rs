@@ -47,7 +47,6 @@ mod resets;
 mod seldom;
 mod settling;
 mod spent;
-mod striped;
 mod sweep;
 mod taken_late;
 mod together;

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::striped::Striped;
 use super::wait::Wait;
 use crate::limit::{Algorithm, Charge, Key};
+use crate::local::striped::Striped;
 
 /// Questions in flight and queued, by the first key of each.
 #[derive(Debug, Default)]

@@ -3,9 +3,9 @@
 
 use std::collections::hash_map::Entry;
 
-use super::striped::Striped;
 use super::wait::Waiter;
 use crate::limit::{Key, PlanId, Wanted};
+use crate::local::striped::Striped;
 
 /// Renewals in flight, by key.
 #[derive(Debug, Default)]

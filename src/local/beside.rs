@@ -4,50 +4,51 @@
 use std::io::{self, Read, Write};
 
 use super::handover::{self, HandoverError, get, put};
-use super::journal::{Neighbour, Spent};
+use super::journal::{Relative, Spent};
 use super::{Place, Table};
-use crate::limit::{Algorithm, Charge, Key, State};
+use crate::limit::{Algorithm, Charge, State};
 
 impl Table {
     /// Notes from now on what is spent, for [`Table::tell_spent`].
-    pub fn open_journal(&self, whom: Neighbour) {
+    pub fn open_journal(&self, whom: Relative) {
         self.journal.open(whom);
     }
 
-    /// Notes no more for this neighbour, and forgets what it was not told.
-    pub fn close_journal(&self, whom: Neighbour) {
+    /// Notes no more for this relative, and forgets what it was not told.
+    pub fn close_journal(&self, whom: Relative) {
         self.journal.close(whom);
     }
 
-    /// Tells a neighbour what was spent since the last time, for its [`Table::hear_spent`]. Writes nothing if that is
+    /// Tells a relative what was spent since the last time, for its [`Table::hear_spent`]. Writes nothing if that is
     /// nothing.
     ///
     /// # Errors
     /// If `out` takes no more.
-    pub fn tell_spent(&self, whom: Neighbour, out: &mut impl Write) -> io::Result<()> {
+    pub fn tell_spent(&self, whom: Relative, out: &mut impl Write) -> io::Result<()> {
         for spent in self.journal.take(whom).filter(|spent| !spent.is_empty()) {
             put(out, spent.len() as u64)?;
             for ((key, _), Spent { quota, cost }) in spent {
                 handover::write_quota(out, &quota)?;
-                [key.high(), key.low(), cost as u64].iter().try_for_each(|word| put(out, *word))?;
+                handover::put_key(out, key)?;
+                put(out, cost as u64)?;
             }
         }
         out.flush()
     }
 
-    /// Counts here what a neighbour tells next. Waits for it.
+    /// Counts here what a relative tells next. Waits for it.
     ///
     /// # Errors
     /// If it tells no more, or nonsense.
     pub fn hear_spent(
         &self,
-        from: Neighbour,
+        from: Relative,
         input: &mut impl Read,
         now_ns: impl Fn() -> u64,
     ) -> Result<(), HandoverError> {
         for _ in 0..get(input)? {
             let quota = handover::read_quota(input)?;
-            let key = Key::new(u128::from(get(input)?) << 64 | u128::from(get(input)?));
+            let key = handover::get_key(input)?;
             let cost = get(input)? as i64;
             let charge = Charge { cost: cost.unsigned_abs(), ..Charge::one(key, quota) };
             self.count_elsewhere(&charge, cost > 0, now_ns());
@@ -78,9 +79,9 @@ impl Table {
 mod tests {
     use std::num::NonZeroU64;
 
-    use super::super::journal::NEIGHBOURS;
+    use super::super::journal::RELATIVES;
     use super::*;
-    use crate::limit::Quota;
+    use crate::limit::{Key, Quota};
 
     const SECOND: u64 = 1_000_000_000;
     const NOW: u64 = 7_200 * SECOND;
@@ -92,13 +93,13 @@ mod tests {
         Charge { cost, ..Charge::one(Key::new(0x9e37_79b9_7f4a_7c15 << 64 | 77), quota) }
     }
 
-    fn told(by: &Table, whom: Neighbour) -> Vec<u8> {
+    fn told(by: &Table, whom: Relative) -> Vec<u8> {
         let mut told = Vec::new();
         by.tell_spent(whom, &mut told).expect("memory takes it");
         told
     }
 
-    fn hear(table: &Table, from: Neighbour, mut told: &[u8]) {
+    fn hear(table: &Table, from: Relative, mut told: &[u8]) {
         while !told.is_empty() {
             table.hear_spent(from, &mut told, || NOW).expect("it was told whole");
         }
@@ -106,15 +107,15 @@ mod tests {
 
     /// Both of a pair tell what they have spent.
     fn talk(old: &Table, new: &Table) {
-        let (of_old, of_new) = (told(old, Neighbour::Successor), told(new, Neighbour::Predecessor));
-        hear(new, Neighbour::Predecessor, &of_old);
-        hear(old, Neighbour::Successor, &of_new);
+        let (of_old, of_new) = (told(old, Relative::Successor), told(new, Relative::Predecessor));
+        hear(new, Relative::Predecessor, &of_old);
+        hear(old, Relative::Successor, &of_new);
     }
 
     fn pair() -> [Table; 2] {
         let [old, new] = [Table::with_memory(MEMORY), Table::with_memory(MEMORY)];
-        old.open_journal(Neighbour::Successor);
-        new.open_journal(Neighbour::Predecessor);
+        old.open_journal(Relative::Successor);
+        new.open_journal(Relative::Predecessor);
         [old, new]
     }
 
@@ -152,8 +153,8 @@ mod tests {
     fn a_row_of_processes_admits_one_limit_between_them() {
         let [first, second] = pair();
         let third = Table::with_memory(MEMORY);
-        second.open_journal(Neighbour::Successor);
-        third.open_journal(Neighbour::Predecessor);
+        second.open_journal(Relative::Successor);
+        third.open_journal(Relative::Predecessor);
         let mut admitted = 0;
         for _ in 0..50 {
             for table in [&first, &second, &third] {
@@ -199,18 +200,18 @@ mod tests {
         let [old, new] = pair();
         admits(&old, Algorithm::TokenBucket, 5);
         talk(&old, &new);
-        assert!(told(&new, Neighbour::Predecessor).is_empty());
+        assert!(told(&new, Relative::Predecessor).is_empty());
     }
 
     #[test]
     fn a_closed_journal_keeps_nothing() {
         let table = Table::with_memory(MEMORY);
         admits(&table, Algorithm::TokenBucket, 5);
-        table.open_journal(Neighbour::Successor);
+        table.open_journal(Relative::Successor);
         admits(&table, Algorithm::TokenBucket, 5);
-        table.close_journal(Neighbour::Successor);
+        table.close_journal(Relative::Successor);
         admits(&table, Algorithm::TokenBucket, 5);
-        assert!(NEIGHBOURS.iter().all(|whom| told(&table, *whom).is_empty()));
+        assert!(RELATIVES.iter().all(|whom| told(&table, *whom).is_empty()));
     }
 
     #[test]

@@ -70,8 +70,7 @@ impl Table {
         self.logs.each(|key, fingerprint, log| {
             keys += 1;
             put(out, u64::from(fingerprint))?;
-            put(out, key.high())?;
-            put(out, key.low())?;
+            put_key(out, key)?;
             put_log(out, log)
         })?;
         put(out, END)?;
@@ -117,7 +116,7 @@ impl Table {
             self.quotas.overflow().entry(fingerprint).or_insert(state);
         }
         while let Some(fingerprint) = get_unless_end(input)? {
-            let key = Key::new(u128::from(get(input)?) << 64 | u128::from(get(input)?));
+            let key = get_key(input)?;
             self.logs.fill(key, fingerprint as u32, get_log(input)?);
             keys += 1;
         }
@@ -158,6 +157,15 @@ fn get_log(input: &mut impl Read) -> io::Result<Log> {
     let count = get(input)?;
     let times_ns = (0..count).map(|_| get(input)).collect::<io::Result<Vec<u64>>>()?;
     Ok(Log::of_times(times_ns))
+}
+
+pub(super) fn put_key(out: &mut impl Write, key: Key) -> io::Result<()> {
+    put(out, key.high())?;
+    put(out, key.low())
+}
+
+pub(super) fn get_key(input: &mut impl Read) -> io::Result<Key> {
+    Ok(Key::new(u128::from(get(input)?) << 64 | u128::from(get(input)?)))
 }
 
 pub(super) fn put(out: &mut impl Write, word: u64) -> io::Result<()> {

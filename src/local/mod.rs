@@ -20,11 +20,12 @@ mod memory;
 mod penalties;
 mod quotas;
 mod slots;
+pub mod striped;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use handover::{FORMAT, HandoverError};
-pub use journal::Neighbour;
+pub use journal::Relative;
 pub use leases::{Leases, Words};
 
 use crate::limit::penalty::Record;
@@ -117,7 +118,7 @@ impl Table {
     #[inline(always)]
     pub fn take(&self, charge: &Charge, now_ns: u64) -> Taken {
         let taken = self.take_silently(charge, now_ns);
-        if self.journal.is_open() && (taken.outcome.is_admitted() || charge.count_denied) {
+        if taken.outcome.is_admitted() || charge.count_denied {
             self.journal.note(charge, true);
         }
         taken
@@ -142,9 +143,7 @@ impl Table {
 
     /// Undoes a `take` that admitted: the same charge, the place it named, and the `now_ns` it was given.
     pub fn give_back(&self, charge: &Charge, place: Place, taken_ns: u64) {
-        if self.journal.is_open() {
-            self.journal.note(charge, false);
-        }
+        self.journal.note(charge, false);
         if charge.quota.algorithm() == Algorithm::SlidingLog {
             return self.logs.give_back(charge, place, taken_ns);
         }
@@ -154,9 +153,7 @@ impl Table {
     /// Spends a cost that became known after the charge it belongs to, on the same state. It is spent even if it does
     /// not fit, as a debt.
     pub fn debit(&self, charge: &Charge, place: Place, now_ns: u64) {
-        if self.journal.is_open() {
-            self.journal.note(charge, true);
-        }
+        self.journal.note(charge, true);
         self.debit_silently(charge, place, now_ns);
     }
 
@@ -169,9 +166,7 @@ impl Table {
 
     /// The same for what was admitted elsewhere: no more than one whole limit is owed after it, if not more was before.
     pub fn repay(&self, charge: &Charge, now_ns: u64) {
-        if self.journal.is_open() {
-            self.journal.note(charge, true);
-        }
+        self.journal.note(charge, true);
         if charge.quota.algorithm() == Algorithm::SlidingLog {
             // A log owes no more than that by itself.
             return self.logs.debit(charge, Place::Slot, now_ns);
@@ -191,9 +186,7 @@ impl Table {
     /// one: forgetting it costs one client a unit, but a limit without a slot shares an overflow bucket with all other
     /// keys.
     pub fn remember(&self, charge: &Charge, now_ns: u64) {
-        if self.journal.is_open() {
-            self.journal.note(charge, true);
-        }
+        self.journal.note(charge, true);
         let fingerprint = charge.quota.fingerprint();
         let found = self.slots.find(charge.key).or_else(|| self.claim(charge, fingerprint, now_ns));
         if let Some(slot) = found {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::clock;
 use crate::limiter::Limiter;
-use crate::local::Neighbour;
+use crate::local::Relative;
 
 /// The conversation, on two threads. It ends with either process; its journal is closed then.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ impl Beside {
     /// alone then, and serves.
     pub(super) fn begin(
         line: UnixStream,
-        with: Neighbour,
+        with: Relative,
         limiter: &Arc<Limiter>,
         until: Option<Instant>,
     ) -> Option<Beside> {
@@ -40,7 +40,7 @@ impl Beside {
 
     fn start(
         line: UnixStream,
-        with: Neighbour,
+        with: Relative,
         limiter: &Arc<Limiter>,
         until: Option<Instant>,
     ) -> std::io::Result<Beside> {

@@ -29,7 +29,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
 use crate::limiter::Limiter;
-use crate::local::Neighbour;
+use crate::local::Relative;
 use crate::upstream::live::{Remembered, RememberedServer};
 use crate::{clock, local};
 pub(super) use beside::Beside;
@@ -188,7 +188,7 @@ impl Program {
         let words = Words::of(&mut child);
         let handed_over = hand_over(Channel::new(ours, handover.within), handover);
         if handed_over.is_err() {
-            handover.limiter.table().close_journal(Neighbour::Successor);
+            handover.limiter.table().close_journal(Relative::Successor);
         }
         match handed_over {
             Ok((mut channel, is_taken_over)) => {
@@ -197,7 +197,7 @@ impl Program {
                 let _ = channel.send(&Word::Serving);
                 let until = clock::instant() + handover.drain;
                 let (line, limiter) = (channel.into_stream(), &handover.limiter);
-                let begin = || Beside::begin(line, Neighbour::Successor, limiter, Some(until));
+                let begin = || Beside::begin(line, Relative::Successor, limiter, Some(until));
                 let beside = if is_taken_over { begin() } else { None };
                 Ok(Successor { pid: child.id(), beside })
             }
@@ -263,7 +263,7 @@ fn hand_over(mut channel: Channel, handover: &Handover) -> io::Result<(Channel, 
     let takes_over = word == (Word::Prepared { states: local::FORMAT });
     if takes_over {
         // What is spent while the table is written may be told beside it, and counts twice then, never not at all.
-        handover.limiter.table().open_journal(Neighbour::Successor);
+        handover.limiter.table().open_journal(Relative::Successor);
         let mut out = BufWriter::with_capacity(STATES_BUFFER_BYTES, &mut channel);
         handover.limiter.table().write_states(&mut out).map_err(io::Error::other)?;
     }

@@ -14,7 +14,7 @@ use super::channel::Channel;
 use super::messages::{Hello, Passed, VARIABLE, WITHIN_MAX, Word};
 use crate::app::inherited::Inherited;
 use crate::limiter::Limiter;
-use crate::local::Neighbour;
+use crate::local::Relative;
 use crate::upstream::live::{Remembered, RememberedServer};
 use crate::{clock, local};
 
@@ -83,7 +83,7 @@ impl Predecessor {
             return Ok(self);
         }
         let keys = limiter.table().read_states(&mut BufReader::new(&mut self.channel))?;
-        limiter.table().open_journal(Neighbour::Predecessor);
+        limiter.table().open_journal(Relative::Predecessor);
         tracing::info!(keys, "took over the limits of the predecessor");
         Ok(self)
     }
@@ -103,6 +103,6 @@ impl Predecessor {
         if self.states != local::FORMAT {
             return Ok(None);
         }
-        Ok(Beside::begin(self.channel.into_stream(), Neighbour::Predecessor, limiter, None))
+        Ok(Beside::begin(self.channel.into_stream(), Relative::Predecessor, limiter, None))
     }
 }
