@@ -267,7 +267,7 @@ pub(super) fn literal_path(path: &str, rest: bool) -> Option<String> {
 }
 
 /// A path without what decides nothing: names of parameters, a slash at the end.
-fn shape(path: &str) -> String {
+pub(super) fn shape(path: &str) -> String {
     let segments = path.trim_end_matches('/').split('/').map(|segment| match segment {
         segment if segment.starts_with("{*") => "{*}",
         segment if segment.starts_with('{') && !segment.starts_with("{=") => "{}",

@@ -1,6 +1,6 @@
 //! Rules of which the first that fits decides, brought to routes of which the most specific one does.
 
-use super::draft::{Draft, Route};
+use super::draft::{Draft, Route, shape};
 
 /// Adds routes that were rules in this order. One that an earlier rule leaves nothing to is left out, as it never was
 /// reached. For requests of an earlier rule that a more specific, later one would take now, the earlier one gets a route
@@ -69,8 +69,10 @@ fn place(
     let earlier = placed.iter().filter(|(other, first)| *other < rank && goes_before(&route, first));
     let later = placed.iter().filter(|(other, last)| *other >= rank && route.meets(last));
     let mut both: Vec<(usize, Route, String)> = Vec::new();
-    both.extend(earlier.map(|(other, first)| (*other, shared(first, &route), first.path.clone())));
-    both.extend(later.map(|(_, last)| (rank, shared(&route, last), route.path.clone())));
+    both.extend(
+        earlier.filter_map(|(other, first)| Some((*other, shared(first, &route)?, first.path.clone()))),
+    );
+    both.extend(later.filter_map(|(_, last)| Some((rank, shared(&route, last)?, route.path.clone()))));
     for (rank, shared, first) in both {
         if placed.len() >= ROUTES_MAX {
             too_many(draft, &mut route, what, &first, &shared);
@@ -114,24 +116,12 @@ fn too_many(draft: &mut Draft, later: &mut Route, what: &str, first: &str, share
     later.close();
 }
 
-/// The requests that two routes share, with what the first one does.
-fn shared(first: &Route, later: &Route) -> Route {
-    let mut shared = first.clone();
-    shared.name.clear();
-    if covers_hosts(&first.hosts, &later.hosts) {
-        shared.hosts.clone_from(&later.hosts);
-    }
-    if covers_path(&first.path, &later.path) {
-        shared.path.clone_from(&later.path);
-    }
-    if first.methods.is_empty() {
-        shared.methods.clone_from(&later.methods);
-    } else if !later.methods.is_empty() {
-        shared.methods.retain(|method| later.methods.contains(method));
-    }
+/// As [`both`], with the fields that either asks for.
+fn shared(first: &Route, later: &Route) -> Option<Route> {
+    let mut shared = both(first, later)?;
     let more = later.headers.iter().filter(|(name, _)| !first.headers.iter().any(|(known, _)| known == name));
-    shared.headers.extend(more.cloned().collect::<Vec<_>>());
-    shared
+    shared.headers.extend(more.cloned());
+    Some(shared)
 }
 
 /// The requests that two routes share, with what the first one does; `None` if they share none. Of the second one fields
@@ -142,6 +132,7 @@ pub(super) fn both(first: &Route, second: &Route) -> Option<Route> {
     both.path = match (covers_path(&first.path, &second.path), covers_path(&second.path, &first.path)) {
         (true, _) => second.path.clone(),
         (false, true) => first.path.clone(),
+        (false, false) if shape(&first.path) == shape(&second.path) => first.path.clone(),
         (false, false) => return None,
     };
     let narrower = |one: &[String], other: &[String]| -> Vec<String> {
