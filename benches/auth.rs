@@ -4,16 +4,16 @@
 use std::hint::black_box;
 use std::time::Duration;
 
+use auth::cache::Cache;
+use auth::jwt::{self, Naming, Rules, Source};
+use auth::place::Place;
+use auth::{Asked, Checked, Config, Kind, Method, keys};
 use criterion::{Criterion, criterion_group, criterion_main};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use jsonwebtoken::{
     Algorithm, DecodingKey, EncodingKey, Header, Validation, decode, encode, get_current_timestamp,
 };
 use serde_json::{Value, json};
-use sluicegate::auth::cache::Cache;
-use sluicegate::auth::jwt::{self, Naming, Rules, Source};
-use sluicegate::auth::place::Place;
-use sluicegate::auth::{Asked, Checked, Config, Kind, Method, keys};
 
 fn api_key(criterion: &mut Criterion) {
     let mut entries = String::new();

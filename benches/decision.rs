@@ -13,17 +13,17 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::AcqRel;
 use std::time::{Duration, Instant};
 
+use base::clock;
 use criterion::{BenchmarkId, Criterion};
 use governor::RateLimiter;
 use governor::clock::FakeRelativeClock;
 use governor::middleware::NoOpMiddleware;
 use governor::state::keyed::DashMapStateStore;
+use limit::lease_messages::{Grant, Op, Reply};
+use limit::{Algorithm, Charge, Key, Plan, Quota, Sharing, WhenDown};
+use limiter::local::Table;
+use limiter::{ClientAddress, Decision, Done, Fleet, Limiter, Link};
 use siphasher::sip128::{Hasher128, SipHasher13};
-use sluicegate::clock;
-use sluicegate::limit::lease_messages::{Grant, Op, Reply};
-use sluicegate::limit::{Algorithm, Charge, Key, Plan, Quota, Sharing, WhenDown};
-use sluicegate::limiter::{ClientAddress, Decision, Done, Fleet, Limiter, Link};
-use sluicegate::local::Table;
 
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;

@@ -6,8 +6,8 @@ use std::collections::{BTreeSet, HashMap};
 use std::hint::black_box;
 use std::time::Instant;
 
-use sluicegate::hot_keys::Sketch;
-use sluicegate::random::Random;
+use base::random::Random;
+use metrics::hot_keys::Sketch;
 
 trait Finder {
     fn count(&mut self, key: u64);

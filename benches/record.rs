@@ -5,9 +5,9 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use criterion::{Criterion, criterion_group, criterion_main};
+use metrics::{self, AccessLog, Metrics, Request};
+use observe::record::{AccessConfig, Decision, Entry, Format, Log, Sampler, Sink, Style};
 use serde_json::json;
-use sluicegate::metrics::{self, AccessLog, Metrics, Request};
-use sluicegate::record::{AccessConfig, Decision, Entry, Format, Log, Sampler, Sink, Style};
 
 fn line(criterion: &mut Criterion) {
     let figures = AccessLog::default();

@@ -17,14 +17,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use base::clock;
+use limit::lease_messages::{Op, Part, Renewal};
+use limit::{Algorithm, Charge, Key, Plan, PolicyId, Quota, Sharing, WhenDown};
+use limiter::global::config::{Login, Server, Topology};
+use limiter::global::{Config, Global};
+use limiter::local::Table;
+use limiter::{ClientAddress, Decision, Fleet, Limiter, Link};
 use redis::aio::MultiplexedConnection;
-use sluicegate::clock;
-use sluicegate::global::config::{Login, Server, Topology};
-use sluicegate::global::{Config, Global};
-use sluicegate::limit::lease_messages::{Op, Part, Renewal};
-use sluicegate::limit::{Algorithm, Charge, Key, Plan, PolicyId, Quota, Sharing, WhenDown};
-use sluicegate::limiter::{ClientAddress, Decision, Fleet, Limiter, Link};
-use sluicegate::local::Table;
 use tokio::sync::{Semaphore, mpsc};
 
 fn main() {

@@ -8,12 +8,12 @@ use std::hint::black_box;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use base::identity::Identity;
 use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group, criterion_main};
 use http::{HeaderMap, Method};
-use sluicegate::identity::Identity;
-use sluicegate::limit::Charge;
-use sluicegate::policy::definition::{Policy, Route};
-use sluicegate::policy::{Facts, HttpSubject, Options, Table, shorthand};
+use limit::Charge;
+use policy::definition::{Policy, Route};
+use policy::{Facts, HttpSubject, Options, Table, shorthand};
 use smallvec::SmallVec;
 
 /// One shape of a table: routes and one request for each.

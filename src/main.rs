@@ -2,8 +2,6 @@
 
 use std::process::ExitCode;
 
-use sluicegate::cli;
-
 /// jemalloc returns freed pages to the system from a background thread, so an idle gateway shrinks too. An allocator
 /// that returns pages only while it allocates keeps them as long as the workers are idle.
 #[global_allocator]

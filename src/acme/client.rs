@@ -11,7 +11,7 @@ use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
 use http_body_util::Full;
 use instant_acme::{BodyWrapper, BytesResponse, HttpClient, Problem};
 
-use crate::fetch;
+use net::fetch;
 
 /// The client of one keeper.
 #[derive(Clone)]

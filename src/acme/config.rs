@@ -1,9 +1,9 @@
-//! What a certificate is ordered for, of whom, and where it is kept. `crate::config` fills it from the file.
+//! What a certificate is ordered for, of whom, and where it is kept. `config` fills it from the file.
 
 use std::fmt;
 use std::path::PathBuf;
 
-use crate::trust::Trust;
+use net::trust::Trust;
 
 /// A certificate that is ordered by ACME.
 #[derive(Clone, Debug, PartialEq, Eq)]

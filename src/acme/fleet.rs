@@ -19,7 +19,7 @@ use super::challenges::{Challenges, Proof, Showing};
 use super::config::Config;
 use super::seal::Seal;
 use super::state::{Attempts, Issued};
-use crate::random::Random;
+use base::random::Random;
 
 /// Small values that the nodes of a fleet keep for each other, under a lock or for a time.
 pub trait Notes: Send + Sync {

@@ -17,9 +17,10 @@ use super::fleet::{Fleet, Notes};
 use super::order::{self, Error, Provers};
 use super::schedule::{self, Window};
 use super::state::{Attempts, Issued};
-use crate::fetch::{self, Connect};
-use crate::random::Random;
-use crate::{clock, whole_file};
+use base::clock;
+use base::random::Random;
+use base::whole_file;
+use net::fetch::{self, Connect};
 
 /// What all keepers of a process share.
 #[derive(Debug, Default)]

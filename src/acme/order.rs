@@ -17,7 +17,7 @@ use super::client::{Answered, Client};
 use super::config::{Challenge, Config};
 use super::fleet::Fleet;
 use super::state::Issued;
-use crate::whole_file;
+use base::whole_file;
 
 /// Why there is no certificate.
 #[derive(Debug, thiserror::Error)]

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
 use super::schedule::Validity;
-use crate::whole_file;
+use base::whole_file;
 
 /// A certificate that is on disk.
 #[derive(Clone, Debug)]

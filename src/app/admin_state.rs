@@ -11,11 +11,10 @@ use super::keys;
 use super::live;
 use super::publisher::Publisher;
 use super::upstreams;
-use crate::admin::{self, Readiness};
-use crate::clock;
-use crate::config;
-use crate::limiter::Fleet;
-use crate::record::decisions::Memory;
+use base::clock;
+use control::admin::{self, Readiness};
+use limiter::Fleet;
+use observe::record::decisions::Memory;
 
 pub(super) fn state(
     counts: &Counts,

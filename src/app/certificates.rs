@@ -10,11 +10,10 @@ use rustls::server::ProducesTickets;
 
 use super::orders;
 use super::read_files::Part;
-use crate::acme::Challenges;
-use crate::metrics::{Families, Unit};
-use crate::service::config::Listener;
-use crate::tls::{self, Absent, Certificate, ClientAuth, Pair};
-use crate::upstream;
+use acme::Challenges;
+use gateway::service::config::Listener;
+use metrics::{Families, Unit};
+use net::tls::{self, Absent, Certificate, ClientAuth, Pair};
 
 /// When a certificate expires, or a revocation list.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -9,10 +9,10 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::database::{self, Database, Event, Time};
-use crate::metrics::{Counter, Metrics};
-use crate::record::decisions::{Cursor, KEPT_MAX, Memory, Sample};
-use crate::record::{Buffer, Log};
+use control::database::{self, Database, Event, Time};
+use metrics::{Counter, Metrics};
+use observe::record::decisions::{Cursor, KEPT_MAX, Memory, Sample};
+use observe::record::{Buffer, Log};
 
 /// What follows the samples; dropping it ends that.
 #[derive(Debug)]

@@ -1,9 +1,9 @@
 //! Compares the limit of file descriptors with what a configuration may need. Raising and counting is
-//! `crate::descriptors`.
+//! `net::descriptors`.
 
-use crate::config::Config;
-use crate::descriptors;
-use crate::service::config::CONNECTIONS_MAX_UNWRITTEN;
+use config::Config;
+use gateway::service::config::CONNECTIONS_MAX_UNWRITTEN;
+use net::descriptors;
 
 /// Reserves the descriptors that connections to upstreams may need, so that clients cannot take them all.
 pub(super) fn keep(config: &Config, limit: u64) {

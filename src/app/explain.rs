@@ -19,30 +19,29 @@ use http::{HeaderMap, Method, Uri};
 use serde_json::json;
 
 use super::override_view;
-use crate::auth;
-use crate::cause::Cause;
-use crate::clock;
-use crate::config::{counted_as, show_share, show_size};
-use crate::identity::NOBODY;
-use crate::limit::lease_messages::{Left, Seen};
-use crate::limit::{Charge, PenaltyCheck, PolicyId};
-use crate::limiter::{Check, Limiter, Look, Peeked};
-use crate::policy::cors::{self, Cors};
-use crate::policy::destination::{Destination, Mirror};
-use crate::policy::table::{Aspect, Verdict};
-use crate::policy::{Action, Chosen, Facts, Found, HttpSubject, Naming, Subject, Table};
-use crate::proxy::config::ClientIp;
-use crate::proxy::pipeline;
-use crate::service::config::Listener;
-use crate::service::problem::Problem;
-use crate::service::refusal::Refusal;
-use crate::upstream::health::State;
-use crate::upstream::live::Failure;
-use crate::upstream::{Live, Server};
-pub(in crate::app) use ahead::{Ahead, look_ahead};
+use ::limit::lease_messages::{Left, Seen};
+use ::limit::{Charge, PenaltyCheck, PolicyId};
+pub(crate) use ahead::{Ahead, look_ahead};
 use arrival::{Arrival, Arrived};
+use base::cause::Cause;
+use base::clock;
+use base::identity::NOBODY;
+use config::{counted_as, show_share, show_size};
+use gateway::proxy::config::ClientIp;
+use gateway::proxy::pipeline;
+use gateway::service::config::Listener;
+use gateway::service::problem::Problem;
+use gateway::service::refusal::Refusal;
 use identity::Authenticated;
 use limit::{Limit, limits};
+use limiter::{Check, Limiter, Look, Peeked};
+use policy::cors::{self, Cors};
+use policy::destination::{Destination, Mirror};
+use policy::table::{Aspect, Verdict};
+use policy::{Action, Chosen, Facts, Found, HttpSubject, Naming, Subject, Table};
+use upstream::health::State;
+use upstream::live::Failure;
+use upstream::{Live, Server};
 
 /// A request to explain.
 #[derive(Debug)]
@@ -53,7 +52,7 @@ pub struct Asked<'a> {
     pub url: &'a Uri,
     /// The request's headers.
     pub headers: &'a HeaderMap,
-    /// The address it comes from, which may be that of a trusted hop, or [`NO_ADDRESS`](crate::unix_socket::NO_ADDRESS)
+    /// The address it comes from, which may be that of a trusted hop, or [`NO_ADDRESS`](net::unix_socket::NO_ADDRESS)
     /// over a Unix socket; loopback if none is given.
     pub from: Option<IpAddr>,
     /// Whether to list every route, not only the nearest.

@@ -3,12 +3,12 @@
 //!
 //! Files of upstreams and of authentication methods are checked where those are built: [`super::publisher::prepare`].
 
-use crate::auth::{self, Kind, jwt};
-use crate::clock;
-use crate::config::{Config, Definition, Subject};
-use crate::global::Global;
-use crate::tls::{self, Certificate, ClientAuth, Pair, Part};
-use crate::unix_socket::{self, Rights};
+use auth::{self, Kind, jwt};
+use base::clock;
+use config::{Config, Definition, Subject};
+use limiter::global::Global;
+use net::tls::{self, Certificate, ClientAuth, Pair, Part};
+use net::unix_socket::{self, Rights};
 
 /// Something wrong with a file: the part and the key that name it, the message, and what to do about it.
 pub(super) struct Wrong {

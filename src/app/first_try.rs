@@ -4,8 +4,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use http::Method;
 
-use crate::config::Config;
-use crate::policy::definition::Route;
+use config::Config;
+use policy::definition::Route;
 
 /// A URL to try; `None` if no listener speaks plain HTTP/1.1. `address` maps a listener's name to its bound address.
 pub(super) fn url(config: &Config, address: impl Fn(&str) -> Option<SocketAddr>) -> Option<String> {

@@ -12,25 +12,25 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 
 use super::publisher::Publisher;
 use super::shared_tier::SharedTier;
-use crate::admin;
-use crate::clock;
-use crate::global::Notes;
-use crate::hot_keys::{
+use base::clock;
+use base::random::Random;
+use control::admin;
+use gateway::proxy::snapshot::Snapshot;
+use limit::{Algorithm, Quota, sliding_log};
+use limiter::global::Notes;
+use limiter::{Check, Limiter};
+use metrics::hot_keys::{
     Asked, Change, Facts, FleetRow, Gathered, Named, Tally, decode, encode, shown_name, sum,
 };
-use crate::limit::{Algorithm, Quota, sliding_log};
-use crate::limiter::{Check, Limiter};
-use crate::metrics::{Counter, Metrics};
-use crate::policy::{NamedSubject, Naming};
-use crate::proxy::snapshot::Snapshot;
-use crate::random::Random;
+use metrics::{Counter, Metrics};
+use policy::{NamedSubject, Naming};
 
 /// A step with Redis.
 type Step<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// What is known of heavy keys, and how it is gathered.
 #[derive(Clone)]
-pub(in crate::app) struct HotKeys(Arc<Shared>);
+pub(crate) struct HotKeys(Arc<Shared>);
 
 struct Shared {
     gathered: Arc<Gathered>,
@@ -45,11 +45,7 @@ struct Shared {
 }
 
 impl HotKeys {
-    pub(in crate::app) fn new(
-        publisher: &Publisher,
-        metrics: &Arc<Metrics>,
-        tier: Option<&SharedTier>,
-    ) -> HotKeys {
+    pub(crate) fn new(publisher: &Publisher, metrics: &Arc<Metrics>, tier: Option<&SharedTier>) -> HotKeys {
         let (gathered, random) = (Arc::<Gathered>::default(), Random::seeded());
         let (shown, lost) = (Arc::clone(&gathered), Counter::default());
         let unwritten = lost.clone();
@@ -71,17 +67,17 @@ impl HotKeys {
     }
 
     /// Where workers leave what they count.
-    pub(in crate::app) fn gathered(&self) -> Arc<Gathered> {
+    pub(crate) fn gathered(&self) -> Arc<Gathered> {
         Arc::clone(&self.0.gathered)
     }
 
     /// The part of one thread.
-    pub(in crate::app) fn tally(&self, seed: u64) -> Tally {
+    pub(crate) fn tally(&self, seed: u64) -> Tally {
         self.0.gathered.tally(seed)
     }
 
     /// Counts the keys of a check that the control runtime has decided.
-    pub(in crate::app) fn count(&self, naming: &Naming, check: &Check<'_>, subject: &NamedSubject) {
+    pub(crate) fn count(&self, naming: &Naming, check: &Check<'_>, subject: &NamedSubject) {
         self.0.limiter.count_keys(&self.checks(), naming, check, |_| Some(subject));
     }
 
@@ -90,7 +86,7 @@ impl HotKeys {
     }
 
     /// Gathers each second, without end.
-    pub(in crate::app) async fn follow(self) {
+    pub(crate) async fn follow(self) {
         // Half a second after each began the workers have left what they counted before it.
         let into = Duration::from_nanos(clock::unix().subsec_nanos().into());
         let until = (Duration::from_millis(1_500) - into).as_nanos() % 1_000_000_000;
@@ -165,7 +161,7 @@ impl HotKeys {
     }
 
     /// The same for the admin listener.
-    pub(in crate::app) fn for_operators(&self) -> admin::HotKeysReader {
+    pub(crate) fn for_operators(&self) -> admin::HotKeysReader {
         let keys = self.clone();
         Box::new(move |asked| {
             let keys = keys.clone();

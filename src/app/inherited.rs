@@ -9,7 +9,7 @@ use std::path::Path;
 use anyhow::Context;
 use socket2::{Socket, Type};
 
-use crate::unix_socket;
+use net::unix_socket;
 
 /// Sockets that listen already, until listeners take them.
 #[derive(Debug, Default)]

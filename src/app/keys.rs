@@ -5,12 +5,12 @@ use serde_json::{Value, json};
 
 use super::override_view::Shown;
 use super::redis_view;
-use crate::clock;
-use crate::limit::lease_messages::Left;
-use crate::limit::{Algorithm, Charge, View};
-use crate::limiter::{Limiter, Look};
-use crate::policy::Table;
-use crate::policy::definition::Dimension;
+use base::clock;
+use limit::lease_messages::Left;
+use limit::{Algorithm, Charge, View};
+use limiter::{Limiter, Look};
+use policy::Table;
+use policy::definition::Dimension;
 
 /// A key as one node sees it.
 pub(super) struct Key {

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde_json::{Value, json};
 
 use super::publisher::Changes;
-use crate::clock;
-use crate::config::Errors;
+use base::clock;
+use config::Errors;
 
 /// The last reload of this process; shared by who reloads and who is shown it.
 #[derive(Clone, Debug, Default)]

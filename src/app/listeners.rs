@@ -17,12 +17,13 @@ use super::lines::say;
 use super::neighbour;
 use super::read_files::Part;
 use super::upgrade::Given;
-use crate::acme::Challenges;
-use crate::metrics::Metrics;
-use crate::server::listener::{self, Listener};
-use crate::server::worker::Order;
-use crate::service::config::{self, Bind};
-use crate::{tls, unix_socket};
+use acme::Challenges;
+use gateway::server::listener::{self, Listener};
+use gateway::server::worker::Order;
+use gateway::service::config::{self, Bind};
+use metrics::Metrics;
+use net::tls;
+use net::unix_socket;
 
 /// The listeners in force by name.
 pub(super) struct Listeners {

@@ -12,8 +12,8 @@ use super::listeners;
 use super::listening_tls::{Settings, Tls};
 use super::read_files::Stale;
 use super::upgrade::Given;
-use crate::listening::{Bind, Listener, Shared};
-use crate::tls;
+use net::listening::{Bind, Listener, Shared};
+use net::tls;
 
 /// Which of these listeners it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use super::certificates::{CertificateExpiry, Expiries};
 use super::listening::Role;
 use super::publisher::stamps::Stamps;
 use super::read_files::{Part, Stale};
-use crate::tls::{self, Certificate, Protocol};
+use net::tls::{self, Certificate, Protocol};
 
 /// The settings in force; they change when files do.
 pub(super) type Settings = Arc<ArcSwap<ServerConfig>>;

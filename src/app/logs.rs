@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::config::Config;
-use crate::metrics::Metrics;
-use crate::record::{Error, Log};
+use config::Config;
+use metrics::Metrics;
+use observe::record::{Error, Log};
 
 /// Both of them.
 #[derive(Clone, Debug)]

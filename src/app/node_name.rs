@@ -1,7 +1,7 @@
 //! What this gateway is called where `[node]` does not say it: as its host.
 
-use crate::config::{self, NODE_NAME_BYTES_MAX, is_node_name};
-use crate::proxy::config::Node;
+use config::{self, NODE_NAME_BYTES_MAX, is_node_name};
+use gateway::proxy::config::Node;
 
 /// The node of a configuration.
 pub(super) fn node(config: &config::Node) -> Node {

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::acme::{Asked, Away, Notes};
-use crate::global::{self, NoteError};
+use acme::{Asked, Away, Notes};
+use limiter::global::{self, NoteError};
 
 /// Notes in Redis.
 pub(super) struct InRedis(pub(super) global::Notes);

@@ -7,11 +7,11 @@ use std::sync::atomic::Ordering;
 
 use tokio::task::JoinHandle;
 
-use crate::acme::config::Challenge;
-use crate::acme::{self, Challenges, Counts, Keeper};
-use crate::metrics::Families;
-use crate::service::config::Listener;
-use crate::tls::{self, Challenged};
+use acme::config::Challenge;
+use acme::{self, Challenges, Counts, Keeper};
+use gateway::service::config::Listener;
+use metrics::Families;
+use net::tls::{self, Challenged};
 
 /// The keepers that run.
 pub(super) struct Orders {

@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::limit::Charge;
-use crate::limiter::{Change, Override};
-use crate::policy::Policy;
+use limit::Charge;
+use limiter::{Change, Override};
+use policy::Policy;
 
 /// An override as a window of a policy is under it.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::metrics::Families;
+use metrics::Families;
 
 /// A part of the process that reads files of its own, and reads them again when they change.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::limit::lease_messages::{Left, Lent, Seen};
-use crate::limiter::Look;
+use limit::lease_messages::{Left, Lent, Seen};
+use limiter::Look;
 
 /// Adds `redis`, whether it answers, and if it does `at-redis`, what it holds.
 pub(super) fn show(look: &Look, shown: &mut Value) {

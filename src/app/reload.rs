@@ -11,8 +11,8 @@ use super::logs::Logs;
 use super::publisher::prepare::Prepared;
 use super::publisher::{Changes, Publisher};
 use super::service_manager;
-use crate::config::{self, Added, Errors, Files};
-use crate::metrics::Metrics;
+use config::{self, Added, Errors, Files};
+use metrics::Metrics;
 
 /// Who is told what came of a reload, beside the log.
 #[derive(Clone, Copy)]

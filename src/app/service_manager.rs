@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use sd_notify::NotifyState;
 
-use crate::server::worker::Shared;
+use gateway::server::worker::Shared;
 
 /// It serves.
 pub(super) fn ready() {

@@ -7,13 +7,13 @@ use std::time::Duration;
 use anyhow::Context;
 use tokio::task::JoinHandle;
 
-use crate::config::Config;
-use crate::global::{self, Global};
-use crate::limit::Plan;
-use crate::limiter::{Fleet, Limiter};
-use crate::local::Table;
-use crate::metrics::Metrics;
-use crate::{auth, clock, policy};
+use base::clock;
+use config::Config;
+use limit::Plan;
+use limiter::global::{self, Global};
+use limiter::local::Table;
+use limiter::{Fleet, Limiter};
+use metrics::Metrics;
 
 use super::explain::{Asked, Explained, InForce, Known, explain};
 use super::live::Shards;
@@ -38,7 +38,7 @@ pub(super) fn limiter(
         return Ok((Arc::new(Limiter::new(Table::with_memory(own_bytes))), None));
     };
     let global = Global::start(redis).context("[redis]")?;
-    let link = Arc::clone(&global) as Arc<dyn crate::limiter::Link>;
+    let link = Arc::clone(&global) as Arc<dyn limiter::Link>;
     let fleet =
         Fleet::new(link, config.limits_memory - own_bytes_of(config), redis.deadline).salted(&salt(config));
     let limiter = Arc::new(Limiter::in_fleet(Table::with_memory(own_bytes), fleet));
@@ -79,7 +79,7 @@ pub fn explain_from_outside(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let global = Global::visit(redis).context("[redis]")?;
-        let link = Arc::clone(&global) as Arc<dyn crate::limiter::Link>;
+        let link = Arc::clone(&global) as Arc<dyn limiter::Link>;
         let limiter = Limiter::in_fleet(Table::with_memory(0), Fleet::new(link, 0, redis.deadline));
         share(&mut table, &limiter);
         global.ready(FIRST_ANSWER).await;

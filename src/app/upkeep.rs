@@ -9,8 +9,8 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 use super::logs::Logs;
 use super::service_manager::Alive;
 use super::utilisation::{self, Utilisation};
-use crate::server::worker::Shared;
-use crate::service::overload::Overload;
+use gateway::server::worker::Shared;
+use gateway::service::overload::Overload;
 
 /// The intervals, and what is done at each.
 pub(super) struct Upkeep {

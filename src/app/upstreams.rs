@@ -6,9 +6,9 @@ use std::sync::atomic::Ordering;
 
 use serde_json::{Value, json};
 
-use crate::upstream::health::State;
-use crate::upstream::live::{Failure, Name};
-use crate::upstream::{Address, Live, Upstream};
+use upstream::health::State;
+use upstream::live::{Failure, Name};
+use upstream::{Address, Live, Upstream};
 
 /// Every upstream with its servers.
 pub(super) fn shown(upstreams: &[Arc<Live>], now_ns: u64) -> Value {

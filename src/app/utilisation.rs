@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
-use crate::clock;
-use crate::metrics::{Families, Metrics, Unit};
-use crate::server::worker::Shared;
-use crate::service::config::Listener;
+use base::clock;
+use gateway::server::worker::Shared;
+use gateway::service::config::Listener;
+use metrics::{Families, Metrics, Unit};
 
 /// The shares in use.
 pub(super) struct Utilisation {

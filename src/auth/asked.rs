@@ -9,8 +9,8 @@ use tokio::sync::watch;
 
 use super::attempt::Attempt;
 use super::certificate::Certificate;
-use crate::cause::Cause;
-use crate::identity::Identity;
+use base::cause::Cause;
+use base::identity::Identity;
 
 /// The parts of a request that methods look at.
 #[derive(Clone, Copy, Debug)]

@@ -11,8 +11,8 @@ use super::cache::Cache;
 use super::config::Kind;
 use super::method::Method;
 use super::place;
-use crate::cause::Cause;
-use crate::identity::Identity;
+use base::cause::Cause;
+use base::identity::Identity;
 
 /// The answers of a route's methods to one request.
 #[derive(Debug, Default)]

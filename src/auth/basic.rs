@@ -24,8 +24,8 @@ use super::attempt::Attempt;
 use super::cache::Cache;
 use super::entries::{Entry, Error, Parsed};
 use super::place::authorization;
-use crate::cause::Cause;
-use crate::identity::Identity;
+use base::cause::Cause;
+use base::identity::Identity;
 
 /// The configuration of `kind = "basic"`.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use aws_lc_rs::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
 
-use crate::identity::Identity;
+use base::identity::Identity;
 
 /// A digest of a credential.
 pub type Digest = [u8; SHA256_OUTPUT_LEN];

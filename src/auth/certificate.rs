@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
-use crate::identity::Identity;
+use base::identity::Identity;
 
 /// A name in a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

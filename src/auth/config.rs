@@ -4,7 +4,7 @@ use http::HeaderValue;
 
 use super::place::Place;
 use super::{basic, jwt, keys, mtls};
-use crate::identity::Identity;
+use base::identity::Identity;
 
 /// One `[auth.<name>]`.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,8 +9,8 @@ use serde::de::DeserializeOwned;
 use time::{Date, Month, OffsetDateTime};
 use toml::value::{Datetime, Offset};
 
-use crate::identity::{Claim, Claims, Identity};
-use crate::whole_file;
+use base::identity::{Claim, Claims, Identity};
+use base::whole_file;
 
 /// Why a file cannot be used.
 #[derive(Debug, thiserror::Error)]

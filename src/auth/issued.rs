@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use smallvec::SmallVec;
 
-use crate::cause::Cause;
-use crate::identity::Identity;
-use crate::sharded::Sharded;
+use base::cause::Cause;
+use base::identity::Identity;
+use base::sharded::Sharded;
 
 /// The SHA-256 of a key.
 pub type Digest = [u8; 32];

@@ -20,8 +20,8 @@ use super::asked::{Asked, Checked};
 use super::entries::{Entry, Error, Parsed};
 use super::issued::{Issued, prefix};
 use super::place::{Place, carried};
-use crate::cause::Cause;
-use crate::identity::Identity;
+use base::cause::Cause;
+use base::identity::Identity;
 
 /// The configuration of `kind = "api-key"`.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -14,9 +14,9 @@ use super::config::{Config, Kind, challenge};
 use super::issued::Issued;
 use super::jwt::remote::{Remote, Schedule};
 use super::{basic, entries, jwt, keys, mtls};
-use crate::cause::Cause;
-use crate::fetch::Connect;
-use crate::identity::Identity;
+use base::cause::Cause;
+use base::identity::Identity;
+use net::fetch::Connect;
 
 /// Why a method cannot be used.
 #[derive(Debug, thiserror::Error)]

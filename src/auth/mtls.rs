@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use super::asked::{Asked, Checked};
 pub use super::certificate::{Certificate, Name};
-use crate::cause::Cause;
-use crate::identity::Identity;
+use base::cause::Cause;
+use base::identity::Identity;
 
 /// Which names of a certificate identify a client.
 #[derive(Clone, Debug, PartialEq, Eq)]

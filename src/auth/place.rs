@@ -9,9 +9,9 @@ use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::asked::Checked;
-use crate::cause::Cause;
-use crate::policy::percent::{self, Plus};
-use crate::policy::query;
+use base::cause::Cause;
+use policy::percent::{self, Plus};
+use policy::query;
 
 /// One place.
 #[derive(Clone, Debug, PartialEq, Eq)]

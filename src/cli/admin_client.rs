@@ -20,12 +20,12 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use crate::admin;
-use crate::fetch::over;
-use crate::listening::Bind;
-use crate::policy::percent;
-use crate::tls;
-use crate::trust::Trust;
+use control::admin;
+use net::fetch::over;
+use net::listening::Bind;
+use net::tls;
+use net::trust::Trust;
+use policy::percent;
 
 /// Where to ask, and as whom.
 #[derive(Debug)]

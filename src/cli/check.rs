@@ -6,12 +6,11 @@
 use std::io::{self, Write};
 use std::path::Path;
 
-use crate::app;
-use crate::app::prepare;
-use crate::config::{self, Added, Config, limit_text};
-use crate::global;
-use crate::limit::{Sharing, WhenDown};
-use crate::record::Sink;
+use app::prepare;
+use config::{self, Added, Config, limit_text};
+use limit::{Sharing, WhenDown};
+use limiter::global;
+use observe::record::Sink;
 
 /// What to check, and what to print.
 #[derive(Clone, Copy, Debug, Default, clap::Args)]

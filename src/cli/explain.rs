@@ -14,12 +14,12 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 
 use super::admin_client::{AdminClient, Place, encoded};
 use super::check::EXIT_CONFIG;
-use crate::app::explain::Asked;
-use crate::app::explain_from_outside;
-use crate::config::Config;
-use crate::listening::Bind;
-use crate::unix_socket::NO_ADDRESS;
-use crate::{admin, auth, config};
+use app::explain::Asked;
+use app::explain_from_outside;
+use config::Config;
+use control::admin;
+use net::listening::Bind;
+use net::unix_socket::NO_ADDRESS;
 
 /// The request to explain. Clap shows these comments as the help text.
 #[derive(Debug, clap::Args)]

@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 use anyhow::{Context, anyhow, bail};
 use toml::value::Datetime;
 
-use crate::auth::{basic, entries, keys};
+use auth::{basic, entries, keys};
 
 /// The entry to print. Clap shows these comments as the help text.
 #[derive(Debug, clap::Args)]

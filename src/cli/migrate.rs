@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use crate::app::error_chain;
-use crate::migrate::{self, From};
+use app::error_chain;
+use migrate::{self, From};
 
 /// What to read. Clap shows these comments as the help text.
 #[derive(Debug, clap::Args)]

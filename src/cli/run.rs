@@ -5,8 +5,7 @@ use std::process::ExitCode;
 
 use super::check::EXIT_CONFIG;
 use super::log;
-use crate::app::prepare;
-use crate::{app, config};
+use app::prepare;
 
 /// Serves until told to stop. With `test_time` checks of the admin API may say when they are asked.
 pub fn run(path: &Path, test_time: bool) -> ExitCode {

@@ -2,8 +2,6 @@
 
 use std::io::{self, Write};
 
-use crate::config;
-
 /// Prints the schema on `out`.
 ///
 /// # Errors

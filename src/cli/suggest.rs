@@ -6,12 +6,11 @@ use std::path::Path;
 
 use super::check::EXIT_CONFIG;
 use super::replay::{self, Logs, text};
-use crate::app::error_chain;
-use crate::config;
-use crate::policy::definition::Dimension;
-use crate::policy::shorthand;
-use crate::replay::suggest::{Asked, Error, Suggested, SuggestedWindow, Suggestion, suggest};
-use crate::units;
+use ::replay::suggest::{Asked, Error, Suggested, SuggestedWindow, Suggestion, suggest};
+use app::error_chain;
+use base::units;
+use policy::definition::Dimension;
+use policy::shorthand;
 
 /// Which logs, and what for. Clap shows these comments as the help text.
 #[derive(Debug, clap::Args)]

@@ -5,7 +5,6 @@ use std::io::Write;
 use std::path::Path;
 
 use super::check::EXIT_CONFIG;
-use crate::{app, config};
 
 /// What is asked of `sluicegate upgrade`.
 #[derive(Debug, clap::Args)]

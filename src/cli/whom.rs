@@ -7,8 +7,7 @@ use std::{env, fs};
 use anyhow::{Context, bail};
 
 use super::admin_client::{AdminClient, Place, Secure};
-use crate::config;
-use crate::trust::{Shown, Trust};
+use net::trust::{Shown, Trust};
 
 /// The listener to ask, and what is shown to it. Clap shows these comments as the help text.
 #[derive(Debug, clap::Args)]

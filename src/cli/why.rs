@@ -8,7 +8,6 @@ use anyhow::{Context, bail};
 use http::{HeaderMap, Method, StatusCode};
 
 use super::admin_client::{AdminClient, Place, encoded};
-use crate::config;
 
 /// Whom it is about. Clap shows these comments as the help text.
 #[derive(Debug, clap::Args)]

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use http::HeaderName;
 
-use crate::policy::access::Require;
-use crate::policy::cors::check_origin;
-use crate::policy::definition::{Access, Cors};
+use policy::access::Require;
+use policy::cors::check_origin;
+use policy::definition::{Access, Cors};
 
 use super::printer::{array, key, table as show_table, text, time};
 use super::reader::Value;

@@ -3,9 +3,10 @@
 
 use std::path::PathBuf;
 
-use crate::acme::config::{Challenge, Config, NAMES_MAX, STATE_UNWRITTEN, Secret};
-use crate::trust::Trust;
-use crate::{fetch, tls};
+use acme::config::{Challenge, Config, NAMES_MAX, STATE_UNWRITTEN, Secret};
+use net::fetch;
+use net::tls;
+use net::trust::Trust;
 
 use super::context::Context;
 use super::listener;

@@ -85,9 +85,9 @@ impl Added {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{self, Loaded};
-    use crate::limit::{Algorithm, Quota};
-    use crate::policy::definition::Origin;
+    use crate::Loaded;
+    use limit::{Algorithm, Quota};
+    use policy::definition::Origin;
 
     const FILE: &str = "[policy.calls]\nlimit = \"2/m\"\nby = [\"ip\"]\n[[route]]\npath = \"/\"\nlimit = \"calls\"\nrespond = {}\n";
 
@@ -98,10 +98,7 @@ mod tests {
         std::fs::write(&file, FILE).expect("written");
         let added: Vec<Added> =
             added.iter().map(|(name, keys)| Added::policy(name, keys).expect("TOML")).collect();
-        config::Files::read(&file)
-            .with(&added)
-            .and_then(config::compiled)
-            .map_err(|errors| errors.to_string())
+        crate::Files::read(&file).with(&added).and_then(crate::compiled).map_err(|errors| errors.to_string())
     }
 
     #[test]
@@ -135,7 +132,7 @@ mod tests {
         std::fs::create_dir_all(&folder).expect("made");
         let file = folder.join("gateway.toml");
         std::fs::write(&file, BY_TIER.replace("overfill", "overshoot = 0")).expect("written");
-        config::Files::read(&file).with(rows).and_then(config::compiled).map_err(|errors| errors.to_string())
+        crate::Files::read(&file).with(rows).and_then(crate::compiled).map_err(|errors| errors.to_string())
     }
 
     /// A tier, the limit and capacity of each of its windows, and where they were written.
@@ -203,7 +200,7 @@ mod tests {
         assert!(policy("shared").sharing(0).is_exact() && !policy("shared").sharing(1).is_exact());
         let effective = loaded.config.effective();
         assert!(effective.contains("# limit.pro: from the tier table of the database\n"), "{effective}");
-        let again = config::from_text("effective", &effective).map_err(|errors| errors.to_string());
+        let again = crate::from_text("effective", &effective).map_err(|errors| errors.to_string());
         let again = again.expect("what is printed is valid");
         for name in ["shared", "own", "plain"] {
             let limits = |loaded: &Loaded| {

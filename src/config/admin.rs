@@ -2,12 +2,11 @@
 
 use toml::value::Datetime;
 
-use crate::admin::{self, Config, NamedCertificate, NamedToken, OWN_TOKEN_NAME, Role, Secret, Token};
-use crate::auth::mtls::Name;
-use crate::auth::{entries, keys};
-use crate::envoy;
-use crate::listening::Bind;
-use crate::tls::Demand;
+use auth::mtls::Name;
+use auth::{entries, keys};
+use control::admin::{self, Config, NamedCertificate, NamedToken, OWN_TOKEN_NAME, Role, Secret, Token};
+use net::listening::Bind;
+use net::tls::Demand;
 
 use super::acme;
 use super::grpc;
@@ -19,13 +18,13 @@ use super::report::{Fields, quoted};
 use super::sections;
 use super::socket;
 use super::text::Text;
-use crate::words::NAME_BYTES_MAX;
+use base::words::NAME_BYTES_MAX;
 
 /// What `[admin]` says.
 #[derive(Default)]
 pub(super) struct Read {
     pub(super) config: Option<Config>,
-    pub(super) grpc: Option<envoy::Config>,
+    pub(super) grpc: Option<rls::Config>,
     pub(super) places: Fields,
 }
 
@@ -81,7 +80,7 @@ pub(super) fn read(documents: &[Table<'_>]) -> Read {
 }
 
 /// Writes `[admin]`.
-pub(super) fn show(page: &mut Page, config: Option<&Config>, grpc: Option<&envoy::Config>) {
+pub(super) fn show(page: &mut Page, config: Option<&Config>, grpc: Option<&rls::Config>) {
     let Some(admin) = config else {
         // At the top, because a bare key after a table header would belong to that table.
         return page.at_the_top("admin", false);

@@ -3,8 +3,8 @@
 
 use std::collections::HashMap;
 
-use crate::policy::definition::{Policy, Replaces};
-use crate::units::show_share;
+use base::units::show_share;
+use policy::definition::{Policy, Replaces};
 
 use super::printer::{Page, text};
 use super::reader::{Table, Value};

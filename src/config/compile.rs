@@ -3,9 +3,9 @@
 //!
 //! The table's keys are not salted here: the process that serves requests has its own salt ([`Table::salted`]).
 
-use crate::policy::definition::Policy;
-use crate::policy::error::{Change, Direction, DomainField, Error, Place, PolicyField, Problem, RouteField};
-use crate::policy::{Options, Table};
+use policy::definition::Policy;
+use policy::error::{Change, Direction, DomainField, Error, Place, PolicyField, Problem, RouteField};
+use policy::{Options, Table};
 
 use super::report::{Finding, Places, Subject, error_in, quoted};
 use super::settings::Config;

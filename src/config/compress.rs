@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::policy::compress::{Coding, Compress, MediaRange};
+use policy::compress::{Coding, Compress, MediaRange};
 
 use super::printer::{array, size, table as show_table, text};
 use super::reader::{Table, Value};

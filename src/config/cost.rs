@@ -3,9 +3,9 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use crate::json::Path;
-use crate::policy::definition::{Actual, Cost, Measured};
-use crate::units::show_size;
+use base::units::show_size;
+use policy::definition::{Actual, Cost, Measured};
+use policy::json::Path;
 
 use super::method;
 use super::printer::{Page, array, key, table, text, time};

@@ -3,11 +3,10 @@
 
 use super::Config;
 use super::mask::MASK;
-use crate::auth;
-use crate::auth::place::Place;
-use crate::policy::definition::Dimension;
-use crate::policy::key::Value;
-use crate::policy::{Naming, Policy, Subject};
+use auth::place::Place;
+use policy::definition::Dimension;
+use policy::key::Value;
+use policy::{Naming, Policy, Subject};
 
 impl Config {
     /// How keys are named: addresses as `[privacy]` says, and without the credentials that methods read.

@@ -3,11 +3,11 @@
 
 use std::path::PathBuf;
 
-use crate::auth::Kind;
-use crate::database::config::{
+use auth::Kind;
+use base::words;
+use control::database::config::{
     COPY_UNWRITTEN, Config, PARAMETERS, Password, USAGE_ROWS_MAX, USAGE_ROWS_UNWRITTEN, Url, UrlError,
 };
-use crate::words;
 
 use super::context::Context;
 use super::mask;

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use crate::record::Sink;
-use crate::record::decisions::{DecisionsConfig, Draws, PER_SECOND_MAX, RETENTION};
+use observe::record::Sink;
+use observe::record::decisions::{DecisionsConfig, Draws, PER_SECOND_MAX, RETENTION};
 
 use super::log;
 use super::printer::{table as show_table, text as show_text};
 use super::reader::{Table, Value};
-use crate::units::{show_duration, show_share};
+use base::units::{show_duration, show_share};
 
 /// Every refusal is kept in memory, and written nowhere: a flood would fill a disk that nobody gave for it.
 pub(super) fn unwritten() -> DecisionsConfig {

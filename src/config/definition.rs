@@ -6,7 +6,7 @@
 use super::compile;
 use super::report::{Errors, Report, Subject, error_in};
 use super::settings::Config;
-use crate::policy::Table;
+use policy::Table;
 
 /// A configuration and everything found wrong with it so far. Errors are collected and not returned one by one, so that
 /// operators see those of the text, of routes and policies, and of the files it names, all at once.

@@ -1,8 +1,8 @@
 //! Writes a configuration as a gateway.toml with every default and masked secrets. Once the secrets are filled in again, it
 //! gives an equal configuration. With the masks it is refused: a secret that everybody knows would let everybody in.
 
-use crate::global;
-use crate::policy::definition::Action;
+use ::policy::definition::Action;
+use limiter::global;
 
 use super::printer::Page;
 use super::settings::Config;

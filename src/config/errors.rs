@@ -8,8 +8,8 @@ use super::reader::{Table, Value};
 use super::report::Fields;
 use super::sections;
 use super::text::path;
-use crate::proxy::config::ErrorPage;
-use crate::proxy::error_pages;
+use gateway::proxy::config::ErrorPage;
+use gateway::proxy::error_pages;
 
 /// Reads `[errors]`.
 pub(super) fn read(documents: &[Table<'_>]) -> (Vec<ErrorPage>, Fields) {

@@ -6,7 +6,7 @@
 use std::io;
 use std::path::Path;
 
-use crate::whole_file;
+use base::whole_file;
 
 /// Looks up an environment variable.
 pub(super) type Variables<'v> = &'v dyn Fn(&str) -> Option<String>;

@@ -1,9 +1,9 @@
 //! Reads and writes `grpc` of `[admin]`, the listener that proxies ask.
 
-use crate::auth::mtls::Name;
-use crate::envoy::{Client, Config};
-use crate::listening::Bind;
-use crate::tls::{self, Demand};
+use auth::mtls::Name;
+use net::listening::Bind;
+use net::tls::{self, Demand};
+use rls::{Client, Config};
 
 use super::acme;
 use super::admin;

@@ -3,8 +3,8 @@
 use http::header::HOST;
 use http::{HeaderName, StatusCode};
 
-use crate::policy::changes::is_framing;
-use crate::policy::definition::{HeaderChanges, Respond};
+use policy::changes::is_framing;
+use policy::definition::{HeaderChanges, Respond};
 
 use super::mask;
 use super::printer::{array, key, table as show_table, text as show_text};

@@ -7,10 +7,10 @@ use super::keys::{Keys, Written};
 use super::listener::TIMEOUT_MIN;
 use super::printer::{Page, array, table, text, time};
 use super::reader::{Table, Value};
-use crate::policy::retry::Statuses;
-use crate::units::show_share;
-use crate::upstream::config::{Check, Eject, Health, Outliers, Place, Probe, Server, Version};
-use crate::upstream::health::SERVERS_MIN;
+use base::units::show_share;
+use policy::retry::Statuses;
+use upstream::config::{Check, Eject, Health, Outliers, Place, Probe, Server, Version};
+use upstream::health::SERVERS_MIN;
 
 /// Reads what an upstream with these servers says of their health.
 pub(super) fn read(upstream: &Table<'_>, http: Version, servers: &[Server]) -> Health {

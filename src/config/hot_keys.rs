@@ -1,14 +1,14 @@
 //! Reads and writes `hot-keys` of a policy.
 
-use crate::limit::{Algorithm, Quota};
-use crate::policy::definition::HotKeys;
-use crate::policy::shorthand;
+use limit::{Algorithm, Quota};
+use policy::definition::HotKeys;
+use policy::shorthand;
 
 use super::limit_text;
 use super::printer::{table as show_table, text as show_text};
 use super::reader::Table;
 use super::text::Text;
-use crate::units::show_share;
+use base::units::show_share;
 
 /// `{ above = "5%", then = "report" }`, both with a default.
 pub(super) fn read(table: Table<'_>) -> HotKeys {

@@ -1,9 +1,9 @@
-//! Writes limits and dimensions as [`shorthand`](crate::policy::shorthand) reads them.
+//! Writes limits and dimensions as [`shorthand`](policy::shorthand) reads them.
 
 use std::num::NonZeroU64;
 
-use crate::limit::{Algorithm, Quota};
-use crate::policy::definition::Dimension;
+use limit::{Algorithm, Quota};
+use policy::definition::Dimension;
 
 /// Writes a window: `100/m burst 20`, or `5/10s` if it has no bucket.
 pub fn show_window(window: &Quota) -> String {

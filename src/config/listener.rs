@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
-use crate::listening;
-use crate::policy::access::Addresses;
-use crate::proxy::config::{ClientIp, ForwardedHeader};
-use crate::service::config::{Bind, Listener, Sizes, Timeouts, Underscores};
-use crate::tls::{self, Demand};
-use crate::unix_socket::Rights;
+use gateway::proxy::config::{ClientIp, ForwardedHeader};
+use gateway::service::config::{Bind, Listener, Sizes, Timeouts, Underscores};
+use net::listening;
+use net::tls::{self, Demand};
+use net::unix_socket::Rights;
+use policy::access::Addresses;
 
 use super::acme;
 use super::context::Context;

@@ -4,11 +4,11 @@ use http::HeaderName;
 use http::uri::Authority;
 use tracing_subscriber::EnvFilter;
 
-use crate::auth::place::Place;
-use crate::record::decisions::DecisionsConfig;
-use crate::record::format::Template;
-use crate::record::syslog::{Address, Syslog};
-use crate::record::{AccessConfig, FIELD_NAME_BYTES_MAX, FIELDS_MAX, Format, Query, Sink, StatusMatch};
+use auth::place::Place;
+use observe::record::decisions::DecisionsConfig;
+use observe::record::format::Template;
+use observe::record::syslog::{Address, Syslog};
+use observe::record::{AccessConfig, FIELD_NAME_BYTES_MAX, FIELDS_MAX, Format, Query, Sink, StatusMatch};
 
 use super::printer::{Page, array, table as show_table, text as show_text, word};
 use super::reader::{Table, Value};
@@ -16,13 +16,13 @@ use super::sections;
 use super::socket;
 use super::text::{self, Text};
 use super::{decisions, mask};
-use crate::units::show_share;
-use crate::words;
+use base::units::show_share;
+use base::words;
 
 /// Reads `[log]`: the level, and the access log.
 pub(super) fn read(
     documents: &[Table<'_>],
-    auth: &[crate::auth::Config],
+    auth: &[auth::Config],
 ) -> (String, AccessConfig, DecisionsConfig) {
     let mut log_level = "info".to_owned();
     let mut access_log = AccessConfig::default();
@@ -70,7 +70,7 @@ fn directives(text: &Text<'_>) -> Option<String> {
     }
 }
 
-fn read_access(value: &Value<'_>, auth: &[crate::auth::Config], access_log: &mut AccessConfig) {
+fn read_access(value: &Value<'_>, auth: &[auth::Config], access_log: &mut AccessConfig) {
     let Some(table) = value.table("`access`") else { return };
     if let Some(to) = sink(&table, "the access log") {
         access_log.to = to;
@@ -225,7 +225,7 @@ fn may_hold_a_credential(name: &str) -> bool {
 }
 
 /// `headers` of the access log. Fields that may hold a credential are refused.
-fn logged_headers(value: &Value<'_>, auth: &[crate::auth::Config]) -> Vec<HeaderName> {
+fn logged_headers(value: &Value<'_>, auth: &[auth::Config]) -> Vec<HeaderName> {
     let mut names: Vec<HeaderName> = Vec::new();
     for text in value.texts() {
         let name = HeaderName::from_bytes(text.text.as_bytes()).ok();
@@ -235,7 +235,7 @@ fn logged_headers(value: &Value<'_>, auth: &[crate::auth::Config]) -> Vec<Header
         };
         let is_credential = |place: &Place| matches!(place, Place::Header(header) if *header == name);
         let is_secret = may_hold_a_credential(name.as_str())
-            || auth.iter().flat_map(crate::auth::Config::places).any(is_credential);
+            || auth.iter().flat_map(auth::Config::places).any(is_credential);
         if is_secret {
             text.wrong(format!("`{name}` may hold a credential, which no log shows"), "leave it out");
         } else if names.contains(&name) {

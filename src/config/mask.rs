@@ -7,8 +7,8 @@
 
 use std::ops::Range;
 
-use crate::policy::secret::SECRET_ENDINGS;
-pub use crate::policy::secret::{MASK, is_secret_name};
+use policy::secret::SECRET_ENDINGS;
+pub use policy::secret::{MASK, is_secret_name};
 
 /// What is wrong with a secret that is only a mask.
 pub(super) const MASKED: &str =

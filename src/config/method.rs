@@ -4,7 +4,7 @@ use http::Method;
 
 use super::reader::Value;
 use super::text::Text;
-use crate::words::did_you_mean;
+use base::words::did_you_mean;
 
 /// Reads a list of methods, and reports those that the gateway itself refuses: no request would ever match.
 pub(super) fn list(value: &Value<'_>) -> Vec<Method> {

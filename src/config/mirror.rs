@@ -3,8 +3,8 @@
 use super::printer::{size, table, text};
 use super::reader::{Table, Value};
 use super::text::Text;
-use crate::policy::definition::Mirror;
-use crate::units::show_share;
+use base::units::show_share;
+use policy::definition::Mirror;
 
 /// Reads the name or URL of an upstream, or a table with that and the rest; `upstream` finds the upstream.
 pub(super) fn read<'c>(

@@ -4,8 +4,8 @@ use super::printer::{Page, text, word};
 use super::reader::Table;
 use super::sections;
 use super::settings::Node;
-use crate::policy::naming::Addresses;
-use crate::proxy::config::NodeShown;
+use gateway::proxy::config::NodeShown;
+use policy::naming::Addresses;
 
 /// Reads `[node]`.
 pub(super) fn read(documents: &[Table<'_>]) -> Node {

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use crate::limit::{Algorithm, Penalty, Quota};
+use limit::{Algorithm, Penalty, Quota};
 
 use super::printer::{table as show_table, time};
 use super::reader::{Table, Value};
 use super::report::quoted;
-use crate::units;
+use base::units;
 
 /// `{ after = 20, within = "1m", factor = 2, max = "1h" }`, all but `after` with a default.
 pub(super) fn read(table: Table<'_>, windows: &[Quota]) -> Option<Penalty> {

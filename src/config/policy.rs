@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::limit::{Algorithm, Quota};
-use crate::policy::definition::{Idempotency, Matches, Missing, Origin, Policy, Tier};
+use limit::{Algorithm, Quota};
+use policy::definition::{Idempotency, Matches, Missing, Origin, Policy, Tier};
 
 use super::printer::{Page, array, key, table, text, time, word};
 use super::reader::{Table, Value};

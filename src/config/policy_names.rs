@@ -7,7 +7,7 @@ use super::reader::Value;
 use super::report::{Fields, Places, quoted};
 use super::settings::Config;
 use super::text::Text;
-use crate::words;
+use base::words;
 
 /// Names of the policies so far, and their indices.
 pub(super) struct PolicyNames(HashMap<String, usize>);

@@ -3,27 +3,29 @@
 use std::fmt::{self, Display, Write};
 use std::time::Duration;
 
-use crate::units::{show_duration, show_size};
+use base::units::{show_duration, show_size};
 
 /// The text of a configuration so far.
-pub(crate) struct Page(pub(crate) String);
+pub struct Page(pub String);
 
 impl Page {
-    pub(crate) fn heading(&mut self, heading: &str) {
+    /// The head of a table, after an empty line: `[limits]`.
+    pub fn heading(&mut self, heading: &str) {
         self.line(format_args!("\n{heading}"));
     }
 
-    pub(crate) fn key(&mut self, key: &str, value: impl Display) {
+    /// A key of the table that the last heading began.
+    pub fn key(&mut self, key: &str, value: impl Display) {
         self.line(format_args!("{key} = {value}"));
     }
 
     /// Something that is no part of the configuration. It must fit on a line.
-    pub(crate) fn comment(&mut self, comment: &str) {
+    pub fn comment(&mut self, comment: &str) {
         self.line(format_args!("# {comment}"));
     }
 
     /// A key that belongs to no table, before all others.
-    pub(crate) fn at_the_top(&mut self, key: &str, value: impl Display) {
+    pub fn at_the_top(&mut self, key: &str, value: impl Display) {
         self.0.insert_str(0, &format!("{key} = {value}\n"));
     }
 
@@ -33,7 +35,7 @@ impl Page {
 }
 
 /// A quoted string. A `${` in it is escaped, so that it is read back as a plain `${`.
-pub(crate) fn text(value: &str) -> String {
+pub fn text(value: &str) -> String {
     let mut quoted = String::from('"');
     for character in value.replace("${", "$${").chars() {
         match character {
@@ -49,7 +51,7 @@ pub(crate) fn text(value: &str) -> String {
 }
 
 /// A key, quoted if necessary. Keys are not expanded, so a `${` needs no escape.
-pub(crate) fn key(name: &str) -> String {
+pub fn key(name: &str) -> String {
     let is_bare = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
     if !name.is_empty() && name.bytes().all(is_bare) {
         return name.to_owned();
@@ -57,24 +59,28 @@ pub(crate) fn key(name: &str) -> String {
     text(name).replace("$${", "${")
 }
 
-pub(crate) fn array(values: impl Iterator<Item = String>) -> String {
+/// An array of values that are TOML already.
+pub fn array(values: impl Iterator<Item = String>) -> String {
     format!("[{}]", values.collect::<Vec<_>>().join(", "))
 }
 
-pub(crate) fn table<K: Display>(entries: impl IntoIterator<Item = (K, String)>) -> String {
+/// An inline table of values that are TOML already.
+pub fn table<K: Display>(entries: impl IntoIterator<Item = (K, String)>) -> String {
     let entries: Vec<String> = entries.into_iter().map(|(key, value)| format!("{key} = {value}")).collect();
     if entries.is_empty() { "{}".to_owned() } else { format!("{{ {} }}", entries.join(", ")) }
 }
 
-pub(crate) fn time(duration: Duration) -> String {
+/// A duration with its unit: `"30s"`.
+pub fn time(duration: Duration) -> String {
     text(&show_duration(duration))
 }
 
-pub(crate) fn size(bytes: u64) -> String {
+/// A size with its unit: `"16KiB"`.
+pub fn size(bytes: u64) -> String {
     text(&show_size(bytes))
 }
 
 /// The word that a key's list of values has for `value`.
-pub(crate) fn word<T: PartialEq>(words: &[(&'static str, T)], value: &T) -> &'static str {
+pub fn word<T: PartialEq>(words: &[(&'static str, T)], value: &T) -> &'static str {
     words.iter().find(|(_, known)| known == value).map_or("", |(word, _)| word)
 }

@@ -1,11 +1,11 @@
 //! Reads and writes `min-version` and `ciphers` of a listener.
 
-use crate::tls::{Protocol, Suite, Version};
+use net::tls::{Protocol, Suite, Version};
 
 use super::printer::{Page, array, text, word};
 use super::reader::{Table, Value};
 use super::report::quoted;
-use crate::words;
+use base::words;
 
 pub(super) fn read(table: &Table<'_>, has_certs: bool) -> Protocol {
     let (min, ciphers) = (table.value("min-version"), table.value("ciphers"));

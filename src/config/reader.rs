@@ -16,8 +16,8 @@ use super::expand;
 use super::mask::{self, MASKED, WRITE_SECRET};
 use super::report::{Fields, Finding, Place, Source, SourceKind, quoted};
 use super::text::Text;
-use crate::units;
-use crate::words::{did_you_mean, listed};
+use base::units;
+use base::words::{did_you_mean, listed};
 
 /// A table, and the keys it was asked for.
 pub(super) struct Table<'c> {

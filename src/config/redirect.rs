@@ -3,7 +3,7 @@
 use http::StatusCode;
 use http::uri::Authority;
 
-use crate::policy::definition::{Action, HTTPS_PORT, HttpsRedirect};
+use policy::definition::{Action, HTTPS_PORT, HttpsRedirect};
 
 use super::printer::{table as show_table, text as show_text};
 use super::reader::Value;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::global::Config;
-use crate::global::config::{
+use limiter::global::Config;
+use limiter::global::config::{
     CONNECTIONS, CONNECTIONS_MAX, DEADLINE, Dedicated, Login, PORT, PREFIX, SENTINEL_PORT, Secret, Server,
     Topology, Weighted,
 };

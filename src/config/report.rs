@@ -150,7 +150,7 @@ impl Errors {
     }
 
     /// The line of each error in the only file, from 1, and what is wrong there. Errors without a place are left out.
-    pub(crate) fn lines(&self) -> impl Iterator<Item = (usize, &str)> {
+    pub fn lines(&self) -> impl Iterator<Item = (usize, &str)> {
         let text: &str = self.0.sources.first().map_or("", |source| &source.text);
         let errors = self.0.findings.iter().filter(|finding| finding.is_error());
         errors.filter_map(move |finding| {

@@ -4,7 +4,7 @@ use super::health;
 use super::listener::TIMEOUT_MIN;
 use super::printer::{array, text, time};
 use super::reader::{Table, Value};
-use crate::policy::retry::{Retry, Statuses};
+use policy::retry::{Retry, Statuses};
 
 /// Reads when a request is sent a second time, within this budget.
 pub(super) fn read(table: &Table<'_>, budget_percent: u32) -> Retry {

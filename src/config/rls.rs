@@ -2,10 +2,10 @@
 //!
 //! Whether a descriptor says what its policies count by is checked where rules are compiled (`policy::compile`), not here.
 
-use crate::policy::definition::Dimension;
-use crate::policy::domain::definition::{Domain, EntryMatch, Given, Rule, ValueMatch, Verdict};
-use crate::policy::shorthand;
-use crate::words::{self, NAME_BYTES_MAX};
+use base::words::{self, NAME_BYTES_MAX};
+use policy::definition::Dimension;
+use policy::domain::definition::{Domain, EntryMatch, Given, Rule, ValueMatch, Verdict};
+use policy::shorthand;
 
 use super::policy_names::PolicyNames;
 use super::printer::{Page, array, key, table as show_table, text as show_text};

@@ -7,11 +7,11 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use crate::policy::definition::{
+use policy::definition::{
     Access, Action, Compress, Destination, HeaderChanges, HeaderMatch, Part, PathEscapes, Route, Timeouts,
 };
-use crate::policy::host::Host;
-use crate::policy::retry::Retry;
+use policy::host::Host;
+use policy::retry::Retry;
 
 use super::listener::{self, BODY_BYTES_MAX, TIMEOUT_MIN};
 use super::policy_names::PolicyNames;
@@ -22,7 +22,7 @@ use super::sections;
 use super::settings::Config;
 use super::text::Text;
 use super::{access, compress, headers, limit_text, method, mirror, redirect, retry, upstream, windows};
-use crate::words;
+use base::words;
 
 /// Reads every route into `config`, and with them the upstreams that they write as URLs and the policies that they write as
 /// shorthands. `auth_names` are the names of all authentication methods, including those with errors.

@@ -3,9 +3,9 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::proxy::config::LimitHeaders;
-use crate::service::config::{Memory, Overload};
-use crate::upstream::dns;
+use gateway::proxy::config::LimitHeaders;
+use gateway::service::config::{Memory, Overload};
+use upstream::dns;
 
 use super::keys::{Keys, Written};
 use super::listener::TIMEOUT_MIN;
@@ -13,7 +13,7 @@ use super::printer::{Page, array, size, text, word};
 use super::reader::Table;
 use super::sections;
 use super::settings::Shutdown;
-use crate::units::show_share;
+use base::units::show_share;
 
 /// Reads `workers`: a number, or `"auto"` for one for each core.
 pub(super) fn read_workers(documents: &[Table<'_>]) -> Option<usize> {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::reader::{Table, Value};
 use super::report::{Place, quoted};
-use crate::words::NAME_BYTES_MAX;
+use base::words::NAME_BYTES_MAX;
 
 /// A named table: `[listener.edge]`.
 pub(super) struct Named<'c> {

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::policy::naming::Addresses;
-use crate::proxy::config::{ClientIp, ErrorPage, LimitHeaders, NodeShown};
-use crate::record::{self, decisions::DecisionsConfig};
-use crate::service::config::{Listener, Overload};
+use gateway::proxy::config::{ClientIp, ErrorPage, LimitHeaders, NodeShown};
+use gateway::service::config::{Listener, Overload};
+use observe::record::{self, decisions::DecisionsConfig};
+use policy::naming::Addresses;
 
 /// A valid configuration.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,11 +22,11 @@ pub struct Config {
     /// The marks of memory at which work is refused.
     pub overload: Overload,
     /// Authentication methods.
-    pub auth: Vec<crate::auth::Config>,
+    pub auth: Vec<auth::Config>,
     /// Upstreams, including those that routes write as URLs.
-    pub upstreams: Vec<crate::upstream::Config>,
+    pub upstreams: Vec<upstream::Config>,
     /// Whom the names of servers are asked of.
-    pub dns: crate::upstream::dns::Config,
+    pub dns: upstream::dns::Config,
     /// Memory of the local table, bytes.
     pub limits_memory: usize,
     /// Whether the keys that use most of each policy are watched.
@@ -34,21 +34,21 @@ pub struct Config {
     /// Rate-limit fields on responses.
     pub limit_headers: LimitHeaders,
     /// Tiers and their windows, in the order written.
-    pub tiers: Vec<crate::policy::definition::Tier>,
+    pub tiers: Vec<policy::definition::Tier>,
     /// Policies, including those that shorthands expand to.
-    pub policies: Vec<crate::policy::definition::Policy>,
+    pub policies: Vec<policy::definition::Policy>,
     /// Routes.
-    pub routes: Vec<crate::policy::definition::Route>,
+    pub routes: Vec<policy::definition::Route>,
     /// Domains of descriptors that other proxies ask about.
-    pub domains: Vec<crate::policy::domain::definition::Domain>,
+    pub domains: Vec<policy::domain::definition::Domain>,
     /// The admin listener; `None`: off.
-    pub admin: Option<crate::admin::Config>,
+    pub admin: Option<control::admin::Config>,
     /// The gRPC listener; `None`: there is none.
-    pub grpc: Option<crate::envoy::Config>,
+    pub grpc: Option<rls::Config>,
     /// The Redis that the nodes of a fleet share; `None`: each limits on its own.
-    pub redis: Option<crate::global::Config>,
+    pub redis: Option<limiter::global::Config>,
     /// Where policies, tiers and overrides that change while traffic runs are kept; `None`: nothing changes but by files.
-    pub database: Option<crate::database::Config>,
+    pub database: Option<control::database::Config>,
     /// Own bodies for errors that the gateway answers itself.
     pub error_pages: Vec<ErrorPage>,
     /// How the process drains.
@@ -64,7 +64,7 @@ pub struct Config {
     /// Samples of decisions on limits.
     pub decisions: DecisionsConfig,
     /// Which requests are traced; `None`: none.
-    pub trace: Option<crate::trace::Config>,
+    pub trace: Option<observe::trace::Config>,
 }
 
 impl Config {

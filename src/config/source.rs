@@ -14,7 +14,7 @@ use super::expand::Variables;
 use super::reader::Table;
 use super::report::{Finding, Place, Source, SourceKind};
 use super::text::Text;
-use crate::whole_file;
+use base::whole_file;
 
 /// Reads `main` and what it includes, in that order. Returns the files that could be read, and an error for each that could
 /// not.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::printer::{table as show_table, text, time, word};
 use super::reader::Value;
 use super::text::Text;
-use crate::upstream::config::{SameSite, Secret, Sticky};
+use upstream::config::{SameSite, Secret, Sticky};
 
 /// Reads the table. `None` if it has no cookie or no secret.
 pub(super) fn read(value: &Value<'_>) -> Option<Sticky> {

@@ -19,9 +19,9 @@ use proptest::prelude::{Just, Strategy, any, prop_oneof, proptest};
 
 use super::report::Source;
 use super::{Config, Definition, Loaded, MASK, Subject, compiled, read_sources, source};
-use crate::global::config::{Secret, Topology};
-use crate::limit::{Algorithm, WhenDown};
-use crate::policy::definition::{Action, Destination, Dimension, Missing, TierPart};
+use limit::{Algorithm, WhenDown};
+use limiter::global::config::{Secret, Topology};
+use policy::definition::{Action, Destination, Dimension, Missing, TierPart};
 
 fn variables(name: &str) -> Option<String> {
     match name {
@@ -315,7 +315,7 @@ limit = "100/m burst 20 by ip"
     assert!(
         config
             .admin
-            .is_some_and(|admin| admin.bind == crate::listening::Bind::Tcp(([127, 0, 0, 1], 9900).into()))
+            .is_some_and(|admin| admin.bind == net::listening::Bind::Tcp(([127, 0, 0, 1], 9900).into()))
     );
     assert_eq!(config.upstreams[0].name, "http://127.0.0.1:3000");
     let policy = &config.policies[0];
@@ -350,10 +350,10 @@ fn an_empty_file_is_refused_and_one_that_asks_for_nothing_is_not() {
 
 #[test]
 fn the_shipped_file_is_valid() {
-    let loaded = super::load(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/gateway.toml")));
+    let loaded = super::load(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../gateway.toml")));
     let loaded = loaded.unwrap_or_else(|errors| panic!("{errors}"));
     assert!(loaded.report.is_empty(), "{}", loaded.report);
-    assert_eq!(loaded.config.listeners[1].certs[0].absent, crate::tls::Absent::MakeSelfSigned);
+    assert_eq!(loaded.config.listeners[1].certs[0].absent, net::tls::Absent::MakeSelfSigned);
 }
 
 #[test]
@@ -611,8 +611,8 @@ fn literal_secrets_and_open_admins_draw_warnings() {
 
 #[test]
 fn a_token_by_its_digest_is_one_of_its_text() {
-    use crate::admin::{Role, Token};
-    let digest = crate::auth::keys::digest_text(b"hunter2");
+    use control::admin::{Role, Token};
+    let digest = ::auth::keys::digest_text(b"hunter2");
     let text =
         format!("[admin]\ntokens = [{{ name = \"ann\", role = \"read\", digest = \"sha256:{digest}\" }}]");
     let config = config(&text);

@@ -7,7 +7,7 @@ use http::uri::Authority;
 use super::context::Context;
 use super::mask;
 use super::report::{Finding, Place, SourceKind, quoted};
-use crate::words::{did_you_mean, listed};
+use base::words::{did_you_mean, listed};
 
 /// A string with its references replaced.
 #[derive(Clone)]

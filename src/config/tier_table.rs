@@ -7,8 +7,8 @@
 use std::collections::HashMap;
 use std::num::NonZeroU64;
 
-use crate::limit::{Algorithm, Quota};
-use crate::words;
+use base::words;
+use limit::{Algorithm, Quota};
 
 use super::reader::{Table, Value};
 use super::sections;

@@ -3,9 +3,9 @@
 
 use std::cmp::Ordering;
 
-use crate::limit::{Quota, WhenDown};
-use crate::policy::definition::{Origin, Tier, TierPart, Tiers};
-use crate::words;
+use base::words;
+use limit::{Quota, WhenDown};
+use policy::definition::{Origin, Tier, TierPart, Tiers};
 
 use super::printer::{Page, key, table, text, word};
 use super::reader::{Table, Value};

@@ -3,10 +3,10 @@
 use http::uri::Scheme;
 use http::{HeaderName, HeaderValue, Uri};
 
-use crate::policy::changes::is_framing;
-use crate::trace::{Config, Decides, Heeded, Protocol, TRACES_PATH};
-use crate::trust::Trust;
-use crate::units::show_share;
+use base::units::show_share;
+use net::trust::Trust;
+use observe::trace::{Config, Decides, Heeded, Protocol, TRACES_PATH};
+use policy::changes::is_framing;
 
 use super::mask;
 use super::printer::{Page, key, table as show_table, text as show_text, word};

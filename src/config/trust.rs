@@ -3,7 +3,7 @@
 
 use rustls::pki_types::ServerName;
 
-use crate::trust::{Shown, Trust, Version};
+use net::trust::{Shown, Trust, Version};
 
 use super::printer::{table as show_table, text, word};
 use super::reader::Value;

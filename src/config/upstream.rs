@@ -1,7 +1,7 @@
 //! Reads and writes `[upstream.*]`, and the URLs in routes that expand to an upstream. It resolves no name.
 
-use crate::upstream::Config;
-use crate::upstream::config::{
+use upstream::Config;
+use upstream::config::{
     Balance, Connections, Health, HostHeader, Place, RETRY_BUDGET_PERCENT, Server, Timeouts, Uploads, Version,
 };
 
@@ -14,9 +14,9 @@ use super::sections::{self, Named};
 use super::socket;
 use super::text::Text;
 use super::{health, limit_text, retry, sticky, trust, windows};
-use crate::policy::retry::Retry;
-use crate::trust::Trust;
-use crate::units::show_share;
+use base::units::show_share;
+use net::trust::Trust;
+use policy::retry::Retry;
 
 /// The name of the built-in upstream that answers with what it was sent.
 pub(super) const ECHO: &str = "echo";

@@ -4,8 +4,8 @@
 
 use std::collections::HashMap;
 
-use crate::auth::Kind;
-use crate::policy::definition::{Action, Dimension};
+use auth::Kind;
+use policy::definition::{Action, Dimension};
 
 use super::context::Context;
 use super::report::Places;

@@ -4,11 +4,11 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use crate::limit::{Algorithm, Quota, WhenDown, sliding_log};
-use crate::policy::definition::Dimension;
-use crate::policy::shorthand::{self, Shorthand};
-use crate::units::show_share;
-use crate::words;
+use base::units::show_share;
+use base::words;
+use limit::{Algorithm, Quota, WhenDown, sliding_log};
+use policy::definition::Dimension;
+use policy::shorthand::{self, Shorthand};
 
 use super::limit_text;
 use super::printer::{array, text};

@@ -29,7 +29,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::super::quota::tests;
-    use crate::limit::{Algorithm, State};
+    use crate::{Algorithm, State};
 
     proptest! {
         /// Beside a plain count, over changed limits.

@@ -40,13 +40,13 @@ impl PlanId {
 
     /// A plan as a slot keeps it; 0: none.
     #[inline]
-    pub(crate) fn from_bits(bits: u32) -> Option<PlanId> {
+    pub fn from_bits(bits: u32) -> Option<PlanId> {
         NonZeroU32::new(bits).map(PlanId)
     }
 
     /// What a slot keeps of a plan.
     #[inline]
-    pub(crate) fn into_bits(plan: Option<PlanId>) -> u32 {
+    pub fn into_bits(plan: Option<PlanId>) -> u32 {
         plan.map_or(0, |plan| plan.0.get())
     }
 }

@@ -30,7 +30,7 @@ mod tests {
 
     use super::super::quota::tests;
     use super::*;
-    use crate::limit::{Algorithm, Answer};
+    use crate::{Algorithm, Answer};
 
     const SECOND: u64 = 1_000_000_000;
     const START: u64 = 3_600 * SECOND;

@@ -190,7 +190,7 @@ pub(crate) mod tests {
     use super::*;
 
     /// A quota of plain numbers, none of them zero.
-    pub(crate) fn quota(algorithm: Algorithm, limit: u64, period_ns: u64, burst: u64) -> Quota {
+    pub fn quota(algorithm: Algorithm, limit: u64, period_ns: u64, burst: u64) -> Quota {
         let positive = |number| NonZeroU64::new(number).expect("a positive number");
         Quota::new(algorithm, positive(limit), positive(period_ns), positive(burst))
     }

@@ -190,7 +190,7 @@ mod tests {
 
     use super::super::quota::tests;
     use super::*;
-    use crate::limit::Algorithm;
+    use crate::Algorithm;
 
     fn quota(limit: u64, period_ns: u64) -> Quota {
         tests::quota(Algorithm::SlidingWindow, limit, period_ns, limit)

@@ -81,7 +81,7 @@ mod tests {
     use super::super::axis::NOW_MAX_NS;
     use super::super::quota::tests;
     use super::*;
-    use crate::limit::Algorithm;
+    use crate::Algorithm;
 
     const SECOND: u64 = 1_000_000_000;
 

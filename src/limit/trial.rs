@@ -92,7 +92,7 @@ pub fn refused_by(trial: Option<Trial>, shadow: bool) -> Worlds {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limit::{Algorithm, Charge, Key, Quota};
+    use crate::{Algorithm, Charge, Key, Quota};
 
     fn charge(trial: Option<Trial>, shadow: bool) -> Charge {
         let one = std::num::NonZeroU64::MIN;

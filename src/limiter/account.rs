@@ -8,10 +8,10 @@ use super::by_holder::Holder;
 use super::look::PATIENCE;
 use super::resets::Reset;
 use super::{ClientAddress, Decider, Limiter, Look};
-use crate::clock;
-use crate::limit::lease_messages::{Left, Op, Part, Renewal, Reply};
-use crate::limit::{Algorithm, Charge, Outcome};
-use crate::policy::{Chosen, Policy, Subject};
+use base::clock;
+use limit::lease_messages::{Left, Op, Part, Renewal, Reply};
+use limit::{Algorithm, Charge, Outcome};
+use policy::{Chosen, Policy, Subject};
 
 /// One window of a subject.
 #[derive(Clone, Copy, Debug)]

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::identity::Identity;
-use crate::sharded::Sharded;
+use base::identity::Identity;
+use base::sharded::Sharded;
 
 /// The tier of each consumer that was assigned one.
 #[derive(Debug, Default)]

@@ -12,8 +12,8 @@ use super::charge_state::{ChargeState, Refund};
 use super::wait::{Fate, Wait};
 use super::waiting::Waiting;
 use super::{ClientAddress, Decision, Elsewhere, Limiter};
-use crate::limit::{Algorithm, Answer, Charge, Outcome};
-use crate::metrics::Tier;
+use limit::{Algorithm, Answer, Charge, Outcome};
+use metrics::Tier;
 
 impl Limiter {
     /// Decides a request with one charge, which needs no combining. Returns `None` if it is decided.

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::sharded::Sharded;
+use base::sharded::Sharded;
 
 /// Whose limits or counts something changes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

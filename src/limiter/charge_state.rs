@@ -2,8 +2,8 @@
 //!
 //! Plain values; what moves a charge from one state to another is in `attempt.rs` and `wait.rs`.
 
-use crate::limit::{Answer, Outcome};
 use crate::local::Place;
+use limit::{Answer, Outcome};
 
 /// The state of one charge while its request is decided: on the first walk over the charges, while Redis is asked, and
 /// at the end.

@@ -17,10 +17,10 @@ use tokio::time::timeout;
 use super::divided::Shared;
 use super::event::{Count, Event};
 use super::{ClientAddress, Decision, Foretold, Limiter, Recall, Waiting};
-use crate::clock;
-use crate::limit::{Algorithm, Charge, Outcome, PenaltyCheck, PolicyId, Worlds};
-use crate::metrics::{self, Comparison, Tier};
-use crate::policy::{Chosen, MissingDimension, Subject};
+use base::clock;
+use limit::{Algorithm, Charge, Outcome, PenaltyCheck, PolicyId, Worlds};
+use metrics::{self, Comparison, Tier};
+use policy::{Chosen, MissingDimension, Subject};
 
 /// A subject while it is decided, and the result. Functions fill it in place, because moving a struct of this size
 /// costs as much as a decision.
@@ -413,22 +413,22 @@ pub(super) mod tests {
     use std::net::{IpAddr, Ipv4Addr};
 
     use super::*;
-    use crate::limit::Penalty;
-    use crate::limiter::{Holder, Reset};
     use crate::local::Table as LocalTable;
-    use crate::policy::definition::{self, Dimension, Idempotency, Missing};
-    use crate::policy::rules::Rules;
-    use crate::policy::subject::Encoded;
-    use crate::policy::{Options, Table, shorthand};
+    use crate::{Holder, Reset};
+    use limit::Penalty;
+    use policy::definition::{self, Dimension, Idempotency, Missing};
+    use policy::rules::Rules;
+    use policy::subject::Encoded;
+    use policy::{Options, Table, shorthand};
 
     const SECOND: u64 = 1_000_000_000;
-    pub(in crate::limiter) const NOW: u64 = 3_600 * SECOND;
+    pub(crate) const NOW: u64 = 3_600 * SECOND;
 
     /// A subject that is no HTTP request: a consumer who asks for some units.
-    pub(in crate::limiter) struct Job {
-        pub(in crate::limiter) consumer: &'static str,
-        pub(in crate::limiter) units: u64,
-        pub(in crate::limiter) number: Option<&'static str>,
+    pub(crate) struct Job {
+        pub(crate) consumer: &'static str,
+        pub(crate) units: u64,
+        pub(crate) number: Option<&'static str>,
     }
 
     impl Subject for Job {
@@ -464,13 +464,13 @@ pub(super) mod tests {
         }
     }
 
-    pub(in crate::limiter) fn policy(name: &str, limit: &str) -> definition::Policy {
+    pub(crate) fn policy(name: &str, limit: &str) -> definition::Policy {
         let limit = shorthand::parse(limit).expect("a limit");
         definition::Policy { by: limit.by, ..definition::Policy::new(name.to_owned(), vec![limit.window]) }
     }
 
     /// One route with all of these policies.
-    pub(in crate::limiter) fn table(policies: &[definition::Policy]) -> Table {
+    pub(crate) fn table(policies: &[definition::Policy]) -> Table {
         let mut route = definition::Route::new("all".to_owned(), "/".to_owned());
         let named = policies.iter().filter(|policy| policy.replaces.is_none());
         route.limits = named.map(|policy| policy.name.clone()).collect();
@@ -478,16 +478,11 @@ pub(super) mod tests {
         Table::compile(&[route], policies, &options).expect("a table without mistakes")
     }
 
-    pub(in crate::limiter) fn limiter() -> Arc<Limiter> {
+    pub(crate) fn limiter() -> Arc<Limiter> {
         Arc::new(Limiter::new(LocalTable::with_memory(1 << 16)))
     }
 
-    pub(in crate::limiter) fn check<'t>(
-        limiter: &Arc<Limiter>,
-        table: &'t Table,
-        job: &Job,
-        now_ns: u64,
-    ) -> Check<'t> {
+    pub(crate) fn check<'t>(limiter: &Arc<Limiter>, table: &'t Table, job: &Job, now_ns: u64) -> Check<'t> {
         let mut check = Check::default();
         let chosen = table.chosen(&table.routes()[0], false);
         assert!(limiter.check(chosen, job, now_ns, &mut check).is_none(), "one node waits for nobody");

@@ -1,9 +1,9 @@
 //! Which keys a decision was about, for who watches which of them are heavy. It decides nothing.
 
 use super::{Check, Limiter};
-use crate::hot_keys::{Named, Tally};
-use crate::limit::Charge;
-use crate::policy::{Naming, Subject};
+use ::policy::{Naming, Subject};
+use limit::Charge;
+use metrics::hot_keys::{Named, Tally};
 
 impl Limiter {
     /// Counts the keys of a decision. `subject` gives the subject of a part: it is asked for the few keys that are worth a
@@ -67,8 +67,8 @@ impl Check<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hot_keys::{Asked, Facts, Gathered};
-    use crate::limiter::check::tests::{Job, NOW, check, limiter, policy, table};
+    use crate::check::tests::{Job, NOW, check, limiter, policy, table};
+    use metrics::hot_keys::{Asked, Facts, Gathered};
 
     #[test]
     fn each_policy_counts_its_key_and_what_it_denied() {

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 use super::seldom::Seldom;
-use crate::limit::{Algorithm, Charge, Key};
+use limit::{Algorithm, Charge, Key};
 
 /// Debts, by key.
 #[derive(Debug, Default)]

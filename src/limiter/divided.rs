@@ -6,8 +6,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::limit::Key;
-use crate::sharded::Sharded;
+use base::sharded::Sharded;
+use limit::Key;
 
 /// The keys that are divided.
 #[derive(Clone, Debug, Default)]

@@ -2,8 +2,8 @@
 
 use smallvec::SmallVec;
 
-use crate::limit::PolicyId;
-use crate::metrics::{Comparison, Decision, Tier};
+use limit::PolicyId;
+use metrics::{Comparison, Decision, Tier};
 
 /// What each policy decided about one subject, in the order in which that was known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -18,8 +18,8 @@ use super::fleet::{Fleet, denied_before};
 use super::questions::{Group, Question, Rooms, cost_of, next_group};
 use super::wait::{Fate, Late, Reserved, Wait};
 use super::{Decision, Limiter};
-use crate::limit::lease_messages::{Op, Part, Reply, Taken, Unanswered};
-use crate::limit::{Algorithm, Answer, Charge, Key, Outcome, WhenDown};
+use limit::lease_messages::{Op, Part, Reply, Taken, Unanswered};
+use limit::{Algorithm, Answer, Charge, Key, Outcome, WhenDown};
 
 impl Limiter {
     /// Asks Redis for the exact charges of one request on one shard, now or with the next question.
@@ -366,7 +366,7 @@ impl Fleet {
     /// Whether a charge is reserved in this node's table while Redis is asked. Not if it counts denials, because then a
     /// refused request stays charged, and not for concurrency, which `permits.rs` keeps.
     fn is_reservable(&self, charge: &Charge) -> bool {
-        let is_exact = |plan: &Arc<crate::limit::Plan>| {
+        let is_exact = |plan: &Arc<limit::Plan>| {
             let sharing = &plan.sharing;
             sharing.is_exact()
                 && sharing.when_down == WhenDown::Local

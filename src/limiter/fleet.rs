@@ -21,11 +21,11 @@ use super::taken_late::TakenLate;
 use super::unsent::Unsent;
 use super::watched::Watched;
 use super::{ClientAddress, Decision, Limiter};
-use crate::limit::Plan;
-use crate::limit::{Algorithm, Answer, Charge, Key, Outcome, Quota, WhenDown};
-use crate::limit::{LEAD_MIN_NS, Lease, PlanId, Told, View};
 use crate::local::Leases;
-use crate::metrics::Tier;
+use limit::Plan;
+use limit::{Algorithm, Answer, Charge, Key, Outcome, Quota, WhenDown};
+use limit::{LEAD_MIN_NS, Lease, PlanId, Told, View};
+use metrics::Tier;
 
 /// The shared half of a limiter.
 pub struct Fleet {

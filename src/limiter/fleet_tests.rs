@@ -15,8 +15,8 @@ use std::sync::{Arc, Mutex};
 use smallvec::SmallVec;
 
 use super::*;
-use crate::limit::lease_messages::{Grant, Op, Part, Reply, Taken, Unanswered};
-use crate::limit::{Algorithm, Answer, Key, Plan, ScriptModel, Sharing, State, WhenDown};
+use limit::lease_messages::{Grant, Op, Part, Reply, Taken, Unanswered};
+use limit::{Algorithm, Answer, Key, Plan, ScriptModel, Sharing, State, WhenDown};
 
 const SECOND: u64 = 1_000_000_000;
 const MS: u64 = 1_000_000;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::fleet::{DOWN_RETRY_NS, Fleet, coarse_outcome, lease_outcome, outcome_of};
 use super::{ClientAddress, Limiter};
-use crate::limit::{Algorithm, Answer, Charge, Lease, Outcome, Plan, Told, WhenDown};
+use limit::{Algorithm, Answer, Charge, Lease, Outcome, Plan, Told, WhenDown};
 
 /// Who decides a charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

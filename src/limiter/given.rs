@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::num::NonZeroU64;
 use std::sync::{Mutex, PoisonError};
 
-use crate::limit::{Algorithm, PlanId, Quota, sliding_log};
+use limit::{Algorithm, PlanId, Quota, sliding_log};
 
 /// A limit that a subject brings itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

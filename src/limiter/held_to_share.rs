@@ -2,7 +2,7 @@
 
 use super::divided::{Division, PartOfLimit, Shared};
 use super::{Check, Decision, Limiter};
-use crate::limit::{Answer, Charge, Key, Outcome, Worlds};
+use limit::{Answer, Charge, Key, Outcome, Worlds};
 
 impl Limiter {
     /// Begins to divide the limit of a key; `None` if somebody else does already.
@@ -74,7 +74,7 @@ fn can_refuse(charge: &Charge) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use crate::limiter::check::tests::{Job, NOW, check, limiter, policy, table};
+    use crate::check::tests::{Job, NOW, check, limiter, policy, table};
 
     fn job(consumer: &'static str) -> Job {
         Job { consumer, units: 1, number: None }

@@ -8,8 +8,8 @@ use smallvec::SmallVec;
 
 use super::plans::Plans;
 use super::wait::Waiter;
-use crate::limit::lease_messages::{Hold, Op, Part};
-use crate::limit::{Charge, Key, Outcome, Plan, Quota, State};
+use limit::lease_messages::{Hold, Op, Part};
+use limit::{Charge, Key, Outcome, Plan, Quota, State};
 
 /// Held permits, by key.
 #[derive(Debug, Default)]

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use arc_swap::ArcSwap;
 use smallvec::SmallVec;
 
-use crate::limit::{Algorithm, Charge, Key, PolicyId, Quota};
+use limit::{Algorithm, Charge, Key, PolicyId, Quota};
 
 /// The keys that this node decides by itself for now, by the upper half of their first window's key.
 #[derive(Debug, Default)]
@@ -72,7 +72,7 @@ mod tests {
     use std::num::NonZeroU64;
 
     use super::*;
-    use crate::limiter::check::tests::{Job, NOW, check, limiter, policy, table};
+    use crate::check::tests::{Job, NOW, check, limiter, policy, table};
 
     fn job(consumer: &'static str) -> Job {
         Job { consumer, units: 1, number: None }

@@ -1,8 +1,8 @@
 //! The way to Redis, as the limiter needs it: the global tier in a gateway, an event queue in a simulation.
 
 use crate::global::Global;
-use crate::limit::Key;
-use crate::limit::lease_messages::{Op, Reply, Unanswered};
+use limit::Key;
+use limit::lease_messages::{Op, Reply, Unanswered};
 
 /// Carries questions to Redis.
 pub trait Link: Send + Sync {

@@ -7,8 +7,8 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::Limiter;
-use crate::limit::Charge;
-use crate::limit::lease_messages::{Op, Part, Reply, Seen, Unanswered};
+use limit::Charge;
+use limit::lease_messages::{Op, Part, Reply, Seen, Unanswered};
 
 /// What came of a look in Redis.
 #[derive(Clone, Copy, Debug, PartialEq)]

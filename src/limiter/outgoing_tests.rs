@@ -6,10 +6,10 @@ use proptest::prelude::*;
 
 use super::Limiter;
 use super::check::tests::{Job, NOW, check, limiter, policy, table};
-use crate::limit::{Algorithm, Penalty, PolicyId, Quota};
-use crate::metrics::Comparison;
-use crate::policy::definition::{self, Origin, TierPart, Tiers};
-use crate::policy::{Table, shorthand};
+use ::policy::definition::{self, Origin, TierPart, Tiers};
+use ::policy::{Table, shorthand};
+use limit::{Algorithm, Penalty, PolicyId, Quota};
+use metrics::Comparison;
 
 const SECOND: u64 = 1_000_000_000;
 const ALGORITHMS: [Algorithm; 5] = [
@@ -84,7 +84,7 @@ proptest! {
         // over at one moment here, or they differ by that rounding.
         for (limiter, table) in [(&tried, &in_force), (&first, if old == new { &now } else { &old_alone })] {
             for charge in table.policies()[0].look_at(&["ann".to_owned()]).expect("one dimension") {
-                limiter.table().take(&crate::limit::Charge { cost: 0, ..charge }, now_ns);
+                limiter.table().take(&limit::Charge { cost: 0, ..charge }, now_ns);
             }
         }
         for (units, pause_ms) in late {
@@ -108,7 +108,7 @@ proptest! {
             let has_room = |limiter: &Arc<Limiter>, table: &Table, only: &[&str]| {
                 let charges = table.policies()[0].look_at(&["ann".to_owned()]).expect("one dimension");
                 charges.iter().zip(["5/s", "30/10s"]).all(|(charge, limit)| {
-                    let foreseen = limiter.foresee(&crate::limit::Charge { cost: units, ..*charge }, now_ns);
+                    let foreseen = limiter.foresee(&limit::Charge { cost: units, ..*charge }, now_ns);
                     !only.contains(&limit) || foreseen.is_admitted()
                 })
             };
@@ -117,11 +117,11 @@ proptest! {
             prop_assert_eq!(check(&tried, &in_force, &job, now_ns).is_admitted(), would);
             if would {
                 for charge in old_alone.policies()[0].look_at(&["ann".to_owned()]).expect("one dimension") {
-                    let charge = crate::limit::Charge { cost: units, ..charge };
+                    let charge = limit::Charge { cost: units, ..charge };
                     first.table().take(&charge, now_ns);
                 }
                 for charge in now.policies()[0].look_at(&["ann".to_owned()]).expect("one dimension") {
-                    let charge = crate::limit::Charge { cost: units, ..charge };
+                    let charge = limit::Charge { cost: units, ..charge };
                     second.table().take(&charge, now_ns);
                 }
             }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::Limiter;
 use super::overrides::{Override, Overrides};
 use super::resets::Resets;
-use crate::limit::{Charge, Plan, PlanId, Quota};
-use crate::policy::{Chosen, Policy, Subject};
+use limit::{Charge, Plan, PlanId, Quota};
+use policy::{Chosen, Policy, Subject};
 
 impl Limiter {
     /// The overrides that charges are changed by.

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use super::{Check, Limiter};
-use crate::limit::{Algorithm, Charge};
-use crate::policy::{Chosen, MissingDimension, Subject};
+use limit::{Algorithm, Charge};
+use policy::{Chosen, MissingDimension, Subject};
 
 impl Limiter {
     /// Charges a subject that has passed, with as many units as it is said to cost. No window owes more than one whole limit

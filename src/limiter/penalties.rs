@@ -3,8 +3,8 @@
 //! Each node records penalties on its own, also for refusals that Redis decided: they are not shared with the fleet.
 
 use super::{Decision, Elsewhere, Limiter};
-use crate::limit::{Algorithm, Answer, Charge, Outcome, PenaltyCheck, Worlds};
-use crate::policy::Chosen;
+use limit::{Algorithm, Answer, Charge, Outcome, PenaltyCheck, Worlds};
+use policy::Chosen;
 
 impl Limiter {
     /// Refuses a client that has a penalty: fills `decision` and returns true, and nothing is charged. The request

@@ -14,8 +14,8 @@ use super::charge_state::{ChargeState, Refund, said, unheard};
 use super::fleet::Fleet;
 use super::holdings::Asked;
 use super::wait::Waiter;
-use crate::limit::lease_messages::{Reply, Unanswered};
-use crate::limit::{Charge, Key, Plan};
+use limit::lease_messages::{Reply, Unanswered};
+use limit::{Charge, Key, Plan};
 
 impl Limiter {
     /// Asks Redis for a permit.

@@ -8,7 +8,7 @@ use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use crate::limit::{Plan, PlanId, Quota, WhenDown};
+use limit::{Plan, PlanId, Quota, WhenDown};
 
 /// All plans.
 #[derive(Debug, Default)]
@@ -91,7 +91,7 @@ mod tests {
     use std::num::NonZeroU64;
 
     use super::*;
-    use crate::limit::{Algorithm, Sharing};
+    use limit::{Algorithm, Sharing};
 
     fn plan(policy: &str, limit: u64) -> Plan {
         let positive = |number| NonZeroU64::new(number).expect("tests give no zero");

@@ -3,7 +3,7 @@
 
 use super::fleet::Fleet;
 use super::{Decision, Elsewhere, Limiter};
-use crate::limit::{Answer, Charge, Lease, Plan};
+use limit::{Answer, Charge, Lease, Plan};
 
 /// Who decided one window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

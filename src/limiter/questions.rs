@@ -8,8 +8,8 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::wait::Wait;
-use crate::limit::{Algorithm, Charge, Key};
 use crate::local::striped::Striped;
+use limit::{Algorithm, Charge, Key};
 
 /// Questions in flight and queued, by the first key of each.
 #[derive(Debug, Default)]

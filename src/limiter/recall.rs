@@ -11,8 +11,8 @@ use smallvec::SmallVec;
 use super::Limiter;
 use super::charge_state::{ChargeState, Refund, Said, said, unheard};
 use super::wait::{Resolved, Wait};
-use crate::limit::Charge;
-use crate::limit::lease_messages::{Op, Part, Reply};
+use limit::Charge;
+use limit::lease_messages::{Op, Part, Reply};
 
 /// A question to Redis about memories, in flight.
 #[must_use = "nothing uses the answer unless `remembered` is called"]

@@ -7,10 +7,10 @@ use super::Limiter;
 use super::charge_state::Refund;
 use super::fleet::Fleet;
 use super::unsent::Settling;
-use crate::clock;
-use crate::limit::Charge;
-use crate::limit::lease_messages::Part;
 use crate::local::Place;
+use base::clock;
+use limit::Charge;
+use limit::lease_messages::Part;
 
 impl Limiter {
     /// Gives a charge's units back. `refund` is its [`Decision::refund`](super::Decision::refund), `taken_ns` the time of

@@ -4,8 +4,8 @@
 use std::collections::hash_map::Entry;
 
 use super::wait::Waiter;
-use crate::limit::{Key, PlanId, Wanted};
 use crate::local::striped::Striped;
+use limit::{Key, PlanId, Wanted};
 
 /// Renewals in flight, by key.
 #[derive(Debug, Default)]

@@ -14,10 +14,10 @@ use super::charge_state::{ChargeState, Refund, Said, not_before, said, unheard};
 use super::fleet::{Fleet, lease_outcome, outcome_of};
 use super::questions::Question;
 use super::wait::{Attempt, Wait, Waiter};
-use crate::limit::Plan;
-use crate::limit::lease_messages::{Op, Renewal, Reply, Unanswered};
-use crate::limit::{Algorithm, Charge, Key};
-use crate::limit::{Lease, PlanId, Told, Wanted};
+use limit::Plan;
+use limit::lease_messages::{Op, Renewal, Reply, Unanswered};
+use limit::{Algorithm, Charge, Key};
+use limit::{Lease, PlanId, Told, Wanted};
 
 /// A key whose lease is being renewed.
 #[derive(Clone, Debug)]

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use super::Limiter;
 use super::charge_state::{ChargeState, Refund};
 use super::fleet::Fleet;
-use crate::clock;
-use crate::limit::lease_messages::{Op, Part, Unanswered};
-use crate::limit::{Charge, Key, Plan, WhenDown};
+use base::clock;
+use limit::lease_messages::{Op, Part, Unanswered};
+use limit::{Charge, Key, Plan, WhenDown};
 
 impl Fleet {
     /// Records a charge that was admitted and that Redis did not take. Not for `when-redis-down = "allow"`, which

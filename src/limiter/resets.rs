@@ -10,9 +10,9 @@ use std::hash::Hasher;
 use siphasher::sip128::{Hasher128, SipHasher13};
 
 use super::by_holder::{ByHolder, ByName, Holder};
-use crate::limit::{Algorithm, Charge, Key};
-use crate::policy::Policy;
-use crate::policy::definition::Dimension;
+use limit::{Algorithm, Charge, Key};
+use policy::Policy;
+use policy::definition::Dimension;
 
 /// The resets in force, by whose they are: of one holder the newest first.
 #[derive(Debug, Default)]
@@ -123,7 +123,7 @@ fn moved(charge: &Charge, bits: u128) -> Key {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::{Options, Table, definition, shorthand};
+    use policy::{Options, Table, definition, shorthand};
 
     fn table() -> Table {
         let policy = |name: &str, limit: &str| {

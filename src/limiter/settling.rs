@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::Limiter;
 use super::fleet::Fleet;
 use super::unsent::Settling;
-use crate::limit::lease_messages::Unanswered;
+use limit::lease_messages::Unanswered;
 
 impl Limiter {
     /// Tells Redis what a window's units have come to; again when it is back, if it certainly did not get it. A remembered

@@ -1,11 +1,11 @@
 //! What a decision says of a consumer's and a tenant's usage, for the counts by the minute. It counts nothing.
 
 use super::Check;
-use crate::limit::Charge;
-use crate::metrics::Decision;
-use crate::policy::Table;
-use crate::policy::definition::Dimension;
-use crate::usage::{Amount, Who};
+use limit::Charge;
+use metrics::Decision;
+use metrics::usage::{Amount, Who};
+use policy::Table;
+use policy::definition::Dimension;
 
 impl Check<'_> {
     /// As [`Check::usage_of`], of a subject that is decided alone.

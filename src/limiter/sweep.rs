@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::Limiter;
 use super::fleet::Fleet;
-use crate::limit::{Key, Lease, Plan};
+use limit::{Key, Lease, Plan};
 
 impl Limiter {
     /// Returns idle leases, adapts this node's shares to the number of nodes, and sends permits and debts that are due.

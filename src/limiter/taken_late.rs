@@ -4,7 +4,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use super::seldom::{Holds, Seldom};
-use crate::limit::Key;
+use limit::Key;
 
 /// The last ones, by key and by when this node decided them.
 #[derive(Debug, Default)]

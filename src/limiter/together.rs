@@ -8,9 +8,9 @@ use smallvec::SmallVec;
 
 use super::given::OwnLimit;
 use super::{Check, ClientAddress, Count, Limiter, Pending, Shared};
-use crate::limit::{Charge, PlanId, Quota};
-use crate::metrics::{self, Tier};
-use crate::policy::{Chosen, Policy, Subject};
+use limit::{Charge, PlanId, Quota};
+use metrics::{self, Tier};
+use policy::{Chosen, Policy, Subject};
 
 /// One of the subjects.
 #[derive(Clone, Debug)]
@@ -139,11 +139,11 @@ const DRAWS_WITHIN: Duration = Duration::from_millis(100);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limit::Penalty;
-    use crate::limiter::check::tests::{Job, NOW, limiter, policy, table};
-    use crate::metrics::Comparison;
-    use crate::policy::Table;
-    use crate::policy::definition::{self, Replaces};
+    use crate::check::tests::{Job, NOW, limiter, policy, table};
+    use limit::Penalty;
+    use metrics::Comparison;
+    use policy::Table;
+    use policy::definition::{self, Replaces};
 
     fn part<'t>(table: &'t Table, name: &str, consumer: &'static str, units: u64) -> Part<'t, Job> {
         let policies = table.with_candidate(table.policy(name).expect("it is there"));
@@ -216,8 +216,7 @@ mod tests {
         let refused = check(&limiter, &both, NOW);
         let kept_out: Vec<bool> = refused.charges.iter().map(|charge| refused.keeps_out(charge)).collect();
         assert_eq!(kept_out, [false, true]);
-        let admitted: Vec<bool> =
-            refused.decision.outcomes.iter().map(crate::limit::Outcome::is_admitted).collect();
+        let admitted: Vec<bool> = refused.decision.outcomes.iter().map(limit::Outcome::is_admitted).collect();
         assert_eq!(admitted, [true, false]);
         assert!(check(&limiter, &both[..1], NOW).is_admitted());
     }

@@ -8,11 +8,11 @@ use proptest::prelude::*;
 use super::Limiter;
 use super::check::Check;
 use super::check::tests::{Job, NOW, check, limiter, policy, table};
-use crate::limit::{Algorithm, Penalty, PolicyId};
-use crate::limiter::{Change, Holder, Override, Reset};
-use crate::metrics::Comparison;
-use crate::policy::definition::{self, Idempotency, Replaces};
-use crate::policy::{Table, shorthand};
+use crate::{Change, Holder, Override, Reset};
+use ::policy::definition::{self, Idempotency, Replaces};
+use ::policy::{Table, shorthand};
+use limit::{Algorithm, Penalty, PolicyId};
+use metrics::Comparison;
 
 const SECOND: u64 = 1_000_000_000;
 /// The policies of the tables below: the one in force, and its candidate.
@@ -62,7 +62,7 @@ proptest! {
         let with = |policy: definition::Policy, algorithm: usize| {
             let windows = policy.windows.iter().map(|quota| {
                 let (limit, period_ns) = (quota.limit(), quota.period_ns());
-                crate::limit::Quota::new(ALGORITHMS[algorithm], limit, period_ns, limit)
+                limit::Quota::new(ALGORITHMS[algorithm], limit, period_ns, limit)
             });
             definition::Policy { windows: windows.collect(), ..policy }
         };

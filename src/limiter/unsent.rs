@@ -6,8 +6,8 @@ use std::collections::VecDeque;
 use smallvec::SmallVec;
 
 use super::seldom::Seldom;
-use crate::limit::Key;
-use crate::limit::lease_messages::{Op, Part};
+use limit::Key;
+use limit::lease_messages::{Op, Part};
 
 /// Operations that wait for their shard, the oldest first.
 #[derive(Debug, Default)]

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 use smallvec::SmallVec;
 
 use super::charge_state::{ChargeState, Refund, Said, unheard};
-use crate::limit::{Charge, Outcome};
+use limit::{Charge, Outcome};
 
 /// A charge taken from this node's own share while Redis is asked, so that it can be admitted if the answer is late.
 #[derive(Clone, Copy, Debug)]

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use super::charge_state::ChargeState;
 use super::wait::{Fate, Reserved, Resolved, Wait};
 use super::{ClientAddress, Limiter};
-use crate::limit::Charge;
+use limit::Charge;
 
 /// A request that waits for Redis. Pass it to [`Limiter::resume`]; if it is dropped instead (the client left), it
 /// refunds what was taken.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::limit::{Key, PlanId};
+use limit::{Key, PlanId};
 
 /// Keys that hold something, and their plan.
 #[derive(Debug, Default)]

@@ -75,7 +75,7 @@ impl Metrics {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metrics::Request;
+    use crate::Request;
 
     #[test]
     fn totals_have_what_was_counted_and_differences_what_came_since() {

@@ -4,8 +4,8 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use crate::cause::Cause;
-use crate::identity::Identity;
+use base::cause::Cause;
+use base::identity::Identity;
 
 /// What a route requires of an identity. Every list that is not empty must contain the identity's value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -62,7 +62,7 @@ impl Addresses {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::identity::Claim;
+    use base::identity::Claim;
 
     fn networks(texts: &[&str]) -> Vec<IpNet> {
         texts.iter().map(|text| text.parse().expect("a network")).collect()

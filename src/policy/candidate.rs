@@ -11,7 +11,7 @@ use siphasher::sip::SipHasher13;
 
 use super::counting::Policy;
 use super::subject::{Encoded, Subject};
-use crate::limit::{PolicyId, Side, Trial};
+use limit::{PolicyId, Side, Trial};
 
 /// What makes a policy a candidate.
 #[derive(Clone, Debug)]

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::counting::{MissingDimension, Policy};
 use super::subject::Subject;
-use crate::limit::{Charge, PenaltyCheck, PolicyId, Trial};
+use limit::{Charge, PenaltyCheck, PolicyId, Trial};
 
 /// Some policies of a table, in the order in which they are charged.
 #[derive(Clone, Copy, Debug, Default)]

@@ -25,8 +25,8 @@ use super::route::Route;
 use super::table::{Table, precedence};
 use super::tree::{ANY_HOST, Tree};
 use crate::json::Path;
-use crate::limit::PolicyId;
 use errors::Errors;
+use limit::PolicyId;
 use options::{POLICIES_MAX, ROUTES_MAX};
 
 pub use options::Options;
@@ -198,7 +198,7 @@ fn plant(routes: &[Option<Route>]) -> (Hosts, Tree) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::error::Place;
+    use crate::error::Place;
 
     #[test]
     fn one_too_many_is_reported_with_its_place() {

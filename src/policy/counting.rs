@@ -15,7 +15,7 @@ use super::outgoing::Outgoing;
 use super::rules::Rules;
 use super::subject::Subject;
 use crate::json::Path;
-use crate::limit::{
+use limit::{
     Algorithm, Charge, Key, Penalty, PenaltyCheck, PlanId, PolicyId, Quota, Sharing, Side, Trial, WhenDown,
 };
 

@@ -9,7 +9,7 @@ pub use super::access::{Addresses, Require};
 pub use super::compress::Compress;
 use super::retry::Retry;
 use crate::json::Path;
-use crate::limit::{Algorithm, Penalty, Quota, Sharing, WhenDown};
+use limit::{Algorithm, Penalty, Quota, Sharing, WhenDown};
 
 /// One route.
 #[derive(Clone, Debug, PartialEq)]

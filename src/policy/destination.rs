@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::definition::{Dimension, Missing};
 use super::key::Keys;
 use super::subject::Subject;
-use crate::rendezvous;
+use base::rendezvous;
 
 /// Where the requests of a route go.
 #[derive(Clone, Debug)]
@@ -117,7 +117,7 @@ impl Mirror {
         self.id
     }
 
-    /// Whether the request that takes this turn is copied. Turns are the numbers of [`Turns`](crate::random::Turns).
+    /// Whether the request that takes this turn is copied. Turns are the numbers of [`Turns`](base::random::Turns).
     pub fn is_chosen(&self, turn: u64) -> bool {
         // Rounded down, so below a million.
         ((u128::from(turn) * 1_000_000) >> 64) < u128::from(self.share_ppm)
@@ -146,7 +146,7 @@ impl Choice {
 
     /// The upstream of this subject among several. One that has no usable server gives its share to the others, as their
     /// weights ask; if none has, all are asked, as if all had. `turn` is the next number of this choice's
-    /// [`Turns`](crate::random::Turns), and is not taken if the subject keeps its upstream.
+    /// [`Turns`](base::random::Turns), and is not taken if the subject keeps its upstream.
     fn part(
         &self,
         subject: &impl Subject,
@@ -210,7 +210,7 @@ impl Affinity {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::Turns;
+    use base::random::Turns;
 
     fn parts(weights: &[u32]) -> Vec<Part> {
         let part = |(upstream, &weight)| Part { upstream, weight, number: upstream as u64, hash: None };

@@ -18,8 +18,8 @@ use std::collections::BTreeSet;
 use smallvec::SmallVec;
 
 use super::definition::Dimension;
-use crate::limit::PolicyId;
 use given::Template;
+use limit::PolicyId;
 use tree::Tree;
 
 pub use entry::Entry;

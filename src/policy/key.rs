@@ -25,7 +25,7 @@ use super::definition::{Dimension, Missing};
 use super::host;
 use super::request::counted_address;
 use super::subject::{Encoded, Subject};
-use crate::limit::{Algorithm, Key};
+use limit::{Algorithm, Key};
 
 /// Makes the keys of one policy.
 #[derive(Clone, Debug)]
@@ -250,10 +250,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::identity::Identity;
-    use crate::policy::http_subject::HttpSubject;
-    use crate::policy::pattern::Pattern;
-    use crate::policy::request::{Facts, Params};
+    use crate::http_subject::HttpSubject;
+    use crate::pattern::Pattern;
+    use crate::request::{Facts, Params};
+    use base::identity::Identity;
 
     /// Everything a key is made of.
     #[derive(Clone, Debug, PartialEq)]

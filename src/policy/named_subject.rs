@@ -15,7 +15,7 @@ use super::definition::{Dimension, Missing};
 use super::host;
 use super::rules::Rules;
 use super::subject::{Encoded, Subject};
-use crate::identity::Identity;
+use base::identity::Identity;
 
 /// The values of a subject as they are written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -186,8 +186,8 @@ pub(super) fn stand_in<'v, N: AsRef<str>>(values: impl Iterator<Item = (N, &'v s
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::definition;
-    use crate::policy::{Options, Table, shorthand};
+    use crate::definition;
+    use crate::{Options, Table, shorthand};
 
     fn table(limit: &str, missing: Missing) -> Table {
         let limit = shorthand::parse(limit).expect("a limit");

@@ -5,7 +5,7 @@
 //! All windows of one policy are charged together or not at all. So the new window spends only what both admit.
 
 use super::counting::{Policy, Window, item};
-use crate::limit::{Algorithm, Charge, Quota, WhenDown};
+use limit::{Algorithm, Charge, Quota, WhenDown};
 
 /// What makes a window one that goes on counting.
 #[derive(Clone, Debug)]

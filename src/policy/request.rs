@@ -5,8 +5,8 @@ use std::net::{IpAddr, Ipv6Addr};
 use http::{HeaderMap, Method};
 
 use super::pattern::Pattern;
-use crate::identity::Identity;
 use crate::json::Fields;
+use base::identity::Identity;
 
 /// One request, as the proxy has sanitised it.
 ///

@@ -21,7 +21,7 @@ use super::request::{Facts, Params, Values};
 use super::retry::Retry;
 use super::template::{HeaderTemplate, Rewrite};
 use crate::json::Path;
-use crate::limit::PolicyId;
+use limit::PolicyId;
 
 /// A route: its position in the table that it was compiled into. A type of its own, so that no other index passes for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -7,7 +7,7 @@ use super::method::{Fit, Methods};
 use super::pattern::Pattern;
 use super::request::Facts;
 use crate::json::{self, Path};
-use crate::limit::Quota;
+use limit::Quota;
 
 /// What a policy reads of a subject beside its dimensions.
 #[derive(Clone, Debug)]

@@ -15,7 +15,7 @@ use std::ops::Range;
 
 use super::definition::Dimension;
 use crate::json::Path;
-use crate::limit::{Algorithm, Quota};
+use limit::{Algorithm, Quota};
 
 /// A limit as written.
 #[derive(Clone, Debug, PartialEq, Eq)]

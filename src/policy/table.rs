@@ -23,7 +23,7 @@ use super::method::Fit;
 use super::request::{Facts, Params};
 use super::route::{Found, Route, RouteId};
 use super::tree::{ANY_HOST, Tree};
-use crate::limit::{Charge, PlanId, PolicyId, Quota, Sharing};
+use limit::{Charge, PlanId, PolicyId, Quota, Sharing};
 
 /// Routes and policies, ready for requests.
 #[derive(Clone, Debug)]

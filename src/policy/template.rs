@@ -12,8 +12,8 @@ use super::braces::{self, Piece};
 use super::pattern::{Pattern, Segment};
 use super::percent::{self, Plus};
 use super::request::Values;
-use crate::identity::Claim;
-use crate::unix_socket::NO_ADDRESS;
+use base::identity::Claim;
+use net::unix_socket::NO_ADDRESS;
 
 /// A compiled template.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -19,8 +19,8 @@ use super::http2::{self, Exchange};
 use super::pool::Pool;
 use super::request::Head;
 use super::uploads::{Bounds, Overdue, Progress, Upload};
-use crate::clock;
-use crate::metrics::IpVersion;
+use base::clock;
+use metrics::IpVersion;
 
 /// A connection lent to one exchange. Dropped before [`Checkout::finish`], it takes an HTTP/1.1 connection down with
 /// it and resets an HTTP/2 stream: the server learns that nobody listens.

@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::policy::definition::Dimension;
-use crate::policy::retry::{Retry, Statuses};
-use crate::trust::Trust;
+use net::trust::Trust;
+use policy::definition::Dimension;
+use policy::retry::{Retry, Statuses};
 
 /// One named upstream: a set of servers that answer alike.
 #[derive(Clone, Debug, PartialEq)]

@@ -25,10 +25,11 @@ use tokio_rustls::client::TlsStream;
 
 use super::open::Open;
 use super::shared::{Address, Upstream};
-use crate::cause::Cause;
-use crate::outbox::Socket;
-use crate::wire::http2::{Meter, Metered, Peer};
-use crate::{clock, descriptors};
+use base::cause::Cause;
+use base::clock;
+use net::descriptors;
+use net::outbox::Socket;
+use net::wire::http2::{Meter, Metered, Peer};
 
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]

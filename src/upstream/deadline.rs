@@ -39,7 +39,7 @@ impl Deadline {
                 // A peer that never pauses uses up what a task may do in one turn, in every turn, and then the runtime
                 // lets no timer be ready either.
                 let is_hidden =
-                    !tokio::task::coop::has_budget_remaining() && crate::clock::instant() >= self.at;
+                    !tokio::task::coop::has_budget_remaining() && base::clock::instant() >= self.at;
                 return if is_hidden { Poll::Ready(()) } else { Poll::Pending };
             }
             if self.sleep.deadline().into_std() >= self.at {

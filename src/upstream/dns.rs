@@ -18,7 +18,7 @@ use hickory_resolver::system_conf::read_system_conf;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::metrics::IpVersion;
+use metrics::IpVersion;
 
 /// Whom names are asked of.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

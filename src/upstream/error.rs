@@ -1,7 +1,7 @@
 //! Why an exchange with a server broke, in one type for both protocols. What is answered for it is not decided here.
 
 use super::http1::fields::Malformed;
-use crate::cause::Cause;
+use base::cause::Cause;
 
 /// Why an exchange with a server broke.
 #[derive(Debug, thiserror::Error)]

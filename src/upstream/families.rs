@@ -6,8 +6,8 @@ use std::sync::{Arc, Weak};
 
 use super::health::{Reason, State};
 use super::{Live, Server, Upstream};
-use crate::clock;
-use crate::metrics::{Families, IpVersion, UPSTREAMS_MAX};
+use base::clock;
+use metrics::{Families, IpVersion, UPSTREAMS_MAX};
 
 /// Writes the families of upstreams in force; those beyond the bound on names have no series.
 ///

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use super::config::{self, Place};
 use super::dns::{Answer, Error, Service};
 use super::shared::{Address, Endpoint};
-use crate::metrics::IpVersion;
+use metrics::IpVersion;
 
 /// One question to name servers.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

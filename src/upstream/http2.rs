@@ -20,8 +20,8 @@ use super::deadline::Deadline;
 use super::error::{Error, SendError, Unsent};
 use super::open::Open;
 use super::request::{Head, put_traceparent};
-use crate::clock;
-use crate::wire::http2::{Excess, Meter};
+use base::clock;
+use net::wire::http2::{Excess, Meter};
 
 /// An HTTP/2 connection, shared by requests.
 #[derive(Debug)]

@@ -12,8 +12,8 @@ use super::config::{self, Config, Place};
 use super::health::Known;
 use super::heard::Heard;
 use super::shared::{Address, Endpoint, Upstream};
-use crate::clock;
-use crate::metrics::IpVersion;
+use base::clock;
+use metrics::IpVersion;
 
 /// One configured upstream. Kept across reloads that do not change its configuration.
 #[derive(Debug)]
@@ -269,9 +269,9 @@ mod tests {
     use http_body_util::Empty;
 
     use super::*;
-    use crate::policy::retry::Retry;
-    use crate::trust::Trust;
-    use crate::upstream::Pool;
+    use crate::Pool;
+    use net::trust::Trust;
+    use policy::retry::Retry;
 
     /// The name has the addresses from `first` on.
     fn name(first: u32, count: u32) -> Name {

@@ -29,9 +29,9 @@ use super::open::Open;
 use super::server_pool::{Counted, ServerPool};
 use super::shared::{Address, Server, Upstream};
 use super::uploads;
-use crate::clock;
-use crate::metrics::IpVersion;
-use crate::random::Random;
+use base::clock;
+use base::random::Random;
+use metrics::IpVersion;
 
 /// One worker's connections to one upstream; `B` is the body of its requests.
 #[derive(Debug)]

@@ -17,8 +17,8 @@ use super::dns::{Answer, Dns, Error, Service};
 use super::heard::{Heard, Question};
 use super::live::{Failure, Live, Name};
 use super::shared::Endpoint;
-use crate::clock;
-use crate::metrics::IpVersion;
+use base::clock;
+use metrics::IpVersion;
 
 /// Keeps one name of an upstream resolved, and says when it begins and ceases to have no answer.
 pub struct Resolver {
@@ -436,7 +436,7 @@ const TRY_WITHIN: Duration = Duration::from_millis(250);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::upstream::Address;
+    use crate::Address;
     use std::net::SocketAddr;
 
     fn endpoint(address: &str) -> Endpoint {

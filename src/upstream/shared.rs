@@ -16,7 +16,7 @@ use super::live::Live;
 use super::sticky::Sticky;
 use super::tally::{Seen, Tallies};
 use super::uploads::Uploads;
-use crate::cause::Last;
+use base::cause::Last;
 
 /// One set of servers of one upstream, which all workers share. It never changes: when a name has other addresses, another
 /// set takes its place (see [`Live`]), and a request keeps the one that it began with.

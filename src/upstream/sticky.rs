@@ -11,7 +11,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::{HeaderMap, HeaderValue};
 
 use super::config::{self, SameSite};
-use crate::policy::cookie;
+use policy::cookie;
 
 /// The cookies of an upstream's servers.
 #[derive(Debug)]
@@ -91,7 +91,7 @@ mod tests {
     use http::header::COOKIE;
 
     use super::*;
-    use crate::upstream::config::Secret;
+    use crate::config::Secret;
 
     fn servers<'a>(labels: &[&'a str]) -> Vec<(&'a str, bool)> {
         labels.iter().map(|label| (*label, false)).collect()

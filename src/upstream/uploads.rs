@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
-use crate::clock;
+use base::clock;
 
 /// How far a body is: written by the worker that takes it from the client, read by any worker.
 #[derive(Debug, Default)]

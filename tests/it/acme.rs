@@ -106,11 +106,11 @@ fn ordering(authority: &Authority, state: &Path) -> String {
 
 /// The file of the certificate that `ordering` keeps.
 fn kept(authority: &Authority, state: &Path) -> PathBuf {
-    let config = sluicegate::acme::Config {
+    let config = acme::Config {
         directory: authority.directory(),
         names: NAMES.iter().map(|&name| name.to_owned()).collect(),
         email: None,
-        trust: sluicegate::trust::Trust::default(),
+        trust: net::trust::Trust::default(),
         challenge: None,
         state: state.to_owned(),
         secret: None,

@@ -51,11 +51,11 @@ fn challenges_answered(gateway: &Gateway) -> usize {
 
 /// Where a node keeps the certificate for [`NAMES`] of this authority.
 fn kept(directory: &str, state: &Path) -> PathBuf {
-    let config = sluicegate::acme::Config {
+    let config = acme::Config {
         directory: directory.to_owned(),
         names: NAMES.iter().map(|&name| name.to_owned()).collect(),
         email: None,
-        trust: sluicegate::trust::Trust::default(),
+        trust: net::trust::Trust::default(),
         challenge: None,
         state: state.to_owned(),
         secret: None,

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use control::database::config::Url;
+use control::database::{Database, Error};
 use serde_json::Value;
-use sluicegate::database::config::Url;
-use sluicegate::database::{Database, Error};
 
 use crate::control_spread::Node;
 use crate::database::lab::{alice, config, of_user, runtime};

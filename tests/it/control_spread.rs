@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use control::database::config::Url;
+use control::database::{Database, Expect};
 use serde_json::{Value, json};
-use sluicegate::database::config::Url;
-use sluicegate::database::{Database, Expect};
 
 use crate::database::lab::{alice, config, of_user, runtime};
 use crate::database::relay::Relay;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use prost::Message;
-use sluicegate::envoy::{BucketId, Code, Entry, RateLimitQuotaUsageReports};
+use rls::{BucketId, Code, Entry, RateLimitQuotaUsageReports};
 
 use crate::support::redis::Redis;
 use crate::support::rlqs::{Proxies, Proxy, Told, id};

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use prost::Message;
-use sluicegate::envoy::{
+use rls::{
     Code, DescriptorStatus, RateLimitDescriptor, RateLimitOverride, RateLimitRequest, RateLimitResponse, Unit,
 };
 

@@ -4,10 +4,10 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluicegate::global::config::{Login, Secret, Server, Topology};
-use sluicegate::global::{Condition, Config};
-use sluicegate::limit::lease_messages::{Hold, Left, Lent, Op, Part, Renewal, Reply, Seen, Unanswered};
-use sluicegate::limit::{Algorithm, Plan, Quota, Sharing, WhenDown};
+use limit::lease_messages::{Hold, Left, Lent, Op, Part, Renewal, Reply, Seen, Unanswered};
+use limit::{Algorithm, Plan, Quota, Sharing, WhenDown};
+use limiter::global::config::{Login, Secret, Server, Topology};
+use limiter::global::{Condition, Config};
 
 use crate::support::redis::{Node, Redis, add, config, free_port, part};
 use crate::support::scripts::ALGORITHMS;

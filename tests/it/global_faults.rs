@@ -3,10 +3,10 @@
 
 use std::time::{Duration, Instant};
 
-use sluicegate::global::Condition;
-use sluicegate::global::config::{Login, Secret, Topology};
-use sluicegate::limit::Key;
-use sluicegate::limit::lease_messages::{Op, Unanswered};
+use limit::Key;
+use limit::lease_messages::{Op, Unanswered};
+use limiter::global::Condition;
+use limiter::global::config::{Login, Secret, Topology};
 
 use crate::support::redis::{Asked, Node, Redis, add, part, server};
 use crate::support::toxic::Toxic;
@@ -186,12 +186,12 @@ fn a_server_that_forgets_keys_is_known() {
 fn a_wrong_password_is_said_so_and_nothing_else_is() {
     let redis = Redis::start(&["--requirepass", "right"]);
     let login = |password: &str| Login { username: None, password: Some(Secret(password.to_owned())), db: 0 };
-    let wrong = sluicegate::global::config::Server { login: login("wrong"), ..redis.server() };
+    let wrong = limiter::global::config::Server { login: login("wrong"), ..redis.server() };
     let node = Node::start(Topology::Single(vec![wrong]));
     assert_eq!(node.status().condition, Condition::Refusing);
     assert_eq!(node.add(1, 1), Err(Unanswered::Down));
     assert_eq!(Node::of(&redis).status().condition, Condition::Refusing, "and so is none");
-    let right = sluicegate::global::config::Server { login: login("right"), ..redis.server() };
+    let right = limiter::global::config::Server { login: login("right"), ..redis.server() };
     let node = Node::start(Topology::Single(vec![right]));
     assert_eq!(node.add(1, 1), Ok(1));
 }

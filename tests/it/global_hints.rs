@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use sluicegate::global::Hints;
-use sluicegate::global::config::{Login, Secret, Server, Topology, Weighted};
+use limiter::global::Hints;
+use limiter::global::config::{Login, Secret, Server, Topology, Weighted};
 
 use crate::support::fleet::{Cluster, Watched};
 use crate::support::redis::{Node, Redis, config, server};

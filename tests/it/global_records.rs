@@ -1,10 +1,10 @@
 //! Records that the scripts did not leave as they find them: the clock was set meanwhile, or another program wrote them.
 
-use sluicegate::global::Condition;
-use sluicegate::global::config::Topology;
-use sluicegate::limit::Algorithm;
-use sluicegate::limit::lease_messages::{Op, Reply, Unanswered};
-use sluicegate::random::Random;
+use base::random::Random;
+use limit::Algorithm;
+use limit::lease_messages::{Op, Reply, Unanswered};
+use limiter::global::Condition;
+use limiter::global::config::Topology;
 
 use crate::support::eventually;
 use crate::support::redis as store;

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use sluicegate::global::Condition;
-use sluicegate::global::config::{Dedicated, Topology, Weighted};
-use sluicegate::limit::Key;
+use limit::Key;
+use limiter::global::Condition;
+use limiter::global::config::{Dedicated, Topology, Weighted};
 
 use crate::support::fleet::{Cluster, Watched};
 use crate::support::redis::{Node, Redis, add, free_port, server};

@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
+use base::random::Random;
+use limit::lease_messages::Renewal;
+use limit::{Algorithm, Key, Plan, Quota, ScriptModel, Sharing, Wanted, WhenDown};
 use redis::Commands;
-use sluicegate::limit::lease_messages::Renewal;
-use sluicegate::limit::{Algorithm, Key, Plan, Quota, ScriptModel, Sharing, Wanted, WhenDown};
-use sluicegate::random::Random;
 
 use crate::support::scripts::Store;
 

@@ -7,10 +7,10 @@
 
 use std::sync::Arc;
 
-use sluicegate::limit::{Algorithm, Answer, Charge, Key, Outcome, Quota};
-use sluicegate::limiter::{ClientAddress, Decision, Limiter, Refund};
-use sluicegate::local::{Place, Table};
-use sluicegate::random::Random;
+use base::random::Random;
+use limit::{Algorithm, Answer, Charge, Key, Outcome, Quota};
+use limiter::local::{Place, Table};
+use limiter::{ClientAddress, Decision, Limiter, Refund};
 
 use crate::support::scripts::{ALGORITHMS, Store, Told, part, quota};
 

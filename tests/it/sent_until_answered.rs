@@ -3,8 +3,8 @@
 
 use std::time::{Duration, Instant};
 
-use sluicegate::global::config::Topology;
-use sluicegate::limit::lease_messages::{Op, Unanswered};
+use limit::lease_messages::{Op, Unanswered};
+use limiter::global::config::Topology;
 
 use crate::support::eventually;
 use crate::support::fleet::Cluster;

@@ -8,12 +8,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use sluicegate::limit::lease_messages::{Grant, Op, Part, Renewal, Reply, Taken};
-use sluicegate::limit::{Charge, Key, Plan, PlanId, ScriptModel, State, script_model};
-use sluicegate::limiter::{ClientAddress, Decision, Done, Fleet as Shared, Limiter, Link, Waiting};
-use sluicegate::local::Table;
-use sluicegate::metrics::Tier;
-use sluicegate::random::Random;
+use base::random::Random;
+use limit::lease_messages::{Grant, Op, Part, Renewal, Reply, Taken};
+use limit::{Charge, Key, Plan, PlanId, ScriptModel, State, script_model};
+use limiter::local::Table;
+use limiter::{ClientAddress, Decision, Done, Fleet as Shared, Limiter, Link, Waiting};
+use metrics::Tier;
 use smallvec::SmallVec;
 
 use crate::chance;

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use sluicegate::limit::lease_messages::{Op, Renewal};
-use sluicegate::limit::{Plan, Quota, State};
+use limit::lease_messages::{Op, Renewal};
+use limit::{Plan, Quota, State};
 
 /// Counts of one scene.
 pub struct Judge {

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use sluicegate::limit::{Algorithm, Charge, Key, Plan, State};
-use sluicegate::limiter::Decision;
+use limit::{Algorithm, Charge, Key, Plan, State};
+use limiter::Decision;
 
 /// The books of one scene.
 pub struct Ledger {

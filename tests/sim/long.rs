@@ -1,7 +1,7 @@
 //! What operators configure most: windows of a minute to a day, pairs of windows of which the short one refuses, costs,
 //! and traffic so thin that leases are useless. No unit may get lost.
 
-use sluicegate::limit::Algorithm::{self, FixedWindow, SlidingWindow, TokenBucket};
+use limit::Algorithm::{self, FixedWindow, SlidingWindow, TokenBucket};
 
 use crate::fleet::Scene;
 use crate::ledger::Books;

@@ -24,10 +24,10 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 
+use base::random::Random;
 use fleet::{Played, Scene};
 use judge::Results;
 use scenes::{GOALS, Goal, Other};
-use sluicegate::random::Random;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().collect();

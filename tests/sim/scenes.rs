@@ -4,8 +4,8 @@ use std::fmt;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use sluicegate::limit::{Algorithm, Plan, Quota, Sharing, WhenDown};
-use sluicegate::random::Random;
+use base::random::Random;
+use limit::{Algorithm, Plan, Quota, Sharing, WhenDown};
 
 use crate::chance;
 use crate::fleet::{Fault, Scene};

@@ -1,6 +1,6 @@
 //! A Redis that answers later than a request waits: leases are renewed ahead of need, and limits hold.
 
-use sluicegate::limit::Algorithm::TokenBucket;
+use limit::Algorithm::TokenBucket;
 
 use crate::fleet::Scene;
 use crate::scenes::{SECOND_NS, plan};

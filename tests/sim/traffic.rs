@@ -1,6 +1,6 @@
 //! Who comes when, and to which node.
 
-use sluicegate::random::Random;
+use base::random::Random;
 
 use crate::chance;
 

@@ -4,8 +4,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::database::{Database, State};
-use crate::{clock, whole_file};
+use base::clock;
+use base::whole_file;
+use control::database::{Database, State};
 
 /// The file of the last good state.
 #[derive(Clone, Debug)]

@@ -6,8 +6,8 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use crate::database::{self, Ear};
-use crate::global::{self, Teller};
+use control::database::{self, Ear};
+use limiter::global::{self, Teller};
 
 /// Both kinds of hints, as far as there are any.
 pub(super) struct Ears {

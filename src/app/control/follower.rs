@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use crate::clock;
-use crate::database::config::Url;
-use crate::database::{self, Changes, Database, State, Time};
-use crate::global;
+use base::clock;
+use control::database::config::Url;
+use control::database::{self, Changes, Database, State, Time};
+use limiter::global;
 
 use super::copy::Copy;
 use super::ears::{Ears, tell};

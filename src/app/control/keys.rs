@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use crate::auth::IssuedKey;
-use crate::auth::keys::digest_bytes;
-use crate::database::ApiKeyRow;
-use crate::identity::{Claim, Claims, Identity};
+use auth::IssuedKey;
+use auth::keys::digest_bytes;
+use base::identity::{Claim, Claims, Identity};
+use control::database::ApiKeyRow;
 
 /// A key as it is looked up; `None` if its digest is none, which no writer lets into the table.
 pub(super) fn of_row(row: &ApiKeyRow) -> Option<IssuedKey> {
@@ -44,7 +44,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::database::Time;
+    use control::database::Time;
 
     #[test]
     fn a_row_is_an_identity() {

@@ -15,12 +15,12 @@ use tokio::sync::Mutex;
 use tokio::time::{sleep, timeout};
 
 use super::shared::Shared;
-use crate::admin::{Minutes, MinutesAsked};
-use crate::clock;
-use crate::database::{self, Database, Time, UsageFilter, UsageHolder};
-use crate::metrics::Families;
-use crate::random::Random;
-use crate::usage::{Amount, Gathered, Minute, OTHERS, Row, Who};
+use base::clock;
+use base::random::Random;
+use control::admin::{Minutes, MinutesAsked};
+use control::database::{self, Database, Time, UsageFilter, UsageHolder};
+use metrics::Families;
+use metrics::usage::{Amount, Gathered, Minute, OTHERS, Row, Who};
 
 /// A step with the database; boxed as those of the follower are.
 type Step<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -222,8 +222,8 @@ const LAST_WRITE: Duration = Duration::from_secs(1);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admin::Holder;
-    use crate::database::config::Url;
+    use control::admin::Holder;
+    use control::database::config::Url;
 
     const ONE: Amount = Amount { admitted: 1, denied: 0, units: 2 };
     const ANN: Who<'static> = Who { policy: "calls", consumer: "ann", tenant: "" };

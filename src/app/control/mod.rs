@@ -22,13 +22,13 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::admin::{self, Writes};
-use crate::app::counts::Counts;
-use crate::auth::Issued;
-use crate::config::{Added, Config, Files};
-use crate::database::config::Url;
-use crate::database::{self, Database};
-use crate::usage::Gathered;
+use crate::counts::Counts;
+use auth::Issued;
+use config::{Added, Config, Files};
+use control::admin::{self, Writes};
+use control::database::config::Url;
+use control::database::{self, Database};
+use metrics::usage::Gathered;
 
 use super::live::Sentence;
 use super::shared_tier::SharedTier;

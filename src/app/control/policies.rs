@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::shared::Policies;
-use crate::admin::Proposal;
-use crate::config::{self, Added, Files, TierRow};
-use crate::database::tiers::BURST_MULTIPLIER;
-use crate::database::{Gone, NewTierLimit, PolicyRow, State, TierLimit};
+use config::{self, Added, Files, TierRow};
+use control::admin::Proposal;
+use control::database::tiers::BURST_MULTIPLIER;
+use control::database::{Gone, NewTierLimit, PolicyRow, State, TierLimit};
 
 /// The policies of the database and its tier table.
 #[derive(Clone, Debug, Default)]
-pub(in crate::app) struct Rows(BTreeMap<Key, Added>);
+pub(crate) struct Rows(BTreeMap<Key, Added>);
 
 /// What tells rows apart.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -22,7 +22,7 @@ enum Key {
 
 impl Rows {
     /// All rows of a state.
-    pub(in crate::app) fn of(state: &State) -> Rows {
+    pub(crate) fn of(state: &State) -> Rows {
         let policies = state.policies.iter().filter_map(of_policy);
         Rows(policies.chain(state.tiers.iter().filter_map(of_tier)).collect())
     }
@@ -59,7 +59,7 @@ impl Rows {
     }
 
     /// As they are read beside gateway.toml.
-    pub(in crate::app) fn added(&self) -> Vec<Added> {
+    pub(crate) fn added(&self) -> Vec<Added> {
         self.0.values().cloned().collect()
     }
 }

@@ -7,19 +7,19 @@ use tokio::sync::{Notify, watch};
 
 use super::policies::Rows;
 use super::status::Status;
-use crate::config::Files;
-use crate::database::Database;
+use config::Files;
+use control::database::Database;
 
 /// Policies of the database and its tier table.
 #[derive(Clone, Debug, Default)]
-pub(in crate::app) struct Policies {
+pub(crate) struct Policies {
     /// The version of the last change of one.
-    pub(in crate::app) version: i64,
-    pub(in crate::app) rows: Arc<Rows>,
+    pub(crate) version: i64,
+    pub(crate) rows: Arc<Rows>,
 }
 
 /// What the follower and those who change something share.
-pub(in crate::app) struct Shared {
+pub(crate) struct Shared {
     /// The database, once it has answered for the first time.
     pub(super) opened: OnceLock<Database>,
     /// Wakes the follower: something has changed.

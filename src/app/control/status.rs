@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
-use crate::clock;
-use crate::database::{Error, Made, Time};
-use crate::metrics::{Families, Histogram, Unit};
+use base::clock;
+use control::database::{Error, Made, Time};
+use metrics::{Families, Histogram, Unit};
 
 /// What is known of the database.
 #[derive(Debug)]
@@ -195,7 +195,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::metrics::{Format, Metrics};
+    use metrics::{Format, Metrics};
 
     /// The samples of a status, as a scrape has them.
     fn samples(status: &Arc<Status>) -> String {

@@ -4,12 +4,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::keys;
-use crate::app::counts::{Counts, resets};
-use crate::auth::Issued;
-use crate::auth::keys::digest_bytes;
-use crate::clock;
-use crate::database::{self, Gone, OverrideKind, State, Time};
-use crate::limiter::{Change, Holder, Limiter, Override, Reset};
+use crate::counts::{Counts, resets};
+use auth::Issued;
+use auth::keys::digest_bytes;
+use base::clock;
+use control::database::{self, Gone, OverrideKind, State, Time};
+use limiter::{Change, Holder, Limiter, Override, Reset};
 
 /// The tables of this process.
 pub(super) struct Tables {

@@ -7,13 +7,13 @@ use tokio::task::yield_now;
 
 use super::all::{Boxed, all};
 use super::sources::{Clocks, Counts};
-use crate::admin::{Asked, Verdict, Violated};
-use crate::app::explain::{Ahead, look_ahead};
-use crate::database::Time;
-use crate::limit::{Algorithm, Charge, Outcome, PolicyId, Worlds};
-use crate::limiter::{Check, Limiter, Pending};
-use crate::policy::{Chosen, NamedSubject, Subject, Table};
-use crate::usage;
+use crate::explain::{Ahead, look_ahead};
+use control::admin::{Asked, Verdict, Violated};
+use control::database::Time;
+use limit::{Algorithm, Charge, Outcome, PolicyId, Worlds};
+use limiter::{Check, Limiter, Pending};
+use metrics::usage;
+use policy::{Chosen, NamedSubject, Subject, Table};
 
 /// One check, ready to be decided.
 struct Ready<'t> {

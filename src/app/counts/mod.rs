@@ -10,7 +10,7 @@ mod usage;
 use std::sync::Arc;
 
 use super::hot_keys::HotKeys;
-use crate::admin;
+use control::admin;
 
 pub(super) use sources::{Clocks, Counts};
 

@@ -5,11 +5,11 @@
 
 use super::sources::Counts;
 use super::usage::{subject, tenant_of};
-use crate::admin::{Grant, Granted, Holder};
-use crate::clock;
-use crate::database;
-use crate::limiter::{self, Reset};
-use crate::policy::{NamedSubject, Subject};
+use base::clock;
+use control::admin::{Grant, Granted, Holder};
+use control::database;
+use limiter::{self, Reset};
+use policy::{NamedSubject, Subject};
 
 /// Carries over in Redis what a grant leaves spent, under the id of a reset that is not in force yet.
 pub(super) async fn grant(counts: &Counts, asked: Grant) -> Granted {
@@ -57,7 +57,7 @@ pub(super) async fn grant(counts: &Counts, asked: Grant) -> Granted {
 }
 
 /// Carries over what this node counts on its own, before it puts a reset into force.
-pub(in crate::app) fn carry(counts: &Counts, row: &database::Reset) {
+pub(crate) fn carry(counts: &Counts, row: &database::Reset) {
     let (Some(units), Some(name), Some(of)) = (row.units, &row.policy, of_row(row)) else { return };
     let snapshot = counts.current.load_full();
     let Some(policy) = snapshot.table.policy(name) else { return };
@@ -69,12 +69,12 @@ pub(in crate::app) fn carry(counts: &Counts, row: &database::Reset) {
 }
 
 /// Whose counts a row resets.
-pub(in crate::app) fn of_row(row: &database::Reset) -> Option<Holder> {
+pub(crate) fn of_row(row: &database::Reset) -> Option<Holder> {
     let consumer = row.user_id.clone().map(Holder::Consumer);
     consumer.or_else(|| row.tenant_id.clone().map(Holder::Tenant))
 }
 
-pub(in crate::app) fn holder(holder: &Holder) -> limiter::Holder {
+pub(crate) fn holder(holder: &Holder) -> limiter::Holder {
     match holder {
         Holder::Consumer(name) => limiter::Holder::Consumer(name.as_str().into()),
         Holder::Tenant(name) => limiter::Holder::Tenant(name.as_str().into()),

@@ -4,37 +4,38 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
-use crate::app::hot_keys::HotKeys;
-use crate::database::Time;
-use crate::limiter::Limiter;
-use crate::metrics::Metrics;
-use crate::proxy::snapshot::Snapshot;
-use crate::{clock, usage};
+use crate::hot_keys::HotKeys;
+use base::clock;
+use control::database::Time;
+use gateway::proxy::snapshot::Snapshot;
+use limiter::Limiter;
+use metrics::Metrics;
+use metrics::usage;
 
 /// What answers need.
 #[derive(Clone)]
-pub(in crate::app) struct Counts {
-    pub(in crate::app) current: Arc<ArcSwap<Snapshot>>,
-    pub(in crate::app) limiter: Arc<Limiter>,
-    pub(in crate::app) metrics: Arc<Metrics>,
+pub(crate) struct Counts {
+    pub(crate) current: Arc<ArcSwap<Snapshot>>,
+    pub(crate) limiter: Arc<Limiter>,
+    pub(crate) metrics: Arc<Metrics>,
     /// What is gathered of usage by the minute. `None`: nothing is.
-    pub(in crate::app) usage: Option<Arc<usage::Gathered>>,
+    pub(crate) usage: Option<Arc<usage::Gathered>>,
     /// What is known of heavy keys. `None`: nothing is.
-    pub(in crate::app) hot_keys: Option<HotKeys>,
+    pub(crate) hot_keys: Option<HotKeys>,
     /// Both clocks when this process started, if a check may say at which time it is decided.
-    pub(in crate::app) clocks: Option<Clocks>,
+    pub(crate) clocks: Option<Clocks>,
 }
 
 /// The monotonic clock beside that of the wall at one moment. Read once, so that the same time of the wall is the same time
 /// of every decision.
 #[derive(Clone, Copy)]
-pub(in crate::app) struct Clocks {
+pub(crate) struct Clocks {
     pub(super) now_ns: u64,
     pub(super) wall: Time,
 }
 
 impl Clocks {
-    pub(in crate::app) fn now() -> Clocks {
+    pub(crate) fn now() -> Clocks {
         Clocks { now_ns: clock::now_ns(), wall: Time::now() }
     }
 }

@@ -4,16 +4,16 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::sources::Counts;
-use crate::admin::{
+use crate::override_view::Shown;
+use base::clock;
+use control::admin::{
     From, Holder, Names, PenaltyShown, PolicyUsage, TierFrom, TierShown, UsageAsked, WindowUsage,
 };
-use crate::app::override_view::Shown;
-use crate::clock;
-use crate::database::Time;
-use crate::limit::Algorithm;
-use crate::limiter::{Account, Look};
-use crate::policy::definition::Dimension;
-use crate::policy::{Named, NamedSubject, Policy, Subject};
+use control::database::Time;
+use limit::Algorithm;
+use limiter::{Account, Look};
+use policy::definition::Dimension;
+use policy::{Named, NamedSubject, Policy, Subject};
 
 /// The windows of one policy before Redis is asked.
 struct Row<'t> {

@@ -4,10 +4,10 @@ use std::num::NonZeroU64;
 
 use prost_types::Duration;
 
-use crate::envoy::{
+use base::quota::Assignment;
+use rls::{
     Abandon, Action, Blanket, BucketAction, BucketId, QuotaAssignment, Rule, Strategy, TokenBucket, Told,
 };
-use crate::quota::Assignment;
 
 /// An assignment, and what it counts as. Envoy begins a token bucket with as much time as the one before has gathered, and
 /// not full, so that only one after another rule has its tokens. In one answer nobody sees that other rule. A proxy that

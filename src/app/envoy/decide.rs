@@ -15,18 +15,20 @@ use tonic::Status;
 
 use super::ledger::{Ledger, Reporter};
 use super::statuses::{self, Answer, Found};
-use crate::app::counts::Counts;
-use crate::envoy::{BucketAction, BucketQuotaUsage, Stats, Unit};
-use crate::envoy::{RateLimitDescriptor, RateLimitOverride, RateLimitRequest, RateLimitResponse, RateLimits};
-use crate::limiter::{Check, Limiter, OwnLimit, Part};
-use crate::metrics::Worker;
-use crate::policy::domain::{DescriptorSubject, Domain, Entry, Matched};
-use crate::policy::{Subject, Table};
-use crate::proxy::decisions::windows;
-use crate::proxy::snapshot::Snapshot;
-use crate::random::Random;
-use crate::record::decisions::{Hand, Sample, printable};
-use crate::{clock, hot_keys, usage};
+use crate::counts::Counts;
+use base::clock;
+use base::random::Random;
+use gateway::proxy::decisions::windows;
+use gateway::proxy::snapshot::Snapshot;
+use limiter::{Check, Limiter, OwnLimit, Part};
+use metrics::Worker;
+use metrics::hot_keys;
+use metrics::usage;
+use observe::record::decisions::{Hand, Sample, printable};
+use policy::domain::{DescriptorSubject, Domain, Entry, Matched};
+use policy::{Subject, Table};
+use rls::{BucketAction, BucketQuotaUsage, Stats, Unit};
+use rls::{RateLimitDescriptor, RateLimitOverride, RateLimitRequest, RateLimitResponse, RateLimits};
 
 /// Decides the checks of one thread.
 pub(super) struct Decider {

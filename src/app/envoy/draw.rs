@@ -8,12 +8,12 @@ use smallvec::SmallVec;
 
 use super::decide::Decider;
 use super::pots::Bound;
-use crate::clock;
-use crate::limit::{Algorithm, Answer, Charge, Worlds};
-use crate::limiter::{self, Check, Foretold, Part, Refund, Shared};
-use crate::policy::domain::{DescriptorSubject, Entry, Rule};
-use crate::proxy::snapshot::Snapshot;
-use crate::quota::{Back, Left};
+use base::clock;
+use base::quota::{Back, Left};
+use gateway::proxy::snapshot::Snapshot;
+use limit::{Algorithm, Answer, Charge, Worlds};
+use limiter::{self, Check, Foretold, Part, Refund, Shared};
+use policy::domain::{DescriptorSubject, Entry, Rule};
 
 /// What was drawn at once.
 #[derive(Debug)]

@@ -10,14 +10,14 @@ use arc_swap::ArcSwap;
 use tokio::time::{sleep, timeout};
 
 use super::pots::{Pots, ROUND_NS};
-use crate::clock;
-use crate::global::{NoteError, Notes};
-use crate::proxy::snapshot::Snapshot;
-use crate::quota::told::{Heard, encode};
-use crate::random::Random;
+use base::clock;
+use base::quota::told::{Heard, encode};
+use base::random::Random;
+use gateway::proxy::snapshot::Snapshot;
+use limiter::global::{NoteError, Notes};
 
 /// Tells and hears, without end, while there are domains by the configuration in force.
-pub(in crate::app) async fn tell_and_hear(pots: Arc<Pots>, notes: Notes, current: Arc<ArcSwap<Snapshot>>) {
+pub(crate) async fn tell_and_hear(pots: Arc<Pots>, notes: Notes, current: Arc<ArcSwap<Snapshot>>) {
     let own = Random::seeded().name();
     let (mut heard, mut number, mut bytes) = (Heard::default(), 0, 0);
     loop {

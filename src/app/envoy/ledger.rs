@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use super::draw::Draw;
 use super::pots::{Bound, Place, Pots, ROUND_NS, next_round_in, round};
-use crate::clock;
-use crate::quota::{BucketId, Left, Rivals, Shares, StreamId, Turn};
+use base::clock;
+use base::quota::{BucketId, Left, Rivals, Shares, StreamId, Turn};
 
 /// A bucket of a domain.
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -40,7 +40,7 @@ pub(super) struct Ledger {
 
 /// A stream of reports.
 #[derive(Debug)]
-pub(in crate::app) struct Reporter {
+pub(crate) struct Reporter {
     pub(super) stream: StreamId,
     pub(super) domain: Arc<str>,
     /// Buckets in which it has a share.

@@ -16,12 +16,12 @@ use tonic_health::server::HealthReporter;
 
 use super::counts::Counts;
 use super::listening::Parts;
-use crate::admin::{Phase, Readiness};
-use crate::envoy::{self, Asked, Config, Stats, Threads};
-use crate::metrics::Worker;
-use crate::record::decisions::{Hand, Memory};
+use control::admin::{Phase, Readiness};
 use decide::Decider;
 use ledger::Ledger;
+use metrics::Worker;
+use observe::record::decisions::{Hand, Memory};
+use rls::{Asked, Config, Stats, Threads};
 
 pub(super) use fleet_pots::tell_and_hear;
 pub(super) use pots::Pots;
@@ -62,6 +62,6 @@ impl Rls {
         let stopped = async {
             let _: Result<(), _> = parts.stopped.await;
         };
-        Ok(tokio::spawn(envoy::serve(parts.listener, asked, stopped)))
+        Ok(tokio::spawn(rls::serve(parts.listener, asked, stopped)))
     }
 }

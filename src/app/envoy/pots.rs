@@ -7,15 +7,15 @@ use std::num::NonZeroU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::limit::{Algorithm, Charge, Key};
-use crate::limiter::{Division, Limiter};
-use crate::quota::told::Told;
-use crate::quota::{Others, OwnTurn, Pot, Refill, Rivals, Wants};
+use base::quota::told::Told;
+use base::quota::{Others, OwnTurn, Pot, Refill, Rivals, Wants};
+use limit::{Algorithm, Charge, Key};
+use limiter::{Division, Limiter};
 
 /// The pots of a process. A lock is held for the arithmetic of one pot, by threads that answer proxies and by the control
 /// runtime; no request to the gateway's own routes waits for it.
 #[derive(Debug)]
-pub(in crate::app) struct Pots {
+pub(crate) struct Pots {
     limiter: Arc<Limiter>,
     stripes: [Mutex<HashMap<Key, Kept>>; STRIPES],
 }
@@ -71,7 +71,7 @@ struct Kept {
 }
 
 impl Pots {
-    pub(in crate::app) fn new(limiter: &Arc<Limiter>) -> Pots {
+    pub(crate) fn new(limiter: &Arc<Limiter>) -> Pots {
         Pots { limiter: Arc::clone(limiter), stripes: std::array::from_fn(|_| Mutex::default()) }
     }
 

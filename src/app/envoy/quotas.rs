@@ -11,11 +11,11 @@ use super::decide::Decider;
 use super::draw::{Draw, Limited, Room};
 use super::ledger::{Bucket, Name, Reporter, SHARES_MAX};
 use super::pots::{Bound, round};
-use crate::clock;
-use crate::envoy::{Blanket, BucketAction, BucketId as WireId, BucketQuotaUsage, Entry as WireEntry, Told};
-use crate::policy::domain::{Entry, Matched};
-use crate::proxy::snapshot::Snapshot;
-use crate::quota::{Assignment, BucketId, Left, StreamId, Turn, Usage};
+use base::clock;
+use base::quota::{Assignment, BucketId, Left, StreamId, Turn, Usage};
+use gateway::proxy::snapshot::Snapshot;
+use policy::domain::{Entry, Matched};
+use rls::{Blanket, BucketAction, BucketId as WireId, BucketQuotaUsage, Entry as WireEntry, Told};
 
 /// What came of a bucket of a report.
 struct Answered {

@@ -3,11 +3,11 @@
 use http::HeaderMap;
 use prost_types::Duration;
 
-use crate::envoy::{Code, DescriptorStatus, HeaderValue, Limit, RateLimitResponse, Unit};
-use crate::limit::{Charge, Outcome, Worlds};
-use crate::limiter::{Check, Limiter};
-use crate::proxy::limit_fields::{self, Fields};
-use crate::proxy::snapshot::Snapshot;
+use gateway::proxy::limit_fields::{self, Fields};
+use gateway::proxy::snapshot::Snapshot;
+use limit::{Charge, Outcome, Worlds};
+use limiter::{Check, Limiter};
+use rls::{Code, DescriptorStatus, HeaderValue, Limit, RateLimitResponse, Unit};
 
 /// What was found for a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

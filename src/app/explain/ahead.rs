@@ -2,15 +2,15 @@
 //! and a route around them.
 
 use super::limit::{Limit, limits, penalise, refusal, without_request};
-use crate::limit::lease_messages::{Left, Seen};
-use crate::limit::{PolicyId, Worlds};
-use crate::limiter::{Check, Limiter, Look};
-use crate::policy::{Chosen, Subject, Table};
-use crate::service::refusal::{Limited, Refusal};
+use gateway::service::refusal::{Limited, Refusal};
+use limit::lease_messages::{Left, Seen};
+use limit::{PolicyId, Worlds};
+use limiter::{Check, Limiter, Look};
+use policy::{Chosen, Subject, Table};
 
 /// What a check would come to.
 #[derive(Debug)]
-pub(in crate::app) struct Ahead {
+pub(crate) struct Ahead {
     /// The windows that would refuse it. `None`: none would.
     pub limited: Option<Limited>,
     /// The policy of each of those, and its index in that.
@@ -27,7 +27,7 @@ pub(in crate::app) struct Ahead {
 ///
 /// # Errors
 /// If a policy requires a dimension that the subject does not have; its name.
-pub(in crate::app) async fn look_ahead(
+pub(crate) async fn look_ahead(
     table: &Table,
     limiter: &Limiter,
     policies: Chosen<'_>,

@@ -9,14 +9,14 @@ use http::{HeaderMap, HeaderValue, Method, Request, Uri, Version, request};
 
 use super::listener::{self, Taken};
 use super::{Asked, InForce};
-use crate::policy::path;
-use crate::policy::percent::{self, Plus};
-use crate::proxy::client::{self, Client};
-use crate::proxy::headers::{self, Present};
-use crate::proxy::validate;
-use crate::service::config::{Sizes, Underscores};
-use crate::service::refusal::Refusal;
-use crate::wire::http1::{End, Fault, Framing};
+use gateway::proxy::client::{self, Client};
+use gateway::proxy::headers::{self, Present};
+use gateway::proxy::validate;
+use gateway::service::config::{Sizes, Underscores};
+use gateway::service::refusal::Refusal;
+use net::wire::http1::{End, Fault, Framing};
+use policy::path;
+use policy::percent::{self, Plus};
 
 /// A request that has come as far as to a route.
 pub(super) struct Arrived {

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use http::HeaderMap;
 
-use crate::auth::{self, Kind, cache::Cache};
-use crate::cause::Cause;
-use crate::clock;
-use crate::identity::{Identity, NOBODY};
-use crate::limiter::Assignments;
-use crate::policy::Access;
+use auth::{self, Kind, cache::Cache};
+use base::cause::Cause;
+use base::clock;
+use base::identity::{Identity, NOBODY};
+use limiter::Assignments;
+use policy::Access;
 
 /// Who sent the request, as far as it can be found without hashing a password or fetching keys.
 pub(super) enum Authenticated {

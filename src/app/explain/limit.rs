@@ -2,14 +2,14 @@
 
 use serde_json::json;
 
-use crate::app::{override_view, redis_view};
-use crate::clock;
-use crate::limit::lease_messages::{Left, Lent, Seen};
-use crate::limit::{Algorithm, Answer, Charge, Outcome, PenaltyCheck, Side, Worlds};
-use crate::limiter::{Check, Decider, Foretold, Limiter, Look, PartOfLimit};
-use crate::policy::definition::Origin;
-use crate::policy::{Policy, Table};
-use crate::service::refusal::{Limited, Refusal, Violation};
+use crate::{override_view, redis_view};
+use base::clock;
+use gateway::service::refusal::{Limited, Refusal, Violation};
+use limit::lease_messages::{Left, Lent, Seen};
+use limit::{Algorithm, Answer, Charge, Outcome, PenaltyCheck, Side, Worlds};
+use limiter::{Check, Decider, Foretold, Limiter, Look, PartOfLimit};
+use policy::definition::Origin;
+use policy::{Policy, Table};
 
 /// One window that the request would be charged to.
 #[derive(Debug)]

@@ -5,8 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use http::Uri;
 use http::uri::Scheme;
 
-use crate::service::config::{Bind, Listener};
-use crate::unix_socket::NO_ADDRESS;
+use gateway::service::config::{Bind, Listener};
+use net::unix_socket::NO_ADDRESS;
 
 /// The listener of an explained request.
 #[derive(Debug, Default)]

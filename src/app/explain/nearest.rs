@@ -2,8 +2,8 @@
 
 use std::cmp::Ordering;
 
-use crate::policy::Facts;
-use crate::policy::table::{Considered, Verdict};
+use policy::Facts;
+use policy::table::{Considered, Verdict};
 
 /// The `count` nearest routes and the one that answers, the nearest first.
 pub(super) fn first<'c, 't>(

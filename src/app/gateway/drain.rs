@@ -4,15 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{End, Gateway, refuse_upgrade, reopen};
-use crate::admin::Phase;
-use crate::app::lines::say;
-use crate::app::logs::Logs;
-use crate::app::service_manager;
-use crate::app::signals::{Asked, Signals};
-use crate::app::upgrade::DRAINS;
-use crate::clock;
-use crate::config::Shutdown;
-use crate::server::worker::{Deadlines, Order};
+use crate::lines::say;
+use crate::logs::Logs;
+use crate::service_manager;
+use crate::signals::{Asked, Signals};
+use crate::upgrade::DRAINS;
+use base::clock;
+use config::Shutdown;
+use control::admin::Phase;
+use gateway::server::worker::{Deadlines, Order};
 
 impl Gateway {
     /// Reports not ready, waits `shutdown.ready-delay` so that load balancers notice, stops accepting, and lets

@@ -33,19 +33,22 @@ use super::upgrade::{Beside, Predecessor, Program, Report};
 use super::upkeep::Upkeep;
 use super::utilisation::Utilisation;
 use super::{Inheritance, admin_state, first_try, live, node_name, reload, service_manager, shared_tier};
-use crate::admin::{self, Phase, Readiness};
-use crate::cause::Cause;
-use crate::config::Config;
-use crate::metrics::{Metrics, Worker};
-use crate::proxy::gathered::Room;
-use crate::proxy::services::{self, Services};
-use crate::record::decisions::Memory;
-use crate::server::run;
-use crate::server::worker::{Order, Shared};
-use crate::service::overload::Overload;
-use crate::service::reason::Reason;
-use crate::trace::{Exporter, Spans};
-use crate::{acme, envoy, hot_keys, record, tls, upstream, usage};
+use base::cause::Cause;
+use config::Config;
+use control::admin::{self, Phase, Readiness};
+use gateway::proxy::gathered::Room;
+use gateway::proxy::services::{self, Services};
+use gateway::server::run;
+use gateway::server::worker::{Order, Shared};
+use gateway::service::overload::Overload;
+use gateway::service::reason::Reason;
+use metrics::hot_keys;
+use metrics::usage;
+use metrics::{Metrics, Worker};
+use net::tls;
+use observe::record;
+use observe::record::decisions::Memory;
+use observe::trace::{Exporter, Spans};
 
 /// Everything that lives as long as the process.
 pub(super) struct Gateway {
@@ -262,7 +265,7 @@ impl Gateway {
             None => None,
         };
         let grpc = self.grpc.take().map(|rls| {
-            let envoy::Config { bind, tls, .. } = &rls.config;
+            let rls::Config { bind, tls, .. } = &rls.config;
             let opened = listening::open(Role::Grpc, bind, tls.as_ref(), &mut sockets, &expiries)?;
             anyhow::Ok((opened, rls))
         });

@@ -4,12 +4,12 @@
 use std::sync::Arc;
 
 use super::{End, Gateway, refuse_upgrade, reopen};
-use crate::app::lines::say;
-use crate::app::signals::{Asked, Signals};
-use crate::app::upgrade::{Handover, Report, Successor, UnderWay, WITHIN_MAX};
-use crate::app::upkeep::Upkeep;
-use crate::app::{error_chain, service_manager};
-use crate::config::Shutdown;
+use crate::lines::say;
+use crate::signals::{Asked, Signals};
+use crate::upgrade::{Handover, Report, Successor, UnderWay, WITHIN_MAX};
+use crate::upkeep::Upkeep;
+use crate::{error_chain, service_manager};
+use config::Shutdown;
 
 impl Gateway {
     /// Starts a successor and waits until it serves. Returns how this process is to end then; `None` if it serves on.

@@ -11,13 +11,13 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::rates::{Interval, tenth};
 use super::reading::Sources;
-use crate::clock;
-use crate::global::Notes;
-use crate::random::Random;
+use base::clock;
+use base::random::Random;
+use limiter::global::Notes;
 
 /// The figures of all nodes, as far as they are known.
 #[derive(Clone)]
-pub(in crate::app) struct Fleet(Arc<Shared>);
+pub(crate) struct Fleet(Arc<Shared>);
 
 struct Shared {
     notes: Notes,
@@ -30,7 +30,7 @@ struct Shared {
 }
 
 impl Fleet {
-    pub(in crate::app) fn new(notes: Notes) -> Fleet {
+    pub(crate) fn new(notes: Notes) -> Fleet {
         Fleet(Arc::new(Shared {
             notes,
             own: Random::seeded().name(),
@@ -40,7 +40,7 @@ impl Fleet {
     }
 
     /// Tells the others every few seconds, without end, and hears them while somebody watches.
-    pub(in crate::app) async fn follow(self, sources: Sources) {
+    pub(crate) async fn follow(self, sources: Sources) {
         let mut ticks = interval(TOLD_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
         let mut before = sources.reading();

@@ -13,10 +13,11 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use super::upstreams;
-use crate::metrics::Totals;
-use crate::{admin, clock, config};
+use base::clock;
 use busiest::Busiest;
+use control::admin;
 pub(super) use fleet::Fleet;
+use metrics::Totals;
 use rates::Interval;
 use reading::Reading;
 pub(super) use reading::{Sentence, Shards, Sources};

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use super::busiest::Row;
 use super::reading::Reading;
-use crate::global::Status;
-use crate::metrics::{CLASSES, DECISIONS, RouteTotals};
+use limiter::global::Status;
+use metrics::{CLASSES, DECISIONS, RouteTotals};
 
 /// The time between two readings, and what came in it.
 pub(super) struct Interval<'r> {

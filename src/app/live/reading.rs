@@ -4,33 +4,33 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
-use crate::admin::{Phase, Readiness};
-use crate::app::last_reload::LastReload;
-use crate::clock;
-use crate::global::Status;
-use crate::metrics::{Metrics, Totals};
-use crate::proxy::snapshot::Snapshot;
+use crate::last_reload::LastReload;
+use base::clock;
+use control::admin::{Phase, Readiness};
+use gateway::proxy::snapshot::Snapshot;
+use limiter::global::Status;
+use metrics::{Metrics, Totals};
 
 /// Where a summary is from.
 #[derive(Clone)]
-pub(in crate::app) struct Sources {
-    pub(in crate::app) metrics: Arc<Metrics>,
-    pub(in crate::app) current: Arc<ArcSwap<Snapshot>>,
+pub(crate) struct Sources {
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) current: Arc<ArcSwap<Snapshot>>,
     /// The configuration in force as text.
-    pub(in crate::app) text: Arc<ArcSwap<String>>,
-    pub(in crate::app) readiness: Readiness,
-    pub(in crate::app) last_reload: LastReload,
+    pub(crate) text: Arc<ArcSwap<String>>,
+    pub(crate) readiness: Readiness,
+    pub(crate) last_reload: LastReload,
     /// How this node stands to its database, in a sentence. `None`: it has none.
-    pub(in crate::app) database: Option<Sentence>,
+    pub(crate) database: Option<Sentence>,
     /// The shards of Redis. `None`: limits are not shared.
-    pub(in crate::app) redis: Option<Shards>,
+    pub(crate) redis: Option<Shards>,
 }
 
 /// The shards of Redis, as they are.
-pub(in crate::app) type Shards = Arc<dyn Fn() -> Vec<Status> + Send + Sync>;
+pub(crate) type Shards = Arc<dyn Fn() -> Vec<Status> + Send + Sync>;
 
 /// How this node stands to its database.
-pub(in crate::app) type Sentence = Arc<dyn Fn() -> String + Send + Sync>;
+pub(crate) type Sentence = Arc<dyn Fn() -> String + Send + Sync>;
 
 /// What was counted at a moment.
 pub(super) struct Reading {

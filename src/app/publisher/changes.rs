@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use crate::config::Config;
-use crate::limit::Plan;
-use crate::policy::definition::Policy;
+use config::Config;
+use limit::Plan;
+use policy::definition::Policy;
 
 /// Parts and settings in which two configurations differ.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

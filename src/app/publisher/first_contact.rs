@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::prepare::Kept;
-use crate::auth::keep_fetching;
-use crate::tls;
-use crate::upstream::check::watch;
-use crate::upstream::dns::Dns;
-use crate::upstream::resolve::Resolver;
+use auth::keep_fetching;
+use net::tls;
+use upstream::check::watch;
+use upstream::dns::Dns;
+use upstream::resolve::Resolver;
 
 /// Begins to watch servers and to fetch keys. Waits a moment for the first answers, then goes on in the background.
 pub(super) async fn begin(kept: &Kept) {

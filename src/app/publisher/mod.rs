@@ -28,18 +28,21 @@ use super::node_name;
 use super::orders::Orders;
 use super::read_files::{Part, Stale};
 use super::upgrade::{Given, Predecessor};
-use crate::acme::Challenges;
-use crate::config::{Config, Definition, Loaded, Shutdown};
-use crate::limiter::Limiter;
-use crate::metrics::Metrics;
-use crate::proxy::snapshot::Snapshot;
-use crate::record::decisions::{Draws, Memory};
-use crate::server::worker::Order;
-use crate::service::overload::Overload;
-use crate::trace::Exporter;
-use crate::upstream::dns::{self, Dns};
-use crate::upstream::live::{Remembered, RememberedServer};
-use crate::{acme, admin, clock, database, envoy, global};
+use acme::Challenges;
+use base::clock;
+use config::{Config, Definition, Loaded, Shutdown};
+use control::admin;
+use control::database;
+use gateway::proxy::snapshot::Snapshot;
+use gateway::server::worker::Order;
+use gateway::service::overload::Overload;
+use limiter::Limiter;
+use limiter::global;
+use metrics::Metrics;
+use observe::record::decisions::{Draws, Memory};
+use observe::trace::Exporter;
+use upstream::dns::{self, Dns};
+use upstream::live::{Remembered, RememberedServer};
 
 pub use changes::Changes;
 use prepare::{Kept, Prepared, prepare_after};
@@ -262,7 +265,7 @@ impl Publisher {
         self.text.store(Arc::new(made.text));
         self.process.samples.keep(config.decisions.draws != Draws::OFF);
         self.process.overload.configure(config.overload.clone());
-        descriptors::keep(&config, crate::descriptors::hard_limit());
+        descriptors::keep(&config, net::descriptors::hard_limit());
         self.published += 1;
         self.process.metrics.published(self.published, clock::unix().as_secs());
         self.kept = kept;
@@ -294,12 +297,7 @@ impl Publisher {
     }
 
     /// Builds the snapshot in a blocking thread, because with many routes it takes long.
-    async fn make(
-        &self,
-        config: Arc<Config>,
-        table: crate::policy::Table,
-        kept: Kept,
-    ) -> anyhow::Result<Made> {
+    async fn make(&self, config: Arc<Config>, table: policy::Table, kept: Kept) -> anyhow::Result<Made> {
         let (limiter, metrics) = (Arc::clone(&self.process.limiter), Arc::clone(&self.process.metrics));
         let (before, salt, generation) = (Arc::clone(&self.config), self.process.salt, self.published);
         let in_force = self.current.load_full();
@@ -387,7 +385,7 @@ struct Fixed {
     redis: Option<global::Config>,
     database: Option<database::Config>,
     admin: Option<admin::Config>,
-    grpc: Option<envoy::Config>,
+    grpc: Option<rls::Config>,
     dns: dns::Config,
     log_level: String,
     /// Whether the database gets samples of decisions, and for how long.

@@ -5,14 +5,14 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::app::files::{self, Wrong, trust_field};
-use crate::auth::{self, Kind, jwt};
-use crate::clock;
-use crate::config::{Definition, Errors, Loaded, Subject};
-use crate::proxy::config::ErrorPage;
-use crate::proxy::error_pages::ErrorPages;
-use crate::tls;
-use crate::upstream::{self, Live, Moves};
+use crate::files::{self, Wrong, trust_field};
+use auth::{self, Kind, jwt};
+use base::clock;
+use config::{Definition, Errors, Loaded, Subject};
+use gateway::proxy::config::ErrorPage;
+use gateway::proxy::error_pages::ErrorPages;
+use net::tls;
+use upstream::{self, Live, Moves};
 
 /// The objects that a configuration hands on to the next. A part whose configuration stays keeps its object, and so its
 /// connections, verified credentials and fetched keys.
@@ -73,7 +73,7 @@ pub(super) fn prepare_after(mut definition: Definition, before: &Kept) -> Result
 
 impl Prepared {
     /// The API keys of the database, which its methods and those of all that come after it look up.
-    pub(in crate::app) fn issued(&self) -> &Arc<auth::Issued> {
+    pub(crate) fn issued(&self) -> &Arc<auth::Issued> {
         &self.kept.issued
     }
 
@@ -81,7 +81,7 @@ impl Prepared {
     ///
     /// # Errors
     /// Everything that is wrong with it.
-    pub(in crate::app) fn replaced(&self, definition: Definition) -> Result<Prepared, Errors> {
+    pub(crate) fn replaced(&self, definition: Definition) -> Result<Prepared, Errors> {
         prepare_after(definition, &self.kept)
     }
 

@@ -4,15 +4,14 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
-use crate::app::{node_name, shared_tier};
-use crate::auth;
-use crate::config::Config;
-use crate::limiter::Limiter;
-use crate::metrics::Metrics;
-use crate::policy::{Policy, Table};
-use crate::proxy::snapshot::{Series, Snapshot};
-use crate::record::{Sampler, Shown, Style};
-use crate::trace::Tracer;
+use crate::{node_name, shared_tier};
+use config::Config;
+use gateway::proxy::snapshot::{Series, Snapshot};
+use limiter::Limiter;
+use metrics::Metrics;
+use observe::record::{Sampler, Shown, Style};
+use observe::trace::Tracer;
+use policy::{Policy, Table};
 
 use super::prepare::Kept;
 

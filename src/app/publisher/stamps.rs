@@ -17,7 +17,7 @@ struct Stamp {
 
 /// The stamps of each part's files, by the part's name or id.
 #[derive(Debug)]
-pub(in crate::app) struct Stamps<K>(Vec<(K, Vec<Stamp>)>);
+pub(crate) struct Stamps<K>(Vec<(K, Vec<Stamp>)>);
 
 impl<K> Default for Stamps<K> {
     fn default() -> Stamps<K> {
@@ -27,13 +27,13 @@ impl<K> Default for Stamps<K> {
 
 impl<K: PartialEq> Stamps<K> {
     /// Takes the stamps of these parts' files.
-    pub(in crate::app) fn of<'f>(parts: impl Iterator<Item = (K, Vec<&'f Path>)>) -> Stamps<K> {
+    pub(crate) fn of<'f>(parts: impl Iterator<Item = (K, Vec<&'f Path>)>) -> Stamps<K> {
         let stamps = |(part, files): (K, Vec<&Path>)| (part, files.into_iter().map(stamp).collect());
         Stamps(parts.map(stamps).collect())
     }
 
     /// The parts whose stamps differ in `now`. Keeps `now` for the next comparison, so a broken file is reported once.
-    pub(in crate::app) fn changed(&mut self, now: Stamps<K>) -> Vec<&K> {
+    pub(crate) fn changed(&mut self, now: Stamps<K>) -> Vec<&K> {
         let before = std::mem::replace(&mut self.0, now.0);
         let changed = self.0.iter().filter(|stamps| !before.contains(stamps));
         changed.map(|(part, _)| part).collect()

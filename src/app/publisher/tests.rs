@@ -4,12 +4,11 @@ use http::HeaderMap;
 use tokio::sync::mpsc::{Receiver, channel};
 
 use super::*;
-use crate::auth::cache::Cache;
-use crate::auth::{Asked, Checked};
-use crate::config;
-use crate::local::Table;
-use crate::metrics::Format;
-use crate::trace::Exporter;
+use auth::cache::Cache;
+use auth::{Asked, Checked};
+use limiter::local::Table;
+use metrics::Format;
+use observe::trace::Exporter;
 
 /// A publisher without workers. The bench keeps the receiver of their orders, so that sending them does not fail.
 struct Bench {
@@ -27,7 +26,7 @@ impl Bench {
         let (orders, received) = channel(64);
         let first = defined("[log]\naccess = { to = \"off\" }").config;
         let logs = Logs::open(&first, &metrics).expect("there is nothing to open");
-        let exporter = Exporter::start(crate::tls::connect(), &metrics.spans);
+        let exporter = Exporter::start(net::tls::connect(), &metrics.spans);
         let process = Process {
             limiter: Arc::new(Limiter::new(Table::with_memory(1 << 20))),
             metrics,
@@ -172,8 +171,8 @@ async fn a_failed_publication_changes_nothing() {
     check_unchanged(&bench, &before, "compilation");
 }
 
-fn config_twin(config: &Config) -> crate::policy::definition::Route {
-    crate::policy::definition::Route { name: "twin".to_owned(), ..config.routes[0].clone() }
+fn config_twin(config: &Config) -> policy::definition::Route {
+    policy::definition::Route { name: "twin".to_owned(), ..config.routes[0].clone() }
 }
 
 #[track_caller]

@@ -9,17 +9,16 @@ use std::sync::Arc;
 
 use super::prepare::{Kept, client_config};
 use super::stamps::Stamps;
-use crate::app::certificates::Expiries;
-use crate::app::files;
-use crate::app::listeners::Listeners;
-use crate::app::read_files::{Part, Stale};
-use crate::config::Config;
-use crate::metrics::Metrics;
-use crate::proxy::config::ErrorPage;
-use crate::proxy::error_pages::ErrorPages;
-use crate::proxy::snapshot::Snapshot;
-use crate::service::config::Listener;
-use crate::{auth, upstream};
+use crate::certificates::Expiries;
+use crate::files;
+use crate::listeners::Listeners;
+use crate::read_files::{Part, Stale};
+use config::Config;
+use gateway::proxy::config::ErrorPage;
+use gateway::proxy::error_pages::ErrorPages;
+use gateway::proxy::snapshot::Snapshot;
+use gateway::service::config::Listener;
+use metrics::Metrics;
 
 /// The stamps of all files when they were last read.
 #[derive(Debug, Default)]

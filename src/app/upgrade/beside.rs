@@ -9,13 +9,13 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::clock;
-use crate::limiter::Limiter;
-use crate::local::Relative;
+use base::clock;
+use limiter::Limiter;
+use limiter::local::Relative;
 
 /// The conversation, on two threads. It ends with either process; its journal is closed then.
 #[derive(Debug)]
-pub(in crate::app) struct Beside {
+pub(crate) struct Beside {
     end: Sender<()>,
     /// Says when it has ended.
     over: Receiver<()>,
@@ -74,12 +74,12 @@ impl Beside {
     }
 
     /// Waits until the other process has ended it, but not for long.
-    pub(in crate::app) fn wait(&self, within: Duration) {
+    pub(crate) fn wait(&self, within: Duration) {
         let _ = self.over.recv_timeout(within);
     }
 
     /// Tells the last of it.
-    pub(in crate::app) fn end(self) {
+    pub(crate) fn end(self) {
         let _ = self.end.send(());
         self.wait(TOLD_WITHIN);
     }

@@ -14,7 +14,7 @@ use rustix::net::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::clock;
+use base::clock;
 
 /// One end of the line. Each read and write ends by the deadline.
 #[derive(Debug)]

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::UPGRADE_MAX;
-use crate::upstream::live::{Remembered, RememberedServer};
+use config::UPGRADE_MAX;
+use upstream::live::{Remembered, RememberedServer};
 
 /// The first message, from the old to the new. Behind it come the descriptors: the standard error that the new one is to
 /// use once it serves, then the sockets in their order.
@@ -32,17 +32,17 @@ pub(super) struct Hello {
 
 /// A listening socket that is passed on.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(in crate::app) struct Passed {
+pub(crate) struct Passed {
     /// The listener's name; `admin` for the admin listener.
-    pub(in crate::app) name: String,
+    pub(crate) name: String,
     /// Where it was told to listen.
-    pub(in crate::app) bind: String,
+    pub(crate) bind: String,
     /// The file of the Unix socket was made by this process or one before it, and goes with the last of them.
     #[serde(default)]
-    pub(in crate::app) owns_file: bool,
+    pub(crate) owns_file: bool,
     /// systemd opened it.
     #[serde(default)]
-    pub(in crate::app) is_activated: bool,
+    pub(crate) is_activated: bool,
 }
 
 /// What the new one says; the old one repeats the last of it.
@@ -61,4 +61,4 @@ pub(super) enum Word {
 /// Names the process that starts a successor, for that one. A program that holds this name is a gateway.
 pub(super) const VARIABLE: &str = "SLUICEGATE_UPGRADE_FROM";
 /// Who only waits for the other side, which knows `shutdown.upgrade` and hangs up, waits as long as that can be.
-pub(in crate::app) const WITHIN_MAX: Duration = UPGRADE_MAX;
+pub(crate) const WITHIN_MAX: Duration = UPGRADE_MAX;

@@ -28,14 +28,15 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
-use crate::limiter::Limiter;
-use crate::local::Relative;
-use crate::upstream::live::{Remembered, RememberedServer};
-use crate::{clock, local};
+use base::clock;
 pub(super) use beside::Beside;
 use channel::Channel;
+use limiter::Limiter;
+use limiter::local;
+use limiter::local::Relative;
 pub(super) use messages::WITHIN_MAX;
 use messages::{Hello, Passed, VARIABLE, Word};
+use upstream::live::{Remembered, RememberedServer};
 
 pub use predecessor::Predecessor;
 pub(super) use predecessor::find;

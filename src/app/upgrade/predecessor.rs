@@ -12,11 +12,12 @@ use rustix::process::{Pid, getpgid, setpgid};
 use super::beside::Beside;
 use super::channel::Channel;
 use super::messages::{Hello, Passed, VARIABLE, WITHIN_MAX, Word};
-use crate::app::inherited::Inherited;
-use crate::limiter::Limiter;
-use crate::local::Relative;
-use crate::upstream::live::{Remembered, RememberedServer};
-use crate::{clock, local};
+use crate::inherited::Inherited;
+use base::clock;
+use limiter::Limiter;
+use limiter::local;
+use limiter::local::Relative;
+use upstream::live::{Remembered, RememberedServer};
 
 /// The process whose place this one takes.
 #[derive(Debug)]
@@ -28,13 +29,13 @@ pub struct Predecessor {
     group: Option<Pid>,
     states: u32,
     /// What limiter keys are hashed with.
-    pub(in crate::app) salt: [u8; 16],
+    pub(crate) salt: [u8; 16],
     /// Memory of the table, bytes.
-    pub(in crate::app) table_bytes: usize,
+    pub(crate) table_bytes: usize,
     /// Addresses of upstreams' servers.
-    pub(in crate::app) names: Vec<Remembered>,
+    pub(crate) names: Vec<Remembered>,
     /// How their servers are.
-    pub(in crate::app) servers: Vec<RememberedServer>,
+    pub(crate) servers: Vec<RememberedServer>,
 }
 
 /// The predecessor and its sockets, if this process was started to take one's place. Has to be called before anything
@@ -42,7 +43,7 @@ pub struct Predecessor {
 ///
 /// # Errors
 /// If there is one and it does not say what it has to.
-pub(in crate::app) fn find() -> anyhow::Result<Option<(Predecessor, Inherited)>> {
+pub(crate) fn find() -> anyhow::Result<Option<(Predecessor, Inherited)>> {
     let parent = rustix::process::getppid();
     let number = parent.map_or(0, |parent| parent.as_raw_nonzero().get());
     if !std::env::var(VARIABLE).is_ok_and(|from| from == number.to_string()) {
@@ -71,7 +72,7 @@ impl Predecessor {
     ///
     /// # Errors
     /// If the predecessor is gone: it has been stopped meanwhile, and so must this process.
-    pub(in crate::app) async fn take_over(self, limiter: &Arc<Limiter>) -> anyhow::Result<Predecessor> {
+    pub(crate) async fn take_over(self, limiter: &Arc<Limiter>) -> anyhow::Result<Predecessor> {
         let limiter = Arc::clone(limiter);
         tokio::task::spawn_blocking(move || self.read_states(&limiter)).await?
     }
@@ -93,7 +94,7 @@ impl Predecessor {
     ///
     /// # Errors
     /// If the predecessor is gone.
-    pub(in crate::app) fn serving(mut self, limiter: &Arc<Limiter>) -> anyhow::Result<Option<Beside>> {
+    pub(crate) fn serving(mut self, limiter: &Arc<Limiter>) -> anyhow::Result<Option<Beside>> {
         self.channel.send(&Word::Serving).context("the predecessor is gone")?;
         rustix::stdio::dup2_stderr(&self.stderr).context("standard error")?;
         // What was said until now it says for this process; if it is gone, nobody needs to be waited for.

@@ -11,21 +11,21 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::messages::WITHIN_MAX;
-use crate::clock;
+use base::clock;
 
 /// Whoever asked for an upgrade by the command, if anybody did.
 #[derive(Debug)]
-pub(in crate::app) struct Report(Option<UnixStream>);
+pub(crate) struct Report(Option<UnixStream>);
 
 impl Report {
     /// Connects to the command that has asked this process, if it is of the same user or of root.
-    pub(in crate::app) fn open() -> Report {
+    pub(crate) fn open() -> Report {
         let asker = address(std::process::id()).and_then(|address| UnixStream::connect_addr(&address));
         Report(asker.ok().filter(is_trusted))
     }
 
     /// Says how it ended.
-    pub(in crate::app) fn end(self, is_done: bool, text: &str) {
+    pub(crate) fn end(self, is_done: bool, text: &str) {
         if let Some(mut asker) = self.0 {
             let _ = asker.set_write_timeout(Some(TOLD_WITHIN));
             let word = if is_done { DONE } else { FAILED };
@@ -121,7 +121,7 @@ fn address(pid: u32) -> std::io::Result<SocketAddr> {
 }
 
 /// Why a process that drains is not upgraded. The command looks for its successor then.
-pub(in crate::app) const DRAINS: &str = "the process drains";
+pub(crate) const DRAINS: &str = "the process drains";
 const DONE: &str = "done ";
 const FAILED: &str = "failed ";
 /// How long the process may take to call back.

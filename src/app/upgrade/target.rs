@@ -10,10 +10,10 @@ use rustix::process::Signal;
 
 use super::messages::VARIABLE;
 use super::report::{Answer, ask};
-use crate::app::neighbour::{self, Neighbour, Place};
-use crate::config::Config;
-use crate::listening;
-use crate::service::config::Bind;
+use crate::neighbour::{self, Neighbour, Place};
+use config::Config;
+use gateway::service::config::Bind;
+use net::listening;
 
 /// Why a process is not asked to upgrade itself.
 #[derive(Debug, thiserror::Error)]

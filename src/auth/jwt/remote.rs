@@ -17,8 +17,8 @@ use http_body_util::Empty;
 use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
 
-use crate::fetch::{self, Client, Connect};
-use crate::trust::Trust;
+use net::fetch::{self, Client, Connect};
+use net::trust::Trust;
 
 /// Where keys are published and how often they are asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,7 +58,7 @@ enum Error {
 
 /// One issuer's keys, as workers ask for them.
 #[derive(Debug)]
-pub(in crate::auth) struct Remote {
+pub(crate) struct Remote {
     config: Config,
     phase: AtomicU8,
     begun: AtomicBool,
@@ -72,7 +72,7 @@ pub(in crate::auth) struct Remote {
 
 /// How the fetches of one issuer go.
 #[derive(Debug, Default)]
-pub(in crate::auth) struct Schedule {
+pub(crate) struct Schedule {
     /// The last fetch failed.
     has_failed: bool,
     /// A token with an unknown key asked for the next fetch; it is not the one that comes anyway.
@@ -119,18 +119,18 @@ impl Remote {
     }
 
     /// Whether this is the first to ask. The first to ask fetches.
-    pub(in crate::auth) fn begin(&self) -> bool {
+    pub(crate) fn begin(&self) -> bool {
         !self.begun.swap(true, Ordering::AcqRel)
     }
 
     /// Told when the first fetch is over.
-    pub(in crate::auth) fn first_round(&self) -> watch::Receiver<u64> {
+    pub(crate) fn first_round(&self) -> watch::Receiver<u64> {
         self.rounds.subscribe()
     }
 
     /// Fetches once, takes the keys, and rests until it is time for the next fetch. `take` says whether the keys are others
     /// than before.
-    pub(in crate::auth) async fn fetch_next(
+    pub(crate) async fn fetch_next(
         &self,
         name: &str,
         connect: &Connect,

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::json::Json;
 use super::token::Token;
-use crate::cause::Cause;
-use crate::identity::{Claim, Identity};
+use base::cause::Cause;
+use base::identity::{Claim, Identity};
 
 /// What is asked of claims.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

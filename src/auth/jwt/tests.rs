@@ -11,8 +11,8 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::auth::cache::Cache;
-use crate::identity::Claim;
+use crate::cache::Cache;
+use base::identity::Claim;
 
 const NOW: i64 = 1_700_000_000;
 const SECRET: &str = "a secret of at least 32 bytes, as HS256 wants it";

@@ -5,7 +5,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonwebtoken::Algorithm;
 
 use super::json::Json;
-use crate::cause::Cause;
+use base::cause::Cause;
 
 /// A signed token in its compact form.
 #[derive(Debug)]

@@ -9,8 +9,8 @@ use std::hint::black_box;
 use http::{HeaderMap, HeaderValue};
 
 use super::*;
-use crate::clock;
-use crate::random::Random;
+use base::clock;
+use base::random::Random;
 
 /// A key as `hash-key` makes them: 32 letters here.
 fn random_key(random: &Random) -> String {

@@ -5,7 +5,7 @@ use http::header::{IF_MATCH, IF_NONE_MATCH};
 use http::{HeaderMap, HeaderValue, Method};
 use serde_json::{Map, Value};
 
-use crate::cli::admin_client::encoded;
+use crate::admin_client::encoded;
 
 /// A request to the admin API.
 #[derive(Debug)]

@@ -4,7 +4,7 @@ use http::Method;
 use serde_json::json;
 
 use super::call::{Call, Careful, Column, View};
-use crate::cli::hash_key::{by_name, claim};
+use crate::hash_key::{by_name, claim};
 
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Command {

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use super::call::{Call, View};
 use super::table;
-use crate::cli::admin_client::AdminClient;
+use crate::admin_client::AdminClient;
 
 /// Sends a request and prints the answer. Of a list all pages are read.
 pub(super) fn send(

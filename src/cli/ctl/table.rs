@@ -71,7 +71,7 @@ fn shown(value: &Value) -> String {
 }
 
 /// Lines with their cells under each other, two spaces apart.
-pub(in crate::cli) fn aligned(lines: Vec<Vec<String>>) -> String {
+pub(crate) fn aligned(lines: Vec<Vec<String>>) -> String {
     let columns = lines.iter().map(Vec::len).max().unwrap_or_default();
     let wide = |column: usize| {
         let widths = lines.iter().filter_map(|line| line.get(column)).map(|cell| cell.chars().count());

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::text::{counted, date, minute_shown, notes, notes_of_log, overflowed, share, title};
-use crate::replay::report::{
+use replay::report::{
     CallerReport, DifferencesReport, LogReport, MinuteReport, PolicyReport, Report, WorldReport,
 };
 

@@ -9,12 +9,11 @@ use std::path::{Path, PathBuf};
 
 use super::check::EXIT_CONFIG;
 use super::migrate::EXIT_LEFT_OUT;
-use crate::app::error_chain;
-use crate::config;
-use crate::policy::host::is_authority;
-use crate::replay::format::Format;
-use crate::replay::report::LogReport;
-use crate::replay::{self, Options, Spread};
+use app::error_chain;
+use policy::host::is_authority;
+use replay::format::Format;
+use replay::report::LogReport;
+use replay::{self, Options, Spread};
 
 /// What to play. Clap shows these comments as the help text.
 #[derive(Debug, clap::Args)]

@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use crate::cli::ctl::table::aligned;
-use crate::replay::report::{
+use crate::ctl::table::aligned;
+use replay::report::{
     CallerReport, DifferencesReport, LogReport, MinuteReport, PolicyReport, Report, WorldReport,
 };
 

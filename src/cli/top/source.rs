@@ -9,7 +9,7 @@ use std::time::Duration;
 use http::{HeaderMap, Method, StatusCode};
 use serde_json::Value;
 
-use crate::cli::admin_client::{AdminClient, encoded};
+use crate::admin_client::{AdminClient, encoded};
 
 /// News.
 #[derive(Debug)]
@@ -69,8 +69,7 @@ fn follow(client: &AdminClient, tell: &Sender<Told>) {
             is_heard = events.of(piece).into_iter().all(|summary| tell.send(Told::Summary(summary)).is_ok());
             is_heard
         });
-        let why =
-            followed.map_or_else(|error| crate::app::error_chain(&error), |()| "reconnecting".to_owned());
+        let why = followed.map_or_else(|error| app::error_chain(&error), |()| "reconnecting".to_owned());
         is_heard = is_heard && tell.send(Told::Away(why)).is_ok();
         thread::sleep(AGAIN_AFTER);
     }
@@ -97,7 +96,7 @@ fn answer(client: &AdminClient, question: &Question) -> String {
 /// The JSON of a good answer, or the reason of another.
 fn ask(client: &AdminClient, target: &str) -> Result<Value, String> {
     let answer = client.ask(&Method::GET, target, &HeaderMap::new(), None);
-    let answer = answer.map_err(|error| crate::app::error_chain(&error))?;
+    let answer = answer.map_err(|error| app::error_chain(&error))?;
     let shown: Value = serde_json::from_slice(answer.body()).unwrap_or_default();
     match answer.status() {
         StatusCode::OK => Ok(shown),

@@ -3,17 +3,17 @@
 use std::time::Duration;
 
 use super::{Fields, claim_name, file, places, show_file, show_places};
-use crate::auth::Kind;
-use crate::auth::jwt::remote;
-use crate::auth::jwt::{Algorithm, Config, Naming, Rules, Secret, Source};
-use crate::auth::place::Place;
-use crate::config::printer::{array, table as show_table, text, time};
-use crate::config::reader::{Table, Value};
-use crate::config::text::Text;
-use crate::config::trust;
-use crate::fetch;
-use crate::trust::Trust;
-use crate::words::listed;
+use crate::printer::{array, table as show_table, text, time};
+use crate::reader::{Table, Value};
+use crate::text::Text;
+use crate::trust;
+use auth::Kind;
+use auth::jwt::remote;
+use auth::jwt::{Algorithm, Config, Naming, Rules, Secret, Source};
+use auth::place::Place;
+use base::words::listed;
+use net::fetch;
+use net::trust::Trust;
 
 pub(super) fn read(table: &Table<'_>) -> Option<Kind> {
     let source = source(table);

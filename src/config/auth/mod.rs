@@ -4,10 +4,10 @@ mod jwt;
 
 use std::time::Duration;
 
-use crate::auth::mtls::{self, Name};
-use crate::auth::place::Place;
-use crate::auth::{Anybody, Config, Kind};
-use crate::auth::{basic, keys};
+use auth::mtls::{self, Name};
+use auth::place::Place;
+use auth::{Anybody, Config, Kind};
+use auth::{basic, keys};
 
 use super::printer::{Page, array, key, table, text, time};
 use super::reader::{Table, Value};

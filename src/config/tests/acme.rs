@@ -1,7 +1,7 @@
 //! `certs` of listeners that are ordered by ACME.
 
 use super::{config, said};
-use crate::acme::config::Challenge;
+use acme::config::Challenge;
 
 fn edge(certs: &str) -> String {
     format!("[listener.edge]\nbind = \"127.0.0.1:0\"\ncerts = {certs}\n")

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use super::{config, each_says, filled};
-use crate::auth::keys::Source;
-use crate::auth::place::Place;
-use crate::auth::{Anybody, Kind};
+use auth::keys::Source;
+use auth::place::Place;
+use auth::{Anybody, Kind};
 
 pub(super) const FULL: &str = r#"
 [auth.keys]

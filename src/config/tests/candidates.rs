@@ -1,8 +1,8 @@
 //! `replaces` and `rollout` of `[policy.*]`.
 
 use super::{config, each_says};
-use crate::limit::Algorithm;
-use crate::policy::definition::{Policy, Replaces};
+use limit::Algorithm;
+use policy::definition::{Policy, Replaces};
 
 /// `search`, on lines 1 to 3.
 const SEARCH: &str = "[policy.search]\nby = [\"host\"]\nlimit = \"20/s burst 40\"\n";

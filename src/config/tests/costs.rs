@@ -4,8 +4,8 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use super::{config, each_says, filled};
-use crate::json::Path;
-use crate::policy::definition::{Actual, Cost, Dimension, Measured};
+use policy::definition::{Actual, Cost, Dimension, Measured};
+use policy::json::Path;
 
 const POLICY: &str = "[policy.a]\nby = [\"body:model\", \"body:meta.team\"]\nlimit = \"1_000/h\"\ncost = ";
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::{config, each_says, filled, load};
-use crate::database::config::{Password, Url};
+use control::database::config::{Password, Url};
 
 #[test]
 fn every_database_is_read_and_written_without_its_password() {

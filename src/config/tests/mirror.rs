@@ -1,7 +1,7 @@
 //! `mirror` of `[[route]]`.
 
 use super::{config, each_says};
-use crate::policy::definition::{Action, Mirror};
+use policy::definition::{Action, Mirror};
 
 #[test]
 fn a_mirror_is_an_upstream_or_a_table_with_a_share_and_a_bound() {

@@ -1,7 +1,7 @@
 //! `min-version` and `ciphers` of a listener.
 
 use super::{config, each_says, load};
-use crate::tls::Version;
+use net::tls::Version;
 
 const TLS: &str = "[listener.a]\nbind = \"127.0.0.1:443\"\ncerts = [{ cert = \"a\", key = \"b\" }]\n";
 const PLAIN: &str = "[listener.a]\nbind = \"127.0.0.1:80\"\n";

@@ -1,8 +1,8 @@
 //! `[rls.*]`.
 
 use super::{config, each_says, load};
-use crate::policy::definition::Dimension;
-use crate::policy::domain::definition::{EntryMatch, Given, Rule, ValueMatch, Verdict};
+use policy::definition::Dimension;
+use policy::domain::definition::{EntryMatch, Given, Rule, ValueMatch, Verdict};
 
 const POLICIES: &str = "[policy.per-user]\nlimit = \"10/m\"\nby = [\"entry:generic_key\", \"entry:user_id\"]\n\
     [policy.per-shop]\nlimit = \"99/m\"\nby = [\"tenant\"]\n";

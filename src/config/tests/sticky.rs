@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{config, each_says, filled, load};
-use crate::upstream::config::{SameSite, Secret, Sticky};
+use upstream::config::{SameSite, Secret, Sticky};
 
 const UPSTREAM: &str = "[upstream.u]\nservers = \"http://a\"\nsticky = ";
 

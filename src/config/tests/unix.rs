@@ -1,7 +1,7 @@
 //! Listeners on Unix sockets.
 
 use super::{config, each_says};
-use crate::service::config::Bind;
+use gateway::service::config::Bind;
 
 #[test]
 fn a_unix_socket_is_read_and_written() {

@@ -6,7 +6,7 @@
 
 use super::words::Flag;
 use super::{Lease, Told, UNIT, fixed, rate_of, seconds};
-use crate::limit::{Algorithm, Plan, Quota};
+use crate::{Algorithm, Plan, Quota};
 
 impl Lease {
     /// Whether it is a fallback bucket now.

@@ -3,7 +3,7 @@
 
 use super::words::Flag;
 use super::{Lease, seconds, unit_ns};
-use crate::limit::{Algorithm, Plan};
+use crate::{Algorithm, Plan};
 
 impl Lease {
     /// Records what Redis said is left of an exact window, and in how many nanoseconds it is whole.
@@ -52,7 +52,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::limit::{Quota, Sharing, State, WhenDown};
+    use crate::{Quota, Sharing, State, WhenDown};
 
     const SECOND: u64 = 1_000_000_000;
     const NOW: u64 = 3_600 * SECOND;

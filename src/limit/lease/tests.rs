@@ -3,8 +3,8 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::*;
-use crate::limit::lease_messages::{Grant, Renewal};
-use crate::limit::{Algorithm, Key, ScriptModel, Sharing, WhenDown, quota};
+use crate::lease_messages::{Grant, Renewal};
+use crate::{Algorithm, Key, ScriptModel, Sharing, WhenDown, quota};
 
 const KEY: Key = Key::new(7);
 const SECOND: u64 = 1_000_000_000;
@@ -594,7 +594,7 @@ proptest! {
         plan.sharing = Sharing::new(&plan.quota, 1e-9, WhenDown::Local);
         prop_assert!(!plan.sharing.is_exact());
         let plan = Arc::new(plan);
-        let (mut model, mut nodes, mut behind) = (ScriptModel::default(), [Lease::default(); 4], crate::limit::State::default());
+        let (mut model, mut nodes, mut behind) = (ScriptModel::default(), [Lease::default(); 4], crate::State::default());
         let mut now_ns = NOW;
         for (node, wait_us, times, fate) in steps {
             now_ns += wait_us * 1_000;

@@ -7,8 +7,8 @@ use smallvec::SmallVec;
 
 use super::words::{self, Flag};
 use super::{Lease, PAUSE_NS, UNIT, seconds};
-use crate::limit::lease_messages::{Grant, Renewal};
-use crate::limit::{Key, Plan};
+use crate::lease_messages::{Grant, Renewal};
+use crate::{Key, Plan};
 
 /// The units that waiting requests need.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! The twin of lua/lease.lua: names, order of operations and rounding are the script's.
 
 use super::{Asked, Granted, LENT_EPOCHS, LENT_SHARE, float, ns, pack, share_of, units, unpack};
-use crate::limit::lease_messages::Lent;
+use crate::lease_messages::Lent;
 
 /// The record that Redis keeps of one key.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -1,8 +1,8 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::limit::lease_messages::Grant;
-use crate::limit::{Algorithm, Key, Plan, Sharing, WhenDown, quota};
+use crate::lease_messages::Grant;
+use crate::{Algorithm, Key, Plan, Sharing, WhenDown, quota};
 
 const SECOND: u64 = 1_000_000_000;
 const NOW: u64 = 1_790_000_000_000_000;

@@ -2,7 +2,7 @@
 
 use super::bucket::number_of;
 use super::{Asked, Granted, LENT_EPOCHS, LENT_SHARE, float, ns, pack, share_of, units, unpack};
-use crate::limit::lease_messages::Lent;
+use crate::lease_messages::Lent;
 
 /// The record that Redis keeps of one key.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -1,7 +1,7 @@
 //! Without Redis, or with answers that come too late.
 
 use super::*;
-use crate::limit::Key;
+use limit::Key;
 
 #[test]
 fn what_came_back_is_there_without_redis_too() {

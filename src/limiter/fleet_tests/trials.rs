@@ -1,7 +1,7 @@
 //! Trials of two policies whose windows the fleet shares: what one refuses is charged to the other, in Redis and in leases.
 
 use super::*;
-use crate::limit::{PolicyId, Side, Trial};
+use limit::{PolicyId, Side, Trial};
 
 type Made = fn(&Limiter, u64, u64) -> Charge;
 

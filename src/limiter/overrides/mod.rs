@@ -14,8 +14,8 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use super::by_holder::{ByHolder, ByName, Holder};
-use crate::policy::Policy;
-use crate::policy::definition::Dimension;
+use policy::Policy;
+use policy::definition::Dimension;
 
 pub(super) use scaled::Scaled;
 

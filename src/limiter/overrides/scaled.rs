@@ -4,14 +4,14 @@ use std::sync::{PoisonError, RwLock};
 
 use smallvec::SmallVec;
 
-use crate::limit::{PlanId, Quota};
+use limit::{PlanId, Quota};
 
 /// A window as a charge carries it: its quota, and its plan if the fleet shares it.
 type Window = (Quota, Option<PlanId>);
 
 /// Windows of policies, each with what it is under one override.
 #[derive(Debug, Default)]
-pub(in crate::limiter) struct Scaled(RwLock<SmallVec<[Entry; 1]>>);
+pub(crate) struct Scaled(RwLock<SmallVec<[Entry; 1]>>);
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
@@ -22,7 +22,7 @@ struct Entry {
 
 impl Scaled {
     /// What the window `base` multiplied by `factor` is; `scale` works it out.
-    pub(in crate::limiter) fn of(&self, base: Window, factor: f64, scale: impl FnOnce() -> Window) -> Window {
+    pub(crate) fn of(&self, base: Window, factor: f64, scale: impl FnOnce() -> Window) -> Window {
         // Only requests of the override's own holder meet here.
         let known = |entries: &[Entry]| {
             entries.iter().find(|it| it.base == base && it.factor == factor).map(|it| it.scaled)

@@ -2,13 +2,13 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::thread;
 
 use super::*;
-use crate::limit::{Algorithm, WhenDown};
-use crate::limiter::{Check, Limiter};
 use crate::local::Table as LocalTable;
-use crate::policy::definition::{self, Origin, TierPart, Tiers};
-use crate::policy::rules::Rules;
-use crate::policy::subject::Encoded;
-use crate::policy::{Options, Subject, Table, shorthand};
+use crate::{Check, Limiter};
+use limit::{Algorithm, WhenDown};
+use policy::definition::{self, Origin, TierPart, Tiers};
+use policy::rules::Rules;
+use policy::subject::Encoded;
+use policy::{Options, Subject, Table, shorthand};
 
 const SECOND: u64 = 1_000_000_000;
 const NOW: u64 = 3_600 * SECOND;

@@ -7,10 +7,10 @@ use std::time::Duration;
 use prost::Message;
 use prost_types::Timestamp;
 
-use crate::metrics::exemplars::Exemplar;
-use crate::metrics::families::{Family, Kind, Sample, Unit, Value};
-use crate::metrics::grid::Native;
-use crate::metrics::histogram::{Distribution, seconds};
+use crate::exemplars::Exemplar;
+use crate::families::{Family, Kind, Sample, Unit, Value};
+use crate::grid::Native;
+use crate::histogram::{Distribution, seconds};
 
 /// Writes a family.
 pub(super) fn write(page: &mut Vec<u8>, family: &Family<'_>) -> fmt::Result {

@@ -7,7 +7,7 @@ use prost::Message;
 
 use super::protobuf::{HISTOGRAM, Histogram, MetricFamily};
 use super::*;
-use crate::metrics::{Deadline, Decision, Exchange, Exemplar, Refused, Request, Tier};
+use crate::{Deadline, Decision, Exchange, Exemplar, Refused, Request, Tier};
 
 #[test]
 fn both_formats_are_well_formed() {

@@ -3,9 +3,9 @@
 use std::fmt::{self, Write};
 
 use super::Format;
-use crate::metrics::exemplars::Exemplar;
-use crate::metrics::families::{Family, Kind, Number, Sample, Value};
-use crate::metrics::histogram::{Distribution, seconds};
+use crate::exemplars::Exemplar;
+use crate::families::{Family, Kind, Number, Sample, Value};
+use crate::histogram::{Distribution, seconds};
 
 /// Writes a family in one of the text formats.
 pub(super) fn write(text: &mut String, format: Format, family: &Family<'_>) -> fmt::Result {

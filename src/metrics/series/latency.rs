@@ -7,11 +7,11 @@ use std::fmt;
 use std::sync::LazyLock;
 
 use super::policy::Tier;
-use crate::metrics::cells::{Cells, Worker};
-use crate::metrics::exemplars::{Exemplar, Exemplars};
-use crate::metrics::families::Families;
-use crate::metrics::grid::Native;
-use crate::metrics::histogram::{Distribution, seconds};
+use crate::cells::{Cells, Worker};
+use crate::exemplars::{Exemplar, Exemplars};
+use crate::families::Families;
+use crate::grid::Native;
+use crate::histogram::{Distribution, seconds};
 
 /// How long decisions took.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ pub struct Latency {
 }
 
 impl Latency {
-    pub(in crate::metrics) fn new(workers: usize) -> Latency {
+    pub(crate) fn new(workers: usize) -> Latency {
         Latency { cells: Cells::new(workers), exemplars: Default::default() }
     }
 
@@ -52,7 +52,7 @@ impl Latency {
     }
 
     /// Writes the family. A tier that has decided nothing is left out.
-    pub(in crate::metrics) fn families(&self, families: &mut Families<'_>) -> fmt::Result {
+    pub(crate) fn families(&self, families: &mut Families<'_>) -> fmt::Result {
         let tiers = Tier::ALL.map(|tier| (tier, self.distribution(tier)));
         let used = tiers.into_iter().filter(|(_, distribution)| distribution.count() > 0);
         families.distributions(

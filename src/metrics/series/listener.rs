@@ -3,8 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::metrics::cells::{Cells, Worker};
-use crate::metrics::families::Families;
+use crate::cells::{Cells, Worker};
+use crate::families::Families;
 
 /// Connections of one listener.
 #[derive(Debug)]
@@ -35,10 +35,9 @@ pub enum Deadline {
 }
 
 impl Refused {
-    pub(in crate::metrics) const ALL: [Refused; 3] =
-        [Refused::Connections, Refused::ConnectionsPerIp, Refused::Overload];
+    pub(crate) const ALL: [Refused; 3] = [Refused::Connections, Refused::ConnectionsPerIp, Refused::Overload];
 
-    pub(in crate::metrics) fn label(self) -> &'static str {
+    pub(crate) fn label(self) -> &'static str {
         match self {
             Refused::Connections => "max-connections",
             Refused::ConnectionsPerIp => "max-connections-per-ip",
@@ -48,10 +47,10 @@ impl Refused {
 }
 
 impl Deadline {
-    pub(in crate::metrics) const ALL: [Deadline; 4] =
+    pub(crate) const ALL: [Deadline; 4] =
         [Deadline::Handshake, Deadline::Header, Deadline::Idle, Deadline::BodyStall];
 
-    pub(in crate::metrics) fn label(self) -> &'static str {
+    pub(crate) fn label(self) -> &'static str {
         match self {
             Deadline::Handshake => "handshake",
             Deadline::Header => "header",
@@ -62,7 +61,7 @@ impl Deadline {
 }
 
 impl Listener {
-    pub(in crate::metrics) fn new(workers: usize) -> Listener {
+    pub(crate) fn new(workers: usize) -> Listener {
         Listener(Cells::new(workers))
     }
 
@@ -97,11 +96,11 @@ impl Listener {
         self.0.count(worker, slot::DEADLINES_FIRST + deadline as usize);
     }
 
-    pub(in crate::metrics) fn accepted(&self) -> u64 {
+    pub(crate) fn accepted(&self) -> u64 {
         self.0.total(slot::ACCEPTED)
     }
 
-    pub(in crate::metrics) fn accepted_of_worker(&self, index: usize) -> u64 {
+    pub(crate) fn accepted_of_worker(&self, index: usize) -> u64 {
         self.0.of_worker(index, slot::ACCEPTED)
     }
 
@@ -110,28 +109,25 @@ impl Listener {
         self.0.level(slot::OPEN)
     }
 
-    pub(in crate::metrics) fn refusals(&self, refused: Refused) -> u64 {
+    pub(crate) fn refusals(&self, refused: Refused) -> u64 {
         self.0.total(slot::REFUSED_FIRST + refused as usize)
     }
 
-    pub(in crate::metrics) fn handshake_failures(&self) -> u64 {
+    pub(crate) fn handshake_failures(&self) -> u64 {
         self.0.total(slot::HANDSHAKE_FAILURES)
     }
 
-    pub(in crate::metrics) fn announcement_failures(&self) -> u64 {
+    pub(crate) fn announcement_failures(&self) -> u64 {
         self.0.total(slot::ANNOUNCEMENT_FAILURES)
     }
 
-    pub(in crate::metrics) fn deadlines(&self, deadline: Deadline) -> u64 {
+    pub(crate) fn deadlines(&self, deadline: Deadline) -> u64 {
         self.0.total(slot::DEADLINES_FIRST + deadline as usize)
     }
 }
 
 /// The families of listeners.
-pub(in crate::metrics) fn families(
-    listeners: &[(Box<str>, Arc<Listener>)],
-    families: &mut Families<'_>,
-) -> fmt::Result {
+pub(crate) fn families(listeners: &[(Box<str>, Arc<Listener>)], families: &mut Families<'_>) -> fmt::Result {
     families.counters(
         "connections_accepted",
         "Connections accepted and served",

@@ -2,12 +2,12 @@
 //!
 //! Every method takes the [`Worker`](super::Worker) that counts and costs a few plain memory accesses.
 
-pub(in crate::metrics) mod latency;
-pub(in crate::metrics) mod listener;
-pub(in crate::metrics) mod policy;
-pub(in crate::metrics) mod route;
-pub(in crate::metrics) mod upstream;
-pub(in crate::metrics) mod window;
+pub(crate) mod latency;
+pub(crate) mod listener;
+pub(crate) mod policy;
+pub(crate) mod route;
+pub(crate) mod upstream;
+pub(crate) mod window;
 
 pub use latency::Latency;
 pub use listener::{Deadline, Listener, Refused};

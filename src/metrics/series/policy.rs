@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::metrics::cells::{Cells, Worker};
-use crate::metrics::families::Families;
+use crate::cells::{Cells, Worker};
+use crate::families::Families;
 
 /// Decisions of one policy.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ pub enum Tier {
 }
 
 impl Tier {
-    pub(in crate::metrics) const ALL: [Tier; 3] = [Tier::Local, Tier::Global, Tier::Fallback];
+    pub(crate) const ALL: [Tier; 3] = [Tier::Local, Tier::Global, Tier::Fallback];
 
     /// As metrics, logs and problems have it.
     pub fn label(self) -> &'static str {
@@ -73,7 +73,7 @@ pub enum Decision {
 }
 
 impl Decision {
-    pub(in crate::metrics) const ALL: [Decision; 6] = [
+    pub(crate) const ALL: [Decision; 6] = [
         Decision::Admitted,
         Decision::Denied,
         Decision::ShadowDenied,
@@ -82,7 +82,7 @@ impl Decision {
         Decision::ShadowPenalised,
     ];
 
-    pub(in crate::metrics) const fn label(self) -> &'static str {
+    pub(crate) const fn label(self) -> &'static str {
         match self {
             Decision::Admitted => "admitted",
             Decision::Denied => "denied",
@@ -95,10 +95,9 @@ impl Decision {
 }
 
 impl Cost {
-    pub(in crate::metrics) const ALL: [Cost; 5] =
-        [Cost::Known, Cost::Absent, Cost::Cut, Cost::Encoded, Cost::Waived];
+    pub(crate) const ALL: [Cost; 5] = [Cost::Known, Cost::Absent, Cost::Cut, Cost::Encoded, Cost::Waived];
 
-    pub(in crate::metrics) fn label(self) -> &'static str {
+    pub(crate) fn label(self) -> &'static str {
         match self {
             Cost::Known => "known",
             Cost::Absent => "absent",
@@ -121,7 +120,7 @@ pub enum Comparison {
 }
 
 impl Comparison {
-    pub(in crate::metrics) const ALL: [Comparison; 3] =
+    pub(crate) const ALL: [Comparison; 3] =
         [Comparison::Agreed, Comparison::OnlyOldDenies, Comparison::OnlyNewDenies];
 
     /// Of whether each of them would deny it.
@@ -133,7 +132,7 @@ impl Comparison {
         }
     }
 
-    pub(in crate::metrics) fn label(self) -> &'static str {
+    pub(crate) fn label(self) -> &'static str {
         match self {
             Comparison::Agreed => "agreed",
             Comparison::OnlyOldDenies => "only-old-denies",
@@ -143,7 +142,7 @@ impl Comparison {
 }
 
 impl Policy {
-    pub(in crate::metrics) fn new(workers: usize) -> Policy {
+    pub(crate) fn new(workers: usize) -> Policy {
         Policy { cells: Cells::new(workers), is_compared: AtomicBool::new(false) }
     }
 
@@ -167,7 +166,7 @@ impl Policy {
         self.cells.count(worker, COMPARISONS_FIRST + comparison as usize);
     }
 
-    pub(in crate::metrics) fn comparisons(&self, comparison: Comparison) -> u64 {
+    pub(crate) fn comparisons(&self, comparison: Comparison) -> u64 {
         self.cells.total(COMPARISONS_FIRST + comparison as usize)
     }
 
@@ -176,11 +175,11 @@ impl Policy {
         self.cells.count(worker, COSTS_FIRST + cost as usize);
     }
 
-    pub(in crate::metrics) fn costs(&self, cost: Cost) -> u64 {
+    pub(crate) fn costs(&self, cost: Cost) -> u64 {
         self.cells.total(COSTS_FIRST + cost as usize)
     }
 
-    pub(in crate::metrics) fn decisions(&self, decision: Decision) -> u64 {
+    pub(crate) fn decisions(&self, decision: Decision) -> u64 {
         self.cells.total(decision as usize)
     }
 
@@ -190,16 +189,13 @@ impl Policy {
         about_keys.map(|decision| self.decisions(decision)).fold(0, u64::wrapping_add)
     }
 
-    pub(in crate::metrics) fn decisions_by(&self, tier: Tier) -> u64 {
+    pub(crate) fn decisions_by(&self, tier: Tier) -> u64 {
         self.cells.total(Decision::ALL.len() + tier as usize)
     }
 }
 
 /// The families of policies.
-pub(in crate::metrics) fn families(
-    policies: &[(Box<str>, Arc<Policy>)],
-    families: &mut Families<'_>,
-) -> fmt::Result {
+pub(crate) fn families(policies: &[(Box<str>, Arc<Policy>)], families: &mut Families<'_>) -> fmt::Result {
     families.counters(
         "decisions",
         "What each policy decided",

@@ -3,11 +3,11 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::metrics::cells::{Cells, Worker};
-use crate::metrics::exemplars::{Exemplar, Exemplars};
-use crate::metrics::families::{Families, Unit};
-use crate::metrics::grid::{CELLS, bucket, cell};
-use crate::metrics::histogram::{Durations, Reading};
+use crate::cells::{Cells, Worker};
+use crate::exemplars::{Exemplar, Exemplars};
+use crate::families::{Families, Unit};
+use crate::grid::{CELLS, bucket, cell};
+use crate::histogram::{Durations, Reading};
 
 /// Requests of one route, by status, with their durations and bytes.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ pub struct RouteTotals {
 }
 
 impl Route {
-    pub(in crate::metrics) fn new(workers: usize) -> Route {
+    pub(crate) fn new(workers: usize) -> Route {
         Route { cells: Cells::new(workers), exemplars: Exemplars::default() }
     }
 
@@ -64,7 +64,7 @@ impl Route {
     }
 
     /// Requests so far by code: a known status, or its class (`4xx`). Only those that occurred.
-    pub(in crate::metrics) fn by_code(&self) -> Vec<(String, u64)> {
+    pub(crate) fn by_code(&self) -> Vec<(String, u64)> {
         (0..CODES)
             .map(|slot| (slot, self.cells.total(slot)))
             .filter(|(_, count)| *count > 0)
@@ -72,12 +72,12 @@ impl Route {
             .collect()
     }
 
-    pub(in crate::metrics) fn durations(&self) -> Reading {
+    pub(crate) fn durations(&self) -> Reading {
         Reading { cells: self.cells.totals(slot::CELLS_FIRST), sum_ns: self.cells.total(slot::SUM_NS) }
     }
 
     /// Requests so far by the class of their status, and how long they took.
-    pub(in crate::metrics) fn totals(&self) -> RouteTotals {
+    pub(crate) fn totals(&self) -> RouteTotals {
         let mut classes = [0; CLASSES.len()];
         for slot in 0..CODES {
             let class = match KNOWN_CODES.get(slot) {
@@ -89,19 +89,19 @@ impl Route {
         RouteTotals { classes, durations: self.durations().durations() }
     }
 
-    pub(in crate::metrics) fn bytes_in(&self) -> u64 {
+    pub(crate) fn bytes_in(&self) -> u64 {
         self.cells.total(slot::BYTES_IN)
     }
 
-    pub(in crate::metrics) fn bytes_out(&self) -> u64 {
+    pub(crate) fn bytes_out(&self) -> u64 {
         self.cells.total(slot::BYTES_OUT)
     }
 
-    pub(in crate::metrics) fn requests_of_worker(&self, index: usize) -> u64 {
+    pub(crate) fn requests_of_worker(&self, index: usize) -> u64 {
         (0..CODES).map(|slot| self.cells.of_worker(index, slot)).sum()
     }
 
-    pub(in crate::metrics) fn is_used(&self) -> bool {
+    pub(crate) fn is_used(&self) -> bool {
         self.cells.is_used()
     }
 }
@@ -131,10 +131,7 @@ impl RouteTotals {
 }
 
 /// The families of routes.
-pub(in crate::metrics) fn families(
-    routes: &[(Box<str>, Arc<Route>)],
-    families: &mut Families<'_>,
-) -> fmt::Result {
+pub(crate) fn families(routes: &[(Box<str>, Arc<Route>)], families: &mut Families<'_>) -> fmt::Result {
     let used: Vec<_> = routes.iter().filter(|(_, route)| route.is_used()).collect();
     let by_code: Vec<_> = used.iter().map(|(name, route)| (name, route.by_code())).collect();
     families.counters(
@@ -167,7 +164,7 @@ pub(in crate::metrics) fn families(
 }
 
 /// The families of refusals.
-pub(in crate::metrics) fn refusal_families(
+pub(crate) fn refusal_families(
     refusals: &[(Box<str>, Arc<Refusal>)],
     causes: &[(Box<str>, Arc<Refusal>)],
     families: &mut Families<'_>,
@@ -187,10 +184,7 @@ pub(in crate::metrics) fn refusal_families(
 }
 
 /// The family of calls of gRPC.
-pub(in crate::metrics) fn call_families(
-    calls: &[(Box<str>, Arc<Refusal>)],
-    families: &mut Families<'_>,
-) -> fmt::Result {
+pub(crate) fn call_families(calls: &[(Box<str>, Arc<Refusal>)], families: &mut Families<'_>) -> fmt::Result {
     families.counters(
         "grpc_calls",
         "Calls of gRPC by the status that ended them",
@@ -212,7 +206,7 @@ mod slot {
 pub struct Refusal(Cells<1>);
 
 impl Refusal {
-    pub(in crate::metrics) fn new(workers: usize) -> Refusal {
+    pub(crate) fn new(workers: usize) -> Refusal {
         Refusal(Cells::new(workers))
     }
 
@@ -221,7 +215,7 @@ impl Refusal {
         self.0.count(worker, 0);
     }
 
-    pub(in crate::metrics) fn total(&self) -> u64 {
+    pub(crate) fn total(&self) -> u64 {
         self.0.total(0)
     }
 }

@@ -5,10 +5,10 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use crate::metrics::cells::{Cells, Worker};
-use crate::metrics::families::Families;
-use crate::metrics::grid::{CELLS, cell};
-use crate::metrics::histogram::Reading;
+use crate::cells::{Cells, Worker};
+use crate::families::Families;
+use crate::grid::{CELLS, cell};
+use crate::histogram::Reading;
 
 /// Exchanges with one upstream; the state of its connections is in `upstream`.
 #[derive(Debug)]
@@ -109,7 +109,7 @@ impl Mirrored {
 }
 
 impl Exchange {
-    pub(in crate::metrics) const ALL: [Exchange; 12] = [
+    pub(crate) const ALL: [Exchange; 12] = [
         Exchange::Answered,
         Exchange::ConnectFailed,
         Exchange::ConnectTimeout,
@@ -124,7 +124,7 @@ impl Exchange {
         Exchange::Cancelled,
     ];
 
-    pub(in crate::metrics) fn label(self) -> &'static str {
+    pub(crate) fn label(self) -> &'static str {
         match self {
             Exchange::Answered => "answered",
             Exchange::ConnectFailed => "connect-failed",
@@ -143,7 +143,7 @@ impl Exchange {
 }
 
 impl Upstream {
-    pub(in crate::metrics) fn new(workers: usize) -> Upstream {
+    pub(crate) fn new(workers: usize) -> Upstream {
         Upstream(Cells::new(workers))
     }
 
@@ -199,40 +199,37 @@ impl Upstream {
         self.0.total(slot::MIRRORED_FIRST + result as usize)
     }
 
-    pub(in crate::metrics) fn exchanges(&self, exchange: Exchange) -> u64 {
+    pub(crate) fn exchanges(&self, exchange: Exchange) -> u64 {
         self.0.total(slot::EXCHANGES_FIRST + exchange as usize)
     }
 
-    pub(in crate::metrics) fn first_bytes(&self) -> Reading {
+    pub(crate) fn first_bytes(&self) -> Reading {
         Reading { cells: self.0.totals(slot::CELLS_FIRST), sum_ns: self.0.total(slot::SUM_NS) }
     }
 
-    pub(in crate::metrics) fn connects(&self) -> u64 {
+    pub(crate) fn connects(&self) -> u64 {
         self.0.total(slot::CONNECTS)
     }
 
-    pub(in crate::metrics) fn connect_failures(&self) -> u64 {
+    pub(crate) fn connect_failures(&self) -> u64 {
         self.0.total(slot::CONNECT_FAILURES)
     }
 
-    pub(in crate::metrics) fn retries(&self) -> u64 {
+    pub(crate) fn retries(&self) -> u64 {
         self.0.total(slot::RETRIES)
     }
 
-    pub(in crate::metrics) fn retries_refused(&self) -> u64 {
+    pub(crate) fn retries_refused(&self) -> u64 {
         self.0.total(slot::RETRIES_REFUSED)
     }
 
-    pub(in crate::metrics) fn is_used(&self) -> bool {
+    pub(crate) fn is_used(&self) -> bool {
         self.0.is_used()
     }
 }
 
 /// The families of upstreams.
-pub(in crate::metrics) fn families(
-    upstreams: &[(Box<str>, Arc<Upstream>)],
-    families: &mut Families<'_>,
-) -> fmt::Result {
+pub(crate) fn families(upstreams: &[(Box<str>, Arc<Upstream>)], families: &mut Families<'_>) -> fmt::Result {
     let used: Vec<_> = upstreams.iter().filter(|(_, upstream)| upstream.is_used()).collect();
     families.counters(
         "upstream_exchanges",

@@ -4,15 +4,15 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::policy::Tier;
-use crate::metrics::cells::{Cells, Worker};
-use crate::metrics::families::Families;
+use crate::cells::{Cells, Worker};
+use crate::families::Families;
 
 /// What one window of a policy said.
 #[derive(Debug)]
 pub struct Window(Cells<{ SAID * Tier::ALL.len() }>);
 
 impl Window {
-    pub(in crate::metrics) fn new(workers: usize) -> Window {
+    pub(crate) fn new(workers: usize) -> Window {
         Window(Cells::new(workers))
     }
 
@@ -27,15 +27,12 @@ impl Window {
 }
 
 /// The name under which a window is kept: what its labels say.
-pub(in crate::metrics) fn name(policy: &str, window: &str, by: &str) -> String {
+pub(crate) fn name(policy: &str, window: &str, by: &str) -> String {
     [policy, window, by].join(BETWEEN)
 }
 
 /// The family of windows. Of tiers that never decided there are no series.
-pub(in crate::metrics) fn families(
-    windows: &[(Box<str>, Arc<Window>)],
-    families: &mut Families<'_>,
-) -> fmt::Result {
+pub(crate) fn families(windows: &[(Box<str>, Arc<Window>)], families: &mut Families<'_>) -> fmt::Result {
     families.counters(
         "window_decisions",
         "Whether each window of each policy had room for a request, whatever other windows said",

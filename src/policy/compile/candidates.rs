@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 
 use super::errors::Errors;
-use crate::limit::{PolicyId, Trial};
-use crate::policy::candidate::Replaces;
-use crate::policy::counting::Policy;
-use crate::policy::definition;
-use crate::policy::error::{PolicyField, Problem, RouteField};
+use crate::candidate::Replaces;
+use crate::counting::Policy;
+use crate::definition;
+use crate::error::{PolicyField, Problem, RouteField};
+use limit::{PolicyId, Trial};
 
 /// Joins each candidate with its policy.
 pub(super) fn join(

@@ -5,17 +5,17 @@ use std::collections::{HashMap, HashSet};
 
 use super::candidates;
 use super::errors::{Errors, check_names};
-use crate::limit::{Algorithm, PolicyId, Quota, Trial};
-use crate::policy::counting::Policy;
-use crate::policy::definition::{self, Dimension};
-use crate::policy::domain::definition::{
+use crate::counting::Policy;
+use crate::definition::{self, Dimension};
+use crate::domain::definition::{
     Domain as Written, EntryMatch, Given, Rule as WrittenRule, Verdict as WrittenVerdict,
 };
-use crate::policy::domain::given::Template;
-use crate::policy::domain::tree::Tree;
-use crate::policy::domain::{ADDRESSES, Domain, Rule, Verdict};
-use crate::policy::error::{DomainField, Problem, RouteField};
-use crate::words::did_you_mean;
+use crate::domain::given::Template;
+use crate::domain::tree::Tree;
+use crate::domain::{ADDRESSES, Domain, Rule, Verdict};
+use crate::error::{DomainField, Problem, RouteField};
+use base::words::did_you_mean;
+use limit::{Algorithm, PolicyId, Quota, Trial};
 
 /// Compiles domains; the policies by the place of their definitions.
 pub(super) fn compile(

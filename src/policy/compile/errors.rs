@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::policy::error::{DomainField, Error, Place, PolicyField, Problem, RouteField};
+use crate::error::{DomainField, Error, Place, PolicyField, Problem, RouteField};
 
 /// Mistakes so far.
 #[derive(Default)]

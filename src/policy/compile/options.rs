@@ -7,9 +7,9 @@ pub struct Options<'o> {
     pub salt: [u8; 16],
     /// Bits of an IPv6 address that make one client, at most 128.
     pub ipv6_prefix: u8,
-    /// Names of the upstreams; [`crate::policy::Action::Forward`] holds indices into them.
+    /// Names of the upstreams; [`crate::Action::Forward`] holds indices into them.
     pub upstreams: &'o [String],
-    /// Names of the methods to authenticate; [`Access::auth`](crate::policy::Access::auth) holds indices into them.
+    /// Names of the methods to authenticate; [`Access::auth`](crate::Access::auth) holds indices into them.
     pub auth: &'o [String],
 }
 

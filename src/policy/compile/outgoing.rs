@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use crate::policy::{Policy, Table};
+use crate::{Policy, Table};
 
 impl Table {
     /// Lets policies that the table in force before counts by another algorithm go on for a while, by `now_ns` of the

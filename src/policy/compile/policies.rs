@@ -5,14 +5,14 @@ use std::num::NonZeroU64;
 
 use super::errors::{Errors, check_names};
 use super::options::{DIMENSIONS_MAX, Options, TIERS_MAX, WINDOWS_MAX};
-use crate::limit::{Algorithm, PolicyId, Quota};
-use crate::policy::counting::{self, Memory, Part, Policy, Tiers, Window};
-use crate::policy::definition;
-use crate::policy::error::{PolicyField, Problem};
-use crate::policy::key::Keys;
-use crate::policy::method::Methods;
-use crate::policy::pattern::Pattern;
-use crate::policy::rules::{Cost, CostRule, Matches, Rules};
+use crate::counting::{self, Memory, Part, Policy, Tiers, Window};
+use crate::definition;
+use crate::error::{PolicyField, Problem};
+use crate::key::Keys;
+use crate::method::Methods;
+use crate::pattern::Pattern;
+use crate::rules::{Cost, CostRule, Matches, Rules};
+use limit::{Algorithm, PolicyId, Quota};
 
 pub(super) fn compile(
     policies: &[definition::Policy],

@@ -7,20 +7,20 @@ use http::header::{CONTENT_TYPE, HOST};
 
 use super::errors::{Errors, check_names};
 use super::options::Options;
-use crate::limit::PolicyId;
-use crate::policy::body::Body;
-use crate::policy::changes::{self, HeaderChanges};
-use crate::policy::cors::Cors;
-use crate::policy::definition::{self, Dimension};
-use crate::policy::destination::{Affinity, Choice, ChoiceId, Destination, Mirror, Part};
-use crate::policy::error::{Change, Direction, Problem, RouteField};
-use crate::policy::host::Host;
-use crate::policy::location::Location;
-use crate::policy::method::Methods;
-use crate::policy::pattern::Pattern;
-use crate::policy::route::{Access, Action, HeaderMatch, Respond, Route, RouteId};
-use crate::policy::template::{HeaderTemplate, Rewrite};
-use crate::rendezvous;
+use crate::body::Body;
+use crate::changes::{self, HeaderChanges};
+use crate::cors::Cors;
+use crate::definition::{self, Dimension};
+use crate::destination::{Affinity, Choice, ChoiceId, Destination, Mirror, Part};
+use crate::error::{Change, Direction, Problem, RouteField};
+use crate::host::Host;
+use crate::location::Location;
+use crate::method::Methods;
+use crate::pattern::Pattern;
+use crate::route::{Access, Action, HeaderMatch, Respond, Route, RouteId};
+use crate::template::{HeaderTemplate, Rewrite};
+use base::rendezvous;
+use limit::PolicyId;
 
 pub(super) fn compile(
     routes: &[definition::Route],

@@ -8,9 +8,9 @@ use std::collections::{HashMap, HashSet};
 use http::HeaderName;
 
 use super::errors::Errors;
-use crate::policy::error::{Problem, RouteField};
-use crate::policy::route::{HeaderMatch, Route};
-use crate::policy::tree::Tree;
+use crate::error::{Problem, RouteField};
+use crate::route::{HeaderMatch, Route};
+use crate::tree::Tree;
 
 /// Reports each route that ties with an earlier one, once.
 pub(super) fn check(tree: &mut Tree, routes: &[Option<Route>], errors: &mut Errors) {
@@ -118,8 +118,8 @@ mod tests {
 
     use super::super::{Options, plant, routes};
     use super::*;
-    use crate::policy::definition;
-    use crate::policy::error::Place;
+    use crate::definition;
+    use crate::error::Place;
 
     /// A route of the one path that asks for some of three headers, with one of two values or any.
     fn route() -> impl Strategy<Value = definition::Route> {

@@ -1,6 +1,6 @@
 //! `[rls.<name>]` as a configuration defines it, before it is compiled: policies are still names, values still templates.
 
-use crate::policy::definition::Dimension;
+use crate::definition::Dimension;
 
 /// The descriptors that other proxies ask about under one name.
 #[derive(Clone, Debug, PartialEq, Eq)]

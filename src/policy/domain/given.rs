@@ -1,11 +1,11 @@
 //! Texts that a rule makes of a descriptor's entries: `{user_id}`, `shop-{shop}`.
 
 use super::entry::Entry;
-use crate::policy::subject::Encoded;
+use crate::subject::Encoded;
 
 /// A text with the values of entries in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Template {
+pub struct Template {
     parts: Box<[Part]>,
 }
 

@@ -9,12 +9,12 @@ use std::sync::Arc;
 use super::Rule;
 use super::entry::Entry;
 use super::given::{Template, write_values};
-use crate::identity::Identity;
-use crate::policy::definition::Dimension;
-use crate::policy::host;
-use crate::policy::named_subject::stand_in;
-use crate::policy::rules::Rules;
-use crate::policy::subject::{Encoded, Subject};
+use crate::definition::Dimension;
+use crate::host;
+use crate::named_subject::stand_in;
+use crate::rules::Rules;
+use crate::subject::{Encoded, Subject};
+use base::identity::Identity;
 
 /// A descriptor and the rule that it meets.
 #[derive(Clone, Debug)]
@@ -120,4 +120,4 @@ fn address(text: &str) -> Option<IpAddr> {
 }
 
 /// The entries that say the client's address.
-pub(in crate::policy) const ADDRESSES: [&str; 2] = ["remote_address", "masked_remote_address"];
+pub(crate) const ADDRESSES: [&str; 2] = ["remote_address", "masked_remote_address"];

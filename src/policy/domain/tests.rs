@@ -9,11 +9,11 @@ use smallvec::SmallVec;
 
 use super::definition::{Domain, EntryMatch, Given, Rule, ValueMatch, Verdict};
 use super::{DescriptorSubject, Entry, Matched};
-use crate::identity::Identity;
-use crate::limit::{Charge, Side};
-use crate::policy::definition::{Dimension, Missing, Policy, Replaces, Route, TierPart, Tiers};
-use crate::policy::error::{DomainField, Error, Place, Problem, RouteField};
-use crate::policy::{Facts, HttpSubject, Options, Subject, Table, shorthand};
+use crate::definition::{Dimension, Missing, Policy, Replaces, Route, TierPart, Tiers};
+use crate::error::{DomainField, Error, Place, Problem, RouteField};
+use crate::{Facts, HttpSubject, Options, Subject, Table, shorthand};
+use base::identity::Identity;
+use limit::{Charge, Side};
 
 /// `"a=1 b=* c=x*"` as what entries must be.
 fn matches(text: &str) -> Vec<EntryMatch> {
@@ -280,13 +280,13 @@ fn tiers_and_overrides_know_who_a_descriptor_is_of() {
         name: name.to_owned(),
         windows: 1,
         overshoot_ppm: 0,
-        when_down: crate::limit::WhenDown::Local,
-        origin: crate::policy::definition::Origin::File,
+        when_down: limit::WhenDown::Local,
+        origin: crate::definition::Origin::File,
     };
     let tiers = Tiers {
         parts: vec![part("free"), part("pro")],
         default: "free".to_owned(),
-        algorithm: crate::limit::Algorithm::TokenBucket,
+        algorithm: limit::Algorithm::TokenBucket,
         are_shared: false,
     };
     let by_tier = Policy {

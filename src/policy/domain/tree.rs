@@ -12,7 +12,7 @@ use super::entry::Entry;
 
 /// Rules by the entries of descriptors.
 #[derive(Clone, Debug)]
-pub(crate) struct Tree {
+pub struct Tree {
     /// The first is the root.
     nodes: Vec<Node>,
     /// The most entries that a rule has.

@@ -7,11 +7,11 @@ use http::Method;
 use smallvec::SmallVec;
 
 use super::{Ask, policy, route, table};
-use crate::identity::{Claim, Identity};
+use crate::definition::{Dimension, Matches, Missing, Origin, Policy, Route, TierPart, Tiers};
 use crate::json::{Fields, Path};
-use crate::limit::{Algorithm, Charge, Key, PolicyId, WhenDown};
-use crate::policy::definition::{Dimension, Matches, Missing, Origin, Policy, Route, TierPart, Tiers};
-use crate::policy::{Facts, HttpSubject, MissingDimension, Table};
+use crate::{Facts, HttpSubject, MissingDimension, Table};
+use base::identity::{Claim, Identity};
+use limit::{Algorithm, Charge, Key, PolicyId, WhenDown};
 
 fn limited(name: &str, path: &str, limits: &[&str]) -> Route {
     Route { limits: limits.iter().map(|limit| (*limit).to_owned()).collect(), ..route(name, path) }
@@ -243,7 +243,7 @@ fn rate_limit_policy_lists_what_was_charged() {
 #[test]
 fn another_salt_gives_other_keys() {
     let build = |salt| {
-        let options = crate::policy::Options { salt, ipv6_prefix: 64, upstreams: &[], auth: &[] };
+        let options = crate::Options { salt, ipv6_prefix: 64, upstreams: &[], auth: &[] };
         Table::compile(&[limited("r", "/", &["p"])], &[policy("p", &["5/s by ip"])], &options)
             .expect("no mistakes")
     };

@@ -5,9 +5,9 @@ use std::num::NonZeroU64;
 use http::{HeaderName, Method, StatusCode};
 
 use super::{compile, header_match, policy, route};
-use crate::policy::definition::{Action, Destination, HeaderChanges, Matches, Policy, Respond, Route};
-use crate::policy::error::{Change, Direction, Error, Place, PolicyField, Problem, RouteField};
-use crate::policy::{host, pattern};
+use crate::definition::{Action, Destination, HeaderChanges, Matches, Policy, Respond, Route};
+use crate::error::{Change, Direction, Error, Place, PolicyField, Problem, RouteField};
+use crate::{host, pattern};
 
 fn at_route(index: usize, field: RouteField, problem: Problem) -> Error {
     Error { place: Place::Route { index, field }, problem }
@@ -54,7 +54,7 @@ fn all_mistakes_of_routes_come_at_once() {
         at_route(0, RouteField::Header(1), Problem::HeaderNeverMatches { name: "x".into() }),
         at_route(0, RouteField::Limit(1), Problem::UnknownPolicy { name: "q".into() }),
         at_route(0, RouteField::Limit(2), Problem::PolicyTwice { name: "p".into() }),
-        at_route(1, RouteField::Rewrite, Problem::Template(crate::policy::template::Error::NoSlash)),
+        at_route(1, RouteField::Rewrite, Problem::Template(crate::template::Error::NoSlash)),
         at_route(1, RouteField::Upstream, Problem::UnknownUpstream { name: "ordres".into() }),
         at_route(1, change(Change::Remove, 0), framing("content-length")),
         at_route(1, change(Change::Set, 1), framing("connection")),

@@ -11,8 +11,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method};
 
 use super::definition::{HeaderMatch, Policy, Route};
 use super::{Facts, Options, Table, shorthand};
-use crate::identity::Identity;
-use crate::policy::Error;
+use crate::Error;
+use base::identity::Identity;
 
 /// A route that echoes.
 fn route(name: &str, path: &str) -> Route {

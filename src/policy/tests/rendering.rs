@@ -5,10 +5,10 @@ use proptest::prelude::*;
 use proptest::sample::select;
 
 use super::{Ask, compile, route, table};
-use crate::identity::Identity;
-use crate::policy::definition::{self, HeaderChanges, Route};
-use crate::policy::error::Problem;
-use crate::policy::template;
+use crate::definition::{self, HeaderChanges, Route};
+use crate::error::Problem;
+use crate::template;
+use base::identity::Identity;
 
 fn setting(path: &str, value: &str) -> Route {
     let set = vec![(HeaderName::from_static("x-out"), value.to_owned())];
@@ -159,7 +159,7 @@ fn a_consumers_name_stays_within_its_segment() {
 
 #[test]
 fn each_mistake_in_a_template_has_its_error() {
-    use crate::policy::braces;
+    use crate::braces;
     use template::Error;
     let header = |value: &str| template_error(setting("/{id}/{ip}", value));
     assert_eq!(header("a {id"), Error::Brace(braces::Error::Unclosed { offset: 2 }));

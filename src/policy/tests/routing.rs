@@ -8,10 +8,10 @@ use proptest::prelude::*;
 use proptest::sample::select;
 
 use super::{Ask, compile, header_match, route, table};
-use crate::policy::definition::{HeaderMatch, Route};
-use crate::policy::error::{Place, Problem};
-use crate::policy::table::{Aspect, Verdict};
-use crate::policy::{NotFound, Table};
+use crate::definition::{HeaderMatch, Route};
+use crate::error::{Place, Problem};
+use crate::table::{Aspect, Verdict};
+use crate::{NotFound, Table};
 
 fn on(hosts: &[&str], name: &str, path: &str) -> Route {
     Route { hosts: hosts.iter().map(|host| (*host).to_owned()).collect(), ..route(name, path) }

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use super::weights::Weights;
-use crate::rendezvous;
+use base::rendezvous;
 
 /// The server of this key. One that would have more than 1.25 times its fair share of the requests on their way is passed
 /// over: the key goes where it would belong without it.

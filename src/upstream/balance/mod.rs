@@ -19,9 +19,9 @@ use self::round_robin::Turns;
 use self::weights::Weights;
 use super::config::Balance;
 use super::health::{Health, WHOLE};
-use crate::clock;
-use crate::random::Random;
-use crate::rendezvous;
+use base::clock;
+use base::random::Random;
+use base::rendezvous;
 
 /// Which server a request is to go to, and which not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -165,8 +165,8 @@ const TOSS: u64 = 0x746f_7373;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::definition::Dimension;
-    use crate::upstream::config::{self, Check};
+    use crate::config::{self, Check};
+    use policy::definition::Dimension;
     use std::time::Duration;
 
     /// Servers that all are healthy, and are watched by these rules.
@@ -191,7 +191,7 @@ mod tests {
     }
 
     fn tally(balancer: &Balancer, load: impl Fn(usize) -> u32 + Copy, draws: usize) -> Vec<usize> {
-        let now = crate::clock::instant();
+        let now = base::clock::instant();
         let mut tally = vec![0; balancer.weights.each.len()];
         let health = health(tally.len(), None);
         for _ in 0..draws {
@@ -219,7 +219,7 @@ mod tests {
     fn shares(weights: &[u32], clients: usize, slow: Option<usize>) -> Vec<f64> {
         const REQUESTS: usize = 20_000;
         let balancer = balancer(Balance::P2c, weights.to_vec(), 7);
-        let (random, now) = (Random::new(1), crate::clock::instant());
+        let (random, now) = (Random::new(1), base::clock::instant());
         let health = health(weights.len(), None);
         let (mut loads, mut sent) = (vec![0_u32; weights.len()], vec![0_usize; weights.len()]);
         // When each client's answer comes, and from where.
@@ -265,7 +265,7 @@ mod tests {
 
     #[test]
     fn a_resting_or_avoided_server_is_asked_only_when_all_are() {
-        let now = crate::clock::instant();
+        let now = base::clock::instant();
         for kind in [Balance::P2c, Balance::RoundRobin, Balance::LeastRequests] {
             let balancer = balancer(kind, vec![1, 1], 7);
             let health = health(2, None);
@@ -325,7 +325,7 @@ mod tests {
 
     #[test]
     fn a_server_that_is_not_healthy_is_asked_only_when_all_are_used() {
-        let now = crate::clock::instant();
+        let now = base::clock::instant();
         let now_ns = clock::ns_of(now);
         for kind in [Balance::P2c, Balance::RoundRobin, Balance::LeastRequests] {
             let (balancer, health) = (balancer(kind, vec![1; 3], 7), health(3, None));
@@ -352,7 +352,7 @@ mod tests {
 
     #[test]
     fn a_server_that_is_back_takes_its_part_by_and_by() {
-        let now = crate::clock::instant();
+        let now = base::clock::instant();
         for kind in [Balance::P2c, Balance::RoundRobin, Balance::LeastRequests] {
             let balancer = balancer(kind.clone(), vec![1; 3], 7);
             let health = health(3, Some(Duration::from_secs(10)));

@@ -5,7 +5,7 @@
 //! with 95:5 and one client every load is 0 or 1, and the small server would never be the less loaded one.
 
 use super::weights::Weights;
-use crate::random::Random;
+use base::random::Random;
 
 /// The server whose turn it is, or another one that is better.
 pub(super) fn pick(

@@ -12,11 +12,11 @@ use tokio::task::AbortHandle;
 
 use super::Failure;
 use super::probe::{self, Asked};
-use crate::descriptors;
-use crate::upstream::Upstream;
-use crate::upstream::config::{self, Check, Probe};
-use crate::upstream::connect;
-use crate::upstream::shared::Address;
+use crate::Upstream;
+use crate::config::{self, Check, Probe};
+use crate::connect;
+use crate::shared::Address;
+use net::descriptors;
 
 /// Asks server `index` once. `None`: it is not the server's fault that it could not be asked.
 pub(super) async fn ask(upstream: &Upstream, index: usize, check: &Check) -> Option<Result<(), Failure>> {

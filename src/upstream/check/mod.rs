@@ -68,8 +68,8 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::ask::ask;
-    use crate::upstream::config::{self, Check, Config, Probe, Version};
-    use crate::upstream::{Upstream, config::Server};
+    use crate::config::{self, Check, Config, Probe, Version};
+    use crate::{Upstream, config::Server};
 
     /// What the health service of a gRPC server says of the service that it is asked for.
     async fn said(request: Request<Incoming>) -> (Vec<u8>, Option<&'static str>) {

@@ -7,7 +7,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 
 use super::Failure;
-use crate::policy::retry::Statuses;
+use policy::retry::Statuses;
 
 /// A request of a check.
 pub(super) type Asked = Request<Full<Bytes>>;

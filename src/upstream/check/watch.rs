@@ -5,9 +5,9 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::ask::ask;
-use crate::clock;
-use crate::random::Random;
-use crate::upstream::{Live, Server, Upstream};
+use crate::{Live, Server, Upstream};
+use base::clock;
+use base::random::Random;
 
 /// Begins to watch an upstream.
 pub fn begin(live: &Arc<Live>) {
@@ -17,7 +17,7 @@ pub fn begin(live: &Arc<Live>) {
 }
 
 /// Begins to check the servers that this set has and the one before had not, if the upstream is watched.
-pub(in crate::upstream) fn welcome(live: &Arc<Live>, before: &Upstream, now: &Upstream) {
+pub(crate) fn welcome(live: &Arc<Live>, before: &Upstream, now: &Upstream) {
     if live.is_watching() {
         let new = now.servers.iter().filter(|server| before.index_of(server).is_none());
         new.for_each(|server| watch(live, server));

@@ -497,7 +497,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::upstream::config::{Check, Eject};
+    use crate::config::{Check, Eject};
 
     const SECOND: u64 = 1_000_000_000;
 

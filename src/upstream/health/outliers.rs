@@ -4,8 +4,8 @@
 
 use std::fmt;
 
-use crate::upstream::config::Outliers;
-use crate::upstream::tally::Seen;
+use crate::config::Outliers;
+use crate::tally::Seen;
 
 /// How a server stands out.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -109,7 +109,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::upstream::tally::Tallies;
+    use crate::tally::Tallies;
 
     const RULES: Outliers =
         Outliers { success_rate_percent: Some(15), latency_times: Some(3), ..Outliers::OFF };

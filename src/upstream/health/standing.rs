@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::upstream::config::{self, Check, Eject};
+use crate::config::{self, Check, Eject};
 
 /// What is known of one server.
 ///

@@ -15,7 +15,7 @@ use tokio::io::{AsyncWrite, AsyncWriteExt};
 use super::super::error::Error;
 use super::super::request::{Head, TRACEPARENT};
 use super::fields::length;
-use crate::wire::http1::BodyEnd;
+use net::wire::http1::BodyEnd;
 
 /// The part of a request that has not been written yet.
 #[derive(Debug)]

@@ -8,9 +8,9 @@ use http_body_util::Empty;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf, duplex};
 
 use super::*;
-use crate::clock;
-use crate::policy::retry::Retry;
-use crate::upstream::{Config, Upstream, config};
+use crate::{Config, Upstream, config};
+use base::clock;
+use policy::retry::Retry;
 
 /// What an exchange has returned so far.
 #[derive(Debug, Default)]

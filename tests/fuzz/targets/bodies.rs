@@ -6,11 +6,11 @@
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
+use config::{self, Added, Config};
+use control::admin::bodies::{self, Asked, At, Endpoint};
+use control::database::{ABSOLUTE_MAX, NewApiKey, NewOverride, OverrideKind, Time};
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
-use sluicegate::admin::bodies::{self, Asked, At, Endpoint};
-use sluicegate::config::{self, Added, Config};
-use sluicegate::database::{ABSOLUTE_MAX, NewApiKey, NewOverride, OverrideKind, Time};
 
 fuzz_target!(|input: (u8, &[u8])| {
     let (kind, body) = input;

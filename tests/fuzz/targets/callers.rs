@@ -8,12 +8,12 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use auth::cache::Cache;
+use auth::jwt::{self, Algorithm, Naming, Rules, Source};
+use auth::place::Place;
+use auth::{self, Asked, Checked, Kind, basic, entries, keys};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use libfuzzer_sys::fuzz_target;
-use sluicegate::auth::cache::Cache;
-use sluicegate::auth::jwt::{self, Algorithm, Naming, Rules, Source};
-use sluicegate::auth::place::Place;
-use sluicegate::auth::{self, Asked, Checked, Kind, basic, entries, keys};
 
 fuzz_target!(|input: (u8, &str)| {
     let (kind, text) = input;

@@ -4,7 +4,6 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use sluicegate::config;
 
 fuzz_target!(|text: &str| {
     let loaded = match config::from_text("gateway.toml", text) {

@@ -5,11 +5,11 @@
 
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
-use sluicegate::limit::{Charge, Key};
-use sluicegate::policy::definition::{Dimension, Policy};
-use sluicegate::policy::domain::definition::{Domain, EntryMatch, Rule, ValueMatch, Verdict};
-use sluicegate::policy::domain::{DescriptorSubject, Entry, Matched};
-use sluicegate::policy::{Options, Table, shorthand};
+use limit::{Charge, Key};
+use policy::definition::{Dimension, Policy};
+use policy::domain::definition::{Domain, EntryMatch, Rule, ValueMatch, Verdict};
+use policy::domain::{DescriptorSubject, Entry, Matched};
+use policy::{Options, Table, shorthand};
 use smallvec::SmallVec;
 
 #[derive(Arbitrary, Debug)]

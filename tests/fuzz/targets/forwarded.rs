@@ -4,11 +4,11 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use gateway::proxy::client;
+use gateway::proxy::config::{ClientIp, ForwardedHeader};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
-use sluicegate::proxy::client;
-use sluicegate::proxy::config::{ClientIp, ForwardedHeader};
 
 #[derive(Arbitrary, Debug)]
 struct Input<'i> {

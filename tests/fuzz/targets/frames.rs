@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
-use sluicegate::wire::http2::{Head, Meter, Peer, Refused, Splitter};
+use net::wire::http2::{Head, Meter, Peer, Refused, Splitter};
 
 #[derive(Arbitrary, Debug)]
 struct Input<'i> {

@@ -4,7 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use sluicegate::wire::http1::{End, Fault, Framing};
+use net::wire::http1::{End, Fault, Framing};
 
 fuzz_target!(|input: ([u8; 4], &[u8])| {
     let (cuts, bytes) = input;

@@ -2,12 +2,12 @@
 
 #![no_main]
 
+use gateway::proxy::{headers, validate};
+use gateway::service::config::{Sizes, Underscores};
 use http::header::HOST;
 use http::{HeaderValue, Uri, Version, request};
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
-use sluicegate::proxy::{headers, validate};
-use sluicegate::service::config::{Sizes, Underscores};
 
 #[derive(Arbitrary, Debug)]
 struct Input<'i> {

@@ -4,13 +4,13 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use base::identity::{Claim, Identity};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
-use sluicegate::identity::{Claim, Identity};
-use sluicegate::policy::definition::{Dimension, Missing, Route};
-use sluicegate::policy::key::Keys;
-use sluicegate::policy::{Facts, HttpSubject, Options, Table};
+use policy::definition::{Dimension, Missing, Route};
+use policy::key::Keys;
+use policy::{Facts, HttpSubject, Options, Table};
 
 #[derive(Arbitrary, Debug)]
 struct Input {

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
-use sluicegate::limit::lease_messages::{Grant, Renewal};
-use sluicegate::limit::{Algorithm, Key, Lease, Plan, Quota, Sharing, Told, Wanted, WhenDown};
+use limit::lease_messages::{Grant, Renewal};
+use limit::{Algorithm, Key, Lease, Plan, Quota, Sharing, Told, Wanted, WhenDown};
 
 #[derive(Arbitrary, Debug)]
 struct Input {

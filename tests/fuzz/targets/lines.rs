@@ -4,8 +4,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use sluicegate::replay::format::Format;
-use sluicegate::replay::request::Line;
+use replay::format::Format;
+use replay::request::Line;
 
 fuzz_target!(|bytes: &[u8]| {
     for line in bytes.split(|byte| *byte == b'\n') {

@@ -3,8 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use sluicegate::config;
-use sluicegate::migrate::{From, migrate_text};
+use migrate::{From, migrate_text};
 
 // The first byte says whose configuration it is.
 fuzz_target!(|text: &str| {

@@ -7,8 +7,8 @@ use std::fmt;
 use std::sync::{Arc, LazyLock};
 
 use libfuzzer_sys::fuzz_target;
+use policy::json::{Form, Numbers, Path, TOKEN_BYTES_MAX};
 use serde_json::de::{Deserializer, SliceRead, StreamDeserializer};
-use sluicegate::json::{Form, Numbers, Path, TOKEN_BYTES_MAX};
 
 fuzz_target!(|input: &[u8]| {
     let Some((&kind, text)) = input.split_first() else { return };

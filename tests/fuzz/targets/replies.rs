@@ -7,9 +7,9 @@ use std::num::NonZeroU64;
 use std::sync::{Arc, LazyLock};
 
 use libfuzzer_sys::fuzz_target;
-use sluicegate::global::wire::{self, Answered};
-use sluicegate::limit::lease_messages::{Hold, Op, Part, Reply};
-use sluicegate::limit::{Algorithm, Answer, Key, Lease, Outcome, Plan, Quota, Sharing, Wanted, WhenDown};
+use limit::lease_messages::{Hold, Op, Part, Reply};
+use limit::{Algorithm, Answer, Key, Lease, Outcome, Plan, Quota, Sharing, Wanted, WhenDown};
+use limiter::global::wire::{self, Answered};
 
 fuzz_target!(|input: ([u8; 4], &[u8])| {
     let (kinds, bytes) = input;
@@ -110,7 +110,7 @@ fn three(outcome: &Outcome) -> [f64; 3] {
 fn is_same(one: &Answered, other: &Answered) -> bool {
     match (one, other) {
         (Answered::Reply(Reply::Grant(one)), Answered::Reply(Reply::Grant(other))) => {
-            let exact = |grant: &sluicegate::limit::lease_messages::Grant| {
+            let exact = |grant: &limit::lease_messages::Grant| {
                 (grant.epoch, grant.tokens.to_bits(), grant.rate.to_bits(), grant.level.to_bits())
             };
             exact(one) == exact(other)

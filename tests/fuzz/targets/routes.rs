@@ -4,13 +4,13 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
+use base::identity::Identity;
 use http::{HeaderMap, Method};
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
-use sluicegate::identity::Identity;
-use sluicegate::policy::definition::Route;
-use sluicegate::policy::path::{self, Canonical};
-use sluicegate::policy::{Facts, NotFound, Options, Table};
+use policy::definition::Route;
+use policy::path::{self, Canonical};
+use policy::{Facts, NotFound, Options, Table};
 
 #[derive(Arbitrary, Debug)]
 struct Input {

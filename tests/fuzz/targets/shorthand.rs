@@ -3,8 +3,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use sluicegate::limit::Algorithm;
-use sluicegate::policy::shorthand;
+use limit::Algorithm;
+use policy::shorthand;
 
 fuzz_target!(|text: &str| {
     let limit = match shorthand::parse(text) {

@@ -6,17 +6,17 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use auth::cache::Cache;
+use auth::jwt::{Algorithm, Config, Naming, Rules, Secret, Source};
+use auth::place::Place;
+use auth::{self, Asked, Checked, Kind};
 use aws_lc_rs::hmac;
+use base::identity::Identity;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::{HeaderMap, HeaderValue};
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
-use sluicegate::auth::cache::Cache;
-use sluicegate::auth::jwt::{Algorithm, Config, Naming, Rules, Secret, Source};
-use sluicegate::auth::place::Place;
-use sluicegate::auth::{self, Asked, Checked, Kind};
-use sluicegate::identity::Identity;
 
 fuzz_target!(|input: (u8, u16, &[u8])| {
     let (mode, place, bytes) = input;

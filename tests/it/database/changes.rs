@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use serde_json::json;
-use sluicegate::database::{
+use base::random::Random;
+use control::database::{
     Changes, Database, Expect, Gone, NewApiKey, NewOverride, NewReset, NewTierLimit, OverrideFilter, State,
     Time, tiers,
 };
-use sluicegate::random::Random;
+use serde_json::json;
 
 use super::lab::{Lab, alice, all, both, of_user, reset_of};
 

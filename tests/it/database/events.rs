@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use control::database::{Event, Time};
 use serde_json::json;
-use sluicegate::database::{Event, Time};
 
 use super::lab::{Lab, both};
 

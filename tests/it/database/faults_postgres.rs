@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use sluicegate::database::config::{Config, Password, Url};
-use sluicegate::database::{CALL_MAX, Database, Error, Expect, Override};
+use control::database::config::{Config, Password, Url};
+use control::database::{CALL_MAX, Database, Error, Expect, Override};
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions, Executor};
 use tokio::task::JoinSet;

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use sluicegate::database::config::Url;
-use sluicegate::database::{Database, Error, Expect};
+use control::database::config::Url;
+use control::database::{Database, Error, Expect};
 use sqlx::Executor;
 use sqlx::sqlite::SqliteConnectOptions;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sluicegate::database::{Database, Ear, Error, Heard, Hints};
+use control::database::{Database, Ear, Error, Heard, Hints};
 
 use super::lab::{Lab, alice, config, of_user, runtime};
 use crate::support::PATIENCE;
@@ -74,7 +74,7 @@ fn a_connection_that_is_cut_is_made_again() {
 fn a_server_that_comes_back_is_listened_to() {
     let mut server = Postgres::start();
     let config =
-        config(sluicegate::database::config::Url::postgres(&server.url("postgres")).expect("it is a URL"));
+        config(control::database::config::Url::postgres(&server.url("postgres")).expect("it is a URL"));
     runtime().block_on(async {
         let database = Database::open(&config).await.expect("it opens");
         let mut hints = listening(&database).await;

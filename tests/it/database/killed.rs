@@ -3,8 +3,8 @@
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStdout, Stdio};
 
-use sluicegate::database::config::Url;
-use sluicegate::database::{AuditFilter, Database, Override, OverrideFilter, Page};
+use control::database::config::Url;
+use control::database::{AuditFilter, Database, Override, OverrideFilter, Page};
 
 use super::again;
 use super::lab::{alice, config, of_user};

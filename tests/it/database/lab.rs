@@ -3,8 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::num::NonZeroU64;
 
-use sluicegate::database::config::{Config, Url};
-use sluicegate::database::{Actor, Database, NewOverride, NewReset, Once, OverrideKind, Page};
+use control::database::config::{Config, Url};
+use control::database::{Actor, Database, NewOverride, NewReset, Once, OverrideKind, Page};
 
 use crate::support::postgres::Postgres;
 use crate::support::{Directory, stdout_of};

@@ -1,6 +1,6 @@
 //! The tables come about once, and a program refuses those that are not its own.
 
-use sluicegate::database::{Database, Error, NewOverride};
+use control::database::{Database, Error, NewOverride};
 
 use super::lab::{Lab, alice, both, of_user};
 
@@ -97,7 +97,7 @@ async fn rights_on_the_tables_are_enough_once_they_are_there(lab: Lab) {
     lab.sql(&format!("CREATE ROLE {role} LOGIN"));
     lab.sql("REVOKE CREATE ON SCHEMA public FROM PUBLIC");
     let mut weak = lab.config.clone();
-    let sluicegate::database::config::Url::Postgres(url) = &mut weak.url else { panic!("it is PostgreSQL") };
+    let control::database::config::Url::Postgres(url) = &mut weak.url else { panic!("it is PostgreSQL") };
     *url = url.replace("user=postgres", &format!("user={role}"));
     let refused = Database::open(&weak).await.expect_err("it may not even look");
     assert!(matches!(refused, Error::Refused { .. }), "{refused:?}");

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use sluicegate::database::config::{Config, Url};
+use control::database::config::{Config, Url};
 use sqlx::postgres::PgConnectOptions;
 
 use super::lab::config;

@@ -2,11 +2,11 @@
 
 use std::num::NonZeroU64;
 
-use serde_json::json;
-use sluicegate::database::{
+use control::database::{
     ABSOLUTE_MAX, Actor, ApiKeyFilter, AuditEntry, AuditFilter, Changes, Error, Expect, Gone, Names,
     NewApiKey, NewOverride, NewReset, NewTierLimit, OverrideFilter, OverrideKind, Page, Time, tiers,
 };
+use serde_json::json;
 
 use super::lab::{Lab, alice, alice_once, all, both, of_user, reset_of};
 

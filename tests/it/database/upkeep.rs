@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sluicegate::database::{Changes, NewOverride, OverrideFilter, Time};
+use control::database::{Changes, NewOverride, OverrideFilter, Time};
 
 use super::lab::{Lab, alice_once, all, both, of_user};
 

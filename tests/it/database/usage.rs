@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use sluicegate::database::{Time, UsageFilter, UsageHolder, UsageMinute, batch_id};
-use sluicegate::usage::{Amount, Row};
+use control::database::{Time, UsageFilter, UsageHolder, UsageMinute, batch_id};
+use metrics::usage::{Amount, Row};
 
 use super::lab::{Lab, both};
 

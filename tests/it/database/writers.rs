@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use control::database::{AuditFilter, Error, Expect};
 use serde_json::json;
-use sluicegate::database::{AuditFilter, Error, Expect};
 use tokio::task::JoinSet;
 
 use super::changes::Copy;

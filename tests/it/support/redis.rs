@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use sluicegate::global::config::{Login, Server, Topology};
-use sluicegate::global::{Condition, Config, ConnectError, Global, Status};
-use sluicegate::limit::lease_messages::{Op, Part, Renewal, Reply, Unanswered};
-use sluicegate::limit::{Algorithm, Key, Plan, Quota, Sharing, WhenDown};
+use limit::lease_messages::{Op, Part, Renewal, Reply, Unanswered};
+use limit::{Algorithm, Key, Plan, Quota, Sharing, WhenDown};
+use limiter::global::config::{Login, Server, Topology};
+use limiter::global::{Condition, Config, ConnectError, Global, Status};
 
 use super::{Directory, PATIENCE, end, eventually, signal};
 

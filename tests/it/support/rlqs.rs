@@ -15,7 +15,7 @@ use hyper::body::Incoming;
 use hyper::client::conn::http2::{self, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost::Message;
-use sluicegate::envoy::{
+use rls::{
     Action, Blanket, BucketAction, BucketId, BucketQuotaUsage, Entry, RateLimitQuotaResponse,
     RateLimitQuotaUsageReports, Rule,
 };

@@ -4,7 +4,7 @@
 use std::num::NonZeroU64;
 use std::process::{Child, Command, Stdio};
 
-use sluicegate::limit::{Algorithm, Quota};
+use limit::{Algorithm, Quota};
 
 use super::{Directory, end, eventually};
 

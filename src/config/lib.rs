@@ -1,0 +1,242 @@
+//! Reads gateway.toml, checks it as a whole, and turns it into each module's own configuration.
+//!
+//! All errors are reported at once. Nothing here opens a port, makes a certificate or resolves a name, so that a
+//! configuration can be checked on another machine than the one it is for.
+
+mod access;
+mod acme;
+mod added;
+mod admin;
+mod auth;
+mod candidate;
+mod compile;
+mod compress;
+mod context;
+mod cost;
+mod counted;
+mod database;
+mod decisions;
+mod definition;
+mod effective;
+mod errors;
+mod expand;
+mod files;
+mod grpc;
+mod headers;
+mod health;
+mod hot_keys;
+mod keys;
+pub mod limit_text;
+mod listener;
+mod log;
+mod mask;
+mod method;
+mod mirror;
+mod node;
+mod penalty;
+mod policy;
+mod policy_names;
+pub mod printer;
+mod protocol;
+mod reader;
+mod redirect;
+mod redis;
+mod report;
+mod retry;
+mod rls;
+mod route;
+mod running;
+mod schema;
+mod sections;
+mod settings;
+mod socket;
+mod source;
+mod sticky;
+#[cfg(test)]
+mod tests;
+mod text;
+mod tier_table;
+mod tiers;
+mod trace;
+mod trust;
+mod upstream;
+mod warnings;
+mod windows;
+
+use std::cell::RefCell;
+use std::path::Path;
+
+use toml::de::DeTable;
+
+use context::Context;
+use expand::Variables;
+use reader::Table;
+use report::{Finding, Place, Places, Source};
+use tier_table::TierTable;
+
+pub use added::{Added, TierRow};
+pub use base::units::{show_share, show_size};
+pub use counted::counted_as;
+pub use definition::{Definition, Loaded};
+pub use effective::fingerprint;
+pub use files::Files;
+pub use mask::{MASK, is_secret_name};
+pub use node::{NODE_NAME_BYTES_MAX, is_node_name};
+pub use report::{Errors, Report, Subject};
+pub use running::UPGRADE_MAX;
+pub use schema::schema;
+pub use settings::{Config, Node, Shutdown};
+
+/// Reads what a file and those it includes define; `${...}` are variables of the process.
+///
+/// # Errors
+/// If a file cannot be read or is not TOML. Every other error is in the definition.
+pub fn read(path: &Path) -> Result<Definition, Errors> {
+    Files::read(path).with(&[])
+}
+
+/// Reads and compiles a configuration from a file and those it includes.
+///
+/// # Errors
+/// Everything that is wrong with its text. Files that it names are not read.
+pub fn load(path: &Path) -> Result<Loaded, Errors> {
+    compiled(read(path)?)
+}
+
+/// Reads and compiles a configuration that is not in a file. Errors show it under `name`. It cannot `include`, and its
+/// relative paths start from the working directory.
+///
+/// # Errors
+/// Everything that is wrong with its text.
+pub fn from_text(name: &str, text: &str) -> Result<Loaded, Errors> {
+    let variables: Variables<'_> = &|name| std::env::var(name).ok();
+    compiled(read_sources(vec![source::of_text(name, text)], Vec::new(), variables)?)
+}
+
+/// What a definition compiles to, with its warnings.
+///
+/// # Errors
+/// Everything that is wrong with it.
+pub fn compiled(mut definition: Definition) -> Result<Loaded, Errors> {
+    let table = definition.compile();
+    definition.finish(table)
+}
+
+fn read_sources(
+    sources: Vec<Source>,
+    findings: Vec<Finding>,
+    variables: Variables<'_>,
+) -> Result<Definition, Errors> {
+    let (definitions, findings) = parse(&sources, findings, variables);
+    let report = Report::new(sources, findings);
+    match definitions {
+        Some((config, places)) => Ok(Definition::of_files(config, report.with_places(places))),
+        None => Err(report.into_errors()),
+    }
+}
+
+/// Parses the files and reads their definitions. `findings` are the errors of files that could not be read.
+fn parse(
+    sources: &[Source],
+    findings: Vec<Finding>,
+    variables: Variables<'_>,
+) -> (Option<(Config, Places)>, Vec<Finding>) {
+    let ctx = Context { sources, variables, findings: RefCell::new(findings) };
+    let mut parsed = Vec::with_capacity(sources.len());
+    for (file, source) in sources.iter().enumerate() {
+        match DeTable::parse(&source.text) {
+            Ok(document) => parsed.push(document),
+            Err(error) => {
+                let span = error.span().unwrap_or_default();
+                let place = Place { file, start: span.start, end: span.end };
+                ctx.wrong(place, format!("this is not TOML: {}", error.message()), "");
+            }
+        }
+    }
+    // An unreadable file may define the names that others use, so errors about missing names would mislead.
+    let is_whole = ctx.findings.borrow().is_empty();
+    let definitions = is_whole.then(|| {
+        let documents = parsed.iter().enumerate();
+        define(&ctx, documents.map(|(file, document)| Table::of_document(&ctx, file, document)).collect())
+    });
+    (definitions, ctx.findings.into_inner())
+}
+
+/// Reads every section of every file.
+fn define(ctx: &Context<'_>, documents: Vec<Table<'_>>) -> (Config, Places) {
+    let mut places = Places::default();
+    let (auth, auth_places, auth_names) = auth::read_all(&documents);
+    let (log_level, access_log, decisions) = log::read(&documents, &auth);
+    let running::Limits { memory: limits_memory, headers: limit_headers, hot_keys } =
+        running::read_limits(&documents);
+    let rows = TierTable::read(&documents);
+    let mut config = Config {
+        files: ctx.files().map(|source| source.path.clone()).collect(),
+        workers: running::read_workers(&documents),
+        listeners: Vec::new(),
+        client_ip: listener::read_client_ip(&documents),
+        overload: running::read_overload(&documents),
+        auth,
+        upstreams: Vec::new(),
+        dns: running::read_dns(&documents),
+        limits_memory,
+        hot_keys,
+        limit_headers,
+        tiers: tiers::read_all(&documents, &rows),
+        policies: Vec::new(),
+        routes: Vec::new(),
+        domains: Vec::new(),
+        admin: None,
+        grpc: None,
+        redis: None,
+        database: None,
+        error_pages: Vec::new(),
+        shutdown: running::read_shutdown(&documents),
+        node: node::read(&documents),
+        privacy: node::read_privacy(&documents),
+        log_level,
+        access_log,
+        decisions,
+        trace: None,
+    };
+    (config.listeners, places.listeners) = listener::read_all(&documents);
+    places.auth = auth_places;
+    (config.redis, places.redis) = redis::read(&documents);
+    (config.database, places.database) = database::read(&documents);
+    database::check(ctx, &config, &places);
+    let admin = admin::read(&documents);
+    (config.admin, config.grpc, places.admin) = (admin.config, admin.grpc, admin.places);
+    (config.error_pages, places.errors) = errors::read(&documents);
+    (config.trace, places.trace) = trace::read(&documents);
+    listener::check_admin(ctx, &config, &places);
+    acme::check(ctx, &config, &places);
+    (config.upstreams, places.upstreams) = upstream::read_all(&documents);
+    (config.policies, places.policies) = policy::read_all(&documents, &config.tiers, &rows);
+    // Last, because routes name upstreams and policies, and add those that they write in place.
+    route::read_all(&documents, &auth_names, &mut config, &mut places);
+    rls::read_all(&documents, &mut config, &mut places);
+    warnings::warn(ctx, &config, &places);
+    for (file, document) in documents.into_iter().enumerate() {
+        match document.value("include") {
+            Some(include) if file > 0 => {
+                include.wrong_key("an included file includes nothing", "name the files in the main file");
+            }
+            _ => {}
+        }
+        match document.is_empty() {
+            // Emptied by accident, it would close every listener by the next reload.
+            true if file == 0 => {
+                let hint =
+                    "write a `[[route]]`, or `route = []` for a gateway that answers 404 to everything";
+                document.wrong(NOTHING, hint);
+            }
+            true => document.warn(NOTHING, "write a `[[route]]`, or do not include it"),
+            false => {}
+        }
+        document.finish(&["peers"]);
+    }
+    (config, places)
+}
+
+/// What is said of a file without any key or table.
+const NOTHING: &str = "there is nothing in this file";

@@ -1,0 +1,173 @@
+//! What all endpoints share that change something: who asks, under which conditions, the database, and the wait until the
+//! change is in force.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{FromRequest, FromRequestParts, Request};
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::request::Parts;
+use http::{HeaderMap, Method};
+use tokio::time;
+
+use super::conditions::{expected, idempotency_key, is_met};
+use super::fields::{At, Fields, Flaw};
+use super::query::Query;
+use crate::admin::control::{Control, Proposal, Writes};
+use crate::admin::gate::Client;
+use crate::admin::refusal::Refusal;
+use crate::admin::state::State;
+use crate::database::{Actor, Database, Expect, Once};
+use auth::keys::digest_text;
+
+/// A change that a client asks for. Taking it from a request refuses what no endpoint could change.
+pub(in crate::admin) struct Change {
+    pub by: Actor,
+    pub database: Database,
+    /// Which version of the row it is meant for.
+    pub expected: Expect,
+    /// Whether to answer what would be done, and do nothing.
+    pub is_dry_run: bool,
+    state: Arc<State>,
+}
+
+impl Change {
+    /// Takes the body for what tells this request from others under the same `Idempotency-Key`.
+    pub(in crate::admin) fn with_body(mut self, body: &Body) -> Change {
+        if let Some(once) = &mut self.by.once {
+            once.request = format!("{} {}", once.request, body.digest);
+        }
+        self
+    }
+
+    /// Refuses a change that is meant for another version of the row than the present one. The database checks again in
+    /// its transaction; this is for those who only want to know what would be done.
+    pub(in crate::admin) fn check_version(&self, present: Option<i64>) -> Result<(), Refusal> {
+        if is_met(self.expected, present) { Ok(()) } else { Err(Refusal::Changed(present)) }
+    }
+
+    /// Whether the configuration would be valid if a row were as proposed.
+    ///
+    /// # Errors
+    /// Everything that would be wrong with it, in the words of `check`.
+    pub(in crate::admin) async fn check(&self, proposal: Proposal) -> Result<(), Refusal> {
+        let Some(control) = &self.state.control else { return Err(Refusal::NoDatabase) };
+        let checked = (control.check)(proposal).await;
+        checked.map_err(|errors| Refusal::Invalid(vec![Flaw { at: At::Body(String::new()), detail: errors }]))
+    }
+
+    /// Waits until this node has a change in force, so that the client's next request already meets it. A node that is slow
+    /// to follow holds up the answer for [`IN_FORCE_WITHIN`]: the change is committed either way.
+    pub(in crate::admin) async fn in_force(&self, version: i64) {
+        let Some(control) = &self.state.control else { return };
+        (control.changed)();
+        if !matches!(time::timeout(IN_FORCE_WITHIN, (control.applied)(version)).await, Ok(true)) {
+            tracing::warn!(version, "a change was answered before it was in force on this node");
+        }
+    }
+
+    /// The same for a row that is gone, whose version was that of an earlier change: the database is at the deletion's or
+    /// at a later one. If it cannot say, the answer does not wait.
+    pub(in crate::admin) async fn deletion_in_force(&self) {
+        match self.database.version().await {
+            Ok(version) => self.in_force(version).await,
+            Err(error) => {
+                tracing::warn!(%error, "a deletion was answered before it was in force on this node")
+            }
+        }
+    }
+}
+
+impl FromRequestParts<Arc<State>> for Change {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, state: &Arc<State>) -> Result<Change, Refusal> {
+        let mut query = Query::parse(parts.uri.query().unwrap_or_default());
+        let is_dry_run = query.boolean("dry-run");
+        query.finish().map_err(Refusal::Invalid)?;
+        let invalid = |flaw| Refusal::Invalid(vec![flaw]);
+        let expected = expected(&parts.headers).map_err(invalid)?;
+        let key = idempotency_key(&parts.headers).map_err(invalid)?;
+        let control = state.control.as_ref().ok_or(Refusal::NoDatabase)?;
+        if control.writes == Writes::OneNodeOnly {
+            return Err(Refusal::OneNodeOnly);
+        }
+        let client = parts.extensions.get::<Client>().ok_or(Refusal::NoSuchPage)?;
+        let Client { who, from, request_id, .. } = client.clone();
+        // PUT and DELETE are idempotent as they are (RFC 9110 section 9.2.2).
+        let key = key.filter(|_| parts.method == Method::POST);
+        let once = key.map(|key| Once { key, request: parts.uri.path().to_owned() });
+        let by = Actor { who, from, request_id, once };
+        Ok(Change { by, database: reached(control)?, expected, is_dry_run, state: Arc::clone(state) })
+    }
+}
+
+/// The database, if there is one. A gateway without one has no rows to read, and says so by empty lists.
+pub(in crate::admin) fn readable(state: &State) -> Result<Option<Database>, Refusal> {
+    state.control.as_ref().map(reached).transpose()
+}
+
+fn reached(control: &Control) -> Result<Database, Refusal> {
+    (control.database)().ok_or(Refusal::NotReached)
+}
+
+/// A body of JSON.
+pub(in crate::admin) struct Body {
+    pub fields: Fields,
+    /// The SHA-256 of what it says, in hex.
+    pub digest: String,
+}
+
+impl<S: Send + Sync> FromRequest<S> for Body {
+    type Rejection = Refusal;
+
+    async fn from_request(request: Request, state: &S) -> Result<Body, Refusal> {
+        // A web page can send other types blindly to any host, but this one only if the host allows it.
+        if !is_json(request.headers()) {
+            return Err(Refusal::ContentType);
+        }
+        // The gate has read it, so nothing can go wrong here.
+        let body = Bytes::from_request(request, state).await.map_err(|_| Refusal::BodyBroken)?;
+        let fields = Fields::parse(&body).map_err(Refusal::Invalid)?;
+        // Of what it says, not of its bytes: who sends it again may write spaces and names in another order.
+        let digest = digest_text(fields.clone().whole().to_string().as_bytes());
+        Ok(Body { fields, digest })
+    }
+}
+
+/// Whether the body is said to be JSON; a `charset` is allowed, since JSON is always UTF-8 (RFC 8259 section 8.1).
+fn is_json(headers: &HeaderMap) -> bool {
+    let mut types = headers.get_all(CONTENT_TYPE).iter();
+    let (Some(first), None) = (types.next(), types.next()) else { return false };
+    let bytes = first.as_bytes();
+    let essence = bytes.split(|byte| *byte == b';').next().unwrap_or(bytes).trim_ascii();
+    essence.eq_ignore_ascii_case(b"application/json")
+}
+
+/// How long an answer waits for this node to have the change in force.
+const IN_FORCE_WITHIN: Duration = Duration::from_secs(2);
+
+/// The largest body of a change, bytes.
+pub(in crate::admin) const BODY_BYTES_MAX: usize = 1024 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn only_json_is_json() {
+        let said = |value: &'static str| {
+            is_json(&HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static(value))]))
+        };
+        for json in ["application/json", "Application/JSON; charset=utf-8", "application/json ;x=y"] {
+            assert!(said(json), "{json}");
+        }
+        for other in ["text/plain", "application/x-www-form-urlencoded", "application/jsonp", ""] {
+            assert!(!said(other), "{other}");
+        }
+        assert!(!is_json(&HeaderMap::new()));
+    }
+}

@@ -1,0 +1,160 @@
+//! The flat form of a policy, as configurations of other limiters have it, into the words of gateway.toml. What it has no
+//! word for is refused with what to write instead; all else is checked like any other policy.
+
+use serde_json::{Map, Value, json};
+
+use super::fields::{Fields, Flaw};
+use super::path::ID_CHARS_MAX;
+use base::units::DURATION_MAX;
+use base::words::listed;
+
+/// Whether a body is of the flat form: it has a key that gateway.toml does not have.
+pub(super) fn is_flat(fields: &Fields) -> bool {
+    ["policyId", "keyType", "ratePerSec"].iter().any(|name| fields.has(name))
+}
+
+/// The policy of a flat form in the words of gateway.toml.
+///
+/// # Errors
+/// Everything that cannot be written in them.
+pub(super) fn policy(id: &str, mut fields: Fields) -> Result<Value, Vec<Flaw>> {
+    fields.require("keyType", "write `userId`, `apiKey`, `ip` or `userId:endpoint`");
+    fields.require("ratePerSec", "write how many units a second it allows");
+    if fields.text("policyId", ID_CHARS_MAX).is_some_and(|named| named != id) {
+        fields.wrong("policyId", "`policyId` is another than the one of the path");
+    }
+    let by = fields.text("keyType", ID_CHARS_MAX).and_then(|text| dimensions(&mut fields, &text));
+    let algorithm = fields.text("algorithm", ID_CHARS_MAX);
+    let limit = limit(&mut fields);
+    let when_down = fields.choice("failMode", &[("OPEN", "allow"), ("CLOSED", "deny")]);
+    let fraction = fields.number("localQuotaFraction");
+    if fraction.is_some_and(|fraction| fraction != 0.0) {
+        let hint = "`localQuotaFraction` is 0 or left out: leases follow each node's demand. To bound what a fleet may \
+                    admit beyond a limit, write the policy in the words of gateway.toml with `overshoot = \"1%\"`";
+        fields.wrong("localQuotaFraction", hint);
+    }
+    fields.finish()?;
+    let mut keys = Map::new();
+    keys.insert("by".to_owned(), by.into());
+    keys.insert("limit".to_owned(), limit.into());
+    if let Some(algorithm) = algorithm {
+        // A word that is none is refused by who knows the words.
+        keys.insert("algorithm".to_owned(), algorithm.to_lowercase().replace('_', "-").into());
+    }
+    keys.extend(when_down.map(|word| ("when-redis-down".to_owned(), json!(word))));
+    keys.extend(fraction.map(|_| ("overshoot".to_owned(), json!(0))));
+    Ok(Value::Object(keys))
+}
+
+/// The dimensions of a key's type.
+fn dimensions(fields: &mut Fields, text: &str) -> Option<Vec<&'static str>> {
+    let of_word = |word: &str| KEY_TYPES.iter().find(|(known, _)| *known == word).map(|(_, by)| *by);
+    let by: Option<Vec<_>> = text.split(':').map(of_word).collect();
+    if by.is_none() {
+        let known: Vec<_> = KEY_TYPES.iter().map(|(known, _)| *known).collect();
+        let known = listed(&known);
+        fields.wrong(
+            "keyType",
+            format!("`keyType` is {known}, or several of them with `:` between, as in `userId:endpoint`"),
+        );
+    }
+    by
+}
+
+/// The limit as gateway.toml writes it, from rate, window and burst.
+fn limit(fields: &mut Fields) -> Option<String> {
+    let window = fields.integer("windowSec", 1..=DURATION_MAX.as_secs());
+    let burst = fields.integer("burst", 1..=LIMIT_MAX);
+    let rate = fields.number("ratePerSec")?;
+    // Without a window the shortest in which the limit is a whole number.
+    let windows: &[u64] = if let Some(window) = &window { std::slice::from_ref(window) } else { &WINDOWS };
+    let limit = windows.iter().find_map(|window| Some((whole(rate * *window as f64)?, window)));
+    let Some((limit, window)) = limit else {
+        let hint = "`ratePerSec` × `windowSec` must be a whole number from 1 to 1000000000";
+        fields.wrong("ratePerSec", hint);
+        return None;
+    };
+    let burst = burst.map(|burst| format!(" burst {burst}")).unwrap_or_default();
+    Some(format!("{limit}/{window}s{burst}"))
+}
+
+/// A product of a decimal number that is meant as a whole one: 0.1 a second is 6 a minute.
+fn whole(number: f64) -> Option<u64> {
+    let rounded = number.round();
+    let is_whole = (number - rounded).abs() <= rounded * 1e-9;
+    (is_whole && (1.0..=LIMIT_MAX as f64).contains(&rounded)).then_some(rounded as u64)
+}
+
+/// What each part of `keyType` counts by.
+const KEY_TYPES: [(&str, &str); 4] =
+    [("userId", "consumer"), ("apiKey", "header:x-api-key"), ("ip", "ip"), ("endpoint", "route")];
+/// A second, a minute, an hour, a day.
+const WINDOWS: [u64; 4] = [1, 60, 3_600, 86_400];
+/// As costs and limits of tiers.
+const LIMIT_MAX: u64 = 1_000_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flat(body: Value) -> Result<Value, Vec<String>> {
+        let fields = Fields::parse(body.to_string().as_bytes()).expect("an object");
+        assert!(is_flat(&fields));
+        policy("search", fields).map_err(|flaws| flaws.into_iter().map(|flaw| flaw.detail).collect())
+    }
+
+    #[test]
+    fn a_flat_form_has_the_same_meaning_in_the_words_of_the_file() {
+        for (body, meant) in [
+            (
+                json!({ "keyType": "userId", "ratePerSec": 100 }),
+                json!({ "by": ["consumer"], "limit": "100/1s" }),
+            ),
+            (
+                json!({
+                    "policyId": "search", "keyType": "userId:endpoint", "ratePerSec": 10, "burst": 50,
+                    "algorithm": "TOKEN_BUCKET", "failMode": "OPEN", "localQuotaFraction": 0,
+                }),
+                json!({
+                    "by": ["consumer", "route"], "limit": "10/1s burst 50", "algorithm": "token-bucket",
+                    "when-redis-down": "allow", "overshoot": 0,
+                }),
+            ),
+            (
+                json!({
+                    "keyType": "ip", "ratePerSec": 2.5, "windowSec": 10, "algorithm": "sliding_window",
+                    "failMode": "CLOSED",
+                }),
+                json!({
+                    "by": ["ip"], "limit": "25/10s", "algorithm": "sliding-window", "when-redis-down": "deny",
+                }),
+            ),
+            (
+                json!({ "keyType": "apiKey", "ratePerSec": 0.1 }),
+                json!({ "by": ["header:x-api-key"], "limit": "6/60s" }),
+            ),
+        ] {
+            assert_eq!(flat(body.clone()), Ok(meant), "{body}");
+        }
+    }
+
+    #[test]
+    fn what_the_file_has_no_word_for_is_refused_with_what_to_write() {
+        for (more, said) in [
+            (json!({ "localQuotaFraction": 0.2 }), "`overshoot = \"1%\"`"),
+            (json!({ "keyType": "user" }), "`keyType` is `userId`"),
+            (json!({ "keyType": "composite" }), "as in `userId:endpoint`"),
+            (json!({ "failMode": "open" }), "this is not a value of `failMode`"),
+            (json!({ "ratePerSec": 0.3, "windowSec": 1 }), "must be a whole number"),
+            (json!({ "ratePerSec": 0 }), "must be a whole number"),
+            (json!({ "policyId": "other" }), "another than the one of the path"),
+            (json!({ "rate": 1 }), "unknown field: it takes"),
+            (json!({ "burst": 0 }), "`burst` must be"),
+        ] {
+            let mut body = json!({ "keyType": "userId", "ratePerSec": 1 });
+            body.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+            let details = flat(body).expect_err(said);
+            assert!(details.len() == 1 && details[0].contains(said), "{more}: {details:?}");
+        }
+    }
+}

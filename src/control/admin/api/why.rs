@@ -1,0 +1,487 @@
+//! `/v1/why/{consumer}`: what may keep a consumer out, a line for each question of a support case: how many nodes count, what is
+//! left, penalties, overrides, the tenant's limits, where windows begin, who refused lately. It reads what the other pages
+//! read.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body as Sent;
+use axum::extract::State as Of;
+use http::{Response, Uri};
+use serde_json::{Value, json};
+
+use super::answer;
+use super::decisions::{NOT_KEPT, newest_of, refusals_of};
+use super::described::{self, Name};
+use super::path::{ID_CHARS_MAX, Values};
+use super::query::Query;
+use crate::admin::counts::{From, Holder, PolicyUsage, TierFrom, UsageAsked, WindowUsage};
+use crate::admin::refusal::Refusal;
+use crate::admin::state::{Nodes, State};
+use crate::database::Time;
+use base::clock;
+use base::words::{did_you_mean, listed};
+use limit::Algorithm;
+use observe::record::decisions::steady;
+
+/// Says what may keep a consumer out, a line for each fact.
+#[utoipa::path(get, path = "/v1/why/{consumer}", tag = "decisions", operation_id = "show-why",
+    params(("consumer" = Name, Path, description = "its name"),
+        ("policy" = Option<Name>, Query, description = "only this policy"),
+        ("tenant" = Option<Name>, Query, description = "the tenant that it acts for; without it that of its last refusal"),
+        ("tier" = Option<Name>, Query, description = "the tier that a credential would name")),
+    responses((status = 200, description = "What is known.", body = described::Why)))]
+pub(in crate::admin) async fn show(
+    Of(state): Of<Arc<State>>,
+    Values([consumer]): Values<1>,
+    uri: Uri,
+) -> Result<Response<Sent>, Refusal> {
+    let mut query = Query::parse(uri.query().unwrap_or_default());
+    let policy = query.text("policy", ID_CHARS_MAX);
+    let tenant = query.text("tenant", ID_CHARS_MAX);
+    let tier = query.text("tier", ID_CHARS_MAX);
+    query.finish().map_err(Refusal::Invalid)?;
+    check_names(&state, policy.as_deref(), tier.as_deref())?;
+    let (refusals, has_answered) = refusals_of(&state, &consumer, policy.as_deref()).await;
+    let known = || refusals.iter().find_map(|refusal| refusal["tenant"].as_str().map(str::to_owned));
+    let tenant = tenant.or_else(known);
+    let seen = seen(&refusals, &newest_of(&state, &consumer));
+    let usage = |holder, policy: Option<String>, tenant| {
+        (state.counts.usage)(UsageAsked {
+            holder,
+            policy,
+            tenant,
+            tier: tier.clone(),
+            seen: seen.clone(),
+            after: None,
+            limit: POLICIES_MAX,
+        })
+    };
+    let own = usage(Holder::Consumer(consumer.clone()), policy.clone(), tenant.clone()).await;
+    let tenants = match &tenant {
+        Some(tenant) => usage(Holder::Tenant(tenant.clone()), None, None).await,
+        None => Vec::new(),
+    };
+    let fleet = (state.nodes)();
+    let mut lines = vec![nodes(fleet, &own)];
+    lines.extend(limits("limit", &own));
+    lines.extend(penalties(fleet.is_some(), &own, &tenants, &refusals));
+    lines.extend(overrides(&own));
+    lines.extend(of_tenant(tenant.as_deref(), &own, &tenants));
+    lines.extend(alignments(&own));
+    lines.extend(refused(&refusals, policy.as_deref(), state.decisions.is_kept()));
+    if !has_answered {
+        lines.push(("refused", "the database does not answer: what only it knows is not shown".to_owned()));
+    }
+    let text = lines.iter().fold(String::new(), |mut text, (about, said)| {
+        // Writing to a text does not fail.
+        let _ = writeln!(text, "{about:<9} {}", steady(said));
+        text
+    });
+    let lines: Vec<Value> =
+        lines.into_iter().map(|(about, said)| json!({ "about": about, "said": said })).collect();
+    Ok(answer::json(&json!({ "consumer": consumer, "lines": lines, "text": text })))
+}
+
+type Line = (&'static str, String);
+
+/// A name that is not in force would be answered with nothing, which looks like an answer.
+fn check_names(state: &State, policy: Option<&str>, tier: Option<&str>) -> Result<(), Refusal> {
+    if policy.is_none() && tier.is_none() {
+        return Ok(());
+    }
+    let names = (state.counts.names)();
+    for (kind, name, known) in [("policy", policy, &names.policies), ("tier", tier, &names.tiers)] {
+        let is_unknown = |name: &&str| known.binary_search_by(|other| other.as_str().cmp(name)).is_err();
+        if let Some(name) = name.filter(is_unknown) {
+            return Err(Refusal::UnknownName(unknown(kind, name, known)));
+        }
+    }
+    Ok(())
+}
+
+/// `no policy of this name is in force: did you mean `calls`? write `calls` or `search``
+fn unknown(kind: &str, name: &str, known: &[String]) -> String {
+    let known: Vec<&str> = known.iter().map(String::as_str).collect();
+    if known.is_empty() {
+        return format!("no {kind} is in force");
+    }
+    let near = did_you_mean(name, &known).map(|near| format!("{near} ")).unwrap_or_default();
+    let shown = &known[..known.len().min(NAMES_SHOWN)];
+    let more = match known.len() - shown.len() {
+        0 => String::new(),
+        more => format!(" or one of {more} more"),
+    };
+    format!("no {kind} of this name is in force: {near}write {}{more}", listed(shown))
+}
+
+/// By the name of each policy the window that decided last about the consumer.
+fn seen(refusals: &[Value], newest: &[Value]) -> BTreeMap<String, String> {
+    let time = |decision: &Value| decision["time"].as_str().unwrap_or_default().to_owned();
+    let mut decisions: Vec<&Value> = refusals.iter().chain(newest).collect();
+    decisions.sort_by_key(|decision| std::cmp::Reverse(time(decision)));
+    let mut seen = BTreeMap::new();
+    let windows = decisions.iter().flat_map(|decision| decision["windows"].as_array().into_iter().flatten());
+    for window in windows {
+        if let (Some(policy), Some(label)) = (window["policy"].as_str(), window["window"].as_str()) {
+            seen.entry(policy.to_owned()).or_insert_with(|| label.to_owned());
+        }
+    }
+    seen
+}
+
+/// Whether one count is looked at, or one of several.
+fn nodes(nodes: Option<Nodes>, usage: &[PolicyUsage]) -> Line {
+    let leased: u64 = windows(usage).map(|(_, window)| window.leased).sum();
+    let is_away = windows(usage).any(|(_, window)| window.from == From::NodeWithoutRedis);
+    let Some(Nodes { count, shards, shards_away }) = nodes else {
+        let said = "this gateway counts alone: without [redis] every gateway has a count of its own";
+        return ("nodes", said.to_owned());
+    };
+    let have = if count == 1 { "node has" } else { "nodes share" };
+    let said = match shards_away {
+        away if is_away || away > 0 && away == shards => format!(
+            "Redis does not answer now: each of {count} nodes decides on its own, and what is shown is this node's"
+        ),
+        0 => format!(
+            "{count} {have} one count through Redis; {leased} units of it lie in leases of nodes, not spent yet"
+        ),
+        away => format!(
+            "{count} {have} one count through Redis, of which {away} of {shards} shards do not answer now: what \
+             those keep, each node decides on its own; {leased} units lie in leases of nodes, not spent yet"
+        ),
+    };
+    ("nodes", said)
+}
+
+/// What is left of each window.
+fn limits(about: &'static str, usage: &[PolicyUsage]) -> Vec<Line> {
+    let mut lines: Vec<Line> = usage
+        .iter()
+        .filter(|policy| policy.windows.is_none())
+        .map(|policy| {
+            let by = policy.by.join(", ");
+            (
+                about,
+                format!(
+                    "policy {} counts by {by}: it has a count for each, which the refusals name",
+                    policy.policy
+                ),
+            )
+        })
+        .collect();
+    lines.extend(windows(usage).map(|(policy, window)| {
+        let shadow = if policy.is_shadow { ", in shadow: it refuses nobody" } else { "" };
+        let leased = if window.leased > 0 { format!(", {} in leases", window.leased) } else { String::new() };
+        let penalty = if keeps_out(policy, window) { " once its penalty is over" } else { "" };
+        let hot = window.hot_instead_of.map(|own| {
+            format!("; the key is hot: this node counts it alone, by {} in the place of {own}", window.limit)
+        });
+        let said = format!(
+            "policy {}, window {}: {} of {} used{leased}, {} left{penalty}{}{shadow}{}",
+            policy.policy,
+            window.window,
+            window.used,
+            window.capacity,
+            window.remaining,
+            tier(policy),
+            hot.unwrap_or_default()
+        );
+        (about, said)
+    }));
+    if lines.is_empty() {
+        lines.push((about, "no policy in force counts by it".to_owned()));
+    }
+    lines
+}
+
+/// Whose limit it is, if it depends on a tier.
+fn tier(policy: &PolicyUsage) -> String {
+    let Some(tier) = &policy.tier else { return String::new() };
+    let from = match tier.from {
+        TierFrom::Assigned => ", which is assigned",
+        TierFrom::Asked => "",
+        TierFrom::Decision => ", by which it was decided last",
+        TierFrom::Assumed => ", which is assumed: --tier says which its credential names",
+    };
+    format!("; tier {}{from}", tier.name)
+}
+
+/// Whether a penalty refuses what a window would admit. What is in flight is not under it.
+fn keeps_out(policy: &PolicyUsage, window: &WindowUsage) -> bool {
+    let is_in_force = policy.penalty.as_ref().is_some_and(|penalty| penalty.ends_at.is_some());
+    is_in_force && !policy.is_shadow && window.period_seconds.is_some()
+}
+
+/// The penalties of this node, and those that refusals of others tell of. Each node remembers its own.
+fn penalties(is_fleet: bool, own: &[PolicyUsage], tenants: &[PolicyUsage], refusals: &[Value]) -> Vec<Line> {
+    let now = Time::now();
+    let ruled = || own.iter().chain(tenants).filter_map(|policy| Some((policy, policy.penalty.as_ref()?)));
+    let in_force = ruled().filter_map(|(policy, penalty)| Some((policy, &penalty.node, penalty.ends_at?)));
+    let mut lines: Vec<Line> = in_force
+        .map(|(policy, node, ends_at)| {
+            let refuses = if policy.is_shadow { "would refuse (it is in shadow)" } else { "refuses" };
+            let seconds = now.until(ends_at).as_secs_f64();
+            let said = format!(
+                "policy {}: node {node} {refuses} it until {ends_at}, {seconds:.0} s more, because it sent on \
+                 instead of waiting",
+                policy.policy
+            );
+            ("penalty", said)
+        })
+        .collect();
+    let here = ruled().map(|(_, penalty)| penalty.node.clone()).next();
+    if let (true, Some(node)) = (lines.is_empty(), &here) {
+        let elsewhere = if is_fleet { "; each node remembers its own, which its refusals tell" } else { "" };
+        lines.push(("penalty", format!("none is in force at node {node}{elsewhere}")));
+    }
+    let is_shown = |node: &str, name: &str| {
+        here.as_deref() == Some(node) && ruled().any(|(policy, _)| policy.policy == *name)
+    };
+    let mut told = Vec::new();
+    for refusal in refusals {
+        let ends_at = refusal["passes-at"].as_str().and_then(|at| at.parse::<Time>().ok());
+        let Some(ends_at) = ends_at.filter(|ends_at| *ends_at > now) else { continue };
+        let node = refusal["node"].as_str().unwrap_or_default();
+        let refusing = refusal["windows"].as_array().into_iter().flatten().filter(|window| {
+            window["penalty"] == true && window["allowed"] == false && window["shadow"] != true
+        });
+        for window in refusing {
+            let text = |name: &str| window[name].as_str().unwrap_or("-");
+            let of = (node, text("policy"), text("key"));
+            if is_shown(node, of.1) || told.contains(&of) {
+                continue;
+            }
+            told.push(of);
+            let said = format!(
+                "policy {}, key {}: node {node} has refused it by a penalty until {ends_at}",
+                of.1, of.2
+            );
+            lines.push(("penalty", said));
+        }
+    }
+    lines.truncate(PENALTIES_SHOWN);
+    lines
+}
+
+fn overrides(usage: &[PolicyUsage]) -> Vec<Line> {
+    let mut lines: Vec<Line> = windows(usage)
+        .filter_map(|(policy, window)| {
+            let of = window.overridden.as_ref()?;
+            let ends = of["ends-in-seconds"]
+                .as_f64()
+                .map_or_else(String::new, |left| format!(", for {left:.0} s more"));
+            let made = of["created-by"].as_str().filter(|by| !by.is_empty());
+            let made = made.map_or_else(String::new, |by| format!(", made by {by}"));
+            let said = format!(
+                "policy {}, window {}: {} instead of {} by override {}{made}{ends}: {}",
+                policy.policy,
+                window.window,
+                window.limit,
+                of["instead-of"],
+                of["id"].as_str().unwrap_or("-"),
+                of["reason"].as_str().unwrap_or("-")
+            );
+            Some(("override", said))
+        })
+        .collect();
+    if lines.is_empty() {
+        let is_hot = windows(usage).any(|(_, window)| window.hot_instead_of.is_some());
+        let said = if is_hot { "none" } else { "none: each limit is that of its policy" };
+        lines.push(("override", said.to_owned()));
+    }
+    lines
+}
+
+/// The limits of the tenant beneath.
+fn of_tenant(tenant: Option<&str>, own: &[PolicyUsage], tenants: &[PolicyUsage]) -> Vec<Line> {
+    let Some(tenant) = tenant else {
+        return vec![("tenant", "none is known of it: --tenant asks about one".to_owned())];
+    };
+    let mut lines: Vec<Line> = windows(own)
+        .filter_map(|(policy, window)| {
+            let limit = window.tenant_limit?;
+            let said = format!(
+                "{tenant}: policy {}, window {} would have {limit} by the tenant's override, if the consumer had none",
+                policy.policy, window.window
+            );
+            Some(("tenant", said))
+        })
+        .collect();
+    let together = limits("tenant", tenants).into_iter().filter(|_| !tenants.is_empty());
+    lines.extend(
+        together.map(|(about, said)| (about, format!("{tenant}, all its consumers together: {said}"))),
+    );
+    if lines.is_empty() {
+        lines.push(("tenant", format!("{tenant}: no policy in force counts by its tenant")));
+    }
+    lines
+}
+
+/// Where each window begins and ends.
+fn alignments(usage: &[PolicyUsage]) -> Vec<Line> {
+    let now = clock::unix();
+    windows(usage)
+        .map(|(_, window)| {
+            let full = match window.reset_at {
+                Some(at) if window.used + window.leased > 0 => format!("; full again at {at} at the latest"),
+                _ => String::new(),
+            };
+            ("window", format!("{}: {}{full}", window.window, alignment(window, now)))
+        })
+        .collect()
+}
+
+fn alignment(window: &WindowUsage, now: Duration) -> String {
+    let Some(seconds) = window.period_seconds.filter(|seconds| *seconds > 0.0) else {
+        return "counts what is in flight, and has no period".to_owned();
+    };
+    let began = Duration::from_secs_f64((now.as_secs_f64() / seconds).floor() * seconds);
+    let at = |time: Duration| Time(i64::try_from(time.as_micros()).unwrap_or(i64::MAX));
+    let (begun, ends) = (at(began), at(began + Duration::from_secs_f64(seconds)));
+    match window.algorithm {
+        Algorithm::FixedWindow => {
+            format!("a fixed window: the present one began at {begun} and ends at {ends}")
+        }
+        Algorithm::SlidingWindow => format!(
+            "a sliding window: of the one before, which ended at {begun}, the share counts that lies within {seconds} s"
+        ),
+        Algorithm::SlidingLog => {
+            format!("a sliding log: what was sent in the last {seconds} s counts, to the request")
+        }
+        Algorithm::TokenBucket | Algorithm::LeakyBucket => {
+            let each = seconds / window.limit.max(1) as f64;
+            format!(
+                "a bucket without windows: a unit comes back every {each:.3} s, and none is held over {}",
+                window.capacity
+            )
+        }
+        Algorithm::Concurrency => "counts what is in flight, and has no period".to_owned(),
+    }
+}
+
+/// The last refusals, and who refused; of a policy, if one was asked about.
+fn refused(refusals: &[Value], policy: Option<&str>, is_kept: bool) -> Vec<Line> {
+    let unknown = match (is_kept, refusals) {
+        (false, _) => Some(NOT_KEPT),
+        (true, []) => Some("no refusal of it is known here"),
+        (true, _) => None,
+    };
+    let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
+    let line = |refusal: &Value| {
+        let mut windows = refusal["windows"].as_array().into_iter().flatten();
+        let is_asked = |window: &&Value| {
+            policy.is_none_or(|policy| window["policy"] == policy && window["allowed"] == false)
+        };
+        let window = windows.find(is_asked).unwrap_or(&Value::Null);
+        let tier = match window["tier"].as_str().unwrap_or_default() {
+            "local" if window["penalty"] == true => "by its penalty",
+            "local" => "alone",
+            "hot" => "alone, because the key is hot",
+            "lease" => "by its lease",
+            "redis" => "by Redis",
+            "remembered" => "by what Redis said before",
+            "unasked" => "without asking Redis",
+            _ => "without Redis",
+        };
+        let penalty = match refusal["passes-at"].as_str() {
+            _ if window["penalty"] != true => String::new(),
+            Some(at) => format!(", a penalty that keeps it out until {at}"),
+            None => ", a penalty".to_owned(),
+        };
+        let said = format!(
+            "at {} by node {}, {tier}: policy {}, window {}, key {}, {} of {} left{penalty}; request {}",
+            text(&refusal["time"]),
+            text(&refusal["node"]),
+            text(&window["policy"]),
+            text(&window["window"]),
+            text(&window["key"]),
+            window["remaining"],
+            window["limit"],
+            text(&refusal["request-id"])
+        );
+        ("refused", said)
+    };
+    let unknown = unknown.map(|said| ("refused", said.to_owned()));
+    unknown.into_iter().chain(refusals.iter().take(REFUSALS_SHOWN).map(line)).collect()
+}
+
+fn windows(usage: &[PolicyUsage]) -> impl Iterator<Item = (&PolicyUsage, &WindowUsage)> {
+    usage.iter().flat_map(|policy| policy.windows.iter().flatten().map(move |window| (policy, window)))
+}
+
+/// Policies that are looked at.
+const POLICIES_MAX: usize = 50;
+/// Lines about penalties.
+const PENALTIES_SHOWN: usize = 10;
+/// Names of an answer about an unknown one.
+const NAMES_SHOWN: usize = 20;
+/// Refusals that are shown.
+const REFUSALS_SHOWN: usize = 5;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn window(algorithm: Algorithm) -> WindowUsage {
+        WindowUsage {
+            window: "search-1h".to_owned(),
+            algorithm,
+            limit: 100,
+            capacity: 100,
+            period_seconds: Some(3_600.0),
+            used: 40,
+            leased: 0,
+            remaining: 60,
+            reset_at: None,
+            from: From::Node,
+            overridden: None,
+            tenant_limit: None,
+            hot_instead_of: None,
+        }
+    }
+
+    #[test]
+    fn a_fixed_window_says_when_it_began() {
+        let said = alignment(&window(Algorithm::FixedWindow), Duration::from_secs(1_700_000_000));
+        let expected = "a fixed window: the present one began at 2023-11-14T22:00:00.000000Z and ends at 2023-11-14T23:00:00.000000Z";
+        assert_eq!(said, expected);
+        let said = alignment(&window(Algorithm::TokenBucket), Duration::from_secs(1_700_000_000));
+        assert_eq!(
+            said,
+            "a bucket without windows: a unit comes back every 36.000 s, and none is held over 100"
+        );
+    }
+
+    #[test]
+    fn a_redis_that_is_away_is_said_also_if_no_window_was_looked_at() {
+        let said = |shards_away| nodes(Some(Nodes { count: 2, shards: 3, shards_away }), &[]).1;
+        assert!(said(0).starts_with("2 nodes share one count through Redis; 0 units"), "{}", said(0));
+        assert!(said(1).contains("of which 1 of 3 shards do not answer now"), "{}", said(1));
+        assert!(said(3).starts_with("Redis does not answer now: each of 2 nodes"), "{}", said(3));
+    }
+
+    #[test]
+    fn a_penalty_of_another_node_is_told_while_it_lasts() {
+        let refusal = |node: &str, at: &str| {
+            let window = json!({ "policy": "p", "key": "consumer=a", "allowed": false, "penalty": true });
+            json!({ "node": node, "passes-at": at, "windows": [window] })
+        };
+        let refusals = [refusal("b", "2999-01-01T00:00:00.000Z"), refusal("c", "1999-01-01T00:00:00.000Z")];
+        let lines = penalties(true, &[], &[], &refusals);
+        let expected =
+            "policy p, key consumer=a: node b has refused it by a penalty until 2999-01-01T00:00:00.000000Z";
+        assert_eq!(lines, [("penalty", expected.to_owned())]);
+    }
+
+    #[test]
+    fn what_is_not_known_is_said() {
+        assert_eq!(refused(&[], None, true)[0].1, "no refusal of it is known here");
+        assert_eq!(refused(&[], None, false)[0].1, NOT_KEPT);
+        assert_eq!(of_tenant(None, &[], &[])[0].1, "none is known of it: --tenant asks about one");
+        assert_eq!(overrides(&[])[0].1, "none: each limit is that of its policy");
+        assert_eq!(limits("limit", &[])[0].1, "no policy in force counts by it");
+    }
+}

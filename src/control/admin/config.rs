@@ -1,0 +1,133 @@
+//! The configuration of the admin listener, and the rules for clients that follow from it.
+
+use std::fmt;
+
+use aws_lc_rs::digest::SHA256_OUTPUT_LEN;
+
+use super::access::{Access, Role, Token};
+use super::host::canonical as canonical_host;
+use auth::mtls::Name;
+use net::listening::Bind;
+use net::tls;
+
+/// `[admin]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// The listener's address.
+    pub bind: Bind,
+    /// The bearer token of the admin, who is named `token`. Never logged.
+    pub token: Option<String>,
+    /// The bearer tokens of others.
+    pub tokens: Vec<NamedToken>,
+    /// Hosts that requests may name beside loopback's if there is no token, in the form of
+    /// [`canonical_host`](super::canonical_host).
+    pub hosts: Vec<String>,
+    /// TLS; `None`: it speaks in the clear.
+    pub tls: Option<tls::Files>,
+    /// The certificates of others.
+    pub certificates: Vec<NamedCertificate>,
+}
+
+/// One of `certificates`: a client that shows a certificate with this name in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedCertificate {
+    /// The name of its bearer, for the audit.
+    pub name: String,
+    /// Where in the certificate.
+    pub place: Name,
+    /// The name there.
+    pub text: String,
+    /// What its bearer may do.
+    pub role: Role,
+}
+
+/// One of `tokens`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedToken {
+    /// The name of its bearer, for the audit.
+    pub name: String,
+    /// What is known of it.
+    pub secret: Secret,
+    /// What its bearer may do.
+    pub role: Role,
+    /// When it ends, Unix seconds.
+    pub expires: Option<i64>,
+}
+
+/// What a gateway knows of a token.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Secret {
+    /// All of it.
+    Text(String),
+    /// Its SHA-256.
+    Digest([u8; SHA256_OUTPUT_LEN]),
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Secret::Text(_) => "Text(_)",
+            Secret::Digest(_) => "Digest(_)",
+        })
+    }
+}
+
+impl Config {
+    /// Whether clients need a token or a certificate for every page but the probes'.
+    pub fn asks_for_credentials(&self) -> bool {
+        self.token.is_some() || !self.tokens.is_empty() || !self.certificates.is_empty()
+    }
+
+    /// A token that this program can send to read from its own listener, if it knows any.
+    pub fn own_token(&self) -> Option<&str> {
+        let named = self.tokens.iter().find_map(|token| match &token.secret {
+            Secret::Text(text) => Some(text.as_str()),
+            Secret::Digest(_) => None,
+        });
+        self.token.as_deref().or(named)
+    }
+
+    /// The rules for clients.
+    pub fn access(&self) -> Access {
+        // DNS rebinding is a threat only to TCP without a token: a browser cannot reach a Unix socket, and a hostile page
+        // does not have the token.
+        let hosts = match &self.bind {
+            Bind::Tcp(address) if !self.asks_for_credentials() => {
+                // The operator has written this address, so clients may name it.
+                let bound = Some(address.ip()).filter(|ip| !ip.is_unspecified());
+                let bound = bound.map(|ip| canonical_host(&ip.to_string()));
+                Some(self.hosts.iter().cloned().chain(bound).collect())
+            }
+            Bind::Tcp(_) | Bind::Unix(_) => None,
+        };
+        // Only its owner can connect to a Unix socket. Every process of this machine can connect to loopback, and so can a
+        // web page in a browser. The page cannot read the answer, but that would not stop it from changing something.
+        let without_token = match &self.bind {
+            Bind::Unix(_) => Role::Admin,
+            Bind::Tcp(_) => Role::Read,
+        };
+        let own = self.token.iter().map(|text| Token::of_text(OWN_TOKEN_NAME, text, Role::Admin, None));
+        let tokens = own.chain(self.tokens.iter().map(NamedToken::token)).collect();
+        Access { tokens, certificates: self.certificates.clone(), without_token, hosts }
+    }
+}
+
+impl NamedToken {
+    /// Its SHA-256: what tells it from others.
+    pub fn digest(&self) -> [u8; SHA256_OUTPUT_LEN] {
+        self.token().digest
+    }
+
+    fn token(&self) -> Token {
+        let NamedToken { name, secret, role, expires } = self;
+        match secret {
+            Secret::Text(text) => Token::of_text(name, text, *role, *expires),
+            Secret::Digest(digest) => {
+                Token { name: name.clone(), digest: *digest, role: *role, expires: *expires }
+            }
+        }
+    }
+}
+
+/// The name of the bearer of `token`; none of `tokens` has it.
+pub const OWN_TOKEN_NAME: &str = "token";

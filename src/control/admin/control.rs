@@ -1,0 +1,117 @@
+//! What endpoints need to change things while traffic runs, as `app` fills it in.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::pin::Pin;
+
+use serde_json::Value;
+
+use super::counts::Holder;
+use crate::database::{self, Database, NewTierLimit, Time, UsageHolder};
+use metrics::usage::Amount;
+
+/// The database, and how a change comes into force.
+pub struct Control {
+    /// The database; `None` while it has not been reached since the start.
+    pub database: Box<dyn Fn() -> Option<Database> + Send + Sync>,
+    /// Who may write.
+    pub writes: Writes,
+    /// Called after each change, so that this node looks for it at once.
+    pub changed: Box<dyn Fn() + Send + Sync>,
+    /// Waits until this node has everything up to a version in force; `false` if that cannot be.
+    pub applied: Applied,
+    /// Whether the configuration would be valid if a row were another.
+    pub check: Check,
+    /// How this node stands to the database, in a line for `/readyz?verbose`.
+    pub sentence: Box<dyn Fn() -> String + Send + Sync>,
+    /// Reads usage by the minute. `None`: none is counted.
+    pub minutes: Option<MinutesReader>,
+}
+
+/// Says everything that would be wrong with the configuration if a row were as proposed.
+pub type Check =
+    Box<dyn Fn(Proposal) -> Pin<Box<dyn Future<Output = Result<(), String>> + Send>> + Send + Sync>;
+
+/// A row that goes before what files say, as it would be.
+#[derive(Clone, Debug)]
+pub enum Proposal {
+    /// A policy.
+    Policy {
+        /// Its name.
+        name: String,
+        /// Its keys; `None`: it is not there.
+        document: Option<Value>,
+    },
+    /// A limit of a tier.
+    Tier {
+        /// The tier.
+        tier: String,
+        /// The resource.
+        resource: String,
+        /// The limit; `None`: it is not there.
+        limit: Option<NewTierLimit>,
+    },
+}
+
+/// Reads usage by the minute.
+pub type MinutesReader = Box<
+    dyn Fn(Database, MinutesAsked) -> Pin<Box<dyn Future<Output = Result<Minutes, database::Error>> + Send>>
+        + Send
+        + Sync,
+>;
+
+/// Which minutes are asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MinutesAsked {
+    /// Whose.
+    pub holder: Holder,
+    /// Only as a consumer acts for this tenant.
+    pub tenant: Option<String>,
+    /// The first and the last policy, by name.
+    pub policies: (String, String),
+    /// The last so many, the one that runs among them.
+    pub minutes: u64,
+}
+
+impl MinutesAsked {
+    /// Whose they are, as the database knows them.
+    pub fn holder(&self) -> UsageHolder<'_> {
+        match &self.holder {
+            Holder::Consumer(name) => UsageHolder::Consumer(name, self.tenant.as_deref()),
+            Holder::Tenant(name) => UsageHolder::Tenant(name),
+        }
+    }
+}
+
+/// What was decided in each minute, by when it began.
+pub type ByMinute = BTreeMap<Time, Amount>;
+
+/// Usage by the minute.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Minutes {
+    /// Of each policy, by name. Without minutes in which nothing was decided.
+    pub policies: BTreeMap<String, ByMinute>,
+    /// Of everybody for whom there was no room.
+    pub others: ByMinute,
+}
+
+/// Waits for a version.
+pub type Applied = Box<dyn Fn(i64) -> Pin<Box<dyn Future<Output = bool> + Send>> + Send + Sync>;
+
+/// Whether changes reach all nodes of the fleet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Writes {
+    /// They do.
+    Allowed,
+    /// They would not: the database is a file of this machine, and limits are shared through Redis.
+    OneNodeOnly,
+}
+
+/// The most minutes that are shown: those of a day.
+pub(super) const MINUTES_MAX: u64 = 24 * 60;
+
+impl fmt::Debug for Control {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Control").field("writes", &self.writes).finish_non_exhaustive()
+    }
+}

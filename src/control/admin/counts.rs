@@ -1,0 +1,316 @@
+//! What endpoints need to ask and change counts, as `app` fills it in.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::num::NonZeroU64;
+use std::pin::Pin;
+
+use serde_json::Value;
+
+use crate::database::Time;
+use limit::Algorithm;
+use metrics::hot_keys;
+use policy::definition::Dimension;
+use policy::{Named, Policy};
+
+/// The counts of limits.
+pub struct Counts {
+    /// Decides checks, as requests are decided.
+    pub check: Checks,
+    /// Whether a check may say at which time it is decided.
+    pub takes_time: bool,
+    /// What a consumer or a tenant has spent, a page of policies by name.
+    pub usage: Usage,
+    /// Carries over in Redis what a grant leaves spent.
+    pub grant: Grants,
+    /// Whether a policy of this name is in force, and counts by this dimension.
+    pub counts_by: CountsBy,
+    /// The names that are in force.
+    pub names: Box<dyn Fn() -> Names + Send + Sync>,
+    /// Says which keys use most of each policy. `None`: they are not watched.
+    pub hot_keys: Option<HotKeysReader>,
+}
+
+/// Names that are in force, sorted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Names {
+    /// Policies.
+    pub policies: Vec<String>,
+    /// Tiers that a policy has windows for.
+    pub tiers: Vec<String>,
+}
+
+/// Says which keys use most of each policy.
+pub type HotKeysReader =
+    Box<dyn Fn(hot_keys::Asked) -> Pin<Box<dyn Future<Output = HotKeysShown> + Send>> + Send + Sync>;
+
+/// The keys that use most of each policy.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct HotKeysShown {
+    /// Whether there is the policy that was asked about.
+    pub is_known: bool,
+    /// At this node.
+    pub own: Vec<hot_keys::Shown>,
+    /// The names of their shards.
+    pub shards: BTreeMap<u16, String>,
+    /// How many nodes have told of the minutes that are over, and their keys together; `None`: there is no fleet, or Redis
+    /// does not answer.
+    pub fleet: Option<(usize, Vec<hot_keys::FleetRow>)>,
+}
+
+/// Whether a policy counts by a dimension.
+pub type CountsBy = Box<dyn Fn(&str, &Dimension) -> bool + Send + Sync>;
+
+/// Decides checks; if the second argument is true, all of them are charged or none. Returns a verdict for each.
+pub type Checks =
+    Box<dyn Fn(Vec<Asked>, bool) -> Pin<Box<dyn Future<Output = Vec<Verdict>> + Send>> + Send + Sync>;
+
+/// Answers what has been spent.
+pub type Usage =
+    Box<dyn Fn(UsageAsked) -> Pin<Box<dyn Future<Output = Vec<PolicyUsage>> + Send>> + Send + Sync>;
+
+/// Prepares a grant.
+pub type Grants = Box<dyn Fn(Grant) -> Pin<Box<dyn Future<Output = Granted> + Send>> + Send + Sync>;
+
+/// Whose counts are asked for or changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Holder {
+    /// A consumer, by name.
+    Consumer(String),
+    /// A tenant, by name.
+    Tenant(String),
+}
+
+/// A question what has been spent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UsageAsked {
+    /// By whom.
+    pub holder: Holder,
+    /// The only policy that is asked about.
+    pub policy: Option<String>,
+    /// The tenant that a consumer acts for.
+    pub tenant: Option<String>,
+    /// The tier that a credential would name.
+    pub tier: Option<String>,
+    /// By the name of a policy the window that it was last seen to decide about the holder by: its tier, if nothing else
+    /// says which.
+    pub seen: BTreeMap<String, String>,
+    /// Policies behind this name.
+    pub after: Option<String>,
+    /// So many policies at most.
+    pub limit: usize,
+}
+
+/// What has been spent of one policy.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PolicyUsage {
+    /// Its name.
+    pub policy: String,
+    /// What it counts by.
+    pub by: Vec<String>,
+    /// Whether it is counted and never refuses.
+    pub is_shadow: bool,
+    /// The policy that it is a candidate for.
+    pub replaces: Option<String>,
+    /// The tier whose windows are shown, if they depend on it.
+    pub tier: Option<TierShown>,
+    /// The penalty of the holder, if the policy has a rule for penalties.
+    pub penalty: Option<PenaltyShown>,
+    /// Its windows. `None`: its key has more dimensions than were asked about, so there are many counts.
+    pub windows: Option<Vec<WindowUsage>>,
+}
+
+impl PolicyUsage {
+    /// Of a policy whose windows are not known.
+    pub fn of(policy: &Policy) -> PolicyUsage {
+        PolicyUsage {
+            policy: policy.name.to_string(),
+            by: policy.by.iter().map(ToString::to_string).collect(),
+            is_shadow: policy.shadow,
+            replaces: policy.replaces().map(|replaces| replaces.name.to_string()),
+            tier: None,
+            penalty: None,
+            windows: None,
+        }
+    }
+}
+
+/// A tier, and how it is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TierShown {
+    /// Its name.
+    pub name: String,
+    /// Who says that it is the holder's.
+    pub from: TierFrom,
+}
+
+/// Who says which tier a holder has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TierFrom {
+    /// It was assigned to the consumer.
+    Assigned,
+    /// Who asks.
+    Asked,
+    /// A decision about a request of the holder.
+    Decision,
+    /// Nobody: it is the one for those without a tier.
+    Assumed,
+}
+
+/// A penalty as one node remembers it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PenaltyShown {
+    /// The node.
+    pub node: String,
+    /// Until when it denies. `None`: none is in force there.
+    pub ends_at: Option<Time>,
+}
+
+/// What has been spent of one window. `used`, `leased` and `remaining` are the capacity together.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WindowUsage {
+    /// Its name, as `RateLimit-Policy` has it.
+    pub window: String,
+    /// How it counts.
+    pub algorithm: Algorithm,
+    /// Units in one period.
+    pub limit: u64,
+    /// Units that it holds when it is full.
+    pub capacity: u64,
+    /// `None`: it limits what is in flight.
+    pub period_seconds: Option<f64>,
+    /// Units that are spent.
+    pub used: u64,
+    /// Units that nodes hold in leases, as far as they have told.
+    pub leased: u64,
+    /// Units that anybody may spend.
+    pub remaining: u64,
+    /// When it is full again if nobody spends.
+    pub reset_at: Option<Time>,
+    /// Who has counted.
+    pub from: From,
+    /// The override that its limit comes from.
+    pub overridden: Option<Value>,
+    /// The limit by the tenant's override, beneath the consumer's own.
+    pub tenant_limit: Option<u64>,
+    /// The policy's own limit, if the key is so hot that this node decides it alone, by another.
+    pub hot_instead_of: Option<u64>,
+}
+
+/// Where a figure is from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum From {
+    /// Redis: it is the fleet's.
+    Redis,
+    /// This node, which counts on its own.
+    Node,
+    /// This node as far as it knows, because Redis does not answer.
+    NodeWithoutRedis,
+}
+
+/// Units to be given back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// To whom.
+    pub holder: Holder,
+    /// Of this policy.
+    pub policy: String,
+    /// The tenant that a consumer acts for.
+    pub tenant: Option<String>,
+    /// How many.
+    pub units: u64,
+    /// The id of the reset that it will be.
+    pub id: String,
+    /// Whether it is only to be said what would come of it.
+    pub is_dry: bool,
+}
+
+/// What came of preparing a grant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Granted {
+    /// Counts under the new id begin as they should.
+    Carried {
+        /// The version of the reset that it follows; 0: none.
+        after: i64,
+        /// Each window with the units it had left and those it will have.
+        windows: Vec<(String, u64, u64)>,
+    },
+    /// No policy of this name counts by this holder alone.
+    NoPolicy,
+    /// The policy is by tier, and this gateway does not know the consumer's: none was assigned.
+    NoTier,
+    /// Redis did not answer.
+    NoRedis,
+}
+
+/// A question whether one subject may spend units of one policy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// The policy's name.
+    pub policy: String,
+    /// The subject's values.
+    pub named: Named,
+    /// The tier that its credential would name.
+    pub tier: Option<String>,
+    /// Units. `None`: what the policy charges for a request that no rule is for.
+    pub cost: Option<NonZeroU64>,
+    /// Whether nothing is to be spent.
+    pub is_dry: bool,
+    /// When it is asked. `None`: now.
+    pub at: Option<Time>,
+}
+
+/// The answer to a check.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Verdict {
+    /// The units are spent, or would be.
+    Allowed {
+        /// Units left of the window that has the least; `None`: no window counts this subject.
+        remaining: Option<u64>,
+        /// When that window is full again.
+        reset_at: Option<Time>,
+        /// How long the subject has to wait in a queue before it goes on; 0: not at all.
+        delay_seconds: f64,
+    },
+    /// Nothing is spent.
+    Refused {
+        /// Units left of the window that refuses for the longest.
+        remaining: Option<u64>,
+        /// When that window is full again.
+        reset_at: Option<Time>,
+        /// Seconds until every window would admit it, rounded up; `None`: one never does.
+        retry_after_seconds: Option<u64>,
+        /// Every window that refuses; none if it is refused with others that were asked together.
+        violated: Vec<Violated>,
+    },
+    /// It cannot be decided: there is no such policy, or its values do not fit the policy.
+    Undecided(String),
+}
+
+impl Verdict {
+    /// Whether the subject may go on.
+    pub fn is_allowed(&self) -> bool {
+        matches!(self, Verdict::Allowed { .. })
+    }
+}
+
+/// A window that refuses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violated {
+    /// Its policy.
+    pub policy: String,
+    /// Its name, as `RateLimit-Policy` has it.
+    pub window: String,
+    /// Units in one period.
+    pub limit: u64,
+    /// The period, rounded up.
+    pub period_seconds: u64,
+    /// Seconds until it may admit the subject, rounded up; `None`: never.
+    pub retry_after_seconds: Option<u64>,
+}
+
+impl fmt::Debug for Counts {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Counts").field("takes_time", &self.takes_time).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,208 @@
+//! Checks every request before its handler: host, credentials, method, role, a free place among the pages being shown or
+//! the clients that watch; then reads the body.
+//!
+//! The order matters: a client that may not see an endpoint must not learn its methods, nor take a place.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::{self, Request};
+use axum::middleware::Next;
+use axum::response::IntoResponse;
+use http::header::{ACCEPT, AUTHORIZATION, CONNECTION, HeaderName};
+use http::{HeaderMap, HeaderValue, Method, Response};
+use http_body::Body as _;
+use tokio::sync::Semaphore;
+
+use super::access::{Proven, Role};
+use super::activity::Activity;
+use super::readiness::Phase;
+use super::refusal::Refusal;
+use super::state::State;
+use super::{body, host};
+use base::clock;
+use base::random::Random;
+use net::descriptors;
+
+/// The gate of one endpoint.
+#[derive(Clone)]
+pub(super) struct Gate {
+    pub state: Arc<State>,
+    /// Permits of all connections together.
+    pub places: Places,
+    pub body_deadline: Duration,
+    /// The operations behind it; empty for paths that are no endpoint.
+    pub operations: Arc<[Permit]>,
+}
+
+/// How many answers there may be at once.
+#[derive(Clone)]
+pub(super) struct Places {
+    /// Of pages being shown.
+    pub pages: Arc<Semaphore>,
+    /// Of answers that do not end: those who watch must not keep scrapers out.
+    pub streams: Arc<Semaphore>,
+}
+
+/// What an operation requires of a request.
+#[derive(Clone, Debug)]
+pub(super) struct Permit {
+    /// GET allows HEAD too.
+    pub method: Method,
+    pub role: Role,
+    pub open_to: OpenTo,
+    /// Whether its answer does not end.
+    pub is_stream: bool,
+    /// 0: the operation takes no body. One that comes stays unread, and the connection closes.
+    pub body_bytes_max: usize,
+}
+
+/// Whom an operation answers without a role.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OpenTo {
+    Nobody,
+    /// Who accepts HTML: gets the page, which holds no data.
+    Browsers,
+    Everybody,
+}
+
+impl Permit {
+    /// The role that this request needs.
+    fn role_of(&self, request: &Request) -> Role {
+        let is_open = match self.open_to {
+            OpenTo::Nobody => false,
+            OpenTo::Browsers => wants_html(request.headers()),
+            OpenTo::Everybody => true,
+        };
+        if is_open { Role::Probe } else { self.role }
+    }
+}
+
+/// Whether `Accept` names HTML, as that of every browser does and that of no other client.
+pub(super) fn wants_html(headers: &HeaderMap) -> bool {
+    headers.get_all(ACCEPT).iter().any(|field| {
+        let types = field.as_bytes().split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
+        types
+            .map(|one| one.split(|byte| *byte == b';').next().unwrap_or_default())
+            .any(|one| one.trim_ascii_end().eq_ignore_ascii_case(b"text/html"))
+    })
+}
+
+/// Who sends a request, for the handlers that write that down.
+#[derive(Clone, Debug)]
+pub(super) struct Client {
+    /// The name of a token or a certificate.
+    pub who: String,
+    /// What it may do.
+    pub role: Role,
+    /// When that ends, Unix seconds.
+    pub expires: Option<i64>,
+    /// `None` over a Unix socket.
+    pub from: Option<IpAddr>,
+    /// The request's id, which its answer has as `X-Request-Id`.
+    pub request_id: String,
+}
+
+/// The middleware: passes a request to its operation, or refuses it.
+pub(super) async fn pass(
+    extract::State(gate): extract::State<Gate>,
+    mut request: Request,
+    next: Next,
+) -> Response<Body> {
+    let has_body = !request.body().is_end_stream();
+    let mut is_unread = has_body;
+    let request_id = request_id();
+    let mut response = match gate.check(&request) {
+        Err(refusal) => refusal.into_response(),
+        Ok((permit, proven)) => {
+            let from = request.extensions().get::<Arc<Activity>>().and_then(|activity| activity.from);
+            let Proven { who, role, expires } = proven;
+            let client = Client { who, role, expires, from, request_id: request_id.clone() };
+            // What spends units comes as often as requests do; it is counted where they are.
+            if permit.method != Method::GET && permit.role > Role::Read {
+                let Client { who, from, request_id, .. } = &client;
+                let (method, path) = (&permit.method, request.uri().path());
+                tracing::info!(who, from = ?from, %method, path = ?path, request_id, "change asked for");
+            }
+            request.extensions_mut().insert(client);
+            if has_body && permit.body_bytes_max > 0 {
+                let (head, body) = request.into_parts();
+                match body::read(body, permit.body_bytes_max, gate.body_deadline).await {
+                    Err(refusal) => refusal.into_response(),
+                    Ok(body) => {
+                        is_unread = false;
+                        next.run(Request::from_parts(head, body.into())).await
+                    }
+                }
+            } else {
+                next.run(request).await
+            }
+        }
+    };
+    // Cannot fail: hex digits are valid in a field value.
+    if let Ok(id) = HeaderValue::try_from(request_id) {
+        response.headers_mut().insert(X_REQUEST_ID, id);
+    }
+    if is_unread || gate.ends_connections() {
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
+}
+
+/// 32 hex digits, as on the data plane. A client's own id is not taken, because the audit is found by it.
+fn request_id() -> String {
+    let random = Random::seeded();
+    random.name() + &random.name()
+}
+
+impl Gate {
+    fn check(&self, request: &Request) -> Result<(&Permit, Proven), Refusal> {
+        let (access, headers) = (&self.state.access, request.headers());
+        let activity = request.extensions().get::<Arc<Activity>>();
+        let vouched = activity.and_then(|activity| activity.vouched.get());
+        let is_probe = self.operations.iter().any(|operation| operation.role == Role::Probe);
+        if !access.hosts.as_ref().is_none_or(|own| host::is_served(request, own, is_probe)) {
+            return Err(Refusal::WrongHost);
+        }
+        if headers.get_all(AUTHORIZATION).iter().count() > 1 {
+            return Err(Refusal::TwoAuthorizations);
+        }
+        let least = self.operations.iter().map(|operation| operation.role_of(request)).min();
+        let now = i64::try_from(clock::unix().as_secs()).unwrap_or(i64::MAX);
+        access.check(least.ok_or(Refusal::NoSuchPage)?, headers, vouched, now)?;
+        let method = if request.method() == Method::HEAD { &Method::GET } else { request.method() };
+        let operation = self.operations.iter().find(|operation| operation.method == *method);
+        let operation = operation.ok_or_else(|| self.other_method())?;
+        let needed = operation.role_of(request);
+        let proven = access.check(needed, headers, vouched, now)?;
+        let (places, is_stream, none_left) = match operation.is_stream {
+            true => (&self.places.streams, true, Refusal::TooManyStreams),
+            false => (&self.places.pages, false, Refusal::Busy),
+        };
+        if needed > Role::Probe && !activity.is_some_and(|activity| activity.takes_place(places, is_stream)) {
+            return Err(none_left);
+        }
+        Ok((operation, proven))
+    }
+
+    fn other_method(&self) -> Refusal {
+        let methods = self.operations.iter().map(|operation| match operation.method {
+            Method::GET => "GET, HEAD",
+            ref other => other.as_str(),
+        });
+        let allow = methods.collect::<Vec<_>>().join(", ");
+        let is_read = self.operations.iter().all(|operation| operation.method == Method::GET);
+        // Cannot fail: methods are tokens (RFC 9110 section 9.1), which are valid in a field value.
+        let allow = HeaderValue::try_from(allow).unwrap_or(HeaderValue::from_static(""));
+        if is_read { Refusal::OnlyRead(allow) } else { Refusal::Method(allow) }
+    }
+
+    /// Whether connections must not be kept alive: the process drains, or descriptors are scarce.
+    fn ends_connections(&self) -> bool {
+        self.state.readiness.phase() == Phase::Draining || descriptors::is_short(clock::now_ns())
+    }
+}
+
+const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");

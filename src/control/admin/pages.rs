@@ -1,0 +1,99 @@
+//! The handlers of the pages. `gate.rs` has checked before that the client may see the page.
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::body::Body;
+use axum::extract::State as Of;
+use http::{HeaderMap, Response, StatusCode, Uri};
+use serde_json::json;
+
+use super::api::Query;
+use super::explain::ExplainRequest;
+use super::gate::Client;
+use super::readiness::Phase;
+use super::refusal::Refusal;
+use super::state::State;
+use super::{accept, gzip, reply};
+use base::clock;
+use net::descriptors;
+use policy::percent::{self, Plus};
+
+type Answer = Result<Response<Body>, Refusal>;
+
+/// `/healthz`: an answer at all means that the process lives. It depends on nothing, so that no fault elsewhere gets a
+/// working process restarted.
+pub(super) async fn health() -> Response<Body> {
+    reply::text(StatusCode::OK, "ok\n")
+}
+
+/// `/readyz`; with `?verbose` a second line says how this node stands to its database, which decides nothing: a node
+/// serves on without it.
+pub(super) async fn readiness(Of(state): Of<Arc<State>>, uri: Uri) -> Response<Body> {
+    let (status, word) = match state.readiness.phase() {
+        _ if descriptors::is_short(clock::now_ns()) => {
+            (StatusCode::SERVICE_UNAVAILABLE, "no file descriptors\n")
+        }
+        Phase::Starting => (StatusCode::SERVICE_UNAVAILABLE, "starting\n"),
+        Phase::Ready => (StatusCode::OK, "ready\n"),
+        Phase::Draining => (StatusCode::SERVICE_UNAVAILABLE, "draining\n"),
+    };
+    match &state.control {
+        Some(control) if uri.query() == Some("verbose") => {
+            reply::text(status, format!("{word}{}\n", (control.sentence)()))
+        }
+        _ => reply::text(status, word),
+    }
+}
+
+/// `/metrics`
+pub(super) async fn metrics(Of(state): Of<Arc<State>>, headers: HeaderMap) -> Response<Body> {
+    let format = accept::format(&headers);
+    let page = state.metrics.encode(format);
+    let (page, is_packed) = if gzip::is_liked(&headers) { gzip::packed(page).await } else { (page, false) };
+    let mut response = reply::with_type(StatusCode::OK, format.content_type(), page);
+    gzip::mark(&mut response, is_packed);
+    response
+}
+
+/// `/config`
+pub(super) async fn config(Of(state): Of<Arc<State>>) -> Response<Body> {
+    reply::text(StatusCode::OK, (state.config)())
+}
+
+/// `/v1/explain`
+pub(super) async fn explain(Of(state): Of<Arc<State>>, uri: Uri) -> Answer {
+    let request = ExplainRequest::parse(uri.query().unwrap_or_default())?;
+    Ok(reply::json((state.explain)(&request).await))
+}
+
+/// `/v1/upstreams`
+pub(super) async fn upstreams(Of(state): Of<Arc<State>>) -> Response<Body> {
+    reply::json((state.upstreams)())
+}
+
+/// `/v1/whoami`: what the client may do, so that it offers nothing else.
+pub(super) async fn whoami(Extension(client): Extension<Client>) -> Response<Body> {
+    let Client { who, role, expires, .. } = client;
+    reply::json(json!({ "who": who, "role": role.word(), "expires": expires }).to_string())
+}
+
+/// `/v1/keys/{policy}/{value}…`. The path is split before each part is decoded, since a value may contain `/`.
+pub(super) async fn key(Of(state): Of<Arc<State>>, uri: Uri) -> Answer {
+    let parts: Option<Vec<String>> = uri.path().split('/').skip(3).map(decoded).collect();
+    let parts = parts.ok_or(Refusal::Encoding)?;
+    let (policy, values) = parts.split_first().ok_or(Refusal::Encoding)?;
+    let mut query = Query::parse(uri.query().unwrap_or_default());
+    let tenant = query.text("tenant", NAME_CHARS_MAX);
+    query.finish().map_err(Refusal::Invalid)?;
+    let shown = (state.key)(policy, values, tenant.as_deref()).ok_or(Refusal::NoSuchKey)?;
+    Ok(reply::json(shown.await))
+}
+
+/// Characters of a tenant's name.
+const NAME_CHARS_MAX: usize = 256;
+
+fn decoded(part: &str) -> Option<String> {
+    let bytes = percent::is_well_formed(part).then(|| percent::decode(part, Plus::Itself).collect())?;
+    String::from_utf8(bytes).ok()
+}

@@ -1,0 +1,55 @@
+//! TLS of the admin listener: the handshake, and whom a client's certificate stands for. Files are read by `app`.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use axum::Router;
+use rustls::ServerConfig;
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+
+use super::activity::Activity;
+use super::connection::converse;
+use super::limits::Limits;
+use super::state::State;
+use auth::mtls::Certificate;
+
+/// The settings in force; they change when files do.
+pub type Settings = Arc<ArcSwap<ServerConfig>>;
+
+/// What connections over TLS need.
+#[derive(Clone)]
+pub(super) struct Secured {
+    pub settings: Settings,
+    pub state: Arc<State>,
+}
+
+impl Secured {
+    /// Does the handshake within the time for a head, and answers requests from then on.
+    pub(super) async fn converse(
+        self,
+        stream: TcpStream,
+        router: Router,
+        activity: Arc<Activity>,
+        limits: Limits,
+        stopped: watch::Receiver<()>,
+    ) {
+        let acceptor = TlsAcceptor::from(self.settings.load_full());
+        let stream = match timeout(limits.head, acceptor.accept(stream)).await {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(error)) => {
+                tracing::debug!(%error, from = ?activity.from, "TLS handshake of an admin connection");
+                return;
+            }
+            Err(_) => return,
+        };
+        let shown =
+            stream.get_ref().1.peer_certificates().and_then(|chain| Certificate::read(chain.first()?));
+        if let Some(vouched) = shown.and_then(|certificate| self.state.access.vouched(&certificate)) {
+            let _ = activity.vouched.set(vouched);
+        }
+        converse(stream, router, activity, limits, stopped).await;
+    }
+}

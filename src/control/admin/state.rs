@@ -1,0 +1,68 @@
+//! What the pages show, as values and functions that `app` fills in. So `admin` depends on no module of its floor.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use super::access::Access;
+use super::control::Control;
+use super::counts::Counts;
+use super::explain::ExplainRequest;
+use super::live::Live;
+use super::readiness::Readiness;
+use metrics::Metrics;
+use observe::record::decisions::Memory;
+
+/// A text that may have to wait for Redis.
+pub type Text = Pin<Box<dyn Future<Output = String> + Send>>;
+
+/// Maps a policy's name and values, and the tenant that the key's consumer acts for, to the page of that key.
+pub type KeyReader = Box<dyn Fn(&str, &[String], Option<&str>) -> Option<Text> + Send + Sync>;
+
+/// The nodes that share limits, and the Redis through which they do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Nodes {
+    /// How many nodes there are.
+    pub count: u32,
+    /// How many shards Redis has.
+    pub shards: usize,
+    /// How many of these are not asked now, because they do not answer or refuse.
+    pub shards_away: usize,
+}
+
+/// What the admin listener shows, and its rules for clients.
+pub struct State {
+    /// Shown at `/metrics`.
+    pub metrics: Arc<Metrics>,
+    /// Shown at `/readyz`.
+    pub readiness: Readiness,
+    /// The effective configuration as text, secrets masked: `/config`.
+    pub config: Box<dyn Fn() -> String + Send + Sync>,
+    /// The explanation of a request as JSON: `/v1/explain`. It spends nothing.
+    pub explain: Box<dyn Fn(&ExplainRequest) -> Text + Send + Sync>,
+    /// Every upstream in force, and the state of its servers, as JSON: `/v1/upstreams`.
+    pub upstreams: Box<dyn Fn() -> String + Send + Sync>,
+    /// The page of one key as JSON, by the policy's name and a value for each of its dimensions:
+    /// `/v1/keys/{policy}/{value}…`. `None` if there is no such policy, or it has other dimensions.
+    pub key: KeyReader,
+    /// What all who watch are shown each second: `/v1/live`.
+    pub live: Live,
+    /// The counts of limits: `/v1/limits:check` and its like.
+    pub counts: Counts,
+    /// The nodes that share limits; `None`: this gateway counts alone.
+    pub nodes: Box<dyn Fn() -> Option<Nodes> + Send + Sync>,
+    /// Samples of decisions: `/v1/decisions`.
+    pub decisions: Arc<Memory>,
+    /// How a key's name is shown now, whenever it was made: `[privacy]` may have become stricter since.
+    pub shown_key: Box<dyn Fn(&str) -> String + Send + Sync>,
+    /// The database, if there is one.
+    pub control: Option<Control>,
+    /// The rules for clients.
+    pub access: Access,
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("State").field("readiness", &self.readiness).finish_non_exhaustive()
+    }
+}

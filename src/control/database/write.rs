@@ -1,0 +1,326 @@
+//! One change: a transaction that takes the next version, changes a row, and says so to the other nodes and to the audit log.
+//! All of it is written, or nothing.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value as Json;
+use tokio::time::{Instant, sleep};
+
+use base::clock;
+
+use super::connections::Session;
+use super::error::Error;
+use super::id;
+use super::open::{CALL_MAX, Database};
+use super::sql::Query;
+use super::time::Time;
+
+/// Who changes something, for the audit log.
+#[derive(Clone, Debug)]
+pub struct Actor {
+    /// The name of the token or certificate.
+    pub who: String,
+    /// The address that the request came from.
+    pub from: Option<IpAddr>,
+    /// The request's id, as its answer and the gateway's log have it.
+    pub request_id: String,
+    /// Of a request that may come again and must act once.
+    pub once: Option<Once>,
+}
+
+/// A request under an `Idempotency-Key`. Keys are each actor's own and are kept for a day.
+#[derive(Clone, Debug)]
+pub struct Once {
+    /// The key, up to 256 characters.
+    pub key: String,
+    /// What tells this request from others under the same key, such as a digest of its method, path and body.
+    pub request: String,
+}
+
+/// What kind of row a change is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Kind {
+    /// `policies`
+    Policy,
+    /// `rate_limit_configs`
+    Tier,
+    /// `user_rate_tiers`
+    Assignment,
+    /// `rate_limit_overrides`
+    Override,
+    /// `api_keys`
+    ApiKey,
+    /// `count_resets`
+    Reset,
+}
+
+impl Kind {
+    /// The word in `changes` and in front of an audited id.
+    pub fn word(self) -> &'static str {
+        match self {
+            Kind::Policy => "policy",
+            Kind::Tier => "tier",
+            Kind::Assignment => "assignment",
+            Kind::Override => "override",
+            Kind::ApiKey => "api-key",
+            Kind::Reset => "reset",
+        }
+    }
+}
+
+/// Which version of a row a change is meant for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expect {
+    /// Any, and none.
+    Anything,
+    /// No row: `If-None-Match: *`.
+    Nothing,
+    /// Any row: `If-Match: *`.
+    Something,
+    /// This one: `If-Match`.
+    Version(i64),
+}
+
+impl Expect {
+    /// # Errors
+    /// [`Error::Conflict`] if the present row is another.
+    pub(super) fn check(self, present: Option<i64>) -> Result<(), Error> {
+        let holds = match self {
+            Expect::Anything => true,
+            Expect::Nothing => present.is_none(),
+            Expect::Something => present.is_some(),
+            Expect::Version(version) => present == Some(version),
+        };
+        if holds { Ok(()) } else { Err(Error::Conflict { version: present }) }
+    }
+}
+
+/// A transaction that is being made. Dropped before [`Write::commit`] it never was.
+pub(super) struct Write<'a> {
+    pub(super) session: Session,
+    database: &'a Database,
+    by: &'a Actor,
+    /// The version that the change will have.
+    pub(super) version: i64,
+    /// When it is made.
+    pub(super) at: Time,
+    deadline: Instant,
+}
+
+/// A request that may come again, at its beginning.
+pub(super) enum Begun<'a, T> {
+    /// It has not come before.
+    New(Write<'a>),
+    /// It has, and this was the answer.
+    Repeated(T),
+}
+
+/// What a change did.
+pub(super) struct Entry {
+    pub(super) kind: Kind,
+    /// The row's key, as `changes` has it.
+    pub(super) id: String,
+    /// The row's key, as the audit log shows it.
+    pub(super) shown: String,
+    pub(super) action: &'static str,
+    pub(super) old: Option<Json>,
+    pub(super) new: Option<Json>,
+}
+
+impl Entry {
+    /// What became of a row.
+    pub(super) fn of<T: Serialize>(kind: Kind, id: &str, old: Option<&T>, new: Option<&T>) -> Entry {
+        let action = match (old, new) {
+            (None, _) => "create",
+            (Some(_), Some(_)) => "replace",
+            (Some(_), None) => "delete",
+        };
+        // Rows are made of texts and numbers, which JSON can hold.
+        let json = |row: Option<&T>| row.and_then(|row| serde_json::to_value(row).ok());
+        Entry { kind, id: id.to_owned(), shown: id.to_owned(), action, old: json(old), new: json(new) }
+    }
+}
+
+impl<'a> Write<'a> {
+    /// Begins one, and waits for its turn behind other writers.
+    pub(super) async fn begin(database: &'a Database, by: &'a Actor) -> Result<Write<'a>, Error> {
+        Write::begin_by("UPDATE control_version SET version = version + 1 RETURNING version", database, by)
+            .await
+    }
+
+    /// Begins one that changes no row that the nodes follow. It waits for its turn all the same: of two requests under one
+    /// idempotency key the second finds what the first has written.
+    pub(super) async fn begin_unversioned(database: &'a Database, by: &'a Actor) -> Result<Write<'a>, Error> {
+        Write::begin_by("UPDATE control_version SET version = version RETURNING version", database, by).await
+    }
+
+    async fn begin_by(turn: &str, database: &'a Database, by: &'a Actor) -> Result<Write<'a>, Error> {
+        let deadline = Instant::from_std(clock::instant()) + CALL_MAX;
+        let mut session = database.connections.session(WRITE_MAX).await?;
+        session.begin_writing().await?;
+        let Some(row) = session.one(Query::new(turn)).await? else {
+            let place = Arc::clone(&database.connections.place);
+            return Err(Error::Tables { place, reason: "control_version has no row".to_owned() });
+        };
+        let version = row.get("version")?;
+        // Read behind the lock, so that the order of times is that of versions as far as the nodes' clocks agree.
+        Ok(Write { session, database, by, version, at: Time::now(), deadline })
+    }
+
+    /// Begins one, unless the same request has been answered before.
+    ///
+    /// # Errors
+    /// [`Error::KeyReused`] if another request had the idempotency key.
+    pub(super) async fn begin_once<T: DeserializeOwned>(
+        database: &'a Database,
+        by: &'a Actor,
+    ) -> Result<Begun<'a, T>, Error> {
+        Write::begin(database, by).await?.unless_repeated().await
+    }
+
+    /// What was answered to the same request; otherwise this goes on.
+    pub(super) async fn unless_repeated<T: DeserializeOwned>(mut self) -> Result<Begun<'a, T>, Error> {
+        let Some(once) = &self.by.once else { return Ok(Begun::New(self)) };
+        let query = "SELECT request, answer FROM idempotency_keys WHERE who = $1 AND key = $2 AND at > $3";
+        let query = Query::new(query)
+            .with(self.by.who.as_str())
+            .with(once.key.as_str())
+            .with(self.at.before(ONCE_KEPT));
+        let Some(row) = self.session.one(query).await? else { return Ok(Begun::New(self)) };
+        if row.get::<String>("request")? != once.request {
+            return Err(self.refuse(Error::KeyReused).await);
+        }
+        let answer = serde_json::from_value(row.get("answer")?);
+        self.undo().await;
+        answer.map(Begun::Repeated).map_err(|_| row.wrong("idempotency_keys holds an answer of another form"))
+    }
+
+    /// Undoes it for an error of the client's, and keeps the connection for the next call.
+    pub(super) async fn refuse(self, error: Error) -> Error {
+        self.undo().await;
+        error
+    }
+
+    /// Undoes it.
+    pub(super) async fn undo(mut self) {
+        // A connection that cannot undo is closed, which undoes.
+        if self.session.end("ROLLBACK").await.is_ok() {
+            self.session.release();
+        }
+    }
+
+    /// Names a row that the change is about, for the nodes.
+    pub(super) async fn name(&mut self, kind: Kind, id: &str) -> Result<(), Error> {
+        let change = Query::new("INSERT INTO changes (version, kind, id, at) VALUES ($1, $2, $3, $4)")
+            .with(self.version)
+            .with(kind.word())
+            .with(id)
+            .with(self.at);
+        self.session.execute(change).await.map(drop)
+    }
+
+    /// Records the change, tells the listeners, and makes it hold. `answer` is what the caller gets, now and if the same
+    /// request comes again.
+    pub(super) async fn commit<T: Serialize>(mut self, entry: Entry, answer: T) -> Result<T, Error> {
+        self.name(entry.kind, &entry.id).await?;
+        if self.session.has_listeners() {
+            let hint = Query::new("SELECT pg_notify('sluicegate', $1)").with(self.version.to_string());
+            self.session.all(hint).await?;
+        }
+        let what = format!("{}/{}", entry.kind.word(), entry.shown);
+        let (database, version) = (self.database, self.version);
+        let answer = self.commit_audited(entry.action, &what, entry.old, entry.new, answer).await?;
+        // Of two that were committed at once the second may come here first.
+        database.committed.send_modify(|last| *last = version.max(*last));
+        Ok(answer)
+    }
+
+    /// The same for what is only recorded.
+    pub(super) async fn commit_audited<T: Serialize>(
+        mut self,
+        action: &str,
+        what: &str,
+        old: Option<Json>,
+        new: Option<Json>,
+        answer: T,
+    ) -> Result<T, Error> {
+        let id = id::new(self.at, self.version);
+        let entry = "INSERT INTO audit_log (id, at, who, from_address, action, what, old, new, request_id) \
+                     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)";
+        let entry = Query::new(entry)
+            .with(id.as_str())
+            .with(self.at)
+            .with(self.by.who.as_str())
+            .with(self.by.from.map(|address| address.to_string()))
+            .with(action)
+            .with(what)
+            .with(old)
+            .with(new)
+            .with(self.by.request_id.as_str());
+        self.session.execute(entry).await?;
+        if let Some(once) = &self.by.once {
+            let answer = serde_json::to_value(&answer).unwrap_or_default();
+            // A key that is there by now is one that nobody has used for a day.
+            let keep = "INSERT INTO idempotency_keys (who, key, request, answer, at) VALUES ($1, $2, $3, $4, $5) \
+                        ON CONFLICT (who, key) DO UPDATE \
+                        SET request = excluded.request, answer = excluded.answer, at = excluded.at";
+            let keep = Query::new(keep)
+                .with(self.by.who.as_str())
+                .with(once.key.as_str())
+                .with(once.request.as_str())
+                .with(answer)
+                .with(self.at);
+            self.session.execute(keep).await?;
+        }
+        match self.session.end("COMMIT").await {
+            Ok(()) => {
+                self.session.release();
+                Ok(answer)
+            }
+            Err(error) if error.is_outage() => self.find_out(&id).await.map(|()| answer),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether a commit that was not answered was made: its entry in the audit log is there, or never will be.
+    async fn find_out(self, id: &str) -> Result<(), Error> {
+        let Write { session, database, deadline, .. } = self;
+        // Before another connection is asked for: as many writers as there are connections may stand here.
+        drop(session);
+        loop {
+            let left = deadline.saturating_duration_since(Instant::from_std(clock::instant()));
+            match is_audited(database, id, left).await {
+                Ok(true) => return Ok(()),
+                Ok(false) => {
+                    return Err(database
+                        .connections
+                        .unreachable("the connection broke, nothing was written"));
+                }
+                Err(_) if left > ASK_AGAIN => sleep(ASK_AGAIN).await,
+                Err(_) => return Err(Error::Unknown { place: Arc::clone(&database.connections.place) }),
+            }
+        }
+    }
+}
+
+/// Looks for an entry of the audit log behind the lock that every writer holds until it is done: a commit that the
+/// database has received is over then.
+async fn is_audited(database: &Database, id: &str, within: Duration) -> Result<bool, Error> {
+    let mut session = database.connections.session(within).await?;
+    session.begin_writing().await?;
+    session.execute(Query::new("UPDATE control_version SET version = version")).await?;
+    let found = session.one(Query::new("SELECT id FROM audit_log WHERE id = $1").with(id)).await?;
+    session.end("ROLLBACK").await?;
+    session.release();
+    Ok(found.is_some())
+}
+
+/// The most that a change takes until it is committed. What is left of [`CALL_MAX`] is for finding out whether it was.
+const WRITE_MAX: Duration = Duration::from_secs(3);
+const ASK_AGAIN: Duration = Duration::from_millis(50);
+/// How long an idempotency key is known.
+pub(super) const ONCE_KEPT: Duration = Duration::from_secs(24 * 3_600);

@@ -1,0 +1,7 @@
+//! Connections and requests
+//! from accept until bytes become a request (`server`), from a head to the last byte of its answer (`proxy`), and what both see
+//! (`service`). It opens no listener and reads no configuration.
+
+pub mod proxy;
+pub mod server;
+pub mod service;

@@ -1,0 +1,103 @@
+//! Gathers the facts of a decision that was drawn as a sample. Nothing here runs for a request that was not.
+//! Checks of other proxies have theirs of `app/envoy`, with windows of here.
+
+use super::context::RequestContext;
+use base::clock;
+use limit::{Algorithm, Charge, Outcome};
+use limiter::{Check, Limiter};
+use observe::record::decisions::{Sample, WINDOWS_MAX, Window, printable};
+use policy::{HttpSubject, Naming, Subject, Table};
+
+/// Draws the decision of a check, and keeps what is known of it if it is drawn.
+#[inline]
+pub fn sample(context: &mut RequestContext, table: &Table, subject: &HttpSubject<'_>, check: &Check<'_>) {
+    let draws = &context.view.snapshot.draws;
+    let second = || clock::ns_of(context.facts.started) / SECOND_NS;
+    if context.services.decisions.draws(draws, check.is_admitted(), second) {
+        context.is_sampled = true;
+        keep(context, table, subject, check);
+    }
+}
+
+#[cold]
+fn keep(context: &RequestContext, table: &Table, subject: &HttpSubject<'_>, check: &Check<'_>) {
+    let HttpSubject { route, facts, .. } = *subject;
+    let snapshot = &context.view.snapshot;
+    let now_ns = clock::ns_of(context.facts.started);
+    let limiter = &context.services.shared.limiter;
+    let (windows, windows_left_out) =
+        windows((limiter, &snapshot.naming, table), check, |_| Some(subject), now_ns);
+    let text = |value: &[u8]| -> Box<str> { printable(value).into() };
+    let of_identity =
+        |value: &Option<Box<str>>| value.as_deref().map_or_else(Box::default, |value| text(value.as_bytes()));
+    context.services.decisions.keep(Sample {
+        time: context.services.unix(context.facts.started),
+        request_id: text(context.facts.request_id.as_bytes()),
+        node: snapshot.node.name.clone(),
+        route: text(route.as_bytes()),
+        domain: Box::default(),
+        consumer: of_identity(&facts.identity.consumer),
+        tenant: of_identity(&facts.identity.tenant),
+        is_admitted: check.is_admitted(),
+        is_redis_down: check.decision.is_redis_down,
+        wait_ns: check.decision.retry_after_ns(),
+        latency_ns: context.attempts.steps.decide,
+        windows,
+        windows_left_out,
+    });
+}
+
+/// The windows that a check was decided by, those that refused first, and how many are left out. `subject` gives the subject
+/// of a part.
+pub fn windows<'s, S: Subject + 's>(
+    (limiter, naming, table): (&Limiter, &Naming, &Table),
+    check: &Check<'_>,
+    subject: impl Fn(u16) -> Option<&'s S>,
+    now_ns: u64,
+) -> (Box<[Window]>, usize) {
+    let decision = &check.decision;
+    let mut decided: Vec<(usize, &Charge, &Outcome)> = check
+        .charges
+        .iter()
+        .zip(&decision.outcomes)
+        .enumerate()
+        .map(|(index, (charge, outcome))| (index, charge, outcome))
+        .collect();
+    // Stable: among those that refuse, the one that did first stays first.
+    decided.sort_by_key(|(_, charge, outcome)| match (outcome.is_admitted(), charge.shadow) {
+        (false, false) => 0,
+        (false, true) => 1,
+        (true, _) => 2,
+    });
+    let left_out = decided.len().saturating_sub(WINDOWS_MAX);
+    let window = |(index, charge, outcome): (usize, &Charge, &Outcome)| {
+        let policy = &table.policies()[charge.policy.index()];
+        let provenance = limiter.provenance(decision, (index, charge), now_ns);
+        let subject = subject(charge.part);
+        // A hot key that each node decides alone has another limit, too.
+        let overridden = subject.filter(|_| charge.is_overridden).and_then(|subject| {
+            let (consumer, tenant) = (subject.consumer(), subject.tenant());
+            limiter.overrides().of(policy, consumer, tenant, now_ns).map(|found| found.id.clone())
+        });
+        let is_in_flight = charge.quota.algorithm() == Algorithm::Concurrency;
+        Window {
+            policy: policy.name.clone(),
+            window: policy.windows[usize::from(charge.window)].label.clone(),
+            key: subject.map(|subject| naming.name(policy, subject)).unwrap_or_default().into(),
+            limit: charge.quota.capacity(),
+            period_ns: if is_in_flight { 0 } else { charge.quota.period_ns().get() },
+            remaining: outcome.remaining,
+            cost: charge.cost,
+            is_allowed: outcome.is_admitted(),
+            is_shadow: charge.shadow,
+            wait_ns: outcome.retry_after_ns(),
+            tier: provenance.by,
+            age_ns: provenance.age_ns,
+            overridden,
+            is_penalty: check.keeps_out(charge),
+        }
+    };
+    (decided.into_iter().take(WINDOWS_MAX).map(window).collect(), left_out)
+}
+
+const SECOND_NS: u64 = 1_000_000_000;

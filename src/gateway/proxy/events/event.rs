@@ -1,0 +1,61 @@
+//! The events as plain values.
+
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use http::{HeaderValue, Version};
+
+use crate::proxy::facts::{Attempts, Outcome, RequestFacts};
+use crate::proxy::request_body::RequestBody;
+use crate::proxy::snapshot::Snapshot;
+use crate::service::Ends;
+use crate::service::conn::Conn;
+use crate::service::reason::Reason;
+use base::cause::Cause;
+use limiter::Count;
+use observe::record;
+use observe::trace::Trace;
+use upstream::Pool;
+
+/// A request has ended: its answer is sent, or its client has left.
+pub struct Finished<'r> {
+    pub conn: &'r Conn,
+    /// The snapshot it was served by.
+    pub snapshot: &'r Snapshot,
+    /// Whether its decision on limits is kept as a sample.
+    pub is_sampled: bool,
+    /// The trace that it is a part of, if requests are traced.
+    pub trace: Option<&'r Trace>,
+    /// The upstreams' pools as they were when it began.
+    pub pools: &'r [Rc<Pool<RequestBody>>],
+    pub request: &'r RequestFacts,
+    pub attempts: &'r Attempts,
+    /// `None` if its route has no limits.
+    pub verdict: Option<Count>,
+    /// What is left of the limit that binds, if one was charged.
+    pub left: Option<record::Left>,
+    pub outcome: &'r Outcome,
+    /// The status and reason to log. They differ from those in `outcome` if the request ended before its answer.
+    pub status: u16,
+    pub reason: Option<Reason>,
+    pub ended: Instant,
+    pub duration: Duration,
+    pub bytes_in: u64,
+}
+
+/// A head never came whole, or was not valid HTTP: there is no request, and no method or path to log.
+pub struct UnreadHead<'r> {
+    pub conn: &'r Conn,
+    pub version: Version,
+    pub request_id: &'r HeaderValue,
+    pub reason: Reason,
+    pub status: u16,
+}
+
+/// A TLS handshake failed.
+pub struct FailedHandshake<'r> {
+    /// The name of the listener.
+    pub listener: &'r str,
+    pub ends: Ends,
+    pub cause: Cause,
+}

@@ -1,0 +1,216 @@
+//! The rate-limit fields of an answer: `RateLimit` and `RateLimit-Policy` (draft-ietf-httpapi-ratelimit-headers-11), and
+//! the older `X-RateLimit-*`. `Retry-After` is `service/problem.rs`'s.
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+use super::config::LimitHeaders;
+use limit::{Algorithm, Charge, Outcome};
+use limiter::Decision;
+use limiter::Provenance;
+use metrics::Tier;
+use observe::record::Left;
+use policy::counting::SF_INTEGER_MAX;
+use policy::{Found, Table, Window};
+
+/// The rate-limit fields of one answer: of the binding window, the one with the least left.
+#[derive(Debug, Default)]
+pub struct Fields {
+    ietf: Option<(HeaderValue, HeaderValue)>,
+    legacy: Option<[u64; 3]>,
+    /// `RateLimit-Debug`, for who may see it.
+    pub debug: Option<HeaderValue>,
+}
+
+impl Fields {
+    /// The fields of a decision made at `unix_seconds`. `is_leased`: whether nodes hold leases of a charge's window.
+    pub fn new(
+        style: LimitHeaders,
+        unix_seconds: u64,
+        table: &Table,
+        found: &Found<'_, '_>,
+        charges: &[Charge],
+        decision: &Decision,
+        is_leased: impl FnOnce(&Charge) -> bool,
+    ) -> Fields {
+        let policies = || table.rate_limit_policy(found.route, charges);
+        Fields::of(style, unix_seconds, table, policies, charges, decision, is_leased)
+    }
+
+    /// The same where no route has chosen the policies; `policies` gives the value of `RateLimit-Policy`.
+    pub fn of(
+        style: LimitHeaders,
+        unix_seconds: u64,
+        table: &Table,
+        policies: impl FnOnce() -> Option<HeaderValue>,
+        charges: &[Charge],
+        decision: &Decision,
+        is_leased: impl FnOnce(&Charge) -> bool,
+    ) -> Fields {
+        let Some((charge, outcome)) =
+            decision.binding.map(|index| (&charges[index], &decision.outcomes[index]))
+        else {
+            return Fields::default();
+        };
+        let reset_seconds =
+            reset_ns(charge, outcome, decision.tier, unix_seconds, is_leased).div_ceil(SECOND_NS);
+        let ietf = matches!(style, LimitHeaders::Ietf | LimitHeaders::Both);
+        let legacy = matches!(style, LimitHeaders::Legacy | LimitHeaders::Both);
+        let window = &table.policies()[charge.policy.index()].windows[usize::from(charge.window)];
+        let ietf = ietf.then(|| Some((policies()?, item(window, outcome, reset_seconds)?))).flatten();
+        let legacy = legacy.then(|| [limit(charge), outcome.remaining, unix_seconds + reset_seconds]);
+        Fields { ietf, legacy, debug: None }
+    }
+
+    /// Puts the fields on an answer, replacing an upstream's of the same names.
+    ///
+    /// Most values change with every answer. In HPACK's table they would push out fields that do repeat, so they are
+    /// marked as never indexed (RFC 7541 section 7.1.3). If `kept`, they are indexed all the same: that puts their names
+    /// into the table, which later answers then refer to.
+    pub fn insert(self, headers: &mut HeaderMap, kept: bool) {
+        let changing = |mut value: HeaderValue| {
+            value.set_sensitive(!kept);
+            value
+        };
+        if let Some((policy, state)) = self.ietf {
+            headers.insert(RATELIMIT_POLICY, policy);
+            headers.insert(RATELIMIT, changing(state));
+        }
+        if let Some(debug) = self.debug {
+            headers.insert(RATELIMIT_DEBUG, changing(debug));
+        }
+        if let Some([limit, remaining, reset]) = self.legacy {
+            headers.insert(X_RATELIMIT_LIMIT, limit.into());
+            headers.insert(X_RATELIMIT_REMAINING, changing(remaining.into()));
+            headers.insert(X_RATELIMIT_RESET, changing(reset.into()));
+        }
+    }
+}
+
+/// The numbers of the binding window, for logs and traces.
+pub fn left(charges: &[Charge], decision: &Decision) -> Option<Left> {
+    let index = decision.binding?;
+    Some(Left { limit: limit(&charges[index]), remaining: decision.outcomes[index].remaining })
+}
+
+/// A bucket may hold more than one period's units; a limit below what remains would look wrong to clients.
+fn limit(charge: &Charge) -> u64 {
+    charge.quota.limit().get().max(charge.quota.capacity())
+}
+
+/// One item of `RateLimit` (draft-ietf-httpapi-ratelimit-headers-11, section 4): `"name";r=50;t=30`.
+fn item(window: &Window, outcome: &Outcome, reset_seconds: u64) -> Option<HeaderValue> {
+    let mut digits = itoa::Buffer::new();
+    let mut text = Vec::with_capacity(window.label.len() + 48);
+    text.push(b'"');
+    text.extend_from_slice(window.label.as_bytes());
+    text.extend_from_slice(b"\";r=");
+    text.extend_from_slice(digits.format(outcome.remaining.min(SF_INTEGER_MAX)).as_bytes());
+    // A permit comes back when a request ends, so there is no time to give.
+    if window.quota.algorithm() != Algorithm::Concurrency {
+        text.extend_from_slice(b";t=");
+        text.extend_from_slice(digits.format(reset_seconds).as_bytes());
+    }
+    HeaderValue::from_maybe_shared(bytes::Bytes::from(text)).ok()
+}
+
+/// Nanoseconds until a window is whole again; of one that the fleet shares whole seconds, if this node knows only those.
+pub fn reset_ns(
+    charge: &Charge,
+    outcome: &Outcome,
+    tier: Tier,
+    unix_seconds: u64,
+    is_leased: impl FnOnce(&Charge) -> bool,
+) -> u64 {
+    let shared = shared_reset(charge, outcome, tier, unix_seconds, is_leased);
+    shared.map_or(outcome.reset_ns, |seconds| seconds.saturating_mul(SECOND_NS))
+}
+
+/// Seconds until a window that the fleet shares is whole again, if this node knows only what is left of it. Shared windows
+/// begin at multiples of their period on Redis's wall clock; this node's clock is close enough for a field in seconds.
+/// `None` in fallback, where a node has windows of its own.
+fn shared_reset(
+    charge: &Charge,
+    outcome: &Outcome,
+    tier: Tier,
+    unix_seconds: u64,
+    is_leased: impl FnOnce(&Charge) -> bool,
+) -> Option<u64> {
+    if charge.plan.is_none() || tier == Tier::Fallback || outcome.remaining >= charge.quota.capacity() {
+        return None;
+    }
+    let period_seconds = charge.quota.period_ns().get().div_ceil(SECOND_NS);
+    let ends_in = period_seconds - unix_seconds % period_seconds;
+    match (charge.quota.algorithm(), tier) {
+        (Algorithm::FixedWindow, _) => Some(ends_in),
+        // What was spent in this window counts, with falling weight, until the end of the next. Redis says exactly when
+        // a window without leases is whole, of a leased one only what is left.
+        (Algorithm::SlidingWindow, Tier::Local) => Some(ends_in + period_seconds),
+        (Algorithm::SlidingWindow, _) if is_leased(charge) => Some(ends_in + period_seconds),
+        _ => None,
+    }
+}
+
+/// Whole seconds, up to 10 % late so that refused clients do not all come back at once, and never early: a client that
+/// heeds it must not be refused again.
+pub fn jittered(wait_ns: u64, random: u64) -> u64 {
+    let late = (u128::from(wait_ns) * u128::from(random % 1_000) / 10_000) as u64;
+    wait_ns.saturating_add(late).div_ceil(SECOND_NS).max(1)
+}
+
+/// The value of `RateLimit-Debug`: `policy="search";window="search-1h";tier=lease;age=0.25;node=edge-1`, the age in seconds;
+/// without an age where Redis has no part.
+pub fn debug(table: &Table, charge: &Charge, provenance: Provenance, node: &str) -> Option<HeaderValue> {
+    let policy = &table.policies()[charge.policy.index()];
+    let window = &policy.windows[usize::from(charge.window)].label;
+    let Provenance { by, age_ns } = provenance;
+    let age = age_ns.map_or_else(String::new, |age_ns| format!(";age={:.3}", age_ns as f64 / 1e9));
+    let name = &policy.name;
+    HeaderValue::try_from(format!("policy=\"{name}\";window=\"{window}\";tier={by}{age};node={node}")).ok()
+}
+
+const SECOND_NS: u64 = 1_000_000_000;
+const RATELIMIT_DEBUG: HeaderName = HeaderName::from_static("ratelimit-debug");
+const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
+const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+const X_RATELIMIT_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
+const X_RATELIMIT_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
+const X_RATELIMIT_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
+
+#[cfg(test)]
+mod tests {
+    use std::num::{NonZeroU32, NonZeroU64};
+
+    use super::*;
+    use limit::{Answer, Key, PlanId, Quota};
+
+    #[test]
+    fn a_retry_is_never_early_and_at_most_a_tenth_late() {
+        for random in 0..1_000 {
+            assert!((10..=11).contains(&jittered(10 * SECOND_NS, random)));
+            assert_eq!(jittered(1, random), 1);
+            assert!((1..=2).contains(&jittered(SECOND_NS, random)));
+        }
+        assert!(jittered(u64::MAX, 999) > 0);
+    }
+
+    #[test]
+    fn a_shared_sliding_window_is_whole_when_the_next_one_ends() {
+        let (limit, period_ns) = (NonZeroU64::new(60), NonZeroU64::new(60 * SECOND_NS));
+        let (limit, period_ns) = (limit.expect("not zero"), period_ns.expect("not zero"));
+        let quota = Quota::new(Algorithm::SlidingWindow, limit, period_ns, limit);
+        let charge =
+            Charge { plan: Some(PlanId::new(NonZeroU32::MIN)), ..Charge::one(Key::default(), quota) };
+        let reset = |remaining, tier, unix_seconds, is_leased| {
+            let outcome = Outcome::new(Answer::Admitted, remaining, 9 * SECOND_NS);
+            shared_reset(&charge, &outcome, tier, unix_seconds, |_| is_leased)
+        };
+        // Ten requests in the last second of a minute, one fourteen seconds later: whoever decided them.
+        for tier in [Tier::Local, Tier::Global] {
+            assert_eq!(reset(50, tier, 59, true), Some(61), "{tier:?}");
+            assert_eq!(reset(51, tier, 73, true), Some(107), "{tier:?}");
+        }
+        assert_eq!(reset(51, Tier::Global, 73, false), None, "Redis has said it exactly");
+        assert_eq!(reset(51, Tier::Fallback, 73, true), None);
+        assert_eq!(reset(60, Tier::Local, 73, true), None, "it is whole");
+    }
+}

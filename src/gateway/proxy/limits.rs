@@ -1,0 +1,221 @@
+//! Asks the limiter about one request and turns its decision into a refusal (429 or 503) or rate-limit fields.
+//!
+//! It decides nothing: [`Limiter::check`](limiter::Limiter::check) says what is charged and whether it is admitted.
+//! `limit_fields.rs` writes the fields, `service/problem.rs` chooses the status.
+
+use http::HeaderValue;
+
+use super::context::RequestContext;
+use super::limit_fields::{self, Fields, jittered};
+use super::reservation::Reservation;
+use super::services::TIMED_EVERY;
+use super::{client, decisions, exemplars};
+use crate::service::refusal::{Limited, Refusal, Violation};
+use base::clock;
+use limit::{Algorithm, Charge};
+use limiter::{Check, Pending};
+use metrics::usage;
+use policy::{Facts, Found, HttpSubject, Table};
+
+/// A decision, with the rate-limit fields that its answer carries.
+#[derive(Debug)]
+pub enum Decided {
+    /// The request goes on.
+    Admitted(Fields),
+    /// The request is refused.
+    Refused(Refusal, Fields),
+}
+
+/// What [`begin`] comes to without waiting.
+pub enum Begun<'t> {
+    /// This node could decide on its own.
+    Decided(Decided),
+    /// Redis must be asked; wait with [`Wait::end`].
+    Waits(Box<Wait<'t>>),
+}
+
+/// A request that waits for Redis.
+pub struct Wait<'t> {
+    pending: Pending,
+    check: Check<'t>,
+    begun_ns: u64,
+}
+
+/// Decides one request on every limit of its route and counts it. Either all limits are charged or none is.
+pub fn begin<'t>(
+    context: &mut RequestContext,
+    table: &'t Table,
+    found: &Found<'t, '_>,
+    facts: &Facts<'_, '_>,
+) -> Begun<'t> {
+    if found.route.policies.is_empty() {
+        return Begun::Decided(Decided::Admitted(Fields::default()));
+    }
+    let policies = table.chosen(found.route, facts.refused);
+    let subject = HttpSubject::new(found, facts);
+    let mut check = Check::default();
+    let begun_ns = context.services.time_decision();
+    let limiter = &context.services.shared.limiter;
+    let pending = limiter.check(policies, &subject, clock::ns_of(context.facts.started), &mut check);
+    match pending {
+        None => {
+            let measured_ns =
+                begun_ns.map(|begun_ns| record_duration(context, &check, begun_ns, TIMED_EVERY));
+            let decided = end(context, table, found, &subject, &check);
+            if let Some(duration_ns) = measured_ns {
+                exemplify(context, &check, duration_ns);
+            }
+            Begun::Decided(decided)
+        }
+        // Every wait is measured: beside it, reading the clock costs nothing.
+        Some(pending) => {
+            let begun_ns = begun_ns.unwrap_or_else(clock::now_ns);
+            Begun::Waits(Box::new(Wait { pending, check, begun_ns }))
+        }
+    }
+}
+
+impl Wait<'_> {
+    /// Waits for Redis, no longer than `redis.deadline`, and decides.
+    pub async fn end(
+        self: Box<Self>,
+        context: &mut RequestContext,
+        table: &Table,
+        found: &Found<'_, '_>,
+        facts: &Facts<'_, '_>,
+    ) -> Decided {
+        let Wait { pending, mut check, begun_ns } = *self;
+        let limiter = &context.services.shared.limiter;
+        let subject = HttpSubject::new(found, facts);
+        limiter.finish(pending, &subject, &mut check).await;
+        let duration_ns = record_duration(context, &check, begun_ns, 1);
+        let decided = end(context, table, found, &subject, &check);
+        exemplify(context, &check, duration_ns);
+        decided
+    }
+}
+
+/// Counts a decision and turns it into what the request needs.
+fn end(
+    context: &mut RequestContext,
+    table: &Table,
+    found: &Found<'_, '_>,
+    subject: &HttpSubject<'_>,
+    check: &Check<'_>,
+) -> Decided {
+    let Check { charges, decision, .. } = check;
+    count(context, check);
+    count_keys(context, subject, check);
+    count_usage(context, table, check);
+    if let Some(missing) = &check.missing {
+        let refusal = Refusal::MissingKey(missing.dimension.to_string());
+        return Decided::Refused(refusal, Fields::default());
+    }
+    if charges.is_empty() {
+        return Decided::Admitted(Fields::default());
+    }
+    context.attempts.steps.decide = context.elapsed_ns();
+    context.left = limit_fields::left(charges, decision);
+    decisions::sample(context, table, subject, check);
+    let style = context.view.snapshot.limit_headers;
+    let unix_seconds = context.services.unix(context.facts.started).as_secs();
+    let limiter = &context.services.shared.limiter;
+    let is_leased = |charge: &Charge| limiter.is_leased(charge);
+    let mut fields = Fields::new(style, unix_seconds, table, found, charges, decision, is_leased);
+    // Only who is trusted itself, and not whom a trusted hop speaks for: it would pass the field on.
+    let facts = subject.facts;
+    if facts.trusted_peer && client::is_hop(&context.view.snapshot.client_ip, facts.client_ip) {
+        fields.debug = debug(context, table, check);
+    }
+    if decision.is_admitted() {
+        if found.route.holds {
+            let taken_ns = clock::ns_of(context.facts.started);
+            let answer_paths = found.route.answer_paths.as_ref();
+            context.held = Reservation::of(table, answer_paths, charges, decision, taken_ns);
+        }
+        return Decided::Admitted(fields);
+    }
+    let limited = Box::new(limited(table, check, context.services.random()));
+    let refusal =
+        if decision.is_redis_down { Refusal::RedisDown(limited) } else { Refusal::Limited(limited) };
+    Decided::Refused(refusal, fields)
+}
+
+/// The value of `RateLimit-Debug`.
+#[cold]
+fn debug(context: &RequestContext, table: &Table, check: &Check<'_>) -> Option<HeaderValue> {
+    let index = check.decision.binding?;
+    let charge = &check.charges[index];
+    let now_ns = clock::ns_of(context.facts.started);
+    let limiter = &context.services.shared.limiter;
+    let provenance = limiter.provenance(&check.decision, (index, charge), now_ns);
+    limit_fields::debug(table, charge, provenance, &context.view.snapshot.node.name)
+}
+
+/// Counts each policy's decision, and keeps the deciding one for the log.
+fn count(context: &mut RequestContext, check: &Check<'_>) {
+    context.view.snapshot.series.decided(&context.services.metrics, check);
+    context.verdict = check.event.deciding();
+}
+
+/// Records how long the limiter took, for as many decisions as this one stands for.
+fn record_duration(context: &RequestContext, check: &Check<'_>, begun_ns: u64, weight: u64) -> u64 {
+    let duration_ns = clock::now_ns().saturating_sub(begun_ns);
+    let latency = &context.view.snapshot.series.latency;
+    latency.record(&context.services.metrics, check.decision.tier, duration_ns, weight);
+    duration_ns
+}
+
+/// Shows the request as an exemplar of how long its decision took, if more is kept of it.
+fn exemplify(context: &RequestContext, check: &Check<'_>, duration_ns: u64) {
+    if let Some(kept) = exemplars::kept(context.is_sampled, context.trace.as_ref()) {
+        let time = context.services.unix(clock::instant());
+        if let Some(exemplar) = kept.exemplar(&context.facts.request_id, duration_ns, time) {
+            context.view.snapshot.series.latency.exemplify(check.decision.tier, exemplar);
+        }
+    }
+}
+
+/// Counts the keys that the decision was about.
+fn count_keys(context: &RequestContext, subject: &HttpSubject<'_>, check: &Check<'_>) {
+    let Some(tally) = &context.services.hot_keys else { return };
+    let naming = &context.view.snapshot.naming;
+    context.services.shared.limiter.count_keys(tally, naming, check, |_| Some(subject));
+}
+
+/// Counts each policy's decision for the consumer and the tenant, by the minute.
+fn count_usage(context: &RequestContext, table: &Table, check: &Check<'_>) {
+    let (Some(tally), Some(identity)) = (&context.services.usage, &context.facts.identity) else { return };
+    let minute = usage::Minute::of(context.services.unix(context.facts.started));
+    let (consumer, tenant) = (identity.consumer.as_deref(), identity.tenant.as_deref());
+    for (who, amount) in check.usage(table, consumer, tenant) {
+        tally.count(minute, who, amount);
+    }
+}
+
+/// The contents of a refusal: every violated window, and when all of them will admit the request. All waits of one answer
+/// get the same jitter, so that the longest of them equals `Retry-After`.
+fn limited(table: &Table, check: &Check<'_>, random: u64) -> Limited {
+    let decision = &check.decision;
+    let violated = decision
+        .violated(&check.charges)
+        .map(|(charge, outcome)| {
+            let policy = &table.policies()[charge.policy.index()];
+            Violation {
+                window: policy.windows[usize::from(charge.window)].label.to_string(),
+                policy: policy.name.to_string(),
+                limit: charge.quota.limit().get(),
+                period_seconds: (charge.quota.algorithm() != Algorithm::Concurrency)
+                    .then(|| charge.quota.period_ns().get().div_ceil(SECOND_NS)),
+                retry_after_seconds: outcome.retry_after_ns().map(|wait| jittered(wait, random)),
+                decided: decision.tier.label(),
+                is_penalty: check.is_penalised(charge.policy),
+            }
+        })
+        .collect();
+    // None if one window can never hold the cost.
+    let retry_after_seconds = decision.retry_after_ns().map(|wait| jittered(wait, random));
+    Limited { violated, retry_after_seconds }
+}
+
+const SECOND_NS: u64 = 1_000_000_000;

@@ -1,0 +1,474 @@
+//! The steps of a request in order: validate, route, authenticate, decide its limits, answer. Each step is a module of its
+//! own; nothing is decided here but the order.
+
+use std::convert::Infallible;
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::Poll;
+
+use http::header::{CONNECTION, CONTENT_LENGTH};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, Version};
+use http_body::Body;
+use hyper::body::Incoming;
+use hyper::ext::ReasonPhrase;
+
+use super::client::{Asked, Client};
+use super::compress::Wanted;
+use super::context::RequestContext;
+use super::forward::{self, UpstreamRequest};
+use super::headers::Present;
+use super::limit_fields::Fields;
+use super::reply;
+use super::request_body::RequestBody;
+use super::response_body::ResponseBody;
+use super::services::Services;
+use super::unread::Received;
+use super::{authenticate, client, compress, context, gather, headers, limits, node, shed, sticky, validate};
+use crate::service::activity::Answer;
+use crate::service::conn::Conn;
+use crate::service::form::Form;
+use crate::service::refusal::Refusal;
+use base::identity::NOBODY;
+use policy::cors::{self, Cors};
+use policy::definition::PathEscapes;
+use policy::destination::{ChoiceId, Destination, Picked};
+use policy::{Action, Facts, Found, HttpSubject, NotFound, Route, Table, path};
+
+/// Answers one request. A panic ends only this request, with 500; the worker goes on.
+pub async fn handle(
+    services: Rc<Services>,
+    conn: Rc<Conn>,
+    request: Request<Incoming>,
+) -> Result<Response<ResponseBody>, Infallible> {
+    let (served, connection, version) = (Rc::clone(&services), Rc::clone(&conn), request.version());
+    let is_head = *request.method() == Method::HEAD;
+    // Pinned here: passed by value, the inner future would take its space in this one twice.
+    let mut answer = catch_panic(pin!(serve(services, conn, request))).await;
+    if is_head {
+        leave_out_content(&mut answer);
+    }
+    if answer.status().canonical_reason().is_none() && answer.extensions().get::<ReasonPhrase>().is_none() {
+        // Without one hyper writes `<none>`. A phrase may be empty (RFC 9112 section 4).
+        answer.extensions_mut().insert(NO_PHRASE);
+    }
+    node::tell(&served.last_view().snapshot, &connection, answer.headers_mut());
+    shed::shed(&served.shared.overload, &connection, version, &mut answer);
+    connection.activity.answer(match version {
+        Version::HTTP_10 => {
+            announce_close(&mut answer, connection.activity.is_in_message());
+            Answer::Begun
+        }
+        Version::HTTP_11 if is_unbounded(&answer) => Answer::Chunked,
+        _ => Answer::Begun,
+    });
+    if connection.rest.is_cut() {
+        answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    Ok(answer)
+}
+
+/// Makes an answer one to HEAD: with the fields that GET would get, and without content (RFC 9110 section 9.3.2). hyper does
+/// so over HTTP/1 only; over HTTP/2 it sends whatever body an answer has.
+fn leave_out_content(answer: &mut Response<ResponseBody>) {
+    let body = answer.body();
+    if let (false, Some(length)) = (body.is_end_stream(), body.size_hint().exact()) {
+        answer.headers_mut().entry(CONTENT_LENGTH).or_insert(length.into());
+    }
+    answer.body_mut().leave_out();
+}
+
+/// Tells an HTTP/1.0 client that the connection closes, if it does: because the answer has no length and the client knows
+/// no chunks, or because its request was not read to the end. The version is set, too, because hyper would add
+/// `keep-alive` to an answer of HTTP/1.1.
+fn announce_close(answer: &mut Response<ResponseBody>, is_unread: bool) {
+    if is_unread || is_unbounded(answer) || answer.headers().contains_key(CONNECTION) {
+        answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        *answer.version_mut() = Version::HTTP_10;
+    }
+}
+
+/// Whether the length of the answer's body is not known in advance.
+fn is_unbounded(answer: &Response<ResponseBody>) -> bool {
+    let body = answer.body();
+    !body.is_end_stream()
+        && body.size_hint().exact().is_none()
+        && !answer.headers().contains_key(CONTENT_LENGTH)
+}
+
+async fn catch_panic(
+    mut serving: Pin<&mut impl Future<Output = Response<ResponseBody>>>,
+) -> Response<ResponseBody> {
+    let answer = poll_fn(|cx| {
+        catch_unwind(AssertUnwindSafe(|| serving.as_mut().poll(cx)))
+            .unwrap_or_else(|_| Poll::Ready(reply::panicked(context::panicked())))
+    });
+    answer.await
+}
+
+async fn serve(services: Rc<Services>, conn: Rc<Conn>, request: Request<Incoming>) -> Response<ResponseBody> {
+    let (mut head, incoming) = request.into_parts();
+    let incoming = Received::new(incoming, &head, &conn, &services.unread);
+    let mut context = RequestContext::begin(Rc::clone(&services), Rc::clone(&conn), &head);
+    let view = Rc::clone(&context.view);
+    let snapshot = &*view.snapshot;
+
+    context.facts.shown = snapshot.shown.values(&head.headers);
+    authenticate::hide_parameters(&mut context);
+    let client = client::find(&snapshot.client_ip, conn.peer.ip, &head.headers);
+    context.facts.client = client.ip;
+    let (request_id, own_id) = headers::request_id(&head.headers, client.trusted_peer, || services.random());
+    context.facts.request_id = request_id;
+    let present = Present::of(&head.headers);
+    if let Some(tracer) = &snapshot.tracer {
+        let headers = &mut head.headers;
+        let trace = tracer.begin(headers, present.trace, client.trusted_peer, own_id, || services.random());
+        if trace.sampled.is_some() && client.trusted_peer {
+            let asked = client::asked(&snapshot.client_ip, conn.peer.ip, &head.headers);
+            context.facts.asked = (asked != Asked::default()).then(|| Box::new(asked));
+        }
+        context.trace = Some(trace);
+    }
+    if present.accept {
+        context.facts.form = Form::of(&head.headers);
+    }
+    let validated = validate::head(&head, present, &conn.config.max, conn.config.underscores)
+        .and_then(|()| validate::normalise(&mut head.uri));
+    let validated = validated.and_then(|doubt| context.weigh(&head).map(|()| doubt));
+    let doubt = match validated.and_then(|doubt| shed::admit(&services.shared.overload).map(|()| doubt)) {
+        Ok(doubt) => doubt,
+        Err(refusal) => {
+            // As it was sent, for the log: it may be what is refused.
+            context.facts.authority = headers::authority(&head.uri, &head.headers);
+            return reply::refuse(context, &refusal);
+        }
+    };
+    let authority = headers::authority(&head.uri, &head.headers);
+    context.facts.authority = authority.clone();
+    let host = validate::host(&authority);
+    if let (true, Err(refusal)) = (conn.config.sni_strict, validate::sni(&conn.sni, &host)) {
+        return reply::refuse(context, &refusal);
+    }
+    if conn.tls.is_empty()
+        && head.uri.path().starts_with(acme::PATH)
+        && let Some(text) = services.shared.challenges.text(head.uri.path())
+    {
+        return reply::challenge(context, text);
+    }
+    let asks_server = validate::asks_server(&head);
+    if let Some(redirect) = conn.config.redirect_https.as_ref().filter(|_| !asks_server) {
+        let location = validate::https_location(&host, redirect, &head.uri);
+        return reply::redirect(context, location, redirect.status);
+    }
+
+    if !conn.config.addresses.admit(client.ip) {
+        return reply::refuse(context, &Refusal::AddressDenied);
+    }
+    if asks_server {
+        return reply::server_options(context);
+    }
+
+    let facts = Facts {
+        method: &head.method,
+        host: &host,
+        path: head.uri.path(),
+        query: head.uri.query(),
+        headers: &head.headers,
+        client_ip: client.ip,
+        trusted_peer: client.trusted_peer,
+        identity: &NOBODY,
+        refused: false,
+        body: None,
+    };
+    if let Some(method) = cors::preflight(&head.method, &head.headers)
+        && let Ok(asked) = route(&snapshot.table, &Facts { method: &method, ..facts }, doubt)
+        && let Some(cors) = &asked.route.access.cors
+    {
+        return preflight(context, asked.route, cors, &head.headers);
+    }
+    let found = match route(&snapshot.table, &facts, doubt) {
+        Ok(found) => found,
+        Err(refusal) => return reply::refuse(context, &refusal),
+    };
+    context.facts.route = Some(found.route.id);
+    let arrived =
+        Arrived { client, present, host: &host, method: &head.method, uri: &head.uri, version: head.version };
+    let Some(cors) = &found.route.access.cors else {
+        return pass(context, &found, arrived, head.headers, incoming).await;
+    };
+    let granted = cors.grant(&head.headers);
+    let mut response = pass(context, &found, arrived, head.headers, incoming).await;
+    // On refusals, too: without these fields a script cannot read a 401 or a 429 and sees only a network error.
+    cors.tell(granted, response.headers_mut());
+    response
+}
+
+/// The route that matches a request. A path that servers read in different ways (`doubt`) is refused unless the route
+/// keeps such escapes.
+///
+/// # Errors
+/// If none matches, or the path is refused.
+pub fn route<'t, 'r>(
+    table: &'t Table,
+    facts: &Facts<'r, '_>,
+    doubt: Option<path::Error>,
+) -> Result<Found<'t, 'r>, Refusal> {
+    match (table.find(facts), doubt) {
+        (Ok(found), None) => Ok(found),
+        (Ok(found), Some(_)) if found.route.path_escapes == PathEscapes::Keep => Ok(found),
+        (_, Some(doubt)) => Err(Refusal::Malformed(doubt.text())),
+        (Err(NotFound::Route), None) => Err(Refusal::NoRoute),
+        (Err(NotFound::Method { allow }), None) => Err(Refusal::MethodNotAllowed(allow)),
+    }
+}
+
+/// Answers a CORS preflight. It is neither authenticated nor charged: browsers send it without credentials.
+fn preflight(
+    mut context: Box<RequestContext>,
+    route: &Route,
+    cors: &Cors,
+    headers: &HeaderMap,
+) -> Response<ResponseBody> {
+    context.facts.route = Some(route.id);
+    if !route.access.addresses.admit(context.facts.client) {
+        return reply::refuse(context, &Refusal::AddressDenied);
+    }
+    match cors.grant(headers) {
+        Some(granted) => reply::preflight(context, cors, granted, headers),
+        None => reply::refuse(context, &Refusal::OriginDenied),
+    }
+}
+
+/// The parts of a request that the steps after routing need.
+#[derive(Clone, Copy)]
+struct Arrived<'r> {
+    client: Client,
+    present: Present,
+    host: &'r str,
+    method: &'r Method,
+    uri: &'r Uri,
+    version: Version,
+}
+
+/// Authenticates the client, decides the limits, and lets the route answer.
+async fn pass(
+    mut context: Box<RequestContext>,
+    found: &Found<'_, '_>,
+    arrived: Arrived<'_>,
+    mut headers: HeaderMap,
+    incoming: Received,
+) -> Response<ResponseBody> {
+    let Arrived { client, present, host, method, uri, version } = arrived;
+    let (route, conn) = (found.route, Rc::clone(&context.conn));
+    if !route.access.addresses.admit(client.ip) {
+        return reply::refuse(context, &Refusal::AddressDenied);
+    }
+    let facts = Facts {
+        method,
+        host,
+        path: uri.path(),
+        query: uri.query(),
+        headers: &headers,
+        client_ip: client.ip,
+        trusted_peer: client.trusted_peer,
+        identity: &NOBODY,
+        refused: false,
+        body: None,
+    };
+    let passed = authenticate::identify(&mut context, found, &facts).await;
+    let body_max = route.body_bytes_max.unwrap_or(conn.config.max.body_bytes);
+    if passed.refusal.is_none() && incoming.size_hint().lower() > body_max {
+        return reply::refuse(context, &Refusal::BodyTooLarge);
+    }
+    let refused_by_auth = passed.identity.is_none() && passed.refusal.is_some();
+    let identity = passed.identity.as_deref().unwrap_or(&NOBODY);
+    let mut body = Arriving::Unopened(incoming);
+    let mut fields_of_body = None;
+    if let Some(paths) = route.body_paths.as_ref().filter(|_| !refused_by_auth) {
+        let mut opened = body.open(&mut context, body_max);
+        // Boxed: few routes have policies that read bodies.
+        match Box::pin(gather::fields(&mut context, &mut opened, &headers, paths)).await {
+            Ok(fields) => fields_of_body = Some(fields),
+            Err(ended) => {
+                let refusal = gather::refusal(&context, ended);
+                return reply::refuse(context, &refusal);
+            }
+        }
+        body = Arriving::Opened(opened);
+    }
+    let facts = Facts { identity, refused: refused_by_auth, body: fields_of_body.as_ref(), ..facts };
+    let view = Rc::clone(&context.view);
+    let table = &view.snapshot.table;
+    let decided = match limits::begin(&mut context, table, found, &facts) {
+        limits::Begun::Decided(decided) => decided,
+        // Boxed: waiting is rare, and its future would make every request's larger.
+        limits::Begun::Waits(wait) => Box::pin(wait.end(&mut context, table, found, &facts)).await,
+    };
+    let fields = match decided {
+        limits::Decided::Admitted(fields) => fields,
+        limits::Decided::Refused(refusal, fields) => return refused(context, &refusal, fields),
+    };
+    if context.held.is_some() {
+        // Boxed: a timer is large, and few requests wait for their turn.
+        Box::pin(context.turn()).await;
+    }
+    // Only now, after the limits and the turn in the queue: guessing credentials must not be faster than real requests.
+    if let Some(refusal) = &passed.refusal {
+        return refused(context, refusal, fields);
+    }
+
+    let request_id = context.facts.request_id.clone();
+    let values = found.values(&facts, request_id.to_str().unwrap_or_default());
+    let body = body.open(&mut context, body_max);
+    let picked = choose(&context, found, &facts);
+    let uri = authenticate::hide_credentials(&context.view, route, uri, &mut headers);
+    let tls = !conn.tls.is_empty();
+    let wanted = route.compress.as_ref().map(|rules| {
+        compress::ignore_false_range(&mut headers);
+        Wanted::of(rules, &context, &headers)
+    });
+    let outbound = UpstreamRequest { client, present, route, picked, values, tls, version };
+    let mut response = answer(context, &outbound, uri, headers, body).await;
+    route.response_headers.apply(response.headers_mut(), &values);
+    fields.insert(response.headers_mut(), keeps_names(&conn));
+    let Some(wanted) = wanted else { return response };
+    wanted.apply(response)
+}
+
+/// A request's body before it is sent anywhere.
+enum Arriving {
+    /// Nothing is read of it.
+    Unopened(Received),
+    /// It is counted against its limit, and may have been read ahead.
+    Opened(RequestBody),
+}
+
+impl Arriving {
+    /// Begins to count it.
+    fn open(self, context: &mut RequestContext, bytes_max: u64) -> RequestBody {
+        match self {
+            Arriving::Opened(body) => body,
+            Arriving::Unopened(incoming) if incoming.is_end_stream() => RequestBody::Empty,
+            Arriving::Unopened(incoming) => {
+                let activity = Rc::clone(&context.conn.activity);
+                let (body, upload) = RequestBody::streaming(incoming, bytes_max, activity);
+                context.outcome.upload = Some(upload);
+                body
+            }
+        }
+    }
+}
+
+/// Whether the HTTP/2 encoder may put this answer's rate-limit fields into its table (see [`Fields::insert`]). One answer
+/// in [`NAMES_KEPT_EVERY`] does, because later entries push them out again.
+fn keeps_names(conn: &Conn) -> bool {
+    conn.activity.exchanges_ended().is_multiple_of(NAMES_KEPT_EVERY)
+}
+
+/// The upstream of this request and the key of its server, if its route chooses them anew for each request. Before
+/// credentials are hidden: what a client keeps them by may be one.
+fn choose(context: &RequestContext, found: &Found<'_, '_>, facts: &Facts<'_, '_>) -> Option<Picked> {
+    let Action::Forward { to: Destination { choice: Some(choice), .. }, .. } = &found.route.action else {
+        return None;
+    };
+    let (view, now) = (&context.view, context.facts.started);
+    if let Some(upstream) = sticky::upstream(view, choice, facts.headers, now) {
+        return Some(Picked { upstream, key: None });
+    }
+    let turn = |id: ChoiceId| view.turns[id.index()].next();
+    let is_usable = |upstream: usize| view.pools[upstream].has_usable_server(now);
+    Some(choice.choose(&HttpSubject::new(found, facts), turn, is_usable))
+}
+
+/// Runs the route's action for an admitted request.
+async fn answer(
+    context: Box<RequestContext>,
+    outbound: &UpstreamRequest<'_, '_>,
+    uri: Uri,
+    headers: HeaderMap,
+    body: RequestBody,
+) -> Response<ResponseBody> {
+    match &outbound.route.action {
+        Action::Respond(fixed) => reply::respond(context, fixed, &outbound.values),
+        Action::RedirectHttps(redirect) => {
+            let location = validate::https_location(outbound.values.host, redirect, &uri);
+            reply::redirect(context, location, redirect.status)
+        }
+        Action::Redirect { to, status } => reply::redirect(context, to.render(&outbound.values), *status),
+        Action::Echo => forward::echo(context, outbound, &uri, headers, body),
+        Action::Forward { to, .. } => {
+            let picked = outbound.picked.unwrap_or(Picked { upstream: to.upstream, key: None });
+            forward::forward(context, outbound, picked, uri, headers, body).await
+        }
+    }
+}
+
+/// Refuses a request with the rate-limit fields of its decision.
+fn refused(context: Box<RequestContext>, refusal: &Refusal, fields: Fields) -> Response<ResponseBody> {
+    let kept = keeps_names(&context.conn);
+    let mut response = reply::refuse(context, refusal);
+    fields.insert(response.headers_mut(), kept);
+    response
+}
+
+const NAMES_KEPT_EVERY: u64 = 64;
+const NO_PHRASE: ReasonPhrase = ReasonPhrase::from_static(b"");
+
+#[cfg(test)]
+mod tests {
+    use std::cell::{Cell, RefCell};
+    use std::net::IpAddr;
+    use std::sync::Arc;
+
+    use http_body_util::BodyExt;
+
+    use super::*;
+    use crate::proxy::headers::X_REQUEST_ID;
+    use crate::proxy::services;
+    use crate::service::activity::Activity;
+    use crate::service::config;
+    use crate::service::conn::Peer;
+    use crate::service::rest::Rest;
+
+    fn conn() -> Rc<Conn> {
+        let config = config::Listener {
+            bind: config::Bind::Tcp(([127, 0, 0, 1], 0).into()),
+            connections_max: 1,
+            connections_per_ip_max: 1,
+            ..config::Listener::named("plain".to_owned())
+        };
+        Rc::new(Conn {
+            config: Arc::new(config),
+            peer: Peer::new(IpAddr::from([192, 0, 2, 1])),
+            tcp_peer: IpAddr::from([192, 0, 2, 1]),
+            tls: "",
+            sni: "".into(),
+            certificate: None,
+            activity: Rc::new(Activity::new(base::clock::instant())),
+            drain: Rc::default(),
+            stalled: Cell::new(false),
+            broken: Cell::new(0),
+            leaving: Cell::new(false),
+            rest: Rest::default(),
+            switched: RefCell::new(None),
+        })
+    }
+
+    #[tokio::test]
+    async fn the_answer_after_a_panic_has_the_request_id() {
+        let (head, ()) = Request::new(()).into_parts();
+        let mut context = RequestContext::begin(services::tests::services().0, conn(), &head);
+        context.facts.request_id = HeaderValue::from_static("0123");
+        let failing = async move {
+            let _exchange = context;
+            panic!("in a request");
+        };
+        let (head, body) = catch_panic(pin!(failing)).await.into_parts();
+        assert_eq!(head.status.as_u16(), 500);
+        assert_eq!(head.headers[X_REQUEST_ID], "0123");
+        let body = body.collect().await.expect("its body is in memory").to_bytes();
+        let problem: serde_json::Value = serde_json::from_slice(&body).expect("problem+json");
+        assert_eq!(problem["request-id"], "0123");
+    }
+}

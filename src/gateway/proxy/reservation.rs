@@ -1,0 +1,238 @@
+//! What an admitted request holds of its limits: concurrency permits until its answer has ended, a place in a leaky
+//! bucket's queue until its turn comes, an estimated cost until the real one is known.
+//!
+//! The request's context owns it, so it is given back however the request ends: by the last byte, a client that leaves,
+//! or a panic. Most requests hold nothing and have no reservation. It decides nothing.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use http::{HeaderMap, StatusCode};
+use smallvec::SmallVec;
+
+use super::answer_reader::{AnswerReader, Readable};
+use limit::{Algorithm, Charge, PolicyId};
+use limiter::{Decision, Limiter, Refund};
+use metrics::Cost;
+use policy::Table;
+use policy::counting::Policy;
+use policy::definition::Actual;
+use policy::json::Path;
+
+/// The reservation of one request.
+#[derive(Debug)]
+pub struct Reservation {
+    permits: SmallVec<[(Charge, Refund); 1]>,
+    places: SmallVec<[(Charge, Refund); 1]>,
+    estimates: SmallVec<[(Charge, Refund); 1]>,
+    /// The numbers of the answer that are costs; `None` if its body is not read.
+    answer_paths: Option<Arc<[Path]>>,
+    answer: Answer,
+    /// When all of it was charged: a refund goes to the window of that time.
+    taken_ns: u64,
+    /// From `taken_ns` to the request's turn; 0 once it has come.
+    delay_ns: u64,
+}
+
+/// What is known of the upstream's answer.
+#[derive(Debug)]
+enum Answer {
+    /// None has come.
+    Awaited,
+    /// None can come: the request was not sent.
+    Unsent,
+    /// Its head has come.
+    Begun {
+        /// The upstream says that it failed.
+        is_error: bool,
+        is_encoded: bool,
+        /// What reads its body.
+        reader: Option<Rc<AnswerReader>>,
+    },
+}
+
+/// What a request has used.
+#[derive(Clone, Copy, Debug)]
+pub struct Spent {
+    /// Bytes of its body, as far as they came.
+    pub bytes_in: u64,
+    /// Bytes of its answer, as far as they were sent.
+    pub bytes_out: u64,
+    /// From the decision to the end.
+    pub nanos: u64,
+    /// Now.
+    pub now_ns: u64,
+}
+
+impl Reservation {
+    /// What an admitted request holds of its charges; `None` if nothing.
+    pub fn of(
+        table: &Table,
+        answer_paths: Option<&Arc<[Path]>>,
+        charges: &[Charge],
+        decision: &Decision,
+        taken_ns: u64,
+    ) -> Option<Box<Reservation>> {
+        let delay_ns = decision.delay_ns(charges);
+        let mut held = Reservation {
+            permits: SmallVec::new(),
+            places: SmallVec::new(),
+            estimates: SmallVec::new(),
+            answer_paths: None,
+            answer: Answer::Awaited,
+            taken_ns,
+            delay_ns,
+        };
+        for (index, charge) in charges.iter().enumerate() {
+            if !decision.has_taken(index, charge) {
+                continue;
+            }
+            let taken = (*charge, decision.refund(index));
+            match charge.quota.algorithm() {
+                Algorithm::Concurrency => held.permits.push(taken),
+                Algorithm::LeakyBucket if delay_ns > 0 => held.places.push(taken),
+                _ => {}
+            }
+            // Permits come back as they were taken.
+            if let Some(actual) = table.policies()[charge.policy.index()].actual_cost()
+                && charge.quota.algorithm() != Algorithm::Concurrency
+            {
+                held.estimates.push(taken);
+                if matches!(actual, Actual::ResponseJson(_)) {
+                    held.answer_paths = answer_paths.cloned();
+                }
+            }
+        }
+        let is_empty = held.permits.is_empty() && held.places.is_empty() && held.estimates.is_empty();
+        (!is_empty).then(|| Box::new(held))
+    }
+
+    /// The numbers of the answer that are costs; `None` if its body is not read.
+    pub fn answer_paths(&self) -> Option<&Arc<[Path]>> {
+        self.answer_paths.as_ref()
+    }
+
+    /// What reads the answer's body, once its head has come and it can be read.
+    pub fn answer_reader(&self) -> Option<Rc<AnswerReader>> {
+        match &self.answer {
+            Answer::Begun { reader, .. } => reader.clone(),
+            Answer::Awaited | Answer::Unsent => None,
+        }
+    }
+
+    /// Notes what the head of the upstream's answer says. Where it says a cost, that takes the place of the estimate.
+    pub fn answered(
+        &mut self,
+        table: &Table,
+        limiter: &Arc<Limiter>,
+        (status, headers): (StatusCode, &HeaderMap),
+        now_ns: u64,
+        count: impl Fn(PolicyId, Cost),
+    ) {
+        let (taken_ns, mut counted) = (self.taken_ns, None);
+        self.estimates.retain(|(charge, refund)| {
+            let policy = &table.policies()[charge.policy.index()];
+            let Some(units) = policy.cost_in(headers) else { return true };
+            limiter.reconcile(charge, *refund, taken_ns, policy.cost_cut(units, charge), now_ns);
+            // The windows of a policy follow each other.
+            if counted.replace(charge.policy) != Some(charge.policy) {
+                count(charge.policy, Cost::Known);
+            }
+            false
+        });
+        let is_error = status.is_client_error() || status.is_server_error();
+        let readable = self.answer_paths.as_ref().map(|paths| (paths, Readable::of(headers)));
+        let reader = match readable {
+            Some((paths, Readable::Yes(form))) => Some(Rc::new(AnswerReader::new(paths, form))),
+            _ => None,
+        };
+        let is_encoded = matches!(readable, Some((_, Readable::Encoded)));
+        self.answer = Answer::Begun { is_error, is_encoded, reader };
+    }
+
+    /// The request was not sent.
+    pub fn waive(&mut self) {
+        self.answer = Answer::Unsent;
+    }
+
+    /// Whether a cost is to be known. A request whose turn has not come gives back all that it was charged.
+    pub fn has_estimates(&self) -> bool {
+        !self.estimates.is_empty() && self.delay_ns == 0
+    }
+
+    /// Replaces each charged estimate by the cost that the request turned out to have; if that is not known, the estimate
+    /// stays. `count` is told once for each policy.
+    pub fn reconcile(
+        &mut self,
+        table: &Table,
+        limiter: &Arc<Limiter>,
+        spent: &Spent,
+        count: impl Fn(PolicyId, Cost),
+    ) {
+        let mut counted = None;
+        for (charge, refund) in std::mem::take(&mut self.estimates) {
+            let policy = &table.policies()[charge.policy.index()];
+            let (cost, units) = self.cost_of(policy, spent);
+            if let Some(units) = units {
+                limiter.reconcile(
+                    &charge,
+                    refund,
+                    self.taken_ns,
+                    policy.cost_cut(units, &charge),
+                    spent.now_ns,
+                );
+            }
+            if counted.replace(charge.policy) != Some(charge.policy) {
+                count(charge.policy, cost);
+            }
+        }
+    }
+
+    /// What became of a policy's cost, and its units if the estimate does not stay.
+    fn cost_of(&self, policy: &Policy, spent: &Spent) -> (Cost, Option<u64>) {
+        let paths = match policy.actual_cost() {
+            Some(Actual::Measured(measured)) => {
+                let units = measured.units(spent.bytes_in, spent.bytes_out, spent.nanos);
+                return (Cost::Known, Some(units));
+            }
+            // The head would have settled it.
+            Some(Actual::ResponseHeader(_)) | None => {
+                let is_begun = matches!(self.answer, Answer::Begun { .. });
+                return (if is_begun { Cost::Absent } else { Cost::Cut }, None);
+            }
+            Some(Actual::ResponseJson(paths)) => paths,
+        };
+        let Answer::Begun { is_error, is_encoded, reader } = &self.answer else {
+            return match self.answer {
+                Answer::Unsent => (Cost::Waived, Some(0)),
+                _ => (Cost::Cut, None),
+            };
+        };
+        let sum = reader.as_ref().and_then(|reader| reader.sum(paths));
+        match sum {
+            Some(units) => (Cost::Known, Some(units)),
+            None if *is_error => (Cost::Waived, Some(0)),
+            None if *is_encoded => (Cost::Encoded, None),
+            None if reader.as_ref().is_some_and(|reader| !reader.is_whole()) => (Cost::Cut, None),
+            None => (Cost::Absent, None),
+        }
+    }
+
+    /// From the request's begin to its turn; 0 once it has come.
+    pub fn delay_ns(&self) -> u64 {
+        self.delay_ns
+    }
+
+    /// The turn has come: the place in the queue is used up and not given back any more.
+    pub fn turn_came(&mut self) {
+        self.delay_ns = 0;
+    }
+
+    /// Gives back what is still held: permits, and the place in a queue of a request whose turn had not come.
+    pub fn end(&mut self, limiter: &Arc<Limiter>) {
+        let places = if self.delay_ns > 0 { self.places.as_slice() } else { &[] };
+        for (charge, refund) in self.permits.iter().chain(places) {
+            limiter.refund(charge, *refund, self.taken_ns);
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! The configuration in force as requests use it: one immutable value, built whole and replaced whole. A request loads it
+//! once and keeps it to its end. `app::publisher` builds it.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+
+use super::config::{ClientIp, LimitHeaders, Node};
+use super::error_pages::ErrorPages;
+use super::request_body::RequestBody;
+use crate::service::config::Listener;
+use base::random::Turns;
+use limiter::Check;
+use observe::record;
+use observe::trace::Tracer;
+
+/// The routing and policy tables and everything that they refer to, shared by all workers.
+#[derive(Debug)]
+pub struct Snapshot {
+    /// Counts the reloads since start.
+    pub generation: u64,
+    /// Routes and policies.
+    pub table: policy::Table,
+    /// Upstreams, in the order the table's routes index them.
+    pub upstreams: Vec<Arc<upstream::Live>>,
+    /// Counts the changes of their servers.
+    pub moves: Arc<upstream::Moves>,
+    /// Authentication methods, in the order the table's routes index them.
+    pub auth: Vec<Arc<auth::Method>>,
+    /// Query parameters that carry credentials: the access log does not show their values.
+    pub secret_parameters: Box<[Box<str>]>,
+    /// The listeners as configured; connections keep the one that they came under. For `explain`.
+    pub listeners: Vec<Listener>,
+    /// How a client's address is found.
+    pub client_ip: ClientIp,
+    /// What this gateway is called.
+    pub node: Node,
+    /// How keys are named for people.
+    pub naming: policy::Naming,
+    /// Which rate-limit fields answers carry.
+    pub limit_headers: LimitHeaders,
+    /// Own bodies for errors; their files are read again when they change. `None`: there are none.
+    pub error_pages: Option<Arc<ArcSwap<ErrorPages>>>,
+    /// Which requests are written to the access log.
+    pub sampler: record::Sampler,
+    /// Which decisions are sampled.
+    pub draws: record::decisions::Draws,
+    /// The optional parts of an access log line.
+    pub shown: record::Shown,
+    /// How access log lines are written.
+    pub style: record::Style,
+    /// Decides about the traces of requests; `None`: they are not traced.
+    pub tracer: Option<Tracer>,
+    /// The metric series that requests of this snapshot count in.
+    pub series: Series,
+}
+
+/// The metric series of each part of a snapshot, by the same indices, so that counting needs no look-up by name.
+#[derive(Debug)]
+pub struct Series {
+    /// By route.
+    pub routes: Vec<Arc<metrics::Route>>,
+    /// For requests that match no route.
+    pub no_route: Arc<metrics::Route>,
+    /// By policy.
+    pub policies: Vec<Arc<metrics::Policy>>,
+    /// By policy, and by window.
+    pub windows: Vec<Box<[Arc<metrics::Window>]>>,
+    /// Of all decisions.
+    pub latency: Arc<metrics::Latency>,
+    /// By upstream.
+    pub upstreams: Vec<Arc<metrics::Upstream>>,
+}
+
+impl Series {
+    /// Counts what each policy and each of its windows decided, and how candidates compare.
+    pub fn decided(&self, worker: &metrics::Worker, check: &Check<'_>) {
+        let Check { charges, decision, event, .. } = check;
+        for (charge, outcome) in charges.iter().zip(&decision.outcomes) {
+            let window = &self.windows[charge.policy.index()][usize::from(charge.window)];
+            window.said(worker, decision.tier, outcome.is_admitted());
+        }
+        for said in event.counts() {
+            let series = &self.policies[said.policy.index()];
+            series.decided(worker, said.decision);
+            series.decided_by(worker, said.tier);
+        }
+        for (policy, comparison) in event.comparisons() {
+            self.policies[policy.index()].compared(worker, *comparison);
+        }
+    }
+}
+
+/// A snapshot together with what belongs to one worker: its connections to upstreams and the credentials it has verified.
+#[derive(Debug)]
+pub struct View {
+    /// The part that all workers share.
+    pub snapshot: Arc<Snapshot>,
+    /// How often servers of upstreams had changed when the pools were made.
+    pub moves: u64,
+    /// Connections, by upstream.
+    pub pools: Vec<Rc<upstream::Pool<RequestBody>>>,
+    /// Turns, by the table's choices among upstreams.
+    pub turns: Box<[Turns]>,
+    /// Lately verified credentials, by authentication method.
+    pub caches: Vec<Rc<auth::cache::Cache>>,
+}

@@ -1,0 +1,314 @@
+//! Accepts connections, applies the caps on them and spreads them over workers. It reads nothing from them except a
+//! header of the PROXY protocol; `serve` does the rest.
+
+use std::fs::File;
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll, Waker, ready};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use mio::Events;
+use socket2::{Domain, Socket};
+use tokio::io::unix::AsyncFd;
+use tokio::net::{TcpListener, TcpStream, UnixListener};
+
+use super::idle::{Awaited, EVENTS, FIRST_BYTES, IdleConnection};
+use super::listener::{Admission, Listener};
+use super::worker::{Counted, Order, Served, Worker};
+use super::{proxy_protocol, serve};
+use crate::service::overload::Step;
+use crate::service::{Ends, Service};
+use base::clock;
+use net::descriptors;
+use net::unix_socket::NO_ADDRESS;
+
+/// Accepts on one socket until the worker drains. Then it serves the connections that the kernel has accepted already
+/// and closes the socket: closing first would reset clients that believe they are connected.
+pub async fn accept<S: Service>(worker: Rc<Worker<S>>, socket: Socket, listener: Arc<Listener>) {
+    let socket = match Acceptor::new(socket) {
+        Ok(socket) => socket,
+        Err(error) => {
+            tracing::error!(%error, "a listening socket cannot be used");
+            return;
+        }
+    };
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            accepted = poll_fn(|cx| socket.poll_accept(cx)) => accepted,
+            () = worker.drain.begins() => break,
+        };
+        match accepted {
+            Ok((stream, peer)) => {
+                let is_last = descriptors::is_last(stream.as_raw_fd());
+                place(&worker, stream, peer, &listener);
+                if is_last {
+                    let reason = "the last ones are kept for upstreams";
+                    descriptors::ran_out("accept", &reason, clock::now_ns());
+                    pause(&worker).await;
+                }
+            }
+            Err(error) if concerns_one_connection(&error) => {}
+            Err(error) => {
+                worker.shared.accept_errors.add(1);
+                descriptors::ran_out("accept", &error, clock::now_ns());
+                pause(&worker).await;
+            }
+        }
+    }
+    if worker.drain.wants_last_answers() {
+        // Another process accepts on the same socket: what waits there is its.
+        return;
+    }
+    let mut noop = Context::from_waker(Waker::noop());
+    while let Poll::Ready(Ok((stream, peer))) = socket.poll_accept(&mut noop) {
+        start(&worker, stream, peer, listener.clone());
+    }
+}
+
+/// A socket that connections come in on.
+enum Acceptor {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+impl Acceptor {
+    /// By what the socket is, not by what the configuration says: systemd may have opened another.
+    fn new(socket: Socket) -> io::Result<Acceptor> {
+        match socket.domain()? {
+            Domain::UNIX => UnixListener::from_std(OwnedFd::from(socket).into()).map(Acceptor::Unix),
+            _ => TcpListener::from_std(socket.into()).map(Acceptor::Tcp),
+        }
+    }
+
+    /// The next connection. One over a Unix socket goes on as a `TcpStream`, too: all that is done with it (reading, writing,
+    /// shutting a side) works on any stream socket, and every other connection is spared a branch in each step.
+    fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(TcpStream, SocketAddr)>> {
+        match self {
+            Acceptor::Tcp(socket) => socket.poll_accept(cx),
+            Acceptor::Unix(socket) => {
+                let (stream, _) = ready!(socket.poll_accept(cx))?;
+                let stream = std::net::TcpStream::from(OwnedFd::from(stream.into_std()?));
+                Poll::Ready(TcpStream::from_std(stream).map(|stream| (stream, (NO_ADDRESS, 0).into())))
+            }
+        }
+    }
+}
+
+/// Waits until there is a descriptor for a client again. Meanwhile new clients wait in the kernel's backlog; accepting
+/// without a pause would spin on the same error.
+async fn pause<S: Service>(worker: &Worker<S>) {
+    let descriptor_is_free = async {
+        loop {
+            tokio::time::sleep(PAUSE).await;
+            match File::open(ANY_FILE) {
+                Ok(file) if !descriptors::is_last(file.as_raw_fd()) => return,
+                _ => descriptors::note_again(clock::now_ns()),
+            }
+        }
+    };
+    tokio::select! {
+        () = descriptor_is_free => {}
+        () = worker.drain.begins() => {}
+    }
+}
+
+/// Serves a connection here, or hands it to the worker with the fewest connections if it has clearly fewer. The kernel
+/// spreads connections by a hash, which can leave a core idle if there are few and long-lived ones (HTTP/2).
+fn place<S: Service>(worker: &Rc<Worker<S>>, stream: TcpStream, peer: SocketAddr, listener: &Arc<Listener>) {
+    let loads = &worker.shared.loads;
+    let mine = worker.connections();
+    let least =
+        loads.iter().map(|load| load.load(Ordering::Relaxed)).enumerate().min_by_key(|&(_, load)| load);
+    let Some((other, load)) = least.filter(|&(_, load)| mine > load + 1 + load / 4) else {
+        return start(worker, stream, peer, Arc::clone(listener));
+    };
+    tracing::trace!(mine, load, other, "handing a connection over");
+    let handed = stream.into_std().map(|stream| Order::Adopt(stream, peer, Arc::clone(listener)));
+    if let Ok(order) = handed
+        && let Err(refused) = worker.shared.orders[other].try_send(order)
+        && let Order::Adopt(stream, peer, listener) = refused.into_inner()
+    {
+        adopt(worker, stream, peer, listener);
+    }
+}
+
+/// Serves a connection that another worker accepted.
+pub fn adopt<S: Service>(
+    worker: &Rc<Worker<S>>,
+    stream: std::net::TcpStream,
+    peer: SocketAddr,
+    listener: Arc<Listener>,
+) {
+    match TcpStream::from_std(stream) {
+        Ok(stream) => start(worker, stream, peer, listener),
+        Err(error) => tracing::debug!(%error, "a connection was gone before it was served"),
+    }
+}
+
+fn start<S: Service>(
+    worker: &Rc<Worker<S>>,
+    mut stream: TcpStream,
+    peer: SocketAddr,
+    listener: Arc<Listener>,
+) {
+    if worker.shared.overload.step() == Step::NoConnections {
+        return listener.metrics.refused(worker.service.cells(), metrics::Refused::Overload);
+    }
+    let admission = match listener.admit() {
+        Ok(admission) => admission,
+        Err(refused) => return listener.metrics.refused(worker.service.cells(), refused),
+    };
+    if !listener.config.load().announces(peer.ip()) {
+        let ends = Ends { tcp_peer: peer.ip(), announced_peer: peer.ip() };
+        return serve(worker, stream, ends, listener, admission);
+    }
+    let counted = Counted::new(worker);
+    tokio::task::spawn_local(async move {
+        let worker = &counted.worker;
+        if let Some(client) = proxy_protocol::client(worker, &listener, &mut stream, peer).await {
+            let ends = Ends { tcp_peer: peer.ip(), announced_peer: client.ip() };
+            serve(worker, stream, ends, listener, admission);
+        }
+    });
+}
+
+fn serve<S: Service>(
+    worker: &Rc<Worker<S>>,
+    stream: TcpStream,
+    ends: Ends,
+    listener: Arc<Listener>,
+    admission: Admission,
+) {
+    match admission.of(ends.announced_peer) {
+        Ok(admission) => {
+            let served = Served::new(worker, listener, admission);
+            tokio::task::spawn_local(async move {
+                let idle = serve::serve(&served.worker, &served.listener, stream, ends).await;
+                keep_idle(served, idle);
+            });
+        }
+        Err(refused) => listener.metrics.refused(worker.service.cells(), refused),
+    }
+}
+
+/// Serves an idle connection again, now that its client has sent `first_bytes`.
+fn resume<S: Service>(served: Served<S>, idle: IdleConnection, first_bytes: Bytes) {
+    tokio::task::spawn_local(async move {
+        let idle = serve::resume(&served.worker, &served.listener, idle, first_bytes).await;
+        keep_idle(served, idle);
+    });
+}
+
+/// Puts a connection among the worker's idle ones; closes it if it is over (`None`) or a drain closes idle ones.
+fn keep_idle<S: Service>(served: Served<S>, idle: Option<IdleConnection>) {
+    let Some(idle) = idle.filter(|_| !served.worker.drain.closes_idle()) else { return };
+    let worker = Rc::clone(&served.worker);
+    worker.idle.add(served, idle);
+}
+
+/// Closes the idle connections whose deadline has passed.
+pub fn expire<S: Service>(worker: &Worker<S>, now: Instant) {
+    while let Some((served, idle)) = worker.idle.take_late(now) {
+        let deadline = match idle.awaited {
+            Awaited::First => metrics::Deadline::Header,
+            Awaited::Next(_) => metrics::Deadline::Idle,
+        };
+        served.listener.metrics.deadline_passed(worker.service.cells(), deadline);
+    }
+}
+
+/// Serves idle connections as soon as their clients send something. At the drain it closes all that are idle.
+pub async fn watch_idle<S: Service>(worker: Rc<Worker<S>>, poll: mio::Poll) {
+    #[expect(
+        deprecated,
+        reason = "the replacement is unsafe: it is for types that may not own their descriptor"
+    )]
+    let watched = AsyncFd::new(poll);
+    let mut watched = match watched {
+        Ok(watched) => watched,
+        Err(error) => return tracing::error!(%error, "idle connections cannot be watched"),
+    };
+    let mut events = Events::with_capacity(EVENTS);
+    let mut buffer = vec![0; FIRST_BYTES];
+    loop {
+        let ready = tokio::select! {
+            biased;
+            () = worker.drain.idle_closes() => break,
+            ready = watched.readable_mut() => ready,
+        };
+        let Ok(mut ready) = ready else { break };
+        let polled = ready.get_inner_mut().poll(&mut events, Some(Duration::ZERO));
+        // The registration is edge-triggered: it is only cleared once a poll has returned everything, which is when
+        // it returns fewer events than it has room for.
+        if polled.is_err() || events.iter().count() < EVENTS {
+            ready.clear_ready();
+        }
+        for event in &events {
+            if let Some((served, idle, first_bytes)) = worker.idle.wake(event.token(), &mut buffer) {
+                resume(served, idle, first_bytes);
+            }
+        }
+        // Thousands of clients may wake at once; the worker's other tasks get their turn in between.
+        tokio::task::yield_now().await;
+    }
+    worker.idle.close();
+}
+
+/// Whether accept(2) reports the failure of the connection it would have returned, and not of the listening socket.
+fn concerns_one_connection(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset | io::ErrorKind::ConnectionRefused
+    )
+}
+
+/// A file that exists everywhere. Opening it gives the lowest free descriptor, which shows how many are in use.
+const ANY_FILE: &str = "/dev/null";
+const PAUSE: Duration = Duration::from_millis(100);
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use super::*;
+    use crate::server::listener::tests::listener;
+    use crate::server::worker::tests::worker;
+
+    fn admit(listener: &Arc<Listener>, peer: IpAddr) -> Result<Admission, metrics::Refused> {
+        listener.admit()?.of(peer)
+    }
+
+    #[test]
+    fn a_panic_takes_its_connection_is_counted_and_leaves_no_count_behind() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build_local(tokio::runtime::LocalOptions::default())
+            .expect("a runtime");
+        let (worker, metrics) = worker();
+        let listener = listener(metrics.listener("plain"));
+        let peer = IpAddr::from([192, 0, 2, 1]);
+        runtime.block_on(async {
+            let admission = admit(&listener, peer).expect("there is room for one");
+            let served = Served::new(&worker, Arc::clone(&listener), admission);
+            assert_eq!(worker.connections(), 1);
+            assert!(admit(&listener, peer).is_err(), "there is room for one only");
+            let body = std::future::poll_fn(|_| -> std::task::Poll<()> { panic!("in a body") });
+            let ended = tokio::task::spawn_local(async move {
+                let _served = served;
+                body.await;
+            });
+            assert!(ended.await.is_err_and(|error| error.is_panic()));
+        });
+        assert_eq!(worker.connections(), 0);
+        assert!(admit(&listener, peer).is_ok(), "its place is free again");
+        assert_eq!(metrics.panics.value(), 1);
+        let page = String::from_utf8(metrics.encode(metrics::Format::Prometheus)).expect("text");
+        assert!(page.contains("sluicegate_connections_open{listener=\"plain\"} 0\n"), "{page}");
+    }
+}

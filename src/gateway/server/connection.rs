@@ -1,0 +1,103 @@
+//! One client's connection: its facts, the worker that serves it, and what is logged and counted if it ends for another
+//! reason than its requests. It reads nothing; `http1` and `http2` drive it.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use http::{HeaderValue, Version};
+
+use super::linger;
+use super::listener::Listener;
+use super::stream::Stream;
+use super::timer::Expiry;
+use super::tls;
+use super::worker::Worker;
+use crate::service::activity::Activity;
+use crate::service::conn::{Conn, Peer};
+use crate::service::problem;
+use crate::service::reason::Reason;
+use crate::service::rest::Rest;
+use crate::service::{Ends, Service, config};
+use base::clock;
+use net::wire::http1::Fault;
+
+pub struct Connection<S: Service> {
+    pub worker: Rc<Worker<S>>,
+    pub listener: Arc<Listener>,
+    /// What its requests see of it.
+    pub facts: Rc<Conn>,
+}
+
+/// Why hyper does not drive a connection any more.
+pub enum End {
+    /// hyper ended it.
+    Done(hyper::Result<()>),
+    /// All requests are answered and what follows them is not a valid head.
+    Refused(Fault),
+    Expired(Expiry),
+    /// The client closed the connection while it waited for an answer.
+    Gone,
+}
+
+impl<S: Service> Connection<S> {
+    /// `last_status` is what [`Activity::last_status`] was before the connection was idle; 0 if it is new.
+    pub fn new(
+        worker: &Rc<Worker<S>>,
+        listener: &Arc<Listener>,
+        config: Arc<config::Listener>,
+        ends: Ends,
+        stream: &Stream,
+        last_status: u16,
+    ) -> Connection<S> {
+        let facts = Conn {
+            peer: Peer::new(ends.announced_peer),
+            tcp_peer: ends.tcp_peer.to_canonical(),
+            tls: tls::version(stream),
+            sni: tls::server_name(stream).into(),
+            certificate: tls::certificate(stream),
+            activity: Rc::new(Activity::after_idle(clock::instant(), last_status)),
+            drain: Rc::clone(&worker.drain),
+            stalled: Cell::new(false),
+            broken: Cell::new(0),
+            leaving: Cell::new(false),
+            rest: Rest::default(),
+            switched: RefCell::new(None),
+            config,
+        };
+        Connection { worker: Rc::clone(worker), listener: Arc::clone(listener), facts: Rc::new(facts) }
+    }
+
+    /// Refuses a head over HTTP/1 that takes too long. There is no request to answer through hyper, so the answer is
+    /// written straight to the socket.
+    pub async fn late_http1(&self, mut stream: Stream) {
+        self.deadline_passed(metrics::Deadline::Header);
+        let request_id =
+            self.refuse_unread(Version::HTTP_11, Reason::HeaderTimeout, problem::HEADER_TIMEOUT_STATUS);
+        linger::say(&mut stream, &problem::header_timeout(&request_id)).await;
+    }
+
+    pub fn deadline_passed(&self, deadline: metrics::Deadline) {
+        self.listener.metrics.deadline_passed(self.worker.service.cells(), deadline);
+    }
+
+    /// Handles an error of hyper's. If it answered a head that it cannot parse, that is logged as a refused request; in
+    /// all other cases the client has gone away.
+    ///
+    /// Returns whether the client was sent an answer.
+    pub fn broken(&self, error: &hyper::Error) -> bool {
+        let status = self.facts.activity.last_status();
+        let is_answered = error.is_parse() && status != 0;
+        if is_answered {
+            self.refuse_unread(Version::HTTP_11, problem::reason_of_parse_status(status), status);
+        } else {
+            tracing::debug!(peer = %self.facts.peer.ip, %error, "connection ended in an error");
+        }
+        is_answered
+    }
+
+    /// Counts and logs what never became a request; returns the request id under which it is logged.
+    pub fn refuse_unread(&self, version: Version, reason: Reason, status: u16) -> HeaderValue {
+        self.worker.service.refuse_unread(&self.facts, version, reason, status)
+    }
+}

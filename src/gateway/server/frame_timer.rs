@@ -1,0 +1,58 @@
+//! The deadlines that only HTTP/2 has: a head that does not end, and answers that the client does not read. It sets no
+//! timer: [`super::timer`] asks it periodically.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Instant;
+
+use crate::service::activity::Activity;
+use crate::service::config::Timeouts;
+use base::clock;
+use net::wire::http2::Meter;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FrameExpiry {
+    /// A head takes too long.
+    Head,
+    /// The client does not read its answers.
+    Stall,
+}
+
+#[derive(Debug)]
+pub struct FrameTimer {
+    meter: Rc<RefCell<Meter>>,
+    /// Bytes of answers that had been sent when the client last made progress, and when that was.
+    sent: u64,
+    sent_at: Instant,
+    /// The number of the head that is under way, and since when it is.
+    head: u64,
+    head_at: Instant,
+}
+
+impl FrameTimer {
+    pub fn new(meter: &Rc<RefCell<Meter>>) -> FrameTimer {
+        let now = clock::instant();
+        FrameTimer { meter: Rc::clone(meter), sent: 0, sent_at: now, head: 0, head_at: now }
+    }
+
+    /// Which deadline has passed, if one has.
+    pub fn look(&mut self, activity: &Activity, timeouts: &Timeouts, now: Instant) -> Option<FrameExpiry> {
+        let meter = self.meter.borrow();
+        // Only bytes of DATA frames count as progress, and only many of them: a window that opens byte by byte holds as
+        // much memory as one that stays shut, and answers to PING go out whatever the windows are.
+        if !activity.is_reading_owed() || meter.data_sent() - self.sent >= PROGRESS_BYTES_MIN {
+            (self.sent, self.sent_at) = (meter.data_sent(), now);
+        }
+        let (head, is_under_way) = meter.head();
+        if !is_under_way || head != self.head {
+            (self.head, self.head_at) = (head, now);
+        }
+        if now.saturating_duration_since(self.sent_at) >= timeouts.body_stall {
+            return Some(FrameExpiry::Stall);
+        }
+        (now.saturating_duration_since(self.head_at) >= timeouts.header).then_some(FrameExpiry::Head)
+    }
+}
+
+/// Bytes that a client must at least read in each `body_stall` while answers wait for it.
+const PROGRESS_BYTES_MIN: u64 = 16 * 1024;

@@ -1,0 +1,211 @@
+//! Stands between a client's HTTP/1 connection and hyper: every byte passes through [`Framing`] before hyper reads it,
+//! so that hyper and the upstream cannot disagree about where a message ends.
+//!
+//! It answers nothing itself. Heads pass whole. After a fault in a head no more bytes pass, and the connection answers it
+//! when the requests before it have been answered. A fault in a body ends that body in an error.
+
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes, BytesMut};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::stream::{Stream, Tracked};
+use crate::service::activity::Activity;
+use net::wire::http1::{End, Framing, Scanned};
+
+/// The stream that hyper reads from and writes to.
+#[derive(Debug)]
+pub struct Gate {
+    io: Tracked,
+    activity: Rc<Activity>,
+    framing: Framing,
+    /// Requests on the connection that had ended before this gate was built.
+    ended_before: u64,
+    head_bytes_max: usize,
+    /// Bytes that may pass and found no room in hyper's buffer yet.
+    ready: Bytes,
+    /// The part of a head that has come. Heads pass whole, so that the answer to a faulty one does not depend on how its
+    /// bytes were split.
+    head: BytesMut,
+    /// Bytes read after a request to switch the protocol, not scanned: whether they are HTTP is known once the request
+    /// is answered.
+    kept: Bytes,
+}
+
+impl Gate {
+    /// `io` must be between two messages. A head that is longer than `head_bytes_max` is a fault.
+    pub fn new(io: Tracked, activity: Rc<Activity>, head_bytes_max: usize) -> Gate {
+        Gate {
+            io,
+            ended_before: activity.exchanges_ended(),
+            activity,
+            framing: Framing::default(),
+            head_bytes_max,
+            ready: Bytes::new(),
+            head: BytesMut::new(),
+            kept: Bytes::new(),
+        }
+    }
+
+    /// Whether the client still has to send a part of a message.
+    pub fn is_in_message(&self) -> bool {
+        self.framing.is_in_message()
+    }
+
+    /// The stream, and the bytes that were read from it and not used: `read` is what hyper holds, and what the gate holds
+    /// follows it.
+    pub fn into_parts(self, read: Bytes) -> (Stream, Bytes) {
+        let parts = [&read[..], &self.ready, &self.head, &self.kept];
+        let ahead = match parts.iter().map(|part| part.len()).sum::<usize>() {
+            // A new one: an empty `Bytes` may keep its whole buffer alive.
+            0 => Bytes::new(),
+            all if all == read.len() => read,
+            _ => Bytes::from(parts.concat()),
+        };
+        (self.io.stream, ahead)
+    }
+
+    /// Waits for the answer to a request to switch the protocol: what follows is HTTP only if the answer refuses it.
+    fn poll_held(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.framing.is_held() {
+            if self.activity.exchanges_ended() - self.ended_before < self.framing.heads() {
+                self.activity.wake_at_end(cx.waker());
+                return Poll::Pending;
+            }
+            self.framing.release();
+        }
+        Poll::Ready(())
+    }
+
+    /// Scans what has just been read into `buf` (from `before` on) and leaves there what may pass now.
+    fn scan(&mut self, buf: &mut ReadBuf<'_>, before: usize) {
+        let fresh = &buf.filled()[before..];
+        let Scanned { passed, whole, end } = self.framing.scan(fresh);
+        self.activity.read_within(self.framing.is_in_message());
+        match end {
+            End::Bytes => {}
+            End::Upgrade => {
+                // What is left in `kept` comes after the bytes that were just taken from it.
+                let mut kept = BytesMut::from(&fresh[passed..]);
+                kept.extend_from_slice(&self.kept);
+                self.kept = kept.freeze();
+            }
+            End::Head(fault) => self.activity.refuse_head(fault),
+            End::Body(fault) => self.activity.refuse_body(fault),
+        }
+        if whole > 0 && !self.head.is_empty() {
+            // The head that had begun is whole now.
+            self.head.extend_from_slice(&fresh[..whole]);
+            self.ready = self.head.split().freeze();
+        }
+        self.head.extend_from_slice(&fresh[whole..passed]);
+        if self.head.len() > self.head_bytes_max && self.activity.head_fault().is_none() {
+            self.activity.refuse_head(self.framing.too_long());
+        }
+        buf.set_filled(if self.ready.is_empty() { before + whole } else { before });
+        self.fill(buf);
+    }
+
+    /// Copies bytes that may pass into `buf`.
+    fn fill(&mut self, buf: &mut ReadBuf<'_>) {
+        let count = self.ready.len().min(buf.remaining());
+        buf.put_slice(&self.ready[..count]);
+        self.ready.advance(count);
+    }
+}
+
+impl AsyncRead for Gate {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let before = buf.filled().len();
+        this.fill(buf);
+        while buf.filled().len() == before {
+            if let Some(fault) = this.activity.body_fault() {
+                return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, fault)));
+            }
+            if this.activity.head_fault().is_some() {
+                // Pending without a waker: the connection checks for a fault after every poll of hyper.
+                return Poll::Pending;
+            }
+            ready!(this.poll_held(cx));
+            if this.kept.is_empty() {
+                ready!(Pin::new(&mut this.io).poll_read(cx, buf))?;
+                if buf.filled().len() == before {
+                    // The end of the stream.
+                    break;
+                }
+            } else {
+                let count = this.kept.len().min(buf.remaining());
+                buf.put_slice(&this.kept[..count]);
+                this.kept.advance(count);
+            }
+            // If nothing may pass yet, the loop reads on: returning no bytes would mean the end of the stream.
+            this.scan(buf, before);
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Gate {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().io).poll_write(cx, buf)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().io).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().io).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{TcpListener, TcpStream};
+
+    use super::*;
+    use base::clock;
+    use net::outbox::Socket;
+
+    #[tokio::test]
+    async fn bytes_after_an_upgrade_request_wait_for_its_answer_on_a_connection_that_was_idle_too() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback is there");
+        let address = listener.local_addr().expect("it is bound");
+        let mut client = TcpStream::connect(address).await.expect("somebody listens there");
+        let (accepted, _) = listener.accept().await.expect("a client is there");
+        let activity = Rc::new(Activity::new(clock::instant()));
+        // One request before the connection was idle.
+        activity.begin_exchange();
+        activity.end_exchange(clock::instant());
+        let io = Tracked::new(Stream::Plain(Socket::new(accepted)), Bytes::new(), Rc::clone(&activity));
+        let mut gate = Gate::new(io, Rc::clone(&activity), 1024);
+        let head = "GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n";
+        let next = "GET /next HTTP/1.1\r\nHost: a\r\n\r\n";
+        client.write_all(format!("{head}{next}").as_bytes()).await.expect("it is read");
+        let mut read = vec![0; 1024];
+        assert_eq!(gate.read(&mut read).await.expect("a head"), head.len());
+        activity.begin_exchange();
+        let mut context = Context::from_waker(std::task::Waker::noop());
+        let mut room = ReadBuf::new(&mut read);
+        assert!(Pin::new(&mut gate).poll_read(&mut context, &mut room).is_pending());
+        activity.end_exchange(clock::instant());
+        assert_eq!(gate.read(&mut read).await.expect("the next head"), next.len());
+    }
+}

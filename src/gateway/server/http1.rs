@@ -1,0 +1,206 @@
+//! An HTTP/1.1 connection. hyper drives it while there are requests; when it becomes idle it is taken out of hyper. In
+//! the clear it then goes back to the worker, under TLS it waits here.
+
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Poll, ready};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::Version;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::time::timeout_at;
+
+use super::connection::{Connection, End};
+use super::gate::Gate;
+use super::idle::{Awaited, IdleConnection};
+use super::stream::{Stream, Tracked};
+use super::timer::{ConnectionTimer, Expiry};
+use super::{linger, prelude, tunnel};
+use crate::service::activity::Presence;
+use crate::service::problem::Problem;
+use crate::service::refusal::Refusal;
+use crate::service::{Ends, Service};
+use base::clock;
+
+/// Serves a connection until it ends (`None`) or, in the clear, becomes idle. `ahead` has been read from it, and its next
+/// head must be whole by `first`.
+pub async fn serve<S: Service>(
+    conn: &Connection<S>,
+    mut stream: Stream,
+    mut ahead: Bytes,
+    first: Instant,
+) -> Option<IdleConnection> {
+    let mut deadline = (first, metrics::Deadline::Header);
+    loop {
+        if ahead.is_empty() && !Box::pin(wait_readable(conn, &stream, deadline)).await {
+            return None;
+        }
+        let Some(head) = Box::pin(prelude::http1::gather(&conn.facts, &mut stream, ahead)).await else {
+            conn.late_http1(stream).await;
+            return None;
+        };
+        if head.is_empty() {
+            // The client has gone, or the worker drains.
+            return None;
+        }
+        (stream, ahead) = Box::pin(drive(conn, stream, head)).await?;
+        deadline = (clock::instant() + conn.facts.config.timeouts.idle, metrics::Deadline::Idle);
+        stream = match stream {
+            Stream::Plain(socket) if ahead.is_empty() => match socket.into_tcp() {
+                Ok(tcp) => {
+                    let awaited = Awaited::Next(conn.facts.activity.last_status());
+                    let ends = Ends { tcp_peer: conn.facts.tcp_peer, announced_peer: conn.facts.peer.ip };
+                    return IdleConnection::of(
+                        tcp,
+                        ends,
+                        Arc::clone(&conn.facts.config),
+                        deadline.0,
+                        awaited,
+                    );
+                }
+                // Its client has not read the last answer.
+                Err(socket) => Stream::Plain(socket),
+            },
+            stream => stream,
+        };
+    }
+}
+
+/// Waits for the next byte with nothing held but the socket; false if the connection is over.
+async fn wait_readable<S: Service>(
+    conn: &Connection<S>,
+    stream: &Stream,
+    deadline: (Instant, metrics::Deadline),
+) -> bool {
+    if stream.holds_bytes() {
+        return true;
+    }
+    tokio::select! {
+        biased;
+        readable = timeout_at(deadline.0.into(), stream.tcp().readable()) => match readable {
+            Ok(readable) => readable.is_ok(),
+            Err(_) => {
+                conn.deadline_passed(deadline.1);
+                false
+            }
+        },
+        () = conn.facts.drain.idle_closes() => false,
+    }
+}
+
+/// Runs hyper over the stream until the connection ends (`None`) or is idle: then it returns the stream, and what was
+/// read of the next request.
+async fn drive<S: Service>(conn: &Connection<S>, stream: Stream, ahead: Bytes) -> Option<(Stream, Bytes)> {
+    let mut builder = http1::Builder::new();
+    // Told a number, even its own, hyper fills two arrays of that many fields before it reads a head: a twentieth of all
+    // instructions of a small request.
+    if conn.facts.config.max.headers != HYPER_HEADERS_MAX {
+        builder.max_headers(conn.facts.config.max.headers);
+    }
+    builder
+        .half_close(true)
+        .header_read_timeout(None)
+        .max_header_size(conn.facts.config.max.header_bytes)
+        .max_buf_size(conn.facts.config.max.header_bytes.max(MIN_BUFFER_BYTES));
+    let began = (!ahead.is_empty()).then(clock::instant);
+    let io = Tracked::new(stream, ahead, Rc::clone(&conn.facts.activity));
+    let io = Gate::new(io, Rc::clone(&conn.facts.activity), conn.facts.config.max.header_bytes);
+    if let Some(now) = began {
+        conn.facts.activity.begin_head(now);
+    }
+    let service =
+        service_fn(|request| Rc::clone(&conn.worker.service).answer(Rc::clone(&conn.facts), request));
+    let mut served = builder.serve_connection(TokioIo::new(io), service);
+    let mut timer = ConnectionTimer::new(&conn.facts.config.timeouts, Some(IDLE_AFTER), None);
+    let (drain, cuts) = (pin!(conn.facts.drain.idle_closes()), pin!(conn.facts.drain.cuts()));
+    let (mut drain, mut cuts, mut draining) = (Some(drain), Some(cuts), false);
+    conn.facts.activity.mind_presence();
+    let mut presence = Presence::There;
+    let end = std::future::poll_fn(|cx| {
+        loop {
+            if let Poll::Ready(result) = Pin::new(&mut served).poll(cx) {
+                return Poll::Ready(End::Done(result));
+            }
+            conn.facts.rest.poll(&conn.facts.activity, cx);
+            if !draining && conn.facts.drain.poll_idle_closes(&mut drain, cx) {
+                draining = true;
+                Pin::new(&mut served).graceful_shutdown();
+                continue;
+            }
+            if draining && conn.facts.drain.poll_cuts(&mut cuts, cx) {
+                return Poll::Ready(End::Gone);
+            }
+            if let Some(fault) = conn.facts.activity.due_fault() {
+                return Poll::Ready(End::Refused(fault));
+            }
+            if conn.facts.activity.presence() != presence {
+                presence = conn.facts.activity.presence();
+                timer.wait(presence.look_after());
+            }
+            if presence == Presence::Gone {
+                return Poll::Ready(End::Gone);
+            }
+            match ready!(timer.poll(&conn.facts.activity, cx)) {
+                // The look itself happens in `Tracked::poll_flush`: hyper reads nothing while it answers a request, but
+                // it flushes at every poll.
+                Expiry::Presence => conn.facts.activity.ask_presence(),
+                expiry => return Poll::Ready(End::Expired(expiry)),
+            }
+        }
+    })
+    .await;
+    // Before `served` is taken apart: that drops its requests, and they log whether a stall ended them.
+    conn.facts.stalled.set(matches!(end, End::Expired(Expiry::Stall)));
+    let parts = served.into_parts();
+    conclude(conn, end, parts.io.into_inner(), parts.read_buf, draining).await
+}
+
+/// Finishes a connection that hyper does not drive any more: answers what is left to answer and closes it, or returns it
+/// if it is only idle. `read` is what hyper had read of the next message.
+async fn conclude<S: Service>(
+    conn: &Connection<S>,
+    end: End,
+    gate: Gate,
+    read: Bytes,
+    draining: bool,
+) -> Option<(Stream, Bytes)> {
+    let is_in_message = gate.is_in_message();
+    let (mut stream, ahead) = gate.into_parts(read);
+    match end {
+        End::Done(Ok(())) => match conn.facts.switched.take() {
+            Some(switched) => tunnel::run(&conn.facts, switched, stream, ahead).await,
+            None if is_in_message => linger::linger(&stream).await,
+            None => {}
+        },
+        End::Done(Err(error)) => {
+            if conn.broken(&error) {
+                linger::linger(&stream).await;
+            }
+        }
+        End::Expired(Expiry::IdleConnection) if !draining && !is_in_message => return Some((stream, ahead)),
+        End::Expired(Expiry::IdleConnection | Expiry::Idle | Expiry::Presence) | End::Gone => {}
+        End::Expired(Expiry::Head) => conn.late_http1(stream).await,
+        End::Refused(fault) => {
+            let refusal = Refusal::Framing(fault);
+            let problem = Problem::of(&refusal);
+            let request_id = conn.refuse_unread(Version::HTTP_11, problem.reason, problem.status.as_u16());
+            let answer = problem.unread(&request_id);
+            linger::say(&mut stream, if conn.may_be_preface(fault) { &[] } else { &answer }).await;
+            linger::linger(&stream).await;
+        }
+        End::Expired(Expiry::Stall) => conn.deadline_passed(metrics::Deadline::BodyStall),
+    }
+    None
+}
+
+/// A connection without a request for this long is idle and taken out of hyper. Over shorter pauses hyper stays, so that
+/// a busy connection does not build it anew for each request.
+pub const IDLE_AFTER: Duration = Duration::from_millis(100);
+/// How many header fields hyper takes where it is told nothing.
+const HYPER_HEADERS_MAX: usize = 100;
+/// Bytes that hyper may buffer of a connection even if heads must be shorter; it panics below 8 KiB.
+const MIN_BUFFER_BYTES: usize = 64 * 1024;

@@ -1,0 +1,140 @@
+//! A worker from start to end: one thread, one runtime, its own listening sockets.
+//!
+//! The control runtime sends it [`Order`]s and gets no replies: it joins the thread to learn that a drain is over.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Duration;
+
+use tokio::runtime::{Builder, LocalOptions};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use super::idle::IdleConnections;
+use super::worker::{Deadlines, Order, Shared, Worker};
+use super::{accept, panics};
+use crate::service::Service;
+use crate::service::drain::Drain;
+use base::clock;
+use net::outbox;
+
+/// Starts worker `index` on a thread of its own and waits until its runtime is up; it ends after an [`Order::Drain`].
+/// `service` is called on that thread, because a service is not `Send`.
+///
+/// # Errors
+/// If the thread cannot be started or its runtime gets no descriptors.
+pub fn spawn<S: Service>(
+    index: usize,
+    shared: Arc<Shared>,
+    orders: mpsc::Receiver<Order>,
+    service: impl FnOnce() -> S + Send + 'static,
+) -> std::io::Result<thread::JoinHandle<()>> {
+    let (started, starts) = std::sync::mpsc::sync_channel(1);
+    let thread = thread::Builder::new().name(format!("worker-{index}")).spawn(move || {
+        let runtime = Builder::new_current_thread()
+            .enable_io()
+            .enable_time()
+            .event_interval(EVENT_INTERVAL)
+            .build_local(LocalOptions::default());
+        match runtime.and_then(|runtime| Ok((runtime, IdleConnections::open()?))) {
+            Ok((runtime, (idle, poll))) => {
+                let _ = started.send(Ok(()));
+                panics::count(shared.panics.clone());
+                let worker = Worker::new(index, shared, Rc::new(service()), Rc::new(Drain::default()), idle);
+                runtime.block_on(run(Rc::new(worker), poll, orders));
+            }
+            Err(error) => {
+                let _ = started.send(Err(error));
+            }
+        }
+    })?;
+    starts.recv().unwrap_or_else(|_| Err(std::io::Error::other("it ended in a panic")))?;
+    Ok(thread)
+}
+
+async fn run<S: Service>(worker: Rc<Worker<S>>, poll: mio::Poll, mut orders: mpsc::Receiver<Order>) {
+    tokio::task::spawn_local(outbox::deliver());
+    tokio::task::spawn_local(accept::watch_idle(Rc::clone(&worker), poll));
+    let mut listeners: HashMap<String, Vec<JoinHandle<()>>> = HashMap::new();
+    let mut tick = tokio::time::interval(TICK);
+    let deadlines = loop {
+        tokio::select! {
+            order = orders.recv() => match order {
+                Some(Order::Listen(socket, listener)) => {
+                    let name = listener.config.load().name.clone();
+                    let task = tokio::task::spawn_local(accept::accept(Rc::clone(&worker), socket, listener));
+                    listeners.entry(name).or_default().push(task);
+                }
+                Some(Order::Close(name)) => listeners.remove(&name).into_iter().flatten().for_each(|task| task.abort()),
+                Some(Order::Adopt(socket, peer, listener)) => accept::adopt(&worker, socket, peer, listener),
+                Some(Order::Drain(deadlines)) => break deadlines,
+                // The process is going down without a word: so do we.
+                None => break Deadlines::at(clock::instant()),
+            },
+            _ = tick.tick() => upkeep(&worker),
+        }
+    };
+    worker.drain.begin();
+    advance(&worker, &deadlines);
+    // The accept loops take what the kernel has accepted already, then close their sockets.
+    for task in listeners.into_values().flatten() {
+        let _ = task.await;
+    }
+    loop {
+        if worker.connections() == 0 {
+            // From here on other workers keep what they accept; what one of them has sent already is served.
+            orders.close();
+            let Ok(order) = orders.try_recv() else { break };
+            if let Order::Adopt(socket, peer, listener) = order {
+                accept::adopt(&worker, socket, peer, listener);
+            }
+            continue;
+        }
+        tokio::select! {
+            () = worker.emptied.notified() => {}
+            _ = tick.tick() => {
+                upkeep(&worker);
+                advance(&worker, &deadlines);
+            }
+            // A connection may have been handed over by a worker that had not heard yet.
+            Some(Order::Adopt(socket, peer, listener)) = orders.recv() => accept::adopt(&worker, socket, peer, listener),
+            () = tokio::time::sleep_until(deadlines.end(worker.drain.has_tunnels()).into()) => {
+                tracing::warn!(worker = worker.index, connections = worker.connections(), "drain deadline: closing what is left");
+                worker.drain.cut();
+                break;
+            }
+        }
+    }
+    worker.service.close();
+}
+
+/// Lets those moments of the drain come that are due.
+fn advance<S: Service>(worker: &Worker<S>, deadlines: &Deadlines) {
+    let now = clock::instant();
+    let drain = &worker.drain;
+    if deadlines.idle <= now {
+        drain.close_idle();
+    }
+    if deadlines.tunnels <= now {
+        drain.end_tunnels();
+    }
+    if deadlines.requests <= now && deadlines.requests < deadlines.end(drain.has_tunnels()) {
+        drain.cut();
+    }
+}
+
+/// The worker's periodic work: closing idle connections that are too old, and the service's own.
+fn upkeep<S: Service>(worker: &Worker<S>) {
+    worker.shared.turns[worker.index].fetch_add(1, Ordering::Relaxed);
+    worker.shared.busy_ns[worker.index].store(clock::thread_busy_ns(), Ordering::Relaxed);
+    let now = clock::instant();
+    worker.service.upkeep(now);
+    accept::expire(worker, now);
+}
+
+const TICK: Duration = Duration::from_millis(200);
+/// Task polls between two looks at the sockets; tokio's default.
+const EVENT_INTERVAL: u32 = 61;

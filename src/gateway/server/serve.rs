@@ -1,0 +1,184 @@
+//! One client's connection, from accept to close: which protocol is spoken on it, and when it becomes idle. What is said
+//! over it is left to `http1` and `http2`.
+//!
+//! A connection without a request is taken out of hyper, whose buffers are tens of KiB. In the clear it goes back to the
+//! worker, which keeps only its socket; under TLS it stays a task that waits for the socket.
+
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::{Bytes, BytesMut};
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
+use tokio::time::{timeout, timeout_at};
+
+use super::connection::Connection;
+use super::http1::IDLE_AFTER;
+use super::idle::{Awaited, FIRST_BYTES, IdleConnection};
+use super::listener::Listener;
+use super::prelude::http2::PREFACE;
+use super::stream::Stream;
+use super::worker::Worker;
+use super::{http1, http2, tls};
+use crate::service::{Ends, Service, config};
+use base::clock;
+use net::outbox::Socket;
+use net::unix_socket::NO_ADDRESS;
+
+/// Serves a connection that has just been accepted, until it ends (`None`) or becomes idle.
+pub async fn serve<S: Service>(
+    worker: &Rc<Worker<S>>,
+    listener: &Arc<Listener>,
+    mut tcp: TcpStream,
+    ends: Ends,
+) -> Option<IdleConnection> {
+    // The first head counts from accept: a client that connects and stays silent holds nothing for long.
+    let accepted = clock::instant();
+    let config = listener.config.load_full();
+    // A Unix socket delays nothing.
+    if ends.tcp_peer != NO_ADDRESS
+        && let Err(error) = tcp.set_nodelay(true)
+    {
+        tracing::debug!(%error, "a connection was gone before it was served");
+        return None;
+    }
+    let mut ahead = BytesMut::new();
+    let (stream, protocol) = match listener.tls.load_full() {
+        None => match first_bytes(worker, &mut tcp, &mut ahead).await {
+            Some(Ok(0) | Err(_)) => return None,
+            Some(Ok(_)) => (Stream::Plain(Socket::new(tcp)), in_the_clear(&config)),
+            None => {
+                let deadline = accepted + config.timeouts.header;
+                return IdleConnection::of(tcp, ends, config, deadline, Awaited::First);
+            }
+        },
+        Some(tls) => {
+            // Boxed, like every long step here: an async function is as large as the largest future that it awaits, and
+            // this one exists once per connection.
+            let handshake = Box::pin(tls::handshake(worker, listener, &config, tls, (tcp, ends)));
+            let (stream, is_http2) = handshake.await?;
+            (stream, if is_http2 { Protocol::Http2 } else { Protocol::Http1 })
+        }
+    };
+    let conn = Connection::new(worker, listener, config, ends, &stream, 0);
+    begin(&conn, stream, protocol, ahead, accepted).await
+}
+
+/// Serves a connection that was idle and whose client has now sent `first_bytes`.
+pub async fn resume<S: Service>(
+    worker: &Rc<Worker<S>>,
+    listener: &Arc<Listener>,
+    idle: IdleConnection,
+    first_bytes: Bytes,
+) -> Option<IdleConnection> {
+    let stream = Stream::Plain(Socket::new(TcpStream::from_std(idle.socket).ok()?));
+    let protocol = in_the_clear(&idle.config);
+    match idle.awaited {
+        Awaited::First => {
+            let accepted = idle.deadline - idle.config.timeouts.header;
+            let conn = Connection::new(worker, listener, idle.config, idle.ends, &stream, 0);
+            begin(&conn, stream, protocol, first_bytes.into(), accepted).await
+        }
+        Awaited::Next(status) => {
+            let conn = Connection::new(worker, listener, idle.config, idle.ends, &stream, status);
+            http1::serve(&conn, stream, first_bytes, idle.deadline).await
+        }
+    }
+}
+
+/// Serves the first request, in whichever protocol it comes; `ahead` is what was read of it already.
+async fn begin<S: Service>(
+    conn: &Connection<S>,
+    stream: Stream,
+    protocol: Protocol,
+    ahead: BytesMut,
+    accepted: Instant,
+) -> Option<IdleConnection> {
+    let first = accepted + conn.facts.config.timeouts.header;
+    if protocol == Protocol::Http1 {
+        return http1::serve(conn, stream, ahead.freeze(), first).await;
+    }
+    match Box::pin(sniff(conn, stream, ahead, first)).await? {
+        (stream, ahead, true) => http2::serve(conn, stream, ahead, accepted).await,
+        (stream, ahead, false) if protocol == Protocol::Either => {
+            return http1::serve(conn, stream, ahead, first).await;
+        }
+        (stream, _, false) => Box::pin(conn.refuse_preface(stream)).await,
+    }
+    None
+}
+
+/// Reads what a client sends first; `None` if it sends nothing for so long that the connection is idle.
+async fn first_bytes<S: Service>(
+    worker: &Worker<S>,
+    tcp: &mut TcpStream,
+    ahead: &mut BytesMut,
+) -> Option<io::Result<usize>> {
+    ahead.reserve(FIRST_BYTES);
+    tokio::select! {
+        biased;
+        read = timeout(IDLE_AFTER, tcp.read_buf(ahead)) => read.ok(),
+        () = worker.drain.idle_closes() => Some(Ok(0)),
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Protocol {
+    Http1,
+    Http2,
+    /// The first bytes decide ([`sniff`]).
+    Either,
+}
+
+fn in_the_clear(config: &config::Listener) -> Protocol {
+    match (config.http1, config.http2) {
+        (true, true) => Protocol::Either,
+        (false, true) => Protocol::Http2,
+        (_, false) => Protocol::Http1,
+    }
+}
+
+/// Reads on after `ahead` until the first bytes distinguish HTTP/2 with prior knowledge (RFC 9113 section 3.3) from
+/// HTTP/1.1. Returns the stream, what was read, and whether it is HTTP/2; `None` if the client goes away or takes longer
+/// than `deadline`.
+async fn sniff<S: Service>(
+    conn: &Connection<S>,
+    mut stream: Stream,
+    mut ahead: BytesMut,
+    deadline: Instant,
+) -> Option<(Stream, Bytes, bool)> {
+    ahead.reserve(PREFACE.len().saturating_sub(ahead.len()));
+    let read = async {
+        loop {
+            let begin = ahead.len().min(PREFACE.len());
+            if begin == PREFACE.len() || ahead[..] != PREFACE[..begin] {
+                return true;
+            }
+            // Not past the preface: hyper reads what follows it.
+            let room = PREFACE.len() - begin;
+            if (&mut stream).take(room as u64).read_buf(&mut ahead).await.unwrap_or(0) == 0 {
+                // The end of the stream, or an error. Half a head goes on to hyper, which answers it.
+                return !ahead.is_empty();
+            }
+        }
+    };
+    let read = async {
+        tokio::select! {
+            read = timeout_at(deadline.into(), read) => read,
+            () = conn.facts.drain.idle_closes() => Ok(false),
+        }
+    };
+    match read.await {
+        Ok(true) => {
+            let is_http2 = ahead.starts_with(PREFACE);
+            Some((stream, ahead.freeze(), is_http2))
+        }
+        Ok(false) => None,
+        Err(_) => {
+            conn.deadline_passed(metrics::Deadline::Header);
+            None
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! TLS on a client's connection: the handshake, and the facts that requests and the log take from it. Certificates and
+//! settings are made in `net::tls`.
+
+use std::sync::Arc;
+
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::listener::Listener;
+use super::stream::Stream;
+use super::worker::Worker;
+use crate::service::{Ends, Service, config};
+use auth::mtls::Certificate;
+use base::cause::Cause;
+use net::outbox::Socket;
+
+/// Does the handshake within its deadline. Returns the stream and whether ALPN (RFC 7301) agreed on HTTP/2; `None` if it
+/// failed.
+pub async fn handshake<S: Service>(
+    worker: &Worker<S>,
+    listener: &Listener,
+    config: &config::Listener,
+    tls: Arc<rustls::ServerConfig>,
+    (tcp, ends): (TcpStream, Ends),
+) -> Option<(Stream, bool)> {
+    let accept = async {
+        // A handshake costs a signature before the client has proved anything, so only so many run at once.
+        let _permit = worker.handshakes.acquire().await;
+        tokio_rustls::TlsAcceptor::from(tls).accept(Socket::new(tcp)).await
+    };
+    match timeout(worker.handshake_deadline(config.timeouts.handshake), accept).await {
+        Ok(Ok(stream)) => {
+            if stream.get_ref().1.alpn_protocol() == Some(acme::ALPN) {
+                // The authority has seen the certificate that it asked for, and nothing follows (RFC 8737 section 4).
+                return None;
+            }
+            // Without ALPN it is HTTP/1.1: HTTP/2 over TLS must negotiate by ALPN (RFC 9113 section 3.2).
+            let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+            Some((Stream::Tls(Box::new(stream)), is_http2))
+        }
+        Ok(Err(error)) => {
+            tracing::debug!(listener = %config.name, %error, "TLS handshake");
+            listener.metrics.handshake_failed(worker.service.cells());
+            if let Some(cause) = Cause::of_tls_behind(&error) {
+                worker.service.refuse_handshake(&config.name, ends, cause);
+            }
+            None
+        }
+        Err(_) => {
+            listener.metrics.deadline_passed(worker.service.cells(), metrics::Deadline::Handshake);
+            None
+        }
+    }
+}
+
+/// The negotiated version; empty in the clear.
+pub fn version(stream: &Stream) -> &'static str {
+    match stream {
+        Stream::Plain(_) => "",
+        Stream::Tls(tls) => match tls.get_ref().1.protocol_version() {
+            Some(rustls::ProtocolVersion::TLSv1_2) => "TLSv1.2",
+            _ => "TLSv1.3",
+        },
+    }
+}
+
+/// The server name (SNI) the client asked for; empty if it named none.
+pub fn server_name(stream: &Stream) -> &str {
+    match stream {
+        Stream::Plain(_) => "",
+        Stream::Tls(tls) => tls.get_ref().1.server_name().unwrap_or(""),
+    }
+}
+
+/// The client's certificate. If the session was resumed, it is the one shown when the session began.
+pub fn certificate(stream: &Stream) -> Option<Box<Certificate>> {
+    let Stream::Tls(tls) = stream else { return None };
+    let leaf = tls.get_ref().1.peer_certificates()?.first()?;
+    Certificate::read(leaf).map(Box::new)
+}

@@ -1,0 +1,94 @@
+//! The facts of one client's connection, which its requests share, and the flags by which the server and the requests
+//! signal each other.
+
+use std::cell::{Cell, RefCell};
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use http::HeaderValue;
+
+use super::activity::Activity;
+use super::config;
+use super::drain::Drain;
+use super::reason::Reason;
+use super::rest::Rest;
+use auth::mtls::Certificate;
+use upstream::http1::Upgraded;
+
+/// What the requests of one connection share.
+pub struct Conn {
+    /// The listener's configuration when the connection was accepted.
+    pub config: Arc<config::Listener>,
+    /// The client that the PROXY protocol announced; without it, the other end of the socket.
+    pub peer: Peer,
+    /// The other end of the socket; IPv4-mapped addresses as IPv4.
+    pub tcp_peer: IpAddr,
+    /// The TLS version; empty in the clear.
+    pub tls: &'static str,
+    /// The server name the client asked for; empty if it named none.
+    pub sni: Box<str>,
+    /// The client's certificate, if it sent one.
+    pub certificate: Option<Box<Certificate>>,
+    /// What the connection is doing.
+    pub activity: Rc<Activity>,
+    /// What is left of its current request's body.
+    pub rest: Rest,
+    /// The drain of the worker that serves the connection.
+    pub drain: Rc<Drain>,
+    /// Set by the server before it drops requests because of a stall, so that they log that reason.
+    pub stalled: Cell<bool>,
+    /// Requests over HTTP/2 that were reset because the client broke the protocol, and have not ended yet: those that
+    /// end next log that reason.
+    pub broken: Cell<u32>,
+    /// Set by a request to have the server send GOAWAY over HTTP/2.
+    pub leaving: Cell<bool>,
+    /// Set by a request whose answer switches the protocol; the server takes it and runs the tunnel.
+    pub switched: RefCell<Option<Switched>>,
+}
+
+impl std::fmt::Debug for Conn {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Conn").field("peer", &self.peer).finish_non_exhaustive()
+    }
+}
+
+/// An address and its text, which forwarding fields need for every request: formatted once per connection.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    /// IPv4-mapped addresses as IPv4.
+    pub ip: IpAddr,
+    /// The address as a field's value.
+    pub text: HeaderValue,
+}
+
+impl Peer {
+    /// Formats the address.
+    pub fn new(ip: IpAddr) -> Peer {
+        let ip = ip.to_canonical();
+        let text = HeaderValue::from_str(&ip.to_string()).unwrap_or(HeaderValue::from_static(""));
+        Peer { ip, text }
+    }
+}
+
+/// The upstream's side of a tunnel, until the server takes it.
+pub struct Switched {
+    /// The connection to the server.
+    pub upstream: Upgraded,
+    /// Whether the bytes are WebSocket frames: only then can a drain say goodbye.
+    pub is_websocket: bool,
+    /// The request that switched the protocol. It ends with the tunnel.
+    pub request: Box<dyn SwitchedRequest>,
+}
+
+/// A request whose connection has become a tunnel. A trait, because the request itself is `proxy`'s.
+pub trait SwitchedRequest {
+    /// Counts bytes of the tunnel.
+    fn add_bytes(&mut self, from_client: u64, to_client: u64);
+
+    /// The client or the server ended the tunnel.
+    fn complete(&mut self);
+
+    /// The gateway ended the tunnel.
+    fn fail(&mut self, reason: Reason);
+}

@@ -1,0 +1,287 @@
+//! Decides what work the gateway sheds as its memory runs out, so that the kernel does not kill it. `proxy::shed` and
+//! `server::accept` act on it.
+//!
+//! The control runtime reads the process's resident memory a few times a second and sets one of four steps; a request
+//! reads the step with one relaxed load. Each step includes the ones before it. A step is left once memory has fallen
+//! clearly below its mark, or has not risen for a while: an allocator does not return all that was freed to the system,
+//! so resident memory may stay high although there is room again.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use std::{fmt, fs};
+
+use arc_swap::ArcSwap;
+
+use super::config::{self, Memory};
+use base::clock;
+use metrics::{Families, Unit};
+
+/// How much work is shed, in rising order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Step {
+    /// Nothing.
+    Normal,
+    /// Connections end after the current answer: `Connection: close`, or GOAWAY.
+    NoKeepAlive,
+    /// Requests are refused with 503.
+    NoRequests,
+    /// New connections are closed at once.
+    NoConnections,
+}
+
+impl Step {
+    const RISING: [Step; 3] = [Step::NoKeepAlive, Step::NoRequests, Step::NoConnections];
+
+    fn name(self) -> &'static str {
+        match self {
+            Step::Normal => "none",
+            Step::NoKeepAlive => "no keep-alive",
+            Step::NoRequests => "no requests",
+            Step::NoConnections => "no connections",
+        }
+    }
+
+    /// The step at this use of memory, coming from `self`: up at a mark, down [`MARGIN_PPM`] below it.
+    fn next(self, used_ppm: u64, marks: [u32; 3]) -> Step {
+        let mut step = Step::Normal;
+        for (above, mark) in Step::RISING.into_iter().zip(marks) {
+            let margin = if self >= above { MARGIN_PPM } else { 0 };
+            if used_ppm >= u64::from(mark).saturating_sub(margin) {
+                step = above;
+            }
+        }
+        step
+    }
+}
+
+/// What the measurements so far amount to.
+#[derive(Clone, Copy, Debug)]
+struct Pressure {
+    /// The step by the marks alone.
+    marked: Step,
+    /// The most bytes measured since the first mark was passed.
+    highest: u64,
+    /// When memory last rose, or a step was last left because it had not.
+    still: Instant,
+    /// Steps left because memory has not risen.
+    relieved: usize,
+}
+
+impl Pressure {
+    fn new(now: Instant) -> Pressure {
+        Pressure { marked: Step::Normal, highest: 0, still: now, relieved: 0 }
+    }
+
+    /// The step at this measurement: `resident` bytes, which are `used_ppm` of what may be used.
+    fn look(&mut self, resident: u64, used_ppm: u64, marks: [u32; 3], now: Instant) -> Step {
+        self.marked = self.marked.next(used_ppm, marks);
+        if self.marked == Step::Normal || resident > self.highest + self.highest / 100 {
+            *self = Pressure { marked: self.marked, highest: resident, ..Pressure::new(now) };
+        } else if now.saturating_duration_since(self.still) >= STILL {
+            self.relieved += 1;
+            self.still = now;
+        }
+        let left = (self.marked as usize).saturating_sub(self.relieved);
+        [Step::Normal, Step::NoKeepAlive, Step::NoRequests, Step::NoConnections][left]
+    }
+}
+
+/// The step in force; shared by all threads.
+#[derive(Debug)]
+pub struct Overload {
+    pressure: Mutex<Pressure>,
+    step: AtomicU8,
+    resident: AtomicU64,
+    limit: AtomicU64,
+    config: ArcSwap<config::Overload>,
+}
+
+impl Overload {
+    /// No work is shed until the first [`Overload::look`].
+    pub fn new(config: config::Overload) -> Overload {
+        Overload {
+            pressure: Mutex::new(Pressure::new(clock::instant())),
+            step: AtomicU8::new(Step::Normal as u8),
+            resident: AtomicU64::new(0),
+            limit: AtomicU64::new(0),
+            config: ArcSwap::from_pointee(config),
+        }
+    }
+
+    /// Takes a changed configuration, which the next look applies.
+    pub fn configure(&self, config: config::Overload) {
+        self.config.store(config.into());
+        *self.pressure.lock().unwrap_or_else(PoisonError::into_inner) = Pressure::new(clock::instant());
+    }
+
+    /// The step in force.
+    pub fn step(&self) -> Step {
+        match self.step.load(Ordering::Relaxed) {
+            0 => Step::Normal,
+            1 => Step::NoKeepAlive,
+            2 => Step::NoRequests,
+            _ => Step::NoConnections,
+        }
+    }
+
+    /// The share of the memory that may be used that is in use, as of the last look; 0 where nothing bounds it.
+    pub fn used_share(&self) -> f64 {
+        match self.limit.load(Ordering::Relaxed) {
+            0 => 0.0,
+            limit => self.resident.load(Ordering::Relaxed) as f64 / limit as f64,
+        }
+    }
+
+    /// Measures the memory in use and sets the step. It reads files under /proc, so workers must not call it.
+    pub fn look(&self) {
+        let config = self.config.load();
+        let resident = resident_bytes().unwrap_or(0);
+        let limit = match config.memory {
+            Memory::Bytes(bytes) => bytes,
+            Memory::Machine => machine_bytes().unwrap_or(0),
+            Memory::Unbounded => 0,
+        };
+        self.resident.store(resident, Ordering::Relaxed);
+        self.limit.store(limit, Ordering::Relaxed);
+        let before = self.step();
+        let used_ppm = resident.saturating_mul(1_000_000).checked_div(limit).unwrap_or(0);
+        let mut pressure = self.pressure.lock().unwrap_or_else(PoisonError::into_inner);
+        let step = pressure.look(resident, used_ppm, config.marks_ppm, clock::instant());
+        if step != before {
+            self.step.store(step as u8, Ordering::Relaxed);
+            tracing::warn!(resident, limit, before = before.name(), now = step.name(), "overload");
+        }
+    }
+
+    /// Writes the metrics of the last look.
+    ///
+    /// # Errors
+    /// If they cannot be written.
+    pub fn collect(&self, families: &mut Families<'_>) -> fmt::Result {
+        let gauges = [
+            (
+                "memory_resident",
+                Some(&Unit::Bytes),
+                "Resident memory of the process",
+                self.resident.load(Ordering::Relaxed),
+            ),
+            (
+                "memory_limit",
+                Some(&Unit::Bytes),
+                "Memory it may use before it gives up work; 0: not set",
+                self.limit.load(Ordering::Relaxed),
+            ),
+            (
+                "overload_step",
+                None,
+                "What is given up for want of memory: 1 keep-alive, 2 requests, 3 connections",
+                self.step() as u64,
+            ),
+        ];
+        gauges
+            .into_iter()
+            .try_for_each(|(name, unit, help, value)| families.gauges(name, help, unit, [([], value)]))
+    }
+}
+
+/// Resident memory of this process.
+fn resident_bytes() -> Option<u64> {
+    kilobytes(&fs::read_to_string("/proc/self/status").ok()?, "VmRSS:")
+}
+
+/// The memory this process may use: the least of the machine's memory and the limits of its control groups.
+fn machine_bytes() -> Option<u64> {
+    let machine = kilobytes(&fs::read_to_string("/proc/meminfo").ok()?, "MemTotal:");
+    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    groups.lines().filter_map(group_bytes).chain(machine).min()
+}
+
+/// The least limit from the group of one line of /proc/self/cgroup up to its root (cgroups(7)).
+fn group_bytes(line: &str) -> Option<u64> {
+    let mut parts = line.splitn(3, ':');
+    let (_, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
+    let (root, file) = match controllers {
+        "" => ("/sys/fs/cgroup", "memory.max"),
+        "memory" => ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
+        _ => return None,
+    };
+    // In a container, /sys/fs/cgroup is the container's own group, while the path is the host's and does not exist.
+    let group = Path::new(root).join(path.trim_start_matches('/'));
+    let up = group.ancestors().take_while(|group| group.starts_with(root));
+    up.filter_map(|group| fs::read_to_string(group.join(file)).ok()?.trim().parse().ok()).min()
+}
+
+/// The value of a line as `VmRSS:   1234 kB`, in bytes.
+fn kilobytes(page: &str, name: &str) -> Option<u64> {
+    let value = page.lines().find_map(|line| line.strip_prefix(name))?;
+    value.trim().strip_suffix("kB")?.trim_end().parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// If memory has not risen for this long, a step is left although memory is above its mark.
+const STILL: Duration = Duration::from_secs(30);
+/// How far below its mark memory must fall before a step is left: without a margin, steps would flap at every look.
+const MARGIN_PPM: u64 = 20_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MARKS: [u32; 3] = [920_000, 950_000, 980_000];
+
+    #[test]
+    fn steps_rise_at_their_marks_and_fall_below_them() {
+        let next = |step: Step, used: u64| step.next(used, MARKS);
+        assert_eq!(next(Step::Normal, 919_999), Step::Normal);
+        assert_eq!(next(Step::Normal, 920_000), Step::NoKeepAlive);
+        assert_eq!(next(Step::Normal, 2_000_000), Step::NoConnections);
+        assert_eq!(next(Step::NoKeepAlive, 900_000), Step::NoKeepAlive);
+        assert_eq!(next(Step::NoKeepAlive, 899_999), Step::Normal);
+        assert_eq!(next(Step::NoConnections, 960_000), Step::NoConnections);
+        assert_eq!(next(Step::NoConnections, 959_999), Step::NoRequests);
+        assert_eq!(next(Step::NoConnections, 0), Step::Normal);
+    }
+
+    #[test]
+    fn steps_are_left_one_by_one_while_memory_does_not_rise() {
+        let mut now = Instant::now();
+        let mut pressure = Pressure::new(now);
+        let mut steps = |resident: u64, seconds: u64| {
+            now += Duration::from_secs(seconds);
+            pressure.look(resident, resident * 10_000, MARKS, now)
+        };
+        assert_eq!(steps(50, 0), Step::Normal);
+        assert_eq!(steps(99, 1), Step::NoConnections);
+        assert_eq!(steps(99, 29), Step::NoConnections);
+        assert_eq!(steps(99, 1), Step::NoRequests);
+        assert_eq!(steps(99, 30), Step::NoKeepAlive);
+        assert_eq!(steps(101, 1), Step::NoConnections, "it rises again");
+        for left in [Step::NoRequests, Step::NoKeepAlive, Step::Normal, Step::Normal] {
+            assert_eq!(steps(100, 30), left);
+        }
+        assert_eq!(steps(50, 1), Step::Normal);
+        assert_eq!(steps(92, 1), Step::NoKeepAlive);
+    }
+
+    #[test]
+    fn the_step_is_that_of_the_last_look() {
+        let memory = |memory| config::Overload { memory, ..config::Overload::default() };
+        let overload = Overload::new(memory(Memory::Bytes(1)));
+        assert_eq!(overload.step(), Step::Normal);
+        overload.look();
+        assert_eq!(overload.step(), Step::NoConnections);
+        assert!(overload.resident.load(Ordering::Relaxed) > 1 << 20);
+        overload.configure(memory(Memory::Unbounded));
+        overload.look();
+        assert_eq!((overload.step(), overload.limit.load(Ordering::Relaxed)), (Step::Normal, 0));
+    }
+
+    #[test]
+    fn the_machine_has_memory() {
+        assert!(machine_bytes().is_some_and(|bytes| bytes > 1 << 20));
+        assert_eq!(kilobytes("VmHWM:\t 7 kB\nVmRSS:\t  12 kB\n", "VmRSS:"), Some(12 * 1024));
+        assert_eq!(kilobytes("VmRSS:\tmuch\n", "VmRSS:"), None);
+    }
+}

@@ -1,0 +1,385 @@
+//! The answer to each refusal. This is the only file that chooses an error's status, of HTTP and of gRPC.
+//!
+//! [`Problem::of`] is one table with a row for each refusal: status, reason, gRPC code, headers and text. A problem is
+//! sent as problem+json (RFC 9457) with a stable `reason`, the same word as in the access log and the metrics, or to who
+//! prefers that as a page or a line of text. Nothing that a client sent is repeated in it.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use http::header::{
+    ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER, SEC_WEBSOCKET_VERSION, UPGRADE,
+    WWW_AUTHENTICATE,
+};
+use http::{HeaderMap, HeaderValue, StatusCode};
+
+use super::form::Form;
+use super::reason::Reason;
+use super::refusal::{Limited, Refusal, Violation};
+use base::cause::Cause;
+use net::wire::http1::Fault;
+use policy::body::push_html;
+
+/// How one refusal is answered, logged and counted.
+#[derive(Debug)]
+pub struct Problem<'r> {
+    /// The HTTP status.
+    pub status: StatusCode,
+    /// The word for logs, metrics and the body.
+    pub reason: Reason,
+    /// The gRPC status.
+    pub code: Code,
+    /// One sentence for the client.
+    pub detail: Cow<'r, str>,
+    /// When the client may try again; `None`: trying again will not help, or nobody knows when.
+    pub retry_after_seconds: Option<u64>,
+    /// What exactly was wrong, only for logs and metrics, if the reason does not say it already.
+    pub cause: Option<Cause>,
+    extra: Extra<'r>,
+}
+
+/// The parts of an answer that only some refusals have.
+#[derive(Debug)]
+enum Extra<'r> {
+    None,
+    /// The methods that the route serves.
+    Allow(&'r HeaderValue),
+    /// The values of `WWW-Authenticate`.
+    Challenges(&'r [HeaderValue]),
+    /// The protocol and its version that a client may switch to (RFC 6455 section 4.2.2).
+    WebSocketVersion,
+    /// Over HTTP/1 the connection ends with the answer. HTTP/2 need not: its frames say where a request ends.
+    Close,
+    /// The violated windows.
+    Limits(&'r Limited),
+}
+
+/// The gRPC status codes that the gateway itself answers with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Code {
+    /// No other code fits.
+    Unknown = 2,
+    /// It took too long.
+    DeadlineExceeded = 4,
+    /// The client is known and may not.
+    PermissionDenied = 7,
+    /// A limit has nothing left.
+    ResourceExhausted = 8,
+    /// There is no such method.
+    Unimplemented = 12,
+    /// The request breaks the protocol.
+    Internal = 13,
+    /// Clients may try again.
+    Unavailable = 14,
+    /// The client is not authenticated.
+    Unauthenticated = 16,
+}
+
+impl<'r> Problem<'r> {
+    /// The row of a refusal. The gRPC code is the closest that gRPC has; if none is close, the one that a gRPC client
+    /// derives from the status (gRPC's "HTTP to gRPC Status Code Mapping").
+    #[rustfmt::skip] // A row a line: it is a table.
+    pub fn of(refusal: &'r Refusal) -> Problem<'r> {
+        use Code as C;
+        use Reason as R;
+        use StatusCode as S;
+        match refusal {
+            // Close: after a malformed head it is not safe to say where the next request begins.
+            Refusal::Malformed(what) => row(S::BAD_REQUEST, R::Malformed, C::Internal, *what).close(),
+            Refusal::Framing(fault) => Problem::of_framing(*fault).close(),
+            Refusal::MethodNotServed =>
+                row(S::NOT_IMPLEMENTED, R::MethodNotAllowed, C::Unknown, "this gateway does not serve the method"),
+            Refusal::Misdirected =>
+                row(S::MISDIRECTED_REQUEST, R::Misdirected, C::Unknown, "this connection was made to another host"),
+            Refusal::ExpectationFailed =>
+                row(S::EXPECTATION_FAILED, R::ExpectationFailed, C::Unknown, "the expectation is not one this gateway meets"),
+            Refusal::WebSocketVersion =>
+                row(S::UPGRADE_REQUIRED, R::Malformed, C::Unknown, "the WebSocket handshake is not of version 13")
+                    .with(Extra::WebSocketVersion),
+            Refusal::UriTooLong =>
+                row(S::URI_TOO_LONG, R::UriTooLong, C::Unknown, "the request target is too long"),
+            Refusal::HeadersTooLarge =>
+                row(S::REQUEST_HEADER_FIELDS_TOO_LARGE, R::HeadersTooLarge, C::Unknown, "the header fields are too many or too long"),
+            Refusal::BodyTooLarge =>
+                row(S::PAYLOAD_TOO_LARGE, R::BodyTooLarge, C::Unknown, "the request body is larger than this route takes"),
+            // Close: the rest of the body will not be read (RFC 9110 section 15.5.9).
+            Refusal::BodySlow =>
+                row(S::REQUEST_TIMEOUT, R::BodySlow, C::DeadlineExceeded, "the request body comes too slowly").close(),
+            Refusal::ClientGone =>
+                row(S::BAD_REQUEST, R::ClientGone, C::Internal, "the request body ended early"),
+            Refusal::NoRoute =>
+                row(S::NOT_FOUND, R::NoRoute, C::Unimplemented, "no route matches host and path"),
+            Refusal::MethodNotAllowed(allow) =>
+                row(S::METHOD_NOT_ALLOWED, R::MethodNotAllowed, C::Unknown, "the route does not serve the method")
+                    .with(Extra::Allow(allow)),
+            // One text for every cause: saying what is wrong with a credential would help to guess one.
+            Refusal::Unauthenticated(challenges, cause) =>
+                row(S::UNAUTHORIZED, R::Unauthenticated, C::Unauthenticated, "this route asks for valid credentials")
+                    .with(Extra::Challenges(challenges)).because(*cause),
+            Refusal::AuthBusy(cause) => Problem {
+                cause: *cause,
+                ..row(S::SERVICE_UNAVAILABLE, R::AuthBusy, C::Unavailable, "the credential cannot be verified at the moment").soon()
+            },
+            Refusal::Forbidden(cause) =>
+                row(S::FORBIDDEN, R::Forbidden, C::PermissionDenied, "the client may not use this route").because(*cause),
+            Refusal::AddressDenied =>
+                row(S::FORBIDDEN, R::AddressDenied, C::PermissionDenied, "the client's address may not come in"),
+            Refusal::OriginDenied =>
+                row(S::FORBIDDEN, R::OriginDenied, C::PermissionDenied, "scripts of this origin may not use this route"),
+            // 503 and not 429: too many requests in flight mean a slow service, not a client that is too fast.
+            Refusal::Limited(limited) if limited.is_in_flight() =>
+                row(S::SERVICE_UNAVAILABLE, R::Limited, C::ResourceExhausted, limits_text(limited)).over(limited),
+            Refusal::Limited(limited) =>
+                row(S::TOO_MANY_REQUESTS, R::Limited, C::ResourceExhausted, limits_text(limited)).over(limited),
+            Refusal::RedisDown(limited) =>
+                row(S::SERVICE_UNAVAILABLE, R::RedisDown, C::Unavailable, "the limit cannot be checked at the moment").over(limited),
+            Refusal::MissingKey(dimension) =>
+                row(S::BAD_REQUEST, R::MissingKey, C::Internal, missing_text(dimension)),
+            Refusal::UpstreamUnresolved =>
+                row(S::SERVICE_UNAVAILABLE, R::UpstreamUnresolved, C::Unavailable, "the upstream's name does not resolve").soon(),
+            Refusal::UpstreamConnect(cause) =>
+                row(S::BAD_GATEWAY, R::UpstreamConnect, C::Unavailable, "the upstream cannot be reached").because(*cause),
+            Refusal::UpstreamConnectTimeout =>
+                row(S::GATEWAY_TIMEOUT, R::UpstreamTimeout, C::DeadlineExceeded, "the upstream cannot be reached in time")
+                    .because(Cause::ConnectTimeout),
+            Refusal::UpstreamPoolFull =>
+                row(S::SERVICE_UNAVAILABLE, R::UpstreamPoolFull, C::Unavailable, "all connections to the upstream are in use").soon(),
+            Refusal::UpstreamNoStreams =>
+                row(S::SERVICE_UNAVAILABLE, R::UpstreamPoolFull, C::Unavailable, "the upstream takes no requests now")
+                    .soon().because(Cause::NoStreams),
+            Refusal::UpstreamTimeout =>
+                row(S::GATEWAY_TIMEOUT, R::UpstreamTimeout, C::DeadlineExceeded, "the upstream did not answer in time"),
+            Refusal::UpstreamReset =>
+                row(S::BAD_GATEWAY, R::UpstreamReset, C::Unavailable, "the upstream closed the connection before it answered"),
+            Refusal::UpstreamBadResponse =>
+                row(S::BAD_GATEWAY, R::UpstreamBadResponse, C::Unavailable, "the upstream's answer is not valid HTTP"),
+            Refusal::Overloaded =>
+                row(S::SERVICE_UNAVAILABLE, R::Overload, C::Unavailable, "the gateway is short of memory or file descriptors").soon(),
+            Refusal::Panic =>
+                row(S::INTERNAL_SERVER_ERROR, R::Panic, C::Unknown, "an internal error"),
+        }
+    }
+
+    fn of_framing(fault: Fault) -> Problem<'static> {
+        let (status, reason) = match fault {
+            Fault::TargetTooLong => (StatusCode::URI_TOO_LONG, Reason::UriTooLong),
+            Fault::HeadTooLong => (StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, Reason::HeadersTooLarge),
+            Fault::Version => (StatusCode::HTTP_VERSION_NOT_SUPPORTED, Reason::Malformed),
+            Fault::CodingUnknown => (StatusCode::NOT_IMPLEMENTED, Reason::Malformed),
+            Fault::BareLineFeed
+            | Fault::RequestLine
+            | Fault::OtherProtocol
+            | Fault::Fragment
+            | Fault::Folded
+            | Fault::Length
+            | Fault::Coding
+            | Fault::LengthAndCoding
+            | Fault::ChunkSize
+            | Fault::ChunkEnd => (StatusCode::BAD_REQUEST, Reason::Malformed),
+        };
+        row(status, reason, Code::Unknown, fault.to_string())
+    }
+
+    fn with(self, extra: Extra<'r>) -> Problem<'r> {
+        Problem { extra, ..self }
+    }
+
+    fn close(self) -> Problem<'r> {
+        self.with(Extra::Close)
+    }
+
+    fn because(self, cause: Cause) -> Problem<'r> {
+        Problem { cause: Some(cause), ..self }
+    }
+
+    /// Trying again in a second may succeed.
+    fn soon(self) -> Problem<'r> {
+        Problem { retry_after_seconds: Some(1), ..self }
+    }
+
+    fn over(self, limited: &'r Limited) -> Problem<'r> {
+        Problem { retry_after_seconds: limited.retry_after_seconds, extra: Extra::Limits(limited), ..self }
+    }
+
+    /// Writes the header fields of the answer. `may_close` is false over HTTP/2, where `Connection` is forbidden.
+    pub fn write_headers(&self, form: Form, may_close: bool, headers: &mut HeaderMap) {
+        let kind = match form {
+            Form::Json => PROBLEM_JSON,
+            Form::Text => TEXT,
+            Form::Html => HTML,
+        };
+        headers.insert(CONTENT_TYPE, kind);
+        headers.insert(CACHE_CONTROL, NO_STORE);
+        match self.extra {
+            Extra::Allow(allow) => drop(headers.insert(ALLOW, allow.clone())),
+            Extra::Challenges(challenges) => {
+                for challenge in challenges {
+                    headers.append(WWW_AUTHENTICATE, challenge.clone());
+                }
+            }
+            Extra::WebSocketVersion => {
+                headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+                headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
+                headers.insert(SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
+            }
+            Extra::Close if may_close => drop(headers.insert(CONNECTION, CLOSE)),
+            Extra::Close | Extra::Limits(_) | Extra::None => {}
+        }
+        if let Some(seconds) = self.retry_after_seconds {
+            headers.insert(RETRY_AFTER, seconds.into());
+        }
+    }
+
+    /// The body of the answer to the request of this id, by this node if the client may know it.
+    pub fn body(&self, form: Form, id: &HeaderValue, node: Option<&HeaderValue>) -> Bytes {
+        match form {
+            Form::Json => self.json(id, node),
+            Form::Text => self.text(id),
+            Form::Html => self.html(id),
+        }
+    }
+
+    fn text(&self, id: &HeaderValue) -> Bytes {
+        let mut text = format!("{}\n\n{} ({})\n", self.status, self.detail, self.reason.code());
+        if let (false, Ok(id)) = (id.is_empty(), id.to_str()) {
+            text.push_str(&format!("request {id}\n"));
+        }
+        text.into()
+    }
+
+    /// A page without scripts, pictures or anything else to fetch.
+    fn html(&self, id: &HeaderValue) -> Bytes {
+        let status = self.status;
+        let mut page = format!(
+            "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
+             <meta name=\"viewport\" content=\"width=device-width\">\n\
+             <title>{status}</title>\n<h1>{status}</h1>\n<p>"
+        );
+        // Names of policies stand in it, which the operator chose.
+        push_html(&self.detail, &mut page);
+        page.push_str(&format!("</p>\n<p><small>{}", self.reason.code()));
+        if let (false, Ok(id)) = (id.is_empty(), id.to_str()) {
+            page.push_str(", request ");
+            push_html(id, &mut page);
+        }
+        page.push_str("</small></p>\n</html>\n");
+        page.into()
+    }
+
+    fn json(&self, id: &HeaderValue, node: Option<&HeaderValue>) -> Bytes {
+        // Only one of our problems has a type that is registered with IANA.
+        let kind = if self.reason == Reason::Limited { QUOTA_EXCEEDED } else { "about:blank" };
+        let mut problem = serde_json::json!({
+            "type": kind,
+            "title": self.status.canonical_reason().unwrap_or("Error"),
+            "status": self.status.as_u16(),
+            "detail": self.detail,
+            "reason": self.reason.code(),
+        });
+        if let (false, Ok(id)) = (id.is_empty(), id.to_str()) {
+            problem["request-id"] = id.into();
+        }
+        if let Some(node) = node.and_then(|node| node.to_str().ok()) {
+            problem["node"] = node.into();
+        }
+        if let Extra::Limits(limited) = self.extra {
+            problem["violated-policies"] =
+                limited.violated.iter().map(|violation| violation.window.as_str()).collect();
+            problem["violations"] = limited.violated.iter().map(violation_json).collect();
+        }
+        Bytes::from(problem.to_string() + "\n")
+    }
+
+    /// The whole answer as bytes, for a head that was refused before hyper read it.
+    pub fn unread(&self, id: &HeaderValue) -> Vec<u8> {
+        let body = self.json(id, None);
+        let mut answer = format!(
+            "HTTP/1.1 {}\r\nconnection: close\r\ncontent-type: application/problem+json\r\n\
+             cache-control: no-store\r\ncontent-length: {}\r\nx-request-id: ",
+            self.status,
+            body.len()
+        )
+        .into_bytes();
+        answer.extend_from_slice(id.as_bytes());
+        answer.extend_from_slice(b"\r\n\r\n");
+        answer.extend_from_slice(&body);
+        answer
+    }
+}
+
+fn row<'r>(status: StatusCode, reason: Reason, code: Code, detail: impl Into<Cow<'r, str>>) -> Problem<'r> {
+    let detail = detail.into();
+    Problem { status, reason, code, detail, retry_after_seconds: None, cause: None, extra: Extra::None }
+}
+
+fn missing_text(dimension: &str) -> String {
+    format!("the request has no {dimension}, or several, and its limit counts by it")
+}
+
+fn limits_text(limited: &Limited) -> String {
+    let mut windows: Vec<String> = limited
+        .violated
+        .iter()
+        .map(|Violation { policy, limit, period_seconds, is_penalty, .. }| match period_seconds {
+            Some(_) if *is_penalty => format!("{policy} penalises clients that do not wait"),
+            Some(seconds) => format!("{policy} allows {limit} in {seconds} s"),
+            None => format!("{policy} allows {limit} in flight"),
+        })
+        .collect();
+    // The penalty of a policy with several windows is one. A policy's windows are adjacent.
+    windows.dedup();
+    match limited.retry_after_seconds {
+        Some(seconds) => format!("{}; try again in {seconds} s", windows.join(", ")),
+        None => format!("{}; the request costs more than that", windows.join(", ")),
+    }
+}
+
+fn violation_json(violation: &Violation) -> serde_json::Value {
+    let mut json = serde_json::json!({
+        "policy": violation.policy,
+        "window": violation.window,
+        "limit": violation.limit,
+        "period-seconds": violation.period_seconds,
+        "decided": violation.decided,
+        "retry-after-seconds": violation.retry_after_seconds,
+    });
+    if violation.is_penalty {
+        json["penalty"] = true.into();
+    }
+    json
+}
+
+/// The whole answer as bytes to a head that does not come in time (RFC 9110 section 15.5.9).
+pub fn header_timeout(id: &HeaderValue) -> Vec<u8> {
+    let mut head =
+        b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\nx-request-id: ".to_vec();
+    head.extend_from_slice(id.as_bytes());
+    head.extend_from_slice(b"\r\n\r\n");
+    head
+}
+
+/// The reason for an answer that hyper gave on its own, derived from the status it chose: its error says no more.
+pub fn reason_of_parse_status(status: u16) -> Reason {
+    match status {
+        414 => Reason::UriTooLong,
+        431 => Reason::HeadersTooLarge,
+        _ => Reason::Malformed,
+    }
+}
+
+/// The status of [`header_timeout`].
+pub const HEADER_TIMEOUT_STATUS: u16 = 408;
+/// Logged for a malformed request over HTTP/2, which is refused by a reset and gets no status.
+pub const BAD_REQUEST_STATUS: u16 = 400;
+/// The status of hyper's answer to a head over HTTP/2 that is too long for it.
+pub const HEADERS_TOO_LARGE_STATUS: u16 = 431;
+/// Logged for a request over HTTP/2 that was refused because there were too many at once.
+pub const UNAVAILABLE_STATUS: u16 = 503;
+/// draft-ietf-httpapi-ratelimit-headers-11, section 5.
+const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
+const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
+const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
+const HTML: HeaderValue = HeaderValue::from_static("text/html; charset=utf-8");
+const CLOSE: HeaderValue = HeaderValue::from_static("close");
+const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");

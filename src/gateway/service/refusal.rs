@@ -1,0 +1,110 @@
+//! Why a request is refused: facts only. [`super::problem`] chooses the answer to each; [`super::reason`] is the coarser
+//! word for logs and metrics.
+
+use http::HeaderValue;
+
+use base::cause::Cause;
+use net::wire::http1::Fault;
+
+/// Why a request is refused, with what the answer says of it.
+#[derive(Debug)]
+pub enum Refusal {
+    /// The head is not a request that a gateway may forward; the text says why, for the client.
+    Malformed(&'static str),
+    /// It is unclear where the message ends, or its HTTP version is not supported.
+    Framing(Fault),
+    /// A gateway does not forward the method (CONNECT, TRACE).
+    MethodNotServed,
+    /// The request names another host than the TLS connection is for.
+    Misdirected,
+    /// `Expect` asks for something else than `100-continue`.
+    ExpectationFailed,
+    /// Its WebSocket handshake is of a version that the gateway does not know.
+    WebSocketVersion,
+    /// The target is too long.
+    UriTooLong,
+    /// Too many or too long fields.
+    HeadersTooLarge,
+    /// The body is over the route's limit.
+    BodyTooLarge,
+    /// The body comes too slowly to hold a connection upstream for it.
+    BodySlow,
+    /// No route matches.
+    NoRoute,
+    /// Routes match the path, but only for these methods.
+    MethodNotAllowed(HeaderValue),
+    /// No method of the route authenticated the client. The challenges go into the answer; the cause only into the log,
+    /// because it would tell an attacker how far a guess has come.
+    Unauthenticated(Vec<HeaderValue>, Cause),
+    /// The credential was not verified: too many are being verified, or for the cause that is named.
+    AuthBusy(Option<Cause>),
+    /// The client is authenticated but may not use the route.
+    Forbidden(Cause),
+    /// The client's address is not allowed by the listener or the route.
+    AddressDenied,
+    /// Scripts of that origin may not use the route (CORS).
+    OriginDenied,
+    /// The request is over these limits.
+    Limited(Box<Limited>),
+    /// A policy whose `when-redis-down` is `deny` cannot ask Redis.
+    RedisDown(Box<Limited>),
+    /// A policy counts by this dimension, which the request does not have.
+    MissingKey(String),
+    /// The upstream's name has no address.
+    UpstreamUnresolved,
+    /// A connection to the upstream failed.
+    UpstreamConnect(Cause),
+    /// A connection to the upstream was not made in time.
+    UpstreamConnectTimeout,
+    /// All connections to the upstream stayed in use.
+    UpstreamPoolFull,
+    /// The upstream takes no requests over HTTP/2 now.
+    UpstreamNoStreams,
+    /// The upstream did not answer in time.
+    UpstreamTimeout,
+    /// The upstream closed the connection before its answer's head was whole.
+    UpstreamReset,
+    /// The upstream's answer is not valid HTTP.
+    UpstreamBadResponse,
+    /// The client left before its body was whole.
+    ClientGone,
+    /// Memory or file descriptors run out.
+    Overloaded,
+    /// A bug in the gateway.
+    Panic,
+}
+
+/// The limits that a request is over.
+#[derive(Debug)]
+pub struct Limited {
+    /// Every violated window.
+    pub violated: Vec<Violation>,
+    /// Seconds to wait, jitter included. `None`: the request can never be admitted.
+    pub retry_after_seconds: Option<u64>,
+}
+
+/// One violated window.
+#[derive(Debug)]
+pub struct Violation {
+    /// The window's name, the same as in `RateLimit-Policy`.
+    pub window: String,
+    /// The policy's name.
+    pub policy: String,
+    /// Units in one period.
+    pub limit: u64,
+    /// `None` for a limit on requests in flight, which has no period.
+    pub period_seconds: Option<u64>,
+    /// Seconds until it may admit the request, jitter included. `None`: it costs more than the window ever holds.
+    pub retry_after_seconds: Option<u64>,
+    /// Where it was decided: `local`, `global` or `fallback`.
+    pub decided: &'static str,
+    /// Whether the wait is a penalty, because the client did not heed earlier refusals.
+    pub is_penalty: bool,
+}
+
+impl Limited {
+    /// Whether only limits on requests in flight were violated.
+    pub fn is_in_flight(&self) -> bool {
+        self.violated.iter().all(|violation| violation.period_seconds.is_none())
+    }
+}

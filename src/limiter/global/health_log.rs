@@ -1,0 +1,92 @@
+//! Logs changes of the condition of shards: one line for all shards that change together on one node, since a cluster has
+//! 64 of them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use base::clock;
+
+use super::condition::Condition;
+use super::routes::Shared;
+use super::shard::Change;
+
+/// Runs until it is stopped, and logs every change until then.
+pub(super) async fn keep(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
+    let mut tick = tokio::time::interval(PAUSE);
+    let mut logged = HashMap::new();
+    loop {
+        tokio::select! {
+            _ = tick.tick() => {}
+            _ = stop.changed() => return log_changes(&shared, &mut HashMap::new(), clock::now_ns()),
+        }
+        log_changes(&shared, &mut logged, clock::now_ns());
+    }
+}
+
+/// Logs what has changed. `logged` holds when trouble of a node, or its end, was last logged, nanoseconds. The tags of
+/// a cluster's node change one after another, so they are logged again after a second at the earliest.
+fn log_changes(shared: &Shared, logged: &mut HashMap<(usize, bool), u64>, now_ns: u64) {
+    logged.retain(|_, at_ns| now_ns.saturating_sub(*at_ns) < AGAIN_NS);
+    // A node, the change of its first shard, and how many shards changed so.
+    let mut changes: Vec<(usize, Change, usize)> = Vec::new();
+    for shard in &shared.shards {
+        let node = shard.place();
+        // A line for another tag of this node was just logged.
+        if shard.tag.is_some() && logged.contains_key(&(node, shard.condition().is_trouble())) {
+            continue;
+        }
+        let Some(change) = shard.change(now_ns) else { continue };
+        match changes.iter_mut().find(|(of, known, _)| *of == node && known.now == change.now) {
+            Some((_, _, count)) => *count += 1,
+            None => changes.push((node, change, 1)),
+        }
+    }
+    log_lateness(shared, now_ns);
+    let nodes = shared.nodes.load();
+    for (node, change, shards) in changes {
+        let shard = nodes.get(node).map_or("cluster", |node| &*node.name);
+        let Change { before, now, why, relapses } = change;
+        logged.insert((node, now.is_trouble()), now_ns);
+        let (before, condition, relapses) = (before.name(), now.name(), (relapses > 0).then_some(relapses));
+        let shards = (shards > 1).then_some(shards);
+        match now {
+            Condition::Up => tracing::info!(shard, shards, before, "redis answers"),
+            _ => {
+                tracing::warn!(shard, shards, before, now = condition, why, relapses, "redis does not answer")
+            }
+        }
+    }
+}
+
+/// Logs the nodes whose answers have begun, or ceased, to come late as a rule.
+fn log_lateness(shared: &Shared, now_ns: u64) {
+    // The node, whether it is late, and how long its slowest shard takes.
+    let mut changes: Vec<(usize, bool, u64)> = Vec::new();
+    for shard in &shared.shards {
+        let Some(is_late) = shard.lateness_change(now_ns) else { continue };
+        let (node, takes_ns) = (shard.place(), shard.round_trip_ns());
+        match changes.iter_mut().find(|(of, known, _)| *of == node && *known == is_late) {
+            Some((_, _, slowest_ns)) => *slowest_ns = takes_ns.max(*slowest_ns),
+            None => changes.push((node, is_late, takes_ns)),
+        }
+    }
+    let nodes = shared.nodes.load();
+    for (node, is_late, takes_ns) in changes {
+        let shard = nodes.get(node).map_or("cluster", |node| &*node.name);
+        let [round_trip, deadline] = [takes_ns, shared.deadline_ns].map(Duration::from_nanos);
+        if is_late {
+            let advice = "requests do not wait for it; raise `deadline` of [redis] above the round trip";
+            tracing::warn!(shard, ?round_trip, ?deadline, advice, "redis answers after the deadline");
+        } else {
+            tracing::info!(shard, ?round_trip, ?deadline, "redis answers within the deadline again");
+        }
+    }
+}
+
+/// A change of the same kind is logged again for a node after this, nanoseconds.
+const AGAIN_NS: u64 = 1_000_000_000;
+/// Long enough for a change of all shards of a node to be one line.
+const PAUSE: Duration = Duration::from_millis(50);

@@ -1,0 +1,156 @@
+//! Counts the nodes that share Redis: each reports once a second, on up to three shards, that it is there.
+//!
+//! The count is the median of the shards' counts. It rises at once and falls ten seconds later, so that no node takes a
+//! larger share because others were slow for a moment. While no shard answers, it stays as it was.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use redis::RedisError;
+use tokio::sync::watch;
+
+use base::clock;
+
+use super::connection::Connection;
+use super::routes::Shared;
+
+/// Reports this node to Redis, and reads how many there are.
+pub(super) struct Membership {
+    shared: Arc<Shared>,
+    /// The count, where requests read it.
+    nodes: Arc<AtomicU32>,
+    counts: Counts,
+    places: Vec<Place>,
+}
+
+/// One shard on which nodes are counted.
+struct Place {
+    shard: usize,
+    connection: Option<Connection>,
+}
+
+/// A shard's answer to the report.
+enum Heard {
+    Count(u32),
+    /// It answers with an error, such as a missing right.
+    Refusal,
+    Nothing,
+}
+
+/// The counts of the last ten seconds. It is pruned only when a count comes, so a silence of any length keeps the last
+/// ones.
+#[derive(Debug, Default)]
+struct Counts(VecDeque<(u64, u32)>);
+
+impl Counts {
+    /// Adds a count and returns the highest of the last ten seconds.
+    fn add(&mut self, count: u32, now_ns: u64) -> u32 {
+        self.0.retain(|(heard_ns, _)| now_ns.saturating_sub(*heard_ns) < FALLS_AFTER_NS);
+        self.0.push_back((now_ns, count));
+        self.0.iter().map(|(_, count)| *count).max().unwrap_or(1).max(1)
+    }
+}
+
+impl Membership {
+    /// A membership on up to three shards, which keeps the count in `nodes`.
+    pub(super) fn new(shared: Arc<Shared>, nodes: Arc<AtomicU32>) -> Membership {
+        let count = shared.shards.len();
+        let places = (0..count.min(PLACES)).map(|place| place * count / count.min(PLACES));
+        let places = places.map(|shard| Place { shard, connection: None }).collect();
+        Membership { shared, nodes, counts: Counts::default(), places }
+    }
+
+    /// Runs until it is stopped, and then takes this node out of the count.
+    pub(super) async fn keep(mut self, mut stop: watch::Receiver<bool>) {
+        loop {
+            let (mut heard, mut is_answered) = (Vec::new(), false);
+            for index in 0..self.places.len() {
+                match self.hear(index, true).await {
+                    Heard::Count(count) => heard.push(count),
+                    Heard::Refusal => is_answered = true,
+                    Heard::Nothing => {}
+                }
+            }
+            is_answered |= !heard.is_empty();
+            heard.sort_unstable();
+            if let Some(median) = heard.get(heard.len() / 2) {
+                self.nodes.store(self.counts.add(*median, clock::now_ns()), Ordering::Relaxed);
+            }
+            tokio::select! {
+                () = tokio::time::sleep(if is_answered { PAUSE } else { PAUSE_UNHEARD }) => {}
+                _ = stop.changed() => break,
+            }
+        }
+        for index in 0..self.places.len() {
+            self.hear(index, false).await;
+        }
+    }
+
+    /// Reports to one shard that this node is, or is no longer, there.
+    async fn hear(&mut self, index: usize, is_there: bool) -> Heard {
+        match self.ask(index, is_there).await {
+            Some(Ok(count)) => Heard::Count(count),
+            // The server has answered: a new connection would get the same error.
+            Some(Err(error)) if !error.is_io_error() && !error.is_connection_dropped() => {
+                let shard = &self.shared.shards[self.places[index].shard];
+                // The outage of a shard that is away has a log line already.
+                if shard.is_closed() {
+                    let text = format!("nodes are not counted: {error}");
+                    self.shared.complain(&shard.name, &text, clock::now_ns());
+                }
+                Heard::Refusal
+            }
+            Some(Err(_)) | None => {
+                self.places[index].connection = None;
+                Heard::Nothing
+            }
+        }
+    }
+
+    async fn ask(&mut self, index: usize, is_there: bool) -> Option<Result<u32, RedisError>> {
+        let shared = Arc::clone(&self.shared);
+        let place = &mut self.places[index];
+        let shard = &shared.shards[place.shard];
+        let node = shared.nodes.load().get(shard.node.load(Ordering::Relaxed)).cloned()?;
+        let found = node.place()?;
+        if place.connection.as_ref().is_none_or(|connection| connection.server != found.0) {
+            place.connection = shared.connector.plain(&found.0).await.ok();
+        }
+        let connection = place.connection.clone()?;
+        let mut command = redis::cmd("EVAL");
+        command.arg(SCRIPT).arg(1).arg(shared.names.own(shard.tag.as_deref(), "nodes"));
+        command.arg(format!("{:x}", shared.incarnation)).arg(u8::from(is_there));
+        let answer = tokio::time::timeout(shared.connector.patience(), connection.call(&command)).await;
+        Some(answer.ok()?.and_then(|value| redis::from_redis_value(value).map_err(RedisError::from)))
+    }
+}
+
+const SCRIPT: &str = include_str!("../../../lua/membership.lua");
+const PLACES: usize = 3;
+const PAUSE: Duration = Duration::from_secs(1);
+/// The pause while no shard answers.
+const PAUSE_UNHEARD: Duration = Duration::from_millis(50);
+const FALLS_AFTER_NS: u64 = 10_000_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND_NS: u64 = 1_000_000_000;
+
+    #[test]
+    fn the_count_rises_at_once_and_falls_ten_seconds_later() {
+        let mut counts = Counts::default();
+        assert_eq!(counts.add(3, SECOND_NS), 3);
+        assert_eq!(counts.add(5, 2 * SECOND_NS), 5);
+        for second in 3..12 {
+            assert_eq!(counts.add(2, second * SECOND_NS), 5);
+        }
+        assert_eq!(counts.add(2, 12 * SECOND_NS), 2);
+        // A long silence changes nothing; the first count after it replaces the old ones.
+        assert_eq!(counts.add(4, 900 * SECOND_NS), 4);
+        assert_eq!(counts.add(0, 990 * SECOND_NS), 1);
+    }
+}

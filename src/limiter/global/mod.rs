@@ -1,0 +1,417 @@
+//! The Redis that the nodes of a fleet share: one server, one behind sentinels, a cluster, or a ring.
+//!
+//! Any thread sends operations ([`Global::send`]) without waiting; the answer comes by a callback. Operations are gathered
+//! into few script calls, and each is applied at most once, whatever happens to connections and servers. Nothing here
+//! knows what a limit is or what to do without an answer: that is `limiter`'s.
+
+mod batch;
+mod cluster;
+pub mod condition;
+pub mod config;
+mod connection;
+mod failover;
+mod families;
+mod health_log;
+mod hints;
+mod membership;
+mod moved;
+mod name;
+mod node;
+mod notes;
+mod pipeline;
+mod probe;
+mod readings;
+mod ring;
+mod round_trip;
+mod routes;
+mod script;
+mod sentinel;
+mod shard;
+mod slot;
+pub mod wire;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use base::clock;
+use base::random::Random;
+use limit::Key;
+use limit::lease_messages::{Op, Reply, Unanswered};
+
+use batch::{Asker, Entry};
+use cluster::SlotMap;
+pub use condition::Condition;
+pub use config::Config;
+use config::{Server, Topology};
+pub use connection::ConnectError;
+use connection::Connector;
+pub use hints::{Hints, Teller};
+use membership::Membership;
+use moved::Moves;
+use node::{Locator, Node};
+pub use notes::{NoteError, Notes};
+use pipeline::Pipeline;
+use readings::Readings;
+use ring::Ring;
+use routes::{Route, Shared};
+use script::Script;
+use sentinel::Sentinels;
+use shard::Shard;
+
+/// Redis, as one process sees it.
+pub struct Global {
+    shared: Arc<Shared>,
+    /// Brings keys from the servers that had them before the ring changed.
+    moves: Arc<Moves>,
+    dedicated: Vec<(String, u8)>,
+    nodes: Arc<AtomicU32>,
+    readings: Arc<Readings>,
+    stop: watch::Sender<bool>,
+    tasks: Mutex<JoinSet<()>>,
+}
+
+/// The state of one shard, and its counters since the start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// The server's address, or in a cluster `cluster {tag}`.
+    pub shard: String,
+    /// The server that has the shard now; `None` before one was found.
+    pub server: Option<String>,
+    /// The server's own name and version, as in `redis 7.0.15`.
+    pub version: Option<String>,
+    /// Whether the server evicts keys when its memory is full (`maxmemory-policy` is not `noeviction`), which forgets
+    /// limits.
+    pub evicts: bool,
+    /// What its answers and errors say of it, for logs and metrics.
+    pub condition: Condition,
+    /// Whether operations are sent to it: its breaker is closed.
+    pub is_up: bool,
+    /// Whether its answers come within the deadline, so that requests wait for them.
+    pub is_quick: bool,
+    /// How long nearly all calls take, nanoseconds; 0 before the first answer.
+    pub round_trip_ns: u64,
+    /// Script calls sent, those sent again not included.
+    pub calls: u64,
+    /// Operations in those calls, up to 64 in each.
+    pub operations: u64,
+    /// Calls not answered within the deadline.
+    pub late: u64,
+    /// Operations without an answer, those that were never sent included.
+    pub lost: u64,
+    /// Operations that Redis answered with an error, or whose slot no node would take.
+    pub refused: u64,
+    /// Calls sent again under the same number, after a broken or silent connection.
+    pub resent: u64,
+    /// Connections opened and proven by a write.
+    pub connects: u64,
+    /// Times its breaker opened for trouble the shard reported.
+    pub opened: u64,
+}
+
+impl Global {
+    /// Reads the certificates of `ca`, as a start would, and connects to nothing: for `sluicegate check`.
+    ///
+    /// # Errors
+    /// As [`Global::start`].
+    pub fn check(config: &Config) -> Result<(), ConnectError> {
+        Connector::new(config, Arc::new(Script::new(script::OPERATIONS))).map(drop)
+    }
+
+    /// Connects to what `config` names, on the runtime this is called on, and stays connected until
+    /// [`Global::shutdown`]. Returns at once; [`Global::ready`] waits for the connections.
+    ///
+    /// # Errors
+    /// If a server speaks TLS and there are no certificates to trust it by.
+    pub fn start(config: &Config) -> Result<Arc<Global>, ConnectError> {
+        Global::start_with(config, script::OPERATIONS)
+    }
+
+    /// The same for an observer, such as a command that only looks: it is not counted among the nodes, so no node's
+    /// even share shrinks.
+    ///
+    /// # Errors
+    /// As [`Global::start`].
+    pub fn visit(config: &Config) -> Result<Arc<Global>, ConnectError> {
+        Global::connect(config, script::OPERATIONS, false)
+    }
+
+    /// The same with `operations` in place of lua/take.lua: Lua text that defines the functions lua/batch.lua calls.
+    ///
+    /// # Errors
+    /// As [`Global::start`].
+    pub fn start_with(config: &Config, operations: &str) -> Result<Arc<Global>, ConnectError> {
+        Global::connect(config, operations, true)
+    }
+
+    fn connect(config: &Config, operations: &str, is_member: bool) -> Result<Arc<Global>, ConnectError> {
+        let connector = Connector::new(config, Arc::new(Script::new(operations)))?;
+        let deadline_ns = u64::try_from(config.deadline.as_nanos()).unwrap_or(u64::MAX);
+        let (shards, locators, route, dedicated) = lay_out(&config.topology);
+        let incarnation = Random::seeded().next();
+        // An observer moves no keys: that is a write.
+        let moves = Arc::new(Moves::new(match &config.topology {
+            Topology::Ring { shards, .. } if is_member => shards,
+            _ => &[],
+        }));
+        let shared = Shared::new(deadline_ns, incarnation, &config.prefix, connector, shards, route);
+        let shared = Arc::new(shared);
+        let (stop, _) = watch::channel(false);
+        let mut tasks = JoinSet::new();
+        let mut nodes = Vec::new();
+        let mut pipelines = Vec::new();
+        for (index, (name, locator)) in locators.into_iter().enumerate() {
+            let (node, queues) = Node::new(index, name, locator, config.connections);
+            let node = Arc::new(node);
+            pipelines.extend(queues.into_iter().enumerate().map(|(pipeline, queue)| {
+                Pipeline::new(Arc::clone(&shared), Arc::clone(&node), pipeline, queue)
+            }));
+            nodes.push(node);
+        }
+        shared.nodes.store(Arc::new(nodes));
+        for pipeline in pipelines {
+            tasks.spawn(pipeline.run(stop.subscribe()));
+        }
+        if let Topology::Cluster(seeds) = &config.topology {
+            let slot_map = SlotMap {
+                shared: Arc::clone(&shared),
+                seeds: seeds.clone(),
+                connections: config.connections,
+                stop: stop.subscribe(),
+                wanted: HashMap::new(),
+            };
+            tasks.spawn(slot_map.keep());
+        }
+        if let Topology::Sentinel { .. } = &config.topology
+            && let Some(node) = shared.nodes.load().first()
+        {
+            tasks.spawn(failover::follow(Arc::clone(&shared.connector), Arc::clone(node), stop.subscribe()));
+        }
+        tasks.spawn(health_log::keep(Arc::clone(&shared), stop.subscribe()));
+        if !moves.is_known() {
+            tasks.spawn(moved::ask(Arc::clone(&moves), Arc::clone(&shared), stop.subscribe()));
+        }
+        let nodes = Arc::new(AtomicU32::new(1));
+        let readings = Arc::new(Readings::new(shared.shards.len()));
+        // An observer leaves no marker.
+        if is_member {
+            tasks.spawn(readings::keep(Arc::clone(&shared), Arc::clone(&readings), stop.subscribe()));
+            tasks.spawn(Membership::new(Arc::clone(&shared), Arc::clone(&nodes)).keep(stop.subscribe()));
+        }
+        Ok(Arc::new(Global { shared, moves, dedicated, nodes, readings, stop, tasks: Mutex::new(tasks) }))
+    }
+
+    /// Sends an operation; neither waits nor takes a lock. `done` is called exactly once, with the answer, even if it
+    /// comes after the deadline, or with the reason there is none. It is called on the control runtime or, if there is
+    /// no room or no connection, on this thread. An operation that is sent once has its result after a second and a
+    /// little; `Renew`, `Return` and `Debit` are sent again until they are answered, over an outage too (see
+    /// [`Unanswered`]).
+    pub fn send(&self, op: Op, done: Box<dyn FnOnce(Result<Reply, Unanswered>, u64) + Send>) {
+        let now_ns = clock::now_ns();
+        let asker = Asker::new(done);
+        let keys = wire::keys(&op);
+        let Some((key, _)) = keys.first() else { return asker.complete(Err(Unanswered::Refused), now_ns) };
+        let (key, shard) = (*key, self.shared.shard(*key));
+        let is_one_call = keys.len() <= wire::PARTS_MAX
+            && keys.iter().skip(1).all(|(other, _)| self.shared.shard(*other) == shard);
+        drop(keys);
+        if !is_one_call {
+            return asker.complete(Err(Unanswered::Refused), now_ns);
+        }
+        let entry = Entry { op, asker, shard, asked_ns: now_ns, moves: 0, asking: false, is_moving: false };
+        if let Some(entry) = self.moves.hold(&self.shared, entry, key) {
+            self.shared.post(entry, key, now_ns);
+        }
+    }
+
+    /// Whether to ask Redis for this key: its shard answers, or this call is one of the few that test whether it does
+    /// again.
+    #[inline]
+    pub fn is_up(&self, key: Key) -> bool {
+        self.shared.shards[self.shared.shard(key)].is_up()
+    }
+
+    /// Whether a request should wait for an answer for this key: answers come within the deadline, or this call is one
+    /// of the few that test it. A shard that is up but not quick is still asked for leases, which no request waits for.
+    #[inline]
+    pub fn is_quick(&self, key: Key) -> bool {
+        self.shared.shards[self.shared.shard(key)].is_quick()
+    }
+
+    /// How long nearly all calls for this key take, nanoseconds: the mean of the last second and four deviations. 0
+    /// before the first answer.
+    #[inline]
+    pub fn round_trip_ns(&self, key: Key) -> u64 {
+        self.shared.shards[self.shared.shard(key)].round_trip_ns()
+    }
+
+    /// The share of renewals that should go to this key's shard now, percent. It is 100, except that it rises over two
+    /// seconds after an outage, so that the shard does not meet every key at once.
+    pub fn ramp_percent(&self, key: Key) -> u32 {
+        self.shared.shards[self.shared.shard(key)].ramp_percent(clock::now_ns())
+    }
+
+    /// Whether both keys are on one shard, so that one operation may charge both.
+    #[inline]
+    pub fn same_shard(&self, one: Key, other: Key) -> bool {
+        self.shared.shard(one) == self.shared.shard(other)
+    }
+
+    /// The number of the shard that keeps a key.
+    pub fn shard(&self, key: Key) -> usize {
+        self.shared.shard(key)
+    }
+
+    /// The name of a shard.
+    pub fn shard_name(&self, shard: usize) -> Option<String> {
+        self.shared.shards.get(shard).map(|shard| shard.name.clone())
+    }
+
+    /// The number of nodes that share Redis, with this one; while Redis is down, the last count.
+    #[inline]
+    pub fn nodes(&self) -> u32 {
+        self.nodes.load(Ordering::Relaxed)
+    }
+
+    /// Routes a key to its tenant's dedicated shard, if the tenant has one, by putting the shard's number into the key's
+    /// lowest byte (0: the ring). With dedicated shards every key must pass here, with `None` if no tenant is known, or its
+    /// own lowest byte would be read as a shard; without dedicated shards keys stay as they are.
+    pub fn route(&self, key: Key, tenant: Option<&str>) -> Key {
+        if self.dedicated.is_empty() {
+            return key;
+        }
+        let home = tenant.and_then(|tenant| self.dedicated.iter().find(|(name, _)| name == tenant));
+        Key::new(key.bits() & !0xff | u128::from(home.map_or(0, |(_, home)| *home)))
+    }
+
+    /// Waits, at most for `patience`, until every shard is connected or has failed with a reason.
+    pub async fn ready(&self, patience: Duration) {
+        let is_known = |shard: &Shard| shard.condition() != Condition::Unknown;
+        let all = async {
+            while !(self.shared.shards.iter().all(is_known) && self.moves.is_known()) {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        // A shard that is not ready by then is no error: its breaker keeps requests from waiting for it.
+        tokio::time::timeout(patience, all).await.ok();
+    }
+
+    /// The state of every shard, for the metrics and the admin listener.
+    pub fn status(&self) -> Vec<Status> {
+        let nodes = self.shared.nodes.load();
+        let status = |shard: &Shard| {
+            let place = nodes.get(shard.node.load(Ordering::Relaxed)).and_then(|node| node.place());
+            let stats = &shard.stats;
+            let [calls, operations, late, lost, refused, resent, connects, opened] = [
+                &stats.calls,
+                &stats.operations,
+                &stats.late,
+                &stats.lost,
+                &stats.refused,
+                &stats.resent,
+                &stats.connects,
+                &stats.opened,
+            ]
+            .map(|count| count.load(Ordering::Relaxed));
+            Status {
+                shard: shard.name.clone(),
+                server: place.as_ref().map(|place| place.0.to_string()),
+                version: place.as_ref().map(|place| place.1.version.clone()),
+                evicts: place.as_ref().is_some_and(|place| place.1.eviction.is_some()),
+                condition: shard.condition(),
+                is_up: shard.is_closed(),
+                is_quick: shard.is_well(),
+                round_trip_ns: shard.round_trip_ns(),
+                calls,
+                operations,
+                late,
+                lost,
+                refused,
+                resent,
+                connects,
+                opened,
+            }
+        };
+        self.shared.shards.iter().map(status).collect()
+    }
+
+    /// Measures the round trip to every connected server: its name, and the median of a few `PING`s.
+    pub async fn measure(&self) -> Vec<(String, Duration)> {
+        let mut measured = Vec::new();
+        for node in self.shared.nodes.load_full().iter() {
+            let Some(place) = node.place().filter(|_| node.is_used()) else { continue };
+            let Ok(connection) = self.shared.connector.plain(&place.0).await else { continue };
+            let mut trips = Vec::new();
+            for _ in 0..MEASURED {
+                let (begin_ns, ping) = (clock::now_ns(), redis::cmd("PING"));
+                let patience = self.shared.connector.patience();
+                if tokio::time::timeout(patience, connection.call(&ping)).await.is_err() {
+                    break;
+                }
+                trips.push(Duration::from_nanos(clock::now_ns().saturating_sub(begin_ns)));
+            }
+            trips.sort_unstable();
+            measured.extend(trips.get(trips.len() / 2).map(|median| (place.0.to_string(), *median)));
+        }
+        measured
+    }
+
+    /// Sends what is queued, waits for its answers for at most half a second, and closes the connections. Operations
+    /// sent after this have no answer.
+    pub async fn shutdown(&self) {
+        self.stop.send_replace(true);
+        let mut tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
+        while tasks.join_next().await.is_some() {}
+    }
+}
+
+/// Round trips measured for one median.
+const MEASURED: usize = 9;
+
+type Layout = (Vec<Shard>, Vec<(String, Locator)>, Route, Vec<(String, u8)>);
+
+/// The shards and nodes of a topology.
+fn lay_out(topology: &Topology) -> Layout {
+    let one = |name: String, locator| {
+        (vec![Shard::new(name.clone(), None, 0)], vec![(name, locator)], Route::One, Vec::new())
+    };
+    match topology {
+        Topology::Single(servers) => one(names_of(servers), Locator::Fixed(servers.clone())),
+        Topology::Cluster(_) => {
+            // The node of a tag is known only once the cluster has been asked for its slots.
+            let shard = |tag: String| Shard::new(format!("cluster {{{tag}}}"), Some(tag), usize::MAX);
+            (slot::tags().into_iter().map(shard).collect(), Vec::new(), Route::Tags, Vec::new())
+        }
+        Topology::Sentinel { master, sentinels } => {
+            let sentinels = Sentinels { master: master.as_str().into(), servers: sentinels.clone() };
+            one(master.clone(), Locator::Sentinel(sentinels))
+        }
+        Topology::Ring { shards, dedicated } => {
+            let names: Vec<String> = shards.iter().map(|shard| shard.server.to_string()).collect();
+            let weights = shards.iter().map(|shard| shard.weight);
+            let ring = Ring::new(names.iter().map(String::as_str).zip(weights));
+            let route = Route::Ring { ring, has_dedicated: !dedicated.is_empty(), shared: shards.len() };
+            let servers = shards.iter().map(|shard| &shard.server);
+            let servers: Vec<&Server> = servers.chain(dedicated.iter().map(|shard| &shard.server)).collect();
+            let tenants = (1..)
+                .zip(dedicated)
+                .flat_map(|(home, shard)| shard.tenants.iter().map(move |tenant| (tenant.clone(), home)));
+            (
+                servers.iter().enumerate().map(|(at, it)| Shard::new(it.to_string(), None, at)).collect(),
+                servers.iter().map(|it| (it.to_string(), Locator::Fixed(vec![(*it).clone()]))).collect(),
+                route,
+                tenants.collect(),
+            )
+        }
+    }
+}
+
+fn names_of(servers: &[Server]) -> String {
+    servers.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+}

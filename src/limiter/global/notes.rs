@@ -1,0 +1,202 @@
+//! Notes: small values and locks that the nodes of a fleet leave for each other, beside their limits.
+//!
+//! They are asked for on the control runtime, rarely, over a connection of their own; no request waits for one. All are on
+//! the first shard.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use redis::{Cmd, Value};
+use tokio::sync::Mutex;
+
+use super::Global;
+use super::config::Server;
+use super::connection::{About, Connection};
+use super::routes::Shared;
+use base::clock;
+
+/// The notes of one fleet.
+pub struct Notes {
+    shared: Arc<Shared>,
+    connection: Mutex<Option<Connection>>,
+    /// Until then the pipelines may not have found the server yet.
+    found_by: Instant,
+}
+
+/// Why a note was neither read nor left.
+#[derive(Debug, thiserror::Error)]
+pub enum NoteError {
+    /// Redis cannot be reached, or not in time.
+    #[error("redis does not answer")]
+    Away,
+    /// It answers with an error, such as a missing right.
+    #[error("redis: {0}")]
+    Refused(String),
+}
+
+impl Global {
+    /// The notes of this fleet.
+    pub fn notes(&self) -> Notes {
+        let found_by = clock::instant() + FOUND_WITHIN;
+        Notes { shared: Arc::clone(&self.shared), connection: Mutex::default(), found_by }
+    }
+}
+
+impl Notes {
+    /// Takes a lock for so long, or keeps it for longer; `false` if another holder has it.
+    ///
+    /// # Errors
+    /// If Redis cannot say.
+    pub async fn take(&self, name: &str, holder: &str, lasts: Duration) -> Result<bool, NoteError> {
+        let millis = millis(lasts);
+        let mut take = redis::cmd("SET");
+        take.arg(self.name(name)).arg(holder).arg("NX").arg("PX").arg(millis);
+        if self.call(&take).await? == Value::Okay {
+            return Ok(true);
+        }
+        let mut keep = redis::cmd("EVAL");
+        keep.arg(KEEP).arg(1).arg(self.name(name)).arg(holder).arg(millis);
+        Ok(self.call(&keep).await? == Value::Int(1))
+    }
+
+    /// Gives back a lock, if this holder has it.
+    ///
+    /// # Errors
+    /// If Redis cannot say.
+    pub async fn give_back(&self, name: &str, holder: &str) -> Result<(), NoteError> {
+        let mut give_back = redis::cmd("EVAL");
+        give_back.arg(GIVE_BACK).arg(1).arg(self.name(name)).arg(holder);
+        self.call(&give_back).await.map(drop)
+    }
+
+    /// Leaves a value for so long.
+    ///
+    /// # Errors
+    /// If Redis does not take it.
+    pub async fn put(&self, name: &str, value: &[u8], lasts: Duration) -> Result<(), NoteError> {
+        let mut put = redis::cmd("SET");
+        put.arg(self.name(name)).arg(value).arg("PX").arg(millis(lasts));
+        self.call(&put).await.map(drop)
+    }
+
+    /// The value that is there.
+    ///
+    /// # Errors
+    /// If Redis cannot say.
+    pub async fn get(&self, name: &str) -> Result<Option<Vec<u8>>, NoteError> {
+        match self.call(redis::cmd("GET").arg(self.name(name))).await? {
+            Value::BulkString(value) => Ok(Some(value)),
+            _ => Ok(None),
+        }
+    }
+
+    /// Leaves a value beside those that others leave under this name, all of them for so long from now on.
+    ///
+    /// # Errors
+    /// If Redis does not take it.
+    pub async fn put_beside(
+        &self,
+        name: &str,
+        own: &str,
+        value: &[u8],
+        lasts: Duration,
+    ) -> Result<(), NoteError> {
+        let mut put = redis::cmd("EVAL");
+        put.arg(PUT_BESIDE).arg(1).arg(self.name(name)).arg(own).arg(value).arg(millis(lasts));
+        self.call(&put).await.map(drop)
+    }
+
+    /// The values that were left under a name, each with who left it.
+    ///
+    /// # Errors
+    /// If Redis cannot say.
+    pub async fn all_beside(&self, name: &str) -> Result<Vec<(Vec<u8>, Vec<u8>)>, NoteError> {
+        let mut all = redis::cmd("EVAL");
+        all.arg(ALL_BESIDE).arg(1).arg(self.name(name)).arg(BESIDE_MAX);
+        let Value::Array(values) = self.call(&all).await? else { return Ok(Vec::new()) };
+        let mut values = values.into_iter();
+        let mut found = Vec::new();
+        while let (Some(Value::BulkString(own)), Some(Value::BulkString(value))) =
+            (values.next(), values.next())
+        {
+            found.push((own, value));
+        }
+        Ok(found)
+    }
+
+    /// Takes a value away.
+    ///
+    /// # Errors
+    /// If Redis cannot say.
+    pub async fn remove(&self, name: &str) -> Result<(), NoteError> {
+        self.call(redis::cmd("DEL").arg(self.name(name))).await.map(drop)
+    }
+
+    fn name(&self, name: &str) -> Vec<u8> {
+        let tag = self.shared.shards.first().and_then(|shard| shard.tag.as_deref());
+        self.shared.names.own(tag, name)
+    }
+
+    /// Where the first shard was found last.
+    fn place(&self) -> Option<Arc<(Server, Arc<About>)>> {
+        let shard = self.shared.shards.first()?;
+        self.shared.nodes.load().get(shard.node.load(Ordering::Relaxed))?.place()
+    }
+
+    async fn call(&self, command: &Cmd) -> Result<Value, NoteError> {
+        // Held during the call: notes are few, and their order is the caller's.
+        let mut kept = self.connection.lock().await;
+        let connection = match self.connected(kept.take()).await {
+            Some(connection) => connection,
+            None => return Err(NoteError::Away),
+        };
+        let answer = tokio::time::timeout(self.shared.connector.patience(), connection.call(command)).await;
+        match answer {
+            Ok(Ok(value)) => {
+                *kept = Some(connection);
+                Ok(value)
+            }
+            Ok(Err(error)) if !error.is_io_error() && !error.is_connection_dropped() => {
+                // A primary that has become a replica refuses writes: the next call looks for it anew.
+                Err(NoteError::Refused(error.to_string()))
+            }
+            Ok(Err(_)) | Err(_) => Err(NoteError::Away),
+        }
+    }
+
+    /// The connection that there is, if it still leads to the first shard's server; else a new one.
+    async fn connected(&self, kept: Option<Connection>) -> Option<Connection> {
+        let found = loop {
+            match self.place() {
+                Some(found) => break found,
+                // Just after a start: a node that took this for an outage would order for itself.
+                None if clock::instant() < self.found_by => tokio::time::sleep(FOUND_LOOK).await,
+                None => return None,
+            }
+        };
+        match kept.filter(|connection| connection.server == found.0 && connection.is_open()) {
+            Some(connection) => Some(connection),
+            None => self.shared.connector.plain(&found.0).await.ok(),
+        }
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX).clamp(1, MILLIS_MAX)
+}
+
+/// Keeps a lock for as long as it is the holder's.
+const KEEP: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end return 0";
+const GIVE_BACK: &str =
+    "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
+/// Of a fleet that is too large for that each node's minute still is its own to see.
+const PUT_BESIDE: &str = "if redis.call('HLEN', KEYS[1]) < 1024 then redis.call('HSET', KEYS[1], ARGV[1], ARGV[2]) end redis.call('PEXPIRE', KEYS[1], ARGV[3]) return 1";
+const ALL_BESIDE: &str = "if redis.call('HLEN', KEYS[1]) > tonumber(ARGV[1]) then return {} end return redis.call('HGETALL', KEYS[1])";
+/// Values under one name.
+const BESIDE_MAX: usize = 1_024;
+/// How long the pipelines have to find the server after a start.
+const FOUND_WITHIN: Duration = Duration::from_secs(2);
+const FOUND_LOOK: Duration = Duration::from_millis(10);
+/// A year: Redis refuses times that do not fit its clock.
+const MILLIS_MAX: u64 = 366 * 24 * 3_600 * 1_000;

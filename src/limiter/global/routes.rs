@@ -1,0 +1,270 @@
+//! From key to shard, from shard to node, from node to pipeline; and what all pipelines share.
+//!
+//! Finding the queue of a key takes no lock: a shard's node is one atomic number, and the list of nodes is replaced whole.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arc_swap::ArcSwap;
+use redis::{Cmd, RedisError, ServerErrorKind};
+use tokio::sync::Notify;
+use tokio::sync::mpsc::error::TrySendError;
+
+use limit::Key;
+use limit::lease_messages::Unanswered;
+
+use super::batch::{Batch, Entry, Posted};
+use super::condition::Condition;
+use super::connection::Connector;
+use super::name::Names;
+use super::node::Node;
+use super::probe::Probe;
+use super::ring::Ring;
+use super::shard::{Shard, clipped};
+use super::wire;
+
+/// The state that all pipelines of the process share.
+pub(super) struct Shared {
+    /// How long a request waits for an answer, nanoseconds.
+    pub(super) deadline_ns: u64,
+    /// Random number of this process: Redis tells its batches and permits from those of every other process, this
+    /// node's earlier ones included.
+    pub(super) incarnation: u64,
+    pub(super) names: Names,
+    pub(super) connector: Arc<Connector>,
+    pub(super) probe: Probe,
+    pub(super) shards: Box<[Shard]>,
+    /// Every server seen so far. Nodes are only added, so an index stays valid.
+    pub(super) nodes: ArcSwap<Vec<Arc<Node>>>,
+    pub(super) route: Route,
+    /// Wakes [`super::cluster::SlotMap`] to ask for the map of slots again.
+    pub(super) look: Notify,
+    /// Addresses that calls were redirected to and that are no known node: a node without slots is not in the map.
+    pub(super) wanted: Mutex<Vec<(String, u16)>>,
+    complained_ns: AtomicU64,
+    /// When replaced keys were last logged, nanoseconds, and how many were replaced since.
+    repairs: Mutex<(u64, u64)>,
+}
+
+/// From a key to its shard.
+pub(super) enum Route {
+    /// All keys are on one shard.
+    One,
+    /// By the ring, except that the key of a dedicated shard carries the shard's number in its lowest byte.
+    Ring { ring: Ring, has_dedicated: bool, shared: usize },
+    /// By the hash tag, of which each is a shard.
+    Tags,
+}
+
+impl Shared {
+    pub(super) fn new(
+        deadline_ns: u64,
+        incarnation: u64,
+        prefix: &str,
+        connector: Connector,
+        shards: Vec<Shard>,
+        route: Route,
+    ) -> Shared {
+        Shared {
+            deadline_ns,
+            incarnation,
+            names: Names::new(prefix),
+            connector: Arc::new(connector),
+            probe: Probe::new(),
+            shards: shards.into(),
+            nodes: ArcSwap::default(),
+            route,
+            look: Notify::new(),
+            wanted: Mutex::default(),
+            complained_ns: AtomicU64::new(0),
+            repairs: Mutex::default(),
+        }
+    }
+
+    /// The shard of a key.
+    #[inline]
+    pub(super) fn shard(&self, key: Key) -> usize {
+        match &self.route {
+            Route::One => 0,
+            Route::Ring { ring, has_dedicated, shared } => match (key.low() & 0xff) as usize {
+                home if *has_dedicated && home > 0 => (shared + home - 1).min(self.shards.len() - 1),
+                _ => ring.server(key),
+            },
+            Route::Tags => key.high() as usize % self.shards.len(),
+        }
+    }
+
+    /// Whether a shard is dedicated to certain tenants.
+    pub(super) fn is_dedicated(&self, shard: usize) -> bool {
+        matches!(&self.route, Route::Ring { shared, .. } if shard >= *shared)
+    }
+
+    /// Hands an entry to the pipeline of its key. If the queue is full, the entry is given up at once, because the
+    /// thread that sends must not wait.
+    pub(super) fn post(&self, entry: Entry, key: Key, now_ns: u64) {
+        let node = self.shards[entry.shard].node.load(Ordering::Relaxed);
+        self.post_to(node, entry, key, now_ns);
+    }
+
+    fn post_to(&self, node: usize, entry: Entry, key: Key, now_ns: u64) {
+        let nodes = self.nodes.load();
+        let refused = match nodes.get(node).map(|node| node.pipeline(key)) {
+            Some(pipeline) => match pipeline.try_send(Posted::Entry(entry)) {
+                Ok(()) => return,
+                Err(
+                    TrySendError::Full(Posted::Entry(entry)) | TrySendError::Closed(Posted::Entry(entry)),
+                ) => entry,
+                Err(_) => return,
+            },
+            None => entry,
+        };
+        self.give_up(refused, now_ns);
+    }
+
+    /// Hands a batch that was sent before to the node that has its shard now. Returns it if no node is known or its
+    /// queue is full.
+    pub(super) fn hand_over(&self, batch: Box<Batch>) -> Option<Box<Batch>> {
+        let nodes = self.nodes.load();
+        let key = batch
+            .entries
+            .first()
+            .and_then(|entry| Some(wire::keys(&entry.op).first()?.0))
+            .unwrap_or_default();
+        let Some(node) = nodes.get(self.shards[batch.shard].place()) else { return Some(batch) };
+        match node.pipeline(key).try_send(Posted::Batch(batch)) {
+            Err(TrySendError::Full(Posted::Batch(batch)) | TrySendError::Closed(Posted::Batch(batch))) => {
+                Some(batch)
+            }
+            Ok(()) | Err(_) => None,
+        }
+    }
+
+    /// Ends an entry that was not sent.
+    pub(super) fn give_up(&self, entry: Entry, now_ns: u64) {
+        self.shards[entry.shard].stats.lost.fetch_add(1, Ordering::Relaxed);
+        entry.asker.complete(Err(Unanswered::Down), now_ns);
+    }
+
+    /// The shards that are on a node.
+    pub(super) fn shards_of(&self, node: &Node) -> impl Iterator<Item = usize> + use<> {
+        let on_it = |shard: &&(usize, &Shard)| shard.1.node.load(Ordering::Relaxed) == node.index;
+        let found: Vec<usize> =
+            self.shards.iter().enumerate().filter(|shard| on_it(&shard)).map(|(index, _)| index).collect();
+        found.into_iter()
+    }
+
+    /// The call that tests whether a shard can be used.
+    pub(super) fn probe(&self, shard: Option<usize>) -> Cmd {
+        let tag = shard.and_then(|shard| self.shards[shard].tag.as_deref());
+        self.probe.command(self.connector.script(), &self.names, tag, self.incarnation)
+    }
+
+    /// A write that tests whether a connection is alive, cheaper than a probe.
+    pub(super) fn touch(&self, shard: usize) -> Cmd {
+        let mut command = redis::cmd("SET");
+        let name = self.names.own(self.shards[shard].tag.as_deref(), "up");
+        command.arg(name).arg(1).arg("PX").arg(TOUCH_MS);
+        command
+    }
+
+    /// The index of the node at an address.
+    pub(super) fn node_at(&self, host: &str, port: u16) -> Option<usize> {
+        let is_there = |node: &&Arc<Node>| node.fixed().is_some_and(|it| it.host == host && it.port == port);
+        self.nodes.load().iter().find(is_there).map(|node| node.index)
+    }
+
+    /// The cluster has redirected a batch, whose slot is on another node or moving there; nothing of the batch was
+    /// applied. Its entries are sent to that node one by one: while a slot moves, a call fails if only one of its keys
+    /// has not arrived.
+    pub(super) fn reroute(&self, batch: Batch, error: &RedisError, now_ns: u64) {
+        let kind = error.kind();
+        let is_asked = kind == redis::ErrorKind::Server(ServerErrorKind::Ask);
+        let is_moved = kind == redis::ErrorKind::Server(ServerErrorKind::Moved);
+        let node = self.follow(batch.shard, error);
+        let shard = &self.shards[batch.shard];
+        let node = match kind {
+            redis::ErrorKind::Server(ServerErrorKind::TryAgain) => Some(shard.node.load(Ordering::Relaxed)),
+            _ => node,
+        };
+        // A probe without entries. Its slot is moving to a node we know, so the shard can be used there.
+        if batch.entries.is_empty() && is_asked && node.is_some() {
+            shard.recovered(now_ns);
+        }
+        let mut is_lost = false;
+        for mut entry in batch.entries {
+            entry.moves += 1;
+            (entry.asking, entry.is_moving) = (is_asked, !is_moved);
+            match node.filter(|_| entry.moves <= MOVES_MAX) {
+                Some(node) => {
+                    let key = wire::keys(&entry.op).first().map_or_else(Key::default, |(key, _)| *key);
+                    self.post_to(node, entry, key, now_ns);
+                }
+                None => {
+                    is_lost = kind != redis::ErrorKind::Server(ServerErrorKind::TryAgain);
+                    shard.stats.refused.fetch_add(1, Ordering::Relaxed);
+                    entry.asker.complete(Err(Unanswered::Refused), now_ns);
+                }
+            }
+        }
+        if is_lost {
+            shard.troubled(Condition::Uncovered, &error.to_string(), now_ns);
+        }
+    }
+
+    /// Reads where the cluster has redirected a call, and returns the index of that node if it is known. A slot that
+    /// has moved for good takes its shard along.
+    pub(super) fn follow(&self, shard: usize, error: &RedisError) -> Option<usize> {
+        self.look.notify_one();
+        let address = error.redirect_node().and_then(|(address, _)| address.rsplit_once(':'));
+        let address = address.and_then(|(host, port)| Some((host, port.parse().ok()?)));
+        let node = address.and_then(|(host, port)| self.node_at(host, port));
+        if let (Some((host, port)), None) = (address.filter(|(host, _)| !host.is_empty()), node) {
+            self.want(host, port);
+        }
+        let is_moved = error.kind() == redis::ErrorKind::Server(ServerErrorKind::Moved);
+        if let Some(node) = node.filter(|_| is_moved) {
+            self.shards[shard].node.store(node, Ordering::Relaxed);
+        }
+        node
+    }
+
+    /// Remembers an address that a call was redirected to, so that [`super::cluster::SlotMap`] connects to it.
+    fn want(&self, host: &str, port: u16) {
+        let mut wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
+        if wanted.len() < WANTED_MAX && !wanted.iter().any(|(of, at)| of == host && *at == port) {
+            wanted.push((host.to_owned(), port));
+        }
+    }
+
+    /// Logs that keys of a type which no limit uses were replaced, at most once in ten seconds.
+    pub(super) fn repaired(&self, shard: &str, count: u64, now_ns: u64) {
+        let mut repairs = self.repairs.lock().unwrap_or_else(PoisonError::into_inner);
+        let (logged_ns, since) = *repairs;
+        if logged_ns > 0 && now_ns.saturating_sub(logged_ns) < COMPLAINT_NS {
+            repairs.1 += count;
+            return;
+        }
+        *repairs = (now_ns, 0);
+        drop(repairs);
+        let advice = "another program writes keys under this prefix; set another `prefix` in [redis]";
+        tracing::warn!(shard, keys = count + since, advice, "redis keys of a wrong type were replaced");
+    }
+
+    /// Logs an error of one operation, at most one line in ten seconds, because every request may cause one.
+    pub(super) fn complain(&self, shard: &str, error: &str, now_ns: u64) {
+        let last_ns = self.complained_ns.load(Ordering::Relaxed);
+        let is_due = last_ns == 0 || now_ns.saturating_sub(last_ns) > COMPLAINT_NS;
+        let mine = self.complained_ns.compare_exchange(last_ns, now_ns, Ordering::Relaxed, Ordering::Relaxed);
+        if is_due && mine.is_ok() {
+            tracing::warn!(shard, error = clipped(error), "redis refuses an operation");
+        }
+    }
+}
+
+/// How long Redis keeps the key that [`Shared::touch`] writes, milliseconds.
+const TOUCH_MS: u64 = 1_000;
+/// The most unknown addresses remembered at a time.
+const WANTED_MAX: usize = 16;
+/// How often one operation may be redirected.
+const MOVES_MAX: u8 = 5;
+const COMPLAINT_NS: u64 = 10_000_000_000;

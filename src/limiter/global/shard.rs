@@ -1,0 +1,414 @@
+//! [`Shard`]: the breakers, the condition and the counters of one shard.
+//!
+//! Pipelines and probes write it; a request reads one byte of it, to know whether to ask. It sends nothing itself.
+
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use base::random::Random;
+use limit::breaker::{Breaker, HALF_OPEN_EVERY, Phase, TRIED_EVERY};
+use limit::lease_messages::Op;
+use metrics::Histogram;
+
+use super::condition::Condition;
+use super::round_trip::RoundTrip;
+
+/// One shard: keys that are always on the same server.
+pub(super) struct Shard {
+    /// The name in logs and metrics: the server's address, or in a cluster `cluster {tag}`.
+    pub(super) name: String,
+    /// The hash tag in the names of its keys; `None` outside a cluster.
+    pub(super) tag: Option<String>,
+    /// Index of the node that has it now.
+    pub(super) node: AtomicUsize,
+    /// Whether it answers at all.
+    up: Gate,
+    /// Whether it answers within the deadline.
+    quick: Gate,
+    breakers: Mutex<Breakers>,
+    condition: AtomicU8,
+    /// When an error last showed that it is in trouble, nanoseconds.
+    troubled_ns: AtomicU64,
+    /// How long nearly all calls take, nanoseconds; 0: none was answered yet.
+    round_trip_ns: AtomicU64,
+    /// Counts since the start.
+    pub(super) stats: Stats,
+}
+
+/// What was counted of a shard since the start.
+#[derive(Debug, Default)]
+pub(super) struct Stats {
+    /// Script calls sent, those sent again not included.
+    pub(super) calls: AtomicU64,
+    /// Operations in those calls.
+    pub(super) operations: AtomicU64,
+    /// Calls without a reply within the deadline.
+    pub(super) late: AtomicU64,
+    /// Operations without an answer, those that were never sent included.
+    pub(super) lost: AtomicU64,
+    /// Operations that Redis answered with an error, or whose slot no node would take.
+    pub(super) refused: AtomicU64,
+    /// Calls sent again under the same number, after a broken or silent connection.
+    pub(super) resent: AtomicU64,
+    /// Connections opened and proven by a write.
+    pub(super) connects: AtomicU64,
+    /// How often its breaker opened for trouble that the server reported.
+    pub(super) opened: AtomicU64,
+    /// Units spent from leases, as renewals report them.
+    pub(super) leased_units: AtomicU64,
+    /// Units that requests waited for.
+    pub(super) awaited_units: AtomicU64,
+}
+
+impl Stats {
+    /// Counts a call and its operations. Units are counted here, and not when they are spent, because a request that spends
+    /// from a lease does not look up its shard.
+    pub(super) fn called<'o>(&self, ops: impl Iterator<Item = &'o Op>) {
+        let (mut operations, mut leased, mut awaited) = (0, 0, 0);
+        for op in ops {
+            operations += 1;
+            match op {
+                // Costs are whole, and so is what was spent on them.
+                Op::Renew(renewal) => {
+                    leased += renewal.spent.round() as u64;
+                    awaited += renewal.pending;
+                }
+                Op::Take(parts) => awaited += parts.iter().map(|part| part.cost).sum::<u64>(),
+                Op::Hold(hold) => awaited += hold.part.cost,
+                Op::Return { .. } | Op::Debit(_) | Op::Repay(_) | Op::Peek(_) | Op::Look(_) => {}
+            }
+        }
+        for (counter, count) in [
+            (&self.calls, 1),
+            (&self.operations, operations),
+            (&self.leased_units, leased),
+            (&self.awaited_units, awaited),
+        ] {
+            counter.fetch_add(count, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A change of a shard's condition, for the log.
+pub(super) struct Change {
+    pub(super) before: Condition,
+    pub(super) now: Condition,
+    /// The server's error.
+    pub(super) why: String,
+    /// How often in a row this trouble has come back.
+    pub(super) relapses: u32,
+}
+
+struct Breakers {
+    up: Breaker,
+    quick: Breaker,
+    random: Random,
+    round_trip: RoundTrip,
+    /// How long calls took, all of them.
+    call_durations: Histogram,
+    relapses: Relapses,
+    logged: Logged,
+    lateness: Lateness,
+}
+
+/// Whether the log's last line says that answers come late as a rule.
+#[derive(Default)]
+struct Lateness {
+    is_logged: bool,
+    /// Since when the opposite is true, nanoseconds; 0 if the last line still holds.
+    other_since_ns: u64,
+}
+
+/// Counts how often in a row trouble came back right after it was over. That happens if probes succeed while charges
+/// fail.
+#[derive(Default)]
+struct Relapses {
+    count: u32,
+    /// When it was last over, nanoseconds.
+    over_ns: u64,
+}
+
+/// The last change that was logged, and the reason for the present condition.
+struct Logged {
+    condition: Condition,
+    /// When it was logged, nanoseconds.
+    at_ns: u64,
+    /// The error behind the present condition.
+    why: String,
+}
+
+impl Relapses {
+    /// Trouble begins on a shard that was well.
+    fn begin(&mut self, now_ns: u64) {
+        let is_relapse = self.over_ns > 0 && now_ns.saturating_sub(self.over_ns) < RELAPSE_NS;
+        self.count = if is_relapse { self.count.saturating_add(1) } else { 0 };
+    }
+
+    fn are_many(&self) -> bool {
+        self.count > RELAPSES
+    }
+}
+
+/// A copy of a breaker's phase that any thread can read without the breakers' lock.
+#[derive(Default)]
+struct Gate {
+    phase: AtomicU8,
+    tickets: AtomicU32,
+}
+
+impl Gate {
+    /// Costs one relaxed load while the breaker is closed.
+    #[inline]
+    fn lets_through(&self) -> bool {
+        let every = match self.phase.load(Ordering::Relaxed) {
+            CLOSED => return true,
+            HALF_OPEN => HALF_OPEN_EVERY,
+            _ => TRIED_EVERY,
+        };
+        self.tickets.fetch_add(1, Ordering::Relaxed) % every == every - 1
+    }
+
+    fn set(&self, phase: Phase) {
+        let number = match phase {
+            Phase::Closed => CLOSED,
+            Phase::Open => OPEN,
+            Phase::HalfOpen => HALF_OPEN,
+        };
+        self.phase.store(number, Ordering::Relaxed);
+    }
+}
+
+impl Shard {
+    /// A shard of which nothing is known yet. Its breakers are closed, so the first calls are sent.
+    pub(super) fn new(name: String, tag: Option<String>, node: usize) -> Shard {
+        let breakers = Breakers {
+            up: Breaker::new(),
+            quick: Breaker::new(),
+            random: Random::seeded(),
+            round_trip: RoundTrip::default(),
+            call_durations: Histogram::default(),
+            relapses: Relapses::default(),
+            logged: Logged { condition: Condition::Unknown, at_ns: 0, why: String::new() },
+            lateness: Lateness::default(),
+        };
+        Shard {
+            name,
+            tag,
+            node: AtomicUsize::new(node),
+            up: Gate::default(),
+            quick: Gate::default(),
+            breakers: Mutex::new(breakers),
+            condition: AtomicU8::new(Condition::Unknown as u8),
+            troubled_ns: AtomicU64::new(0),
+            round_trip_ns: AtomicU64::new(0),
+            stats: Stats::default(),
+        }
+    }
+
+    /// Whether to send it an operation: it answers, or this one tests whether it does again.
+    #[inline]
+    pub(super) fn is_up(&self) -> bool {
+        self.up.lets_through()
+    }
+
+    /// Whether a request should wait for it: it answers in time, or this request tests whether it does again. No
+    /// request waits to test whether it answers at all; probes do that.
+    #[inline]
+    pub(super) fn is_quick(&self) -> bool {
+        self.is_closed() && self.quick.lets_through()
+    }
+
+    /// Whether its breaker is closed. Unlike [`Shard::is_up`] it never lets a test through.
+    pub(super) fn is_closed(&self) -> bool {
+        self.up.phase.load(Ordering::Relaxed) == CLOSED
+    }
+
+    /// Whether it is known to answer, and in time.
+    pub(super) fn is_well(&self) -> bool {
+        self.is_closed() && self.quick.phase.load(Ordering::Relaxed) == CLOSED
+    }
+
+    /// Index of the node that has it now.
+    pub(super) fn place(&self) -> usize {
+        self.node.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn condition(&self) -> Condition {
+        Condition::from_number(self.condition.load(Ordering::Relaxed))
+    }
+
+    /// How long nearly all calls take, nanoseconds; 0: none was answered yet.
+    #[inline]
+    pub(super) fn round_trip_ns(&self) -> u64 {
+        self.round_trip_ns.load(Ordering::Relaxed)
+    }
+
+    /// Adds a call's time to the round trip.
+    pub(super) fn took(&self, took_ns: u64, now_ns: u64) {
+        let mut breakers = self.breakers();
+        breakers.call_durations.record(Duration::from_nanos(took_ns));
+        let round_trip_ns = breakers.round_trip.took(took_ns, now_ns);
+        self.round_trip_ns.store(round_trip_ns, Ordering::Relaxed);
+    }
+
+    /// How long calls took so far.
+    pub(super) fn call_durations(&self) -> Histogram {
+        self.breakers().call_durations.clone()
+    }
+
+    /// The share of renewals that should go through now, percent.
+    pub(super) fn ramp_percent(&self, now_ns: u64) -> u32 {
+        self.breakers().up.ramp_percent(now_ns)
+    }
+
+    /// A call was answered after `took_ns`.
+    pub(super) fn answered(&self, now_ns: u64, took_ns: u64, deadline_ns: u64) {
+        let mut breakers = self.breakers();
+        if took_ns <= deadline_ns {
+            breakers.quick.succeeded(now_ns);
+        }
+        self.succeeded(&mut breakers, now_ns);
+        self.publish(&breakers, now_ns);
+        if now_ns.saturating_sub(self.troubled_ns.load(Ordering::Relaxed)) > CALM_NS {
+            self.note(&mut breakers, Condition::Up, "");
+        }
+    }
+
+    /// A probe has gone through, so the shard can be used.
+    pub(super) fn recovered(&self, now_ns: u64) {
+        let mut breakers = self.breakers();
+        self.succeeded(&mut breakers, now_ns);
+        self.publish(&breakers, now_ns);
+        if breakers.up.phase(now_ns) == Phase::Closed {
+            self.note(&mut breakers, Condition::Up, "");
+        }
+    }
+
+    /// Counts a success. If trouble keeps coming back, successes count only after a while without any.
+    fn succeeded(&self, breakers: &mut Breakers, now_ns: u64) {
+        let is_open = breakers.up.phase(now_ns) != Phase::Closed;
+        let pause_ns = if breakers.relapses.are_many() { RELAPSED_NS } else { 0 };
+        if is_open && now_ns.saturating_sub(self.troubled_ns.load(Ordering::Relaxed)) < pause_ns {
+            return;
+        }
+        breakers.up.succeeded(now_ns);
+        if is_open && breakers.up.phase(now_ns) == Phase::Closed {
+            breakers.relapses.over_ns = now_ns;
+        }
+    }
+
+    /// A call has had no answer within the deadline.
+    pub(super) fn late(&self, now_ns: u64) {
+        self.stats.late.fetch_add(1, Ordering::Relaxed);
+        let mut breakers = self.breakers();
+        let jitter = breakers.random.next();
+        breakers.quick.failed(now_ns, jitter);
+        self.publish(&breakers, now_ns);
+    }
+
+    /// A call failed for a reason that may concern only that call.
+    pub(super) fn failed(&self, now_ns: u64) {
+        let mut breakers = self.breakers();
+        let jitter = breakers.random.next();
+        breakers.up.failed(now_ns, jitter);
+        self.publish(&breakers, now_ns);
+    }
+
+    /// The shard reports an error that concerns every call, or cannot be reached.
+    pub(super) fn troubled(&self, condition: Condition, why: &str, now_ns: u64) {
+        self.troubled_ns.store(now_ns, Ordering::Relaxed);
+        let mut breakers = self.breakers();
+        let jitter = breakers.random.next();
+        if breakers.up.phase(now_ns) == Phase::Closed {
+            self.stats.opened.fetch_add(1, Ordering::Relaxed);
+            breakers.relapses.begin(now_ns);
+        }
+        breakers.up.refused(now_ns, jitter);
+        self.publish(&breakers, now_ns);
+        self.note(&mut breakers, condition, why);
+    }
+
+    /// Lets breakers whose pause is over go half-open.
+    pub(super) fn look(&self, now_ns: u64) {
+        let breakers = self.breakers();
+        self.publish(&breakers, now_ns);
+    }
+
+    fn publish(&self, breakers: &Breakers, now_ns: u64) {
+        self.up.set(breakers.up.phase(now_ns));
+        self.quick.set(breakers.quick.phase(now_ns));
+    }
+
+    fn note(&self, breakers: &mut Breakers, condition: Condition, why: &str) {
+        let before = self.condition.swap(condition as u8, Ordering::Relaxed);
+        if before != condition as u8 {
+            clipped(why).clone_into(&mut breakers.logged.why);
+        }
+    }
+
+    /// The change that is to be logged now; `None` if the condition is the one last logged. During one outage, and if
+    /// trouble keeps coming back, a change is returned only every [`SAME_OUTAGE_LOGGED_NS`].
+    pub(super) fn change(&self, now_ns: u64) -> Option<Change> {
+        let now = self.condition();
+        let mut breakers = self.breakers();
+        let Breakers { logged, relapses, .. } = &mut *breakers;
+        let is_same_outage = now.is_trouble() && logged.condition.is_trouble();
+        let is_early = (relapses.are_many() || is_same_outage)
+            && now_ns.saturating_sub(logged.at_ns) < SAME_OUTAGE_LOGGED_NS;
+        if now == logged.condition || is_early {
+            return None;
+        }
+        let before = std::mem::replace(&mut logged.condition, now);
+        logged.at_ns = now_ns;
+        Some(Change { before, now, why: logged.why.clone(), relapses: relapses.count })
+    }
+
+    /// Whether the log should say now that answers come late as a rule (`true`), or no longer do (`false`). Both are
+    /// said only after they have been so for a while, and neither during an outage.
+    pub(super) fn lateness_change(&self, now_ns: u64) -> Option<bool> {
+        let (is_closed, is_late) = (self.is_closed(), !self.is_well());
+        let lateness = &mut self.breakers().lateness;
+        if !is_closed || is_late == lateness.is_logged {
+            lateness.other_since_ns = 0;
+            return None;
+        }
+        if lateness.other_since_ns == 0 {
+            lateness.other_since_ns = now_ns;
+        }
+        let least_ns = if is_late { LATE_LOGGED_AFTER_NS } else { IN_TIME_LOGGED_AFTER_NS };
+        if now_ns.saturating_sub(lateness.other_since_ns) < least_ns {
+            return None;
+        }
+        *lateness = Lateness { is_logged: is_late, other_since_ns: 0 };
+        Some(is_late)
+    }
+
+    fn breakers(&self) -> MutexGuard<'_, Breakers> {
+        self.breakers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The first [`TEXT_MAX`] bytes of a server's text, for a log line.
+pub(super) fn clipped(text: &str) -> &str {
+    &text[..text.floor_char_boundary(TEXT_MAX)]
+}
+
+const TEXT_MAX: usize = 300;
+const CLOSED: u8 = 0;
+const OPEN: u8 = 1;
+const HALF_OPEN: u8 = 2;
+/// How long after its last trouble a shard that answers counts as up, nanoseconds. Answers alone do not prove it,
+/// because reads succeed on a server that refuses writes; a probe proves it at once.
+const CALM_NS: u64 = 1_000_000_000;
+/// Trouble that begins again within this time is a relapse, nanoseconds.
+const RELAPSE_NS: u64 = 1_000_000_000;
+/// Relapses up to this number are normal: the servers of a failover disagree for a moment.
+const RELAPSES: u32 = 3;
+/// After more relapses, trouble is over only once it has not shown for this long, nanoseconds.
+const RELAPSED_NS: u64 = 300_000_000;
+/// How long answers must come late, and in time again, before either is logged, nanoseconds.
+const LATE_LOGGED_AFTER_NS: u64 = 1_000_000_000;
+const IN_TIME_LOGGED_AFTER_NS: u64 = 5_000_000_000;
+/// How often changes within one outage are logged, nanoseconds.
+const SAME_OUTAGE_LOGGED_NS: u64 = 10_000_000_000;

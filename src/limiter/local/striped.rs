@@ -1,0 +1,46 @@
+//! A map by key behind many locks, so that threads that work on different keys rarely wait for each other.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use limit::Key;
+
+/// A map from a limiter key, or `K` that holds one, to `T`, divided into stripes by the limiter key's high half.
+#[derive(Debug)]
+pub struct Striped<T, K = Key>([Mutex<HashMap<K, T>>; STRIPES]);
+
+impl<T, K> Default for Striped<T, K> {
+    fn default() -> Striped<T, K> {
+        Striped(std::array::from_fn(|_| Mutex::default()))
+    }
+}
+
+impl<T, K> Striped<T, K> {
+    /// Locks the stripe of a key.
+    pub fn of(&self, key: Key) -> MutexGuard<'_, HashMap<K, T>> {
+        lock(&self.0[key.high() as usize % STRIPES])
+    }
+
+    /// Whether there is no key.
+    pub fn is_empty(&self) -> bool {
+        self.0.iter().all(|stripe| lock(stripe).is_empty())
+    }
+
+    /// Takes everything out, stripe by stripe.
+    pub fn take(&self) -> impl Iterator<Item = HashMap<K, T>> {
+        self.0.iter().map(|stripe| std::mem::take(&mut *lock(stripe)))
+    }
+
+    /// How many keys there are.
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        (0..STRIPES as u128).map(|stripe| self.of(Key::new(stripe << 64)).len()).sum()
+    }
+}
+
+fn lock<M>(stripe: &Mutex<M>) -> MutexGuard<'_, M> {
+    stripe.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How many locks there are.
+pub const STRIPES: usize = 64;

@@ -1,0 +1,349 @@
+//! The way of spans from the workers to the collector: a bounded queue, and one task that sends batches. Nobody waits for
+//! it; what finds no room or no collector is counted.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::attribute::Attributes;
+use super::config::Config;
+use super::message::Message;
+use super::otlp::{Error, Taken, Target};
+use super::span::Span;
+use net::fetch::Connect;
+
+/// Where workers leave finished spans.
+#[derive(Clone, Debug)]
+pub struct Spans {
+    queue: mpsc::Sender<Span>,
+    dropped: metrics::Counter,
+    /// Spans that found no room, until the log has said so.
+    crowded_out: Arc<AtomicU64>,
+}
+
+impl Spans {
+    /// A queue that nobody reads, for tests.
+    pub fn nowhere() -> Spans {
+        Spans { queue: mpsc::channel(1).0, dropped: metrics::Counter::default(), crowded_out: Arc::default() }
+    }
+
+    /// Leaves a span. It neither waits nor fails: one that finds no room is counted as dropped.
+    pub fn offer(&self, span: Span) {
+        if self.queue.try_send(span).is_err() {
+            self.dropped.add(1);
+            self.crowded_out.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Sends spans to the collector of the configuration in force.
+pub struct Exporter {
+    spans: Spans,
+    connect: Connect,
+    phase: watch::Sender<Phase>,
+    task: JoinHandle<()>,
+}
+
+/// What the task is to do.
+#[derive(Clone, Default)]
+struct Phase {
+    /// Where spans go, and what says whose they are. `None`: they are dropped.
+    target: Option<Arc<(Target, Message)>>,
+    is_closing: bool,
+}
+
+impl Exporter {
+    /// An exporter without a collector. It must be called within a runtime.
+    pub fn start(connect: Connect, metrics: &metrics::Spans) -> Exporter {
+        let (queue, spans) = mpsc::channel(SPANS_QUEUED_MAX);
+        let (phase, heard) = watch::channel(Phase::default());
+        let sender = Sender {
+            spans,
+            phase: heard,
+            metrics: metrics.clone(),
+            crowded_out: Arc::default(),
+            failing: None,
+            crowded: None,
+            is_warned: false,
+            under_way: 0,
+        };
+        let crowded_out = Arc::clone(&sender.crowded_out);
+        let spans = Spans { queue, dropped: metrics.dropped.clone(), crowded_out };
+        Exporter { spans, connect, phase, task: tokio::spawn(sender.run()) }
+    }
+
+    /// Where workers leave spans.
+    pub fn spans(&self) -> &Spans {
+        &self.spans
+    }
+
+    /// Spans go there from now on, from a node of this name. `None`: those that come are dropped.
+    pub fn switch(&self, config: Option<&Config>, node: &str) {
+        let target = config
+            .map(|config| Arc::new((Target::new(config, &self.connect), resource(&config.service, node))));
+        self.phase.send_modify(|phase| phase.target = target);
+    }
+
+    /// Sends what is there, at most for so long; the rest is counted as dropped.
+    pub async fn close(self, within: Duration) {
+        self.phase.send_modify(|phase| phase.is_closing = true);
+        let Exporter { mut task, .. } = self;
+        if timeout(within, &mut task).await.is_err() {
+            task.abort();
+        }
+    }
+}
+
+/// The task that sends.
+struct Sender {
+    spans: mpsc::Receiver<Span>,
+    phase: watch::Receiver<Phase>,
+    metrics: metrics::Spans,
+    /// Spans that found no room in the queue, until the log has said so.
+    crowded_out: Arc<AtomicU64>,
+    /// `None`: the last batch went well.
+    failing: Option<Failing>,
+    /// Spans lost since more come than the collector takes; `None`: all find room.
+    crowded: Option<u64>,
+    /// The collector took the last batch, but not all of it or with a warning, which was logged.
+    is_warned: bool,
+    /// Spans of the batch that is being sent.
+    under_way: u64,
+}
+
+/// Sending fails.
+struct Failing {
+    /// Spans lost since it began.
+    lost: u64,
+    /// The trouble that was logged last.
+    kind: String,
+}
+
+impl Sender {
+    async fn run(mut self) {
+        let mut batch = Vec::new();
+        let mut phase = self.phase.clone();
+        loop {
+            tokio::select! {
+                received = self.spans.recv_many(&mut batch, BATCH_SPANS_MAX) => {
+                    if received == 0 {
+                        return;
+                    }
+                    self.gather(&mut batch).await;
+                    self.send(std::mem::take(&mut batch)).await;
+                }
+                // The workers have ended: what they left is sent, and nothing more is taken.
+                () = closing(&mut phase) => {
+                    self.spans.close();
+                    while self.spans.recv_many(&mut batch, BATCH_SPANS_MAX).await > 0 {
+                        self.send(std::mem::take(&mut batch)).await;
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Waits a moment for more spans of the same batch. It looks for them now and then: who waits for a span is woken by each, and
+    /// so is a processor.
+    async fn gather(&mut self, batch: &mut Vec<Span>) {
+        let due = Instant::now() + BATCH_EVERY;
+        let mut phase = self.phase.clone();
+        while batch.len() + self.spans.len() < BATCH_SPANS_MAX && Instant::now() < due {
+            tokio::select! {
+                () = sleep(LOOK_EVERY) => {}
+                () = closing(&mut phase) => break,
+            }
+        }
+        while batch.len() < BATCH_SPANS_MAX
+            && let Ok(span) = self.spans.try_recv()
+        {
+            batch.push(span);
+        }
+    }
+
+    /// Sends a batch, again if the collector is away or busy, and counts what became of it.
+    async fn send(&mut self, spans: Vec<Span>) {
+        let count = spans.len() as u64;
+        let Some(target) = self.phase.borrow().target.clone() else {
+            // Nobody expects them anywhere.
+            self.crowded_out.store(0, Ordering::Relaxed);
+            return self.metrics.dropped.add(count);
+        };
+        self.under_way = count;
+        let (target, resource) = &*target;
+        let request = request(resource, &spans);
+        let mut pause = PAUSE_FIRST;
+        for attempt in 1.. {
+            let error = match target.send(&request).await {
+                Ok(taken) => return self.taken(count, &taken),
+                Err(error) => error,
+            };
+            let again = match &error {
+                Error::Away(_) => Some(pause),
+                // One that asks for no wait, or for one that is over by its clock, is still busy.
+                Error::Busy { again, .. } => Some(again.unwrap_or_default().max(pause).min(PAUSE_MAX)),
+                Error::Refused { .. } => None,
+            };
+            match again.filter(|_| attempt < ATTEMPTS_MAX) {
+                Some(wait) if self.rest(wait).await => pause *= 2,
+                _ => return self.lose(count, &error),
+            }
+        }
+    }
+
+    /// Waits before another attempt; false if there is no time for one.
+    async fn rest(&self, wait: Duration) -> bool {
+        let mut phase = self.phase.clone();
+        tokio::select! {
+            () = sleep(wait) => true,
+            () = closing(&mut phase) => false,
+        }
+    }
+
+    fn taken(&mut self, count: u64, taken: &Taken) {
+        self.under_way = 0;
+        let rejected = taken.rejected.min(count);
+        self.metrics.exported.add(count - rejected);
+        self.metrics.dropped.add(rejected);
+        let crowded_out = self.crowded_out.swap(0, Ordering::Relaxed);
+        match self.failing.take() {
+            Some(Failing { lost, .. }) => {
+                tracing::info!(spans_lost = lost + crowded_out, "the collector takes spans again");
+            }
+            None => self.look_at_the_crowd(crowded_out),
+        }
+        let is_warned = rejected > 0 || !taken.words.is_empty();
+        if is_warned && !self.is_warned {
+            let says = &taken.words;
+            tracing::warn!(rejected, %says, "the collector does not take all spans of a batch, or warns");
+        }
+        self.is_warned = is_warned;
+    }
+
+    /// Says when spans begin to find no room in the queue while the collector takes what it is sent, and when it has caught
+    /// up. `crowded_out`: so many found no room since it took the batch before.
+    fn look_at_the_crowd(&mut self, crowded_out: u64) {
+        match self.crowded {
+            None if crowded_out > 0 => {
+                tracing::warn!("more spans come than the collector takes; those that find no room are lost");
+                self.crowded = Some(crowded_out);
+            }
+            Some(lost) if crowded_out == 0 && self.spans.len() < BATCH_SPANS_MAX => {
+                tracing::info!(spans_lost = lost, "the collector takes spans as they come again");
+                self.crowded = None;
+            }
+            Some(lost) => self.crowded = Some(lost + crowded_out),
+            None => {}
+        }
+    }
+
+    fn lose(&mut self, count: u64, error: &Error) {
+        self.under_way = 0;
+        self.metrics.dropped.add(count);
+        let count = count + self.crowded_out.swap(0, Ordering::Relaxed);
+        let (kind, before) = (error.kind(), self.failing.take());
+        let lost = before.as_ref().map_or(0, |failing| failing.lost);
+        match before {
+            None => tracing::warn!(%error, "spans cannot be sent; they are lost until they can"),
+            Some(failing) if failing.kind != kind => {
+                tracing::warn!(%error, spans_lost = lost, "spans cannot be sent for another reason now");
+            }
+            Some(_) => {}
+        }
+        self.failing = Some(Failing { lost: lost + count, kind });
+    }
+}
+
+impl Drop for Sender {
+    /// What was not sent in time.
+    fn drop(&mut self) {
+        self.spans.close();
+        let mut left = std::mem::take(&mut self.under_way);
+        while self.spans.try_recv().is_ok() {
+            left += 1;
+        }
+        self.metrics.dropped.add(left);
+        let lost = left
+            + self.failing.take().map_or(0, |failing| failing.lost)
+            + self.crowded.take().unwrap_or(0)
+            + self.crowded_out.swap(0, Ordering::Relaxed);
+        if lost > 0 {
+            tracing::warn!(spans_lost = lost, "the collector did not take all spans before the stop");
+        }
+    }
+}
+
+/// Waits until the exporter is being closed, or is gone.
+async fn closing(phase: &mut watch::Receiver<Phase>) {
+    // The guard that it gives must not be held across an await.
+    let _ = phase.wait_for(|phase| phase.is_closing).await;
+}
+
+/// Whose spans they are (`Resource`).
+fn resource(service: &str, node: &str) -> Message {
+    let mut resource = Message::default();
+    let mut attributes = Attributes::of(&mut resource, RESOURCE_ATTRIBUTES);
+    attributes.text("service.name", service.as_bytes());
+    attributes.text("service.version", env!("CARGO_PKG_VERSION").as_bytes());
+    attributes.text("service.instance.id", node.as_bytes());
+    resource
+}
+
+/// `ExportTraceServiceRequest`: one `ResourceSpans` of one `ScopeSpans`.
+fn request(resource: &Message, spans: &[Span]) -> Bytes {
+    let bytes =
+        spans.iter().map(|span| span.message().len() + SPAN_BYTES_MORE).sum::<usize>() + resource.len();
+    let room = || Message::with_capacity(bytes + REQUEST_BYTES_MORE);
+    let mut scope = Message::default();
+    scope.bytes(SCOPE_NAME, b"sluicegate");
+    scope.bytes(SCOPE_VERSION, env!("CARGO_PKG_VERSION").as_bytes());
+    let mut of_scope = room();
+    of_scope.message(OWNER, &scope);
+    spans.iter().for_each(|span| of_scope.message(OWNED, span.message()));
+    of_scope.bytes(SCHEMA_URL, SCHEMA.as_bytes());
+    let mut of_resource = room();
+    of_resource.message(OWNER, resource);
+    of_resource.message(OWNED, &of_scope);
+    of_resource.bytes(SCHEMA_URL, SCHEMA.as_bytes());
+    let mut request = room();
+    request.message(RESOURCE_SPANS, &of_resource);
+    request.into_bytes()
+}
+
+/// The field of `Resource`.
+const RESOURCE_ATTRIBUTES: u32 = 1;
+/// Fields of `InstrumentationScope`.
+const SCOPE_NAME: u32 = 1;
+const SCOPE_VERSION: u32 = 2;
+/// Fields of `ResourceSpans`, and of `ScopeSpans`: whose they are, what is theirs.
+const OWNER: u32 = 1;
+const OWNED: u32 = 2;
+const SCHEMA_URL: u32 = 3;
+/// The field of `ExportTraceServiceRequest`.
+const RESOURCE_SPANS: u32 = 1;
+/// Bytes before a span in a request, at most.
+const SPAN_BYTES_MORE: usize = 8;
+/// Bytes of a request beside its spans and its resource, at most.
+const REQUEST_BYTES_MORE: usize = 512;
+/// The semantic conventions that attributes follow.
+const SCHEMA: &str = "https://opentelemetry.io/schemas/1.37.0";
+/// Spans that may wait for the collector: some MiB.
+const SPANS_QUEUED_MAX: usize = 4_096;
+/// Spans of one batch.
+const BATCH_SPANS_MAX: usize = 512;
+/// How long a span waits for others of its batch.
+const BATCH_EVERY: Duration = Duration::from_secs(1);
+/// How often it is looked whether a batch is full. Within it the queue takes what 80,000 requests a second leave.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// How often a batch is sent before it is lost.
+const ATTEMPTS_MAX: u32 = 4;
+/// The pause after the first attempt; each is twice the one before.
+const PAUSE_FIRST: Duration = Duration::from_secs(1);
+/// The longest pause that a collector may ask for.
+const PAUSE_MAX: Duration = Duration::from_secs(30);

@@ -1,0 +1,33 @@
+//! The configuration of the gRPC listener.
+
+use auth::mtls::{Certificate, Name};
+use net::listening::Bind;
+use net::tls;
+
+/// `grpc` of `[admin]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// The listener's address.
+    pub bind: Bind,
+    /// TLS; `None`: it speaks in the clear.
+    pub tls: Option<tls::Files>,
+    /// Who may ask. Empty: whoever can connect.
+    pub clients: Vec<Client>,
+}
+
+/// A client that may ask: who shows a certificate with this name in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Client {
+    /// Where in the certificate.
+    pub place: Name,
+    /// The name there.
+    pub text: String,
+}
+
+impl Config {
+    /// Whether who has shown this certificate may ask.
+    pub(super) fn admits(clients: &[Client], shown: Option<&Certificate>) -> bool {
+        let is_it = |client: &Client| shown.is_some_and(|shown| shown.has(client.place, &client.text));
+        clients.is_empty() || clients.iter().any(is_it)
+    }
+}

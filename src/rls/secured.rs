@@ -1,0 +1,48 @@
+//! TLS of the gRPC listener: the handshake, and whether the client may ask.
+
+use std::sync::Arc;
+
+use rustls::ServerConfig;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+use super::config::{Client, Config};
+use super::limits::PRELUDE;
+use super::stats::Stats;
+use auth::mtls::Certificate;
+
+/// TLS of one connection.
+pub(super) struct Secured {
+    pub(super) settings: Arc<ServerConfig>,
+    pub(super) clients: Arc<[Client]>,
+    pub(super) stats: Stats,
+}
+
+impl Secured {
+    /// Does the handshake. `None` if it fails, or the client may not ask.
+    pub(super) async fn accept(self, stream: TcpStream) -> Option<TlsStream<TcpStream>> {
+        let acceptor = TlsAcceptor::from(self.settings);
+        let stream = match timeout(PRELUDE, acceptor.accept(stream)).await {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(error)) => {
+                tracing::debug!(%error, "TLS handshake of a gRPC connection");
+                // One that just leaves, as probes do, was not refused.
+                if error.get_ref().is_some_and(|error| error.is::<rustls::Error>()) {
+                    self.stats.refused_connection();
+                }
+                return None;
+            }
+            Err(_) => return None,
+        };
+        let shown =
+            stream.get_ref().1.peer_certificates().and_then(|chain| Certificate::read(chain.first()?));
+        if !Config::admits(&self.clients, shown.as_ref()) {
+            tracing::warn!("a gRPC client has shown a certificate that `clients` does not name");
+            self.stats.refused_connection();
+            return None;
+        }
+        Some(stream)
+    }
+}

@@ -1,0 +1,161 @@
+//! The filters of a connection manager: what each route gets of them, and which of them may refuse.
+
+use config::printer::{size, table, text};
+
+use super::super::draft::texts;
+use super::super::yaml::Node;
+use super::hosts::Around;
+use super::{Reading, kind};
+
+/// What the filters of a connection manager do to its routes.
+#[derive(Default)]
+pub(super) struct Filters<'d> {
+    /// Configurations of `local_ratelimit`.
+    pub(super) limits: Vec<&'d Node>,
+    pub(super) has_cors: bool,
+    /// `compress` of routes.
+    pub(super) compress: Option<String>,
+    /// `max-body` of routes.
+    pub(super) max_body: Option<String>,
+    /// Whether something may refuse requests that is not known: all routes are closed.
+    pub(super) is_guarded: bool,
+    pub(super) upgrades: &'d [Node],
+    /// `allow` of routes: the clients that their chain takes. Empty: any.
+    pub(super) allow: Vec<String>,
+}
+
+impl<'d> Reading<'d> {
+    pub(super) fn filters(&mut self, manager: &'d Node) -> Filters<'d> {
+        let mut filters = Filters { upgrades: manager.list("upgrade_configs"), ..Filters::default() };
+        for filter in manager.list("http_filters") {
+            if filter.is("disabled") || filter.is("is_optional") && filter.get("typed_config").is_none() {
+                filter.dismiss();
+                continue;
+            }
+            self.filter(filter, &mut filters);
+        }
+        filters
+    }
+
+    fn filter(&mut self, filter: &'d Node, filters: &mut Filters<'d>) {
+        let name = filter.word("name").unwrap_or_default();
+        let config = filter.get("typed_config");
+        let named = name.rsplit('.').next().unwrap_or_default();
+        match config.map(kind).filter(|kind| !kind.is_empty()).unwrap_or(named) {
+            "LocalRateLimit" | "local_ratelimit" => filters.limits.extend(config),
+            "Cors" | "cors" => filters.has_cors = true,
+            "Compressor" | "compressor" => {
+                filters.compress = config.map(|config| compress(config, filters.compress.take()))
+            }
+            "Buffer" | "buffer" => {
+                filters.max_body = config.and_then(|config| config.count("max_request_bytes")).map(size);
+            }
+            "Router" | "router" | "GrpcStats" | "grpc_stats" | "OnDemand" | "Tap" | "FilterConfig" => {
+                filter.dismiss()
+            }
+            "RateLimit" | "ratelimit" => {
+                let why = "its limits are in the configuration of its service: write them as policies";
+                self.left_out(filter, name, why);
+            }
+            other => match HARMLESS.iter().find(|(known, _)| *known == other) {
+                Some((_, why)) => self.left_out(filter, name, why),
+                None => {
+                    let why = "it may refuse requests; all routes of this listener are closed (501) until that is written anew";
+                    self.left_out(filter, name, why);
+                    filters.is_guarded = true;
+                }
+            },
+        }
+    }
+
+    /// `max-body` of a route's or a host's own buffer.
+    pub(super) fn own_buffer(&self, node: &'d Node) -> Option<String> {
+        let (_, own) = node
+            .get("typed_per_filter_config")?
+            .entries()
+            .iter()
+            .find(|(_, own)| is_of(own, "BufferPerRoute"))?;
+        own.at(&["buffer", "max_request_bytes"]).and_then(Node::number).map(size)
+    }
+
+    /// `cors` of a route, from its own configuration or its host's.
+    pub(super) fn cors(&mut self, node: &'d Node, around: &Around<'_, 'd>) -> Option<String> {
+        let own = |node: &'d Node| {
+            let entries = node.get("typed_per_filter_config").map(Node::entries).unwrap_or_default();
+            let typed = entries.iter().find(|(_, own)| is_of(own, "CorsPolicy")).map(|(_, own)| own);
+            typed.or_else(|| node.get("cors")).or_else(|| node.at(&["route", "cors"]))
+        };
+        let policy = own(node).or_else(|| own(around.host)).filter(|_| around.filters.has_cors)?;
+        let mut origins = Vec::new();
+        for origin in policy.list("allow_origin_string_match") {
+            match origin.word("exact") {
+                Some(exact) => origins.push(exact.to_owned()),
+                None if origin.at(&["safe_regex", "regex"]).and_then(Node::text) == Some("\\*") => {
+                    origins.push("*".to_owned())
+                }
+                None => {
+                    self.left_out(origin, "allow_origin_string_match", "an origin is written out, or `*`")
+                }
+            }
+        }
+        if origins.is_empty() {
+            return None;
+        }
+        let mut keys = vec![("origins", texts(&origins))];
+        for (key, word) in
+            [("methods", "allow_methods"), ("headers", "allow_headers"), ("expose", "expose_headers")]
+        {
+            let listed: Vec<&str> =
+                policy.word(word).into_iter().flat_map(|list| list.split(',')).map(str::trim).collect();
+            if !listed.is_empty() && listed != ["*"] {
+                keys.push((key, texts(&listed)));
+            }
+        }
+        if policy.is("allow_credentials") {
+            keys.push(("credentials", "true".to_owned()));
+        }
+        keys.extend(policy.count("max_age").map(|seconds| ("max-age", text(&format!("{seconds}s")))));
+        Some(table(keys))
+    }
+}
+
+/// Whether a configuration is of a type.
+pub(super) fn is_of(config: &Node, wanted: &str) -> bool {
+    let found = config.get("@type").and_then(|node| node.parsed(|text| text.ends_with(wanted).then_some(())));
+    found.is_some()
+}
+
+/// `compress` with one coding more.
+fn compress(config: &Node, so_far: Option<String>) -> String {
+    let library = config.at(&["compressor_library", "typed_config"]).map(kind).unwrap_or_default();
+    config.skip(&["compressor_library", "choose_first"]);
+    let coding = match library {
+        "Brotli" => "br",
+        "Zstd" => "zstd",
+        _ => "gzip",
+    };
+    let before = so_far.unwrap_or_default();
+    let mut codings: Vec<&str> =
+        ["br", "zstd", "gzip"].into_iter().filter(|known| before.contains(&text(known))).collect();
+    if !codings.contains(&coding) {
+        codings.push(coding);
+    }
+    table([("encodings", texts(&codings))])
+}
+
+/// Filters that let everybody in, and what becomes of them.
+const HARMLESS: &[(&str, &str)] = &[
+    ("HTTPFault", "faults are not made here"),
+    ("GrpcWeb", "calls of gRPC-Web are not translated"),
+    ("GrpcJsonTranscoder", "JSON is not translated to gRPC"),
+    ("HeaderMutation", "write `headers` and `response-headers` at its routes"),
+    ("Decompressor", "nothing is decompressed"),
+    ("AdaptiveConcurrency", "write a limit of requests in flight"),
+    ("AdmissionControl", "write a limit of requests in flight"),
+    ("BandwidthLimit", "bandwidth is not limited"),
+    ("CacheConfig", "answers are not cached"),
+    ("HealthCheck", "/healthz and /readyz of the admin listener do this, or a route with `respond`"),
+    ("StatefulSession", "write `sticky = { cookie = … }` at the upstream"),
+    ("IPTagging", "there is no counterpart"),
+    ("Config", "there is no counterpart"),
+];

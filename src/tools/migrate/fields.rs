@@ -1,0 +1,76 @@
+//! Fields that are removed, set and added on the way to an upstream or to a client.
+
+use config::printer::{array, key, table, text};
+
+use super::draft::texts;
+
+/// Changes of fields in one direction. Values are templates of ours.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Fields {
+    pub(super) remove: Vec<String>,
+    pub(super) set: Vec<(String, String)>,
+    pub(super) add: Vec<(String, Vec<String>)>,
+}
+
+impl Fields {
+    /// Takes a field away, whatever was done with it before.
+    pub(super) fn take_away(&mut self, name: String) {
+        self.forget(&name);
+        if !self.remove.contains(&name) {
+            self.remove.push(name);
+        }
+    }
+
+    /// Gives a field this value alone.
+    pub(super) fn replace(&mut self, name: String, value: String) {
+        self.forget(&name);
+        self.set.push((name, value));
+    }
+
+    fn forget(&mut self, name: &str) {
+        self.set.retain(|(known, _)| known != name);
+        self.add.retain(|(known, _)| known != name);
+    }
+
+    /// These changes, and then `later` ones.
+    pub(super) fn then(mut self, later: Fields) -> Fields {
+        later.remove.into_iter().for_each(|name| self.take_away(name));
+        later.set.into_iter().for_each(|(name, value)| self.replace(name, value));
+        for (name, values) in later.add {
+            values.into_iter().for_each(|value| self.append(name.clone(), value));
+        }
+        self
+    }
+
+    /// Adds one more value.
+    pub(super) fn append(&mut self, name: String, value: String) {
+        match self.add.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, values)) => values.push(value),
+            None => self.add.push((name, vec![value])),
+        }
+    }
+
+    /// As `headers` and `response-headers` have them; `None` if nothing is changed.
+    pub(super) fn shown(&self) -> Option<String> {
+        let mut parts = Vec::new();
+        if !self.remove.is_empty() {
+            parts.push(("remove", texts(&self.remove)));
+        }
+        if !self.set.is_empty() {
+            // Of two of one name the last one is sent.
+            let last = |(at, (name, _)): &(usize, &(String, String))| {
+                !self.set[at + 1..].iter().any(|(other, _)| other == name)
+            };
+            let kept = self.set.iter().enumerate().filter(last);
+            parts.push(("set", table(kept.map(|(_, (name, value))| (key(name), text(value))))));
+        }
+        if !self.add.is_empty() {
+            let values = |values: &[String]| match values {
+                [only] => text(only),
+                _ => array(values.iter().map(|value| text(value))),
+            };
+            parts.push(("add", table(self.add.iter().map(|(name, it)| (key(name), values(it))))));
+        }
+        (!parts.is_empty()).then(|| table(parts))
+    }
+}

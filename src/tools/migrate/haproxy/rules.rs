@@ -1,0 +1,773 @@
+//! `http-request`, `use_backend` and `default_backend` as routes.
+
+use config::printer::{table, text};
+
+use super::super::draft::{Route, texts};
+use super::super::fields::Fields;
+use super::super::notes::Place;
+use super::super::order;
+use super::super::values::is_named;
+use super::Reading;
+use super::conditions::{self, Which};
+use super::lines::{Line, Section};
+use super::values::format;
+
+/// What holds for all routes of a frontend, or of a backend.
+#[derive(Clone, Default)]
+struct Common {
+    limits: Vec<String>,
+    allow: Vec<String>,
+    deny: Vec<String>,
+    /// Changes of fields, as `headers` and `response-headers` have them.
+    request: Fields,
+    response: Fields,
+    /// A rule that keeps clients out, or changes paths, could not be taken over.
+    is_closed: bool,
+    /// Rules that refuse some addresses for some requests, each with how many routes there were before it.
+    by_address: Vec<(usize, Which)>,
+}
+
+/// The rules of a section as they are read: what they hold for, and what has come of them.
+struct Rules<'d> {
+    section: &'d Section,
+    acls: Vec<&'d Line>,
+    common: Common,
+    /// Routes in the order of their rules.
+    routes: Vec<Ruled>,
+    /// Fields that the rules so far change, in lower case; `*` for those of many names.
+    changed: Vec<String>,
+}
+
+/// A route of a rule.
+#[derive(Clone)]
+struct Ruled {
+    route: Route,
+    /// The rule's line.
+    what: String,
+    /// What the backend that it leads to says of its requests and answers.
+    backend: Common,
+    /// The addresses that rules for these requests let in.
+    bounds: Common,
+}
+
+impl Ruled {
+    /// One that leads to no backend.
+    fn answering(route: Route, line: &Line) -> Ruled {
+        Ruled::forwarding(route, line.shown(), Common::default())
+    }
+
+    /// One that leads to a backend that says this.
+    fn forwarding(route: Route, what: String, backend: Common) -> Ruled {
+        Ruled { route, what, backend, bounds: Common::default() }
+    }
+
+    /// The requests of it that a rule refuses some addresses for, with the others let in: a part for each path of the rule
+    /// that is one of the route's.
+    fn bounded(&self, which: &Which) -> Vec<Ruled> {
+        let Some(source) = &which.source else { return Vec::new() };
+        let mut bounds = Common::default();
+        let list = if source.is_negated { &mut bounds.allow } else { &mut bounds.deny };
+        list.clone_from(&source.ranges);
+        let shared = routes(which, &self.route.place);
+        let shared = shared.iter().filter_map(|other| order::both(&self.route, other));
+        shared
+            .map(|route| Ruled { route, bounds: self.bounds.clone().then(bounds.clone()), ..self.clone() })
+            .collect()
+    }
+
+    /// It, behind its parts that rules refuse some addresses for.
+    fn parts(self, index: usize, common: &Common) -> Vec<Ruled> {
+        let of_section = common.by_address.iter().filter(|(routes, _)| *routes <= index);
+        let bounds: Vec<Which> =
+            of_section.chain(&self.backend.by_address).map(|(_, which)| which.clone()).collect();
+        let mut parts = vec![self];
+        for which in &bounds {
+            let mut next: Vec<Ruled> = Vec::new();
+            for part in parts {
+                for part in part.bounded(which).into_iter().chain([part]) {
+                    if !next.iter().any(|known| order::covers(&known.route, &part.route)) {
+                        next.push(part);
+                    }
+                }
+            }
+            parts = next;
+        }
+        parts
+    }
+}
+
+impl<'d> Rules<'d> {
+    /// Those of a section, with the lines that hold in it.
+    fn of(section: &'d Section, lines: Vec<&'d Line>) -> Rules<'d> {
+        let acls = lines.into_iter().filter(|line| line.begins("acl")).collect();
+        Rules { section, acls, common: Common::default(), routes: Vec::new(), changed: Vec::new() }
+    }
+
+    /// Whether a rule before it changes this field.
+    fn changes(&self, name: &str) -> bool {
+        self.changed.iter().any(|changed| changed == name || changed == "*")
+    }
+
+    /// Whether a condition asks for a field that a rule before it changes.
+    fn asks_for_changed(&self, which: &Which) -> bool {
+        which.headers.iter().any(|(name, _)| self.changes(name))
+            || !which.hosts.is_empty() && self.changes("host")
+    }
+}
+
+impl<'d> Reading<'d> {
+    /// The rules of the defaults that hold in a section, and its own.
+    pub(super) fn rule_lines(&self, section: &'d Section) -> Vec<&'d Line> {
+        self.inherited(section).iter().chain(&section.lines).collect()
+    }
+
+    /// The lines of the defaults that hold in a section. Rules of them come before its own.
+    fn inherited(&self, section: &'d Section) -> &'d [Line] {
+        section.defaults.and_then(|index| self.sections.get(index)).map_or(&[], |defaults| &defaults.lines)
+    }
+
+    pub(super) fn rules(&mut self, section: &'d Section) {
+        let mut rules = Rules::of(section, self.rule_lines(section));
+        self.guards(section, &mut rules);
+        for line in self.inherited(section).iter().filter(|line| line.begins("http-request")) {
+            self.request_rule(line, &mut rules);
+        }
+        for line in section.lines.iter().filter(|line| line.begins("http-request") && !line.is_taken()) {
+            self.request_rule(line, &mut rules);
+        }
+        self.forwarded_for(section, &mut rules.common);
+        self.response_rules(section, &mut rules.common);
+        for line in section.lines.iter().filter(|line| line.begins("redirect") && !line.is_taken()) {
+            self.answer(line, 1, &mut rules);
+        }
+        for line in section.lines.iter().filter(|line| line.begins("use_backend")) {
+            let Some(which) = self.which(line, &rules) else {
+                self.refused_by_backend(line, &mut rules);
+                continue;
+            };
+            self.forward(line, line.word(1), which, &mut rules);
+        }
+        match self.line(section, "default_backend") {
+            Some(line) => self.forward(line, line.word(1), vec![Which::default()], &mut rules),
+            None if section.kind == "listen" => {
+                let mut route =
+                    Route { place: section.place.clone(), path: ANY.to_owned(), ..Route::default() };
+                let backend = self.to(&mut route, section, &rules.changed);
+                rules.routes.push(Ruled::forwarding(route, format!("listen {}", section.name), backend));
+            }
+            None => {}
+        }
+        let common = rules.common;
+        let parts =
+            rules.routes.into_iter().enumerate().flat_map(|(index, ruled)| ruled.parts(index, &common));
+        let mut routes: Vec<(Route, String)> = Vec::new();
+        for Ruled { mut route, what, backend, bounds } in parts {
+            let is_part = !bounds.allow.is_empty() || !bounds.deny.is_empty();
+            if is_part && routes.iter().any(|(first, _)| order::covers(first, &route)) {
+                continue;
+            }
+            let first = common.clone().then(bounds);
+            if first.is_closed && !common.is_closed || first.allows_otherwise(&backend) {
+                let why = "its section, its backend or its rules let in different addresses; the route is closed (501)";
+                self.draft.notes.left_out(&route.place, &what, why);
+            }
+            first.then(backend).apply(&mut route);
+            routes.push((route, what));
+        }
+        order::add_in_order(self.draft, routes);
+    }
+
+    /// The alternatives of a line's condition; `None` if routes cannot say it, which is listed.
+    fn which(&mut self, line: &'d Line, rules: &Rules<'d>) -> Option<Vec<Which>> {
+        let which = match line.taken().condition() {
+            None => Some(vec![Which::default()]),
+            Some((_, true)) => None,
+            Some((words, false)) => conditions::read(words, &rules.acls),
+        };
+        let why = match &which {
+            None => {
+                "its condition cannot be said by host, path, method and fields; its requests go to other rules"
+            }
+            Some(which) if which.iter().any(|which| rules.asks_for_changed(which)) => {
+                "a rule before it changes a field that it asks for, and routes see what the client sent; its requests go to other rules"
+            }
+            Some(_) => return which,
+        };
+        self.draft.notes.left_out(&line.place, &line.shown(), why);
+        None
+    }
+
+    fn request_rule(&mut self, line: &'d Line, rules: &mut Rules<'d>) {
+        match line.word(1) {
+            "deny" | "reject" | "tarpit" | "silent-drop" => self.refuse(line, rules),
+            "redirect" | "return" => self.answer(line, 2, rules),
+            "set-header" | "add-header" | "del-header" if line.condition().is_none() => {
+                self.field(line, &mut rules.common.request);
+            }
+            "auth" | "use-service" | "set-path" | "set-pathq" | "set-uri" | "replace-path"
+            | "replace-pathq" | "replace-uri" | "set-method" | "wait-for-body" => {
+                let why = "it has no counterpart; all routes of this section are closed (501) until it is written anew";
+                self.draft.notes.left_out(&line.taken().place, &line.shown(), why);
+                rules.common.is_closed = true;
+            }
+            action if !passes(action) => self.may_refuse(line, &mut rules.common),
+            // Listed as unread, or needless.
+            _ => {}
+        }
+        rules.changed.extend(changed_field(line));
+    }
+
+    /// What refuses requests in other words than `http-request`: contents of a connection, filters, old names of `deny`.
+    fn guards(&mut self, section: &'d Section, rules: &mut Rules<'d>) {
+        for line in self.rule_lines(section) {
+            match (line.word(0), line.word(1)) {
+                ("tcp-request", "content") if matches!(line.word(2), "reject" | "silent-drop") => {
+                    self.refuse(line, rules);
+                }
+                ("tcp-request" | "tcp-response", "content") if !passes(line.word(2)) => {
+                    self.may_refuse(line, &mut rules.common);
+                }
+                ("filter", filter) if !FILTERS.contains(&filter) => self.may_refuse(line, &mut rules.common),
+                (
+                    "block" | "reqdeny" | "reqideny" | "reqtarpit" | "reqitarpit" | "rspdeny" | "rspideny",
+                    _,
+                ) => {
+                    self.closed(line.taken(), &mut rules.common);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Closes a section for what has no counterpart and may refuse requests: a script, an agent, what is not known.
+    fn may_refuse(&mut self, line: &'d Line, common: &mut Common) {
+        let why = "it may refuse requests and has no counterpart; all routes of this section are closed (501) until it is written anew";
+        self.draft.notes.left_out(&line.taken().place, &line.shown(), why);
+        common.is_closed = true;
+    }
+
+    /// A rule that refuses: a limit, a list of addresses, or a route that answers with the status.
+    fn refuse(&mut self, line: &'d Line, rules: &mut Rules<'d>) {
+        let read = match line.taken().condition() {
+            Some((words, false)) => conditions::read(words, &rules.acls),
+            None => Some(vec![Which::default()]),
+            // `unless` of addresses is what only they may.
+            Some((words, true)) => conditions::read(words, &rules.acls).and_then(|mut read| {
+                let is_address = read.len() == 1 && read[0].only_source().is_some();
+                let source = read.first_mut().and_then(|which| which.source.as_mut())?;
+                source.is_negated = !source.is_negated;
+                is_address.then_some(read)
+            }),
+        };
+        for which in read.iter().flatten() {
+            if rules.asks_for_changed(which) {
+                self.refused_by_changed(line, which, rules);
+            } else if let Some(rate) = which.only_rate().cloned() {
+                match self.rate(line, &rate, rules.section, |field| rules.changes(field)) {
+                    Some(limit) => rules.common.limits.push(limit),
+                    None => rules.common.is_closed = true,
+                }
+            } else if let Some(source) = which.only_source() {
+                if self.sets_source(rules) {
+                    self.closed(line, &mut rules.common);
+                    continue;
+                }
+                self.other_refusal(line, 403);
+                let is_second = source.is_negated && !rules.common.allow.is_empty();
+                let list = if source.is_negated { &mut rules.common.allow } else { &mut rules.common.deny };
+                list.extend(source.ranges.iter().cloned());
+                if is_second {
+                    // Who is in both lists alone gets through there, who is in either here.
+                    self.closed(line, &mut rules.common);
+                }
+            } else if which.rate.is_some() && which.source.is_none() && which.tls.is_none() {
+                self.closed_place(
+                    line,
+                    "a limit holds for whole routes, whatever else is asked here",
+                    which,
+                    rules,
+                );
+            } else if which.is_route() && matches!(line.word(1), "deny" | "reject" | "content") {
+                let status = deny_status(line).unwrap_or(403);
+                self.other_refusal(line, status);
+                self.refused(line, which, rules, ("respond", format!("{{ status = {status} }}")));
+            } else if which.is_route_by_address()
+                && rules.common.by_address.len() < BOUNDS_MAX
+                && !self.sets_source(rules)
+            {
+                self.other_refusal(line, 403);
+                self.split_segments(line, which);
+                rules.common.by_address.push((rules.routes.len(), which.clone()));
+            } else {
+                self.closed(line, &mut rules.common);
+            }
+        }
+        if read.is_none() {
+            self.closed(line, &mut rules.common);
+        }
+    }
+
+    /// Whether a rule takes the addresses of clients from elsewhere, so that they are not those of connections.
+    fn sets_source(&self, rules: &Rules<'d>) -> bool {
+        rules.changed.iter().any(|changed| changed == SOURCE)
+            || self.rule_lines(rules.section).iter().any(|line| line.begins("http-request set-src"))
+    }
+
+    /// Closes all that a rule may refuse by a field that a rule before it changes.
+    fn refused_by_changed(&mut self, line: &'d Line, which: &Which, rules: &mut Rules<'d>) {
+        if !which.is_route() {
+            return self.closed(line, &mut rules.common);
+        }
+        let mut which = which.clone();
+        which.headers.retain(|(name, _)| !rules.changes(name));
+        if rules.changes("host") {
+            which.hosts.clear();
+        }
+        let why = "a rule before it changes a field that it asks for, and routes see what the client sent";
+        self.closed_place(line, why, &which, rules);
+    }
+
+    /// Lists what a refusal with this status has not of its rule: a status, a body, an end without an answer.
+    fn other_refusal(&mut self, line: &'d Line, status: u16) {
+        let is_answer = line.word(1) == "deny";
+        let rest = line.unconditional().iter().skip(2);
+        let has_more = rest.filter(|word| !matches!(word.as_str(), "status" | "deny_status")).count() > 1;
+        if !is_answer || has_more || deny_status(line).unwrap_or(403) != status {
+            let why = format!("the refusal is {status}, with a body of ours");
+            self.draft.notes.differs(&line.place, &line.shown(), why);
+        }
+    }
+
+    /// The routes of a rule that refuses requests. None of them may get through because upper and lower case, or where
+    /// a segment ends, count here.
+    fn refused(
+        &mut self,
+        line: &'d Line,
+        which: &Which,
+        rules: &mut Rules<'d>,
+        (key, value): (&'static str, String),
+    ) {
+        if self.closed_for_values(line, which, rules) {
+            return;
+        }
+        self.inexact(line, which);
+        for mut route in routes(which, &line.place) {
+            route.key(key, &value);
+            rules.routes.push(Ruled::answering(route, line));
+        }
+    }
+
+    /// Closes what a rule refuses if other spellings of its values would get through. Returns whether it did.
+    fn closed_for_values(&mut self, line: &'d Line, which: &Which, rules: &mut Rules<'d>) -> bool {
+        let has_value = which.headers.iter().any(|(_, value)| value.is_some());
+        if which.is_any_case {
+            self.closed(line, &mut rules.common);
+        } else if which.is_any_case_of_value {
+            self.closed_place(line, "upper and lower case of a value differ here", which, rules);
+        } else if has_value {
+            // HAProxy looks at each value between commas, of each field of that name.
+            let why = "a field counts as a whole here, and may come twice, or with several values and commas";
+            self.closed_place(line, why, which, rules);
+        }
+        which.is_any_case || which.is_any_case_of_value || has_value
+    }
+
+    /// Closes all that a rule may refuse, whatever the values of fields.
+    fn closed_place(&mut self, line: &'d Line, why: &str, which: &Which, rules: &mut Rules<'d>) {
+        if which.is_any_case {
+            return self.closed(line, &mut rules.common);
+        }
+        let why = format!(
+            "{why}: what it is for is closed (501), with any value of a field, until it is written anew"
+        );
+        self.draft.notes.left_out(&line.place, &line.shown(), why);
+        self.split_segments(line, which);
+        for mut route in routes(which, &line.place) {
+            route.headers.iter_mut().for_each(|(_, value)| *value = None);
+            route.close();
+            rules.routes.push(Ruled::answering(route, line));
+        }
+    }
+
+    /// Lists what routes take otherwise than a condition.
+    fn inexact(&mut self, line: &'d Line, which: &Which) {
+        if which.is_any_case || which.is_any_case_of_value {
+            let why = "upper and lower case differ here: other spellings go to other rules";
+            self.draft.notes.differs(&line.place, &line.shown(), why);
+        }
+        if which.headers.iter().any(|(_, value)| value.is_some()) {
+            let why = "a field counts as a whole: where it comes twice, or with several values and commas, its requests go to other rules";
+            self.draft.notes.differs(&line.place, &line.shown(), why);
+        }
+        self.split_segments(line, which);
+    }
+
+    /// Lists paths that begin in the middle of a segment.
+    fn split_segments(&mut self, line: &'d Line, which: &Which) {
+        if which.splits_segments {
+            let why = "whole segments of a path count: `/api` is not `/apix`, which goes to other rules; write a route for each such path that there is";
+            self.draft.notes.differs(&line.place, &line.shown(), why);
+        }
+    }
+
+    fn closed(&mut self, line: &Line, common: &mut Common) {
+        let why = "what it refuses cannot be said here; all routes of this section are closed (501) until it is written anew";
+        self.draft.notes.left_out(&line.place, &line.shown(), why);
+        common.is_closed = true;
+    }
+
+    /// `redirect` and `return`, from the word at `at`.
+    fn answer(&mut self, line: &'d Line, at: usize, rules: &mut Rules<'d>) {
+        let answer = match line.word(1) {
+            "return" => respond(line),
+            _ => redirect(line, at),
+        };
+        self.answer_words(line, at);
+        let status = line.after("status").and_then(|status| status.parse::<u16>().ok());
+        let refuses = line.word(1) == "return" && status.is_some_and(|status| status >= 400);
+        let keeps_out = refuses || sends_elsewhere(line, at, &rules.acls);
+        let Some(which) = self.which(line, rules) else {
+            if keeps_out {
+                self.closed(line, &mut rules.common);
+            }
+            return;
+        };
+        for which in &which {
+            match answer.clone().filter(|_| which.is_route()) {
+                Some(answer) if keeps_out => self.refused(line, which, rules, answer),
+                Some((key, value)) => {
+                    self.inexact(line, which);
+                    for mut route in routes(which, &line.place) {
+                        route.key(key, &value);
+                        rules.routes.push(Ruled::answering(route, line));
+                    }
+                }
+                None if keeps_out && !which.is_route() => self.closed(line, &mut rules.common),
+                None if refuses => self.closed(line, &mut rules.common),
+                None if which.is_route() && !which.is_any_case => {
+                    self.closed_place(line, "there is no counterpart of this answer", which, rules);
+                }
+                None => {
+                    let why = "there is no counterpart of this answer";
+                    self.draft.notes.left_out(&line.place, &line.shown(), why);
+                }
+            }
+        }
+    }
+
+    /// Lists the words of an answer that it does not have here.
+    pub(super) fn answer_words(&mut self, line: &'d Line, at: usize) {
+        let mut lost: Vec<&str> = Vec::new();
+        for word in line.unconditional() {
+            let is_lost = match word.as_str() {
+                "default-errorfiles" => line.word(1) == "return",
+                "set-cookie" | "clear-cookie" | "append-slash" | "ignore-empty" => line.word(1) != "return",
+                "drop-query" => line.word(at) == "scheme",
+                _ => false,
+            };
+            lost.extend(is_lost.then_some(word.as_str()));
+        }
+        for word in lost {
+            let why = format!("`{word}` has no counterpart: the answer is without it");
+            self.draft.notes.left_out(&line.place, &line.shown(), why);
+        }
+    }
+
+    /// The routes of a rule that names a backend.
+    fn forward(&mut self, line: &'d Line, name: &str, which: Vec<Which>, rules: &mut Rules<'d>) {
+        let sections = self.sections;
+        let is_it = |section: &&Section| {
+            section.name == name && matches!(section.kind.as_str(), "backend" | "listen")
+        };
+        let Some(backend) = sections.iter().find(is_it) else {
+            self.draft.notes.left_out(&line.place, &line.shown(), "there is no such backend in this file");
+            return;
+        };
+        for which in &which {
+            if !which.is_route() {
+                let why = "routes are not chosen by address, rate or TLS; its requests go to other rules";
+                self.draft.notes.left_out(&line.place, &line.shown(), why);
+                self.refused_by_backend(line, rules);
+                continue;
+            }
+            let refuses = backend.kind == "backend" && refuses_all(backend);
+            if refuses && self.closed_for_values(line, which, rules) {
+                continue;
+            }
+            if refuses || which.is_any_case || which.is_any_case_of_value || !which.headers.is_empty() {
+                self.inexact(line, which);
+            }
+            for mut route in routes(which, &line.place) {
+                let backend = self.to(&mut route, backend, &rules.changed);
+                rules.routes.push(Ruled::forwarding(route, line.shown(), backend));
+            }
+        }
+    }
+
+    /// Closes the section if a rule whose condition cannot be said leads to a backend that refuses every request.
+    fn refused_by_backend(&mut self, line: &'d Line, rules: &mut Rules<'d>) {
+        let is_it = |section: &&Section| section.kind == "backend" && section.name == line.word(1);
+        let Some(backend) = self.sections.iter().find(is_it) else { return };
+        if refuses_all(backend) {
+            self.closed(line, &mut rules.common);
+        }
+    }
+
+    /// Leads a route to a backend. Returns what the backend itself says of requests and answers.
+    /// `changed` are the fields that rules before it change.
+    fn to(&mut self, route: &mut Route, backend: &'d Section, changed: &[String]) -> Common {
+        match self.upstream(backend) {
+            Some(upstream) => route.key("to", text(&upstream)),
+            None => {
+                route.respond(503);
+                return Common::default();
+            }
+        }
+        if backend.kind != "backend" {
+            return Common::default();
+        }
+        let mut rules = Rules::of(backend, self.rule_lines(backend));
+        rules.changed = changed.to_vec();
+        for line in self.rule_lines(backend).into_iter().filter(|line| line.begins("http-request")) {
+            self.request_rule(line, &mut rules);
+        }
+        self.guards(backend, &mut rules);
+        for line in backend.lines.iter().filter(|line| line.begins("redirect")) {
+            self.answer(line, 1, &mut rules);
+        }
+        for Ruled { what, .. } in rules.routes {
+            let why = "a rule of a backend that answers: write a route for it; the backend's routes are closed (501)";
+            self.draft.notes.left_out(&backend.place, &what, why);
+            rules.common.is_closed = true;
+        }
+        self.forwarded_for(backend, &mut rules.common);
+        self.response_rules(backend, &mut rules.common);
+        rules.common
+    }
+
+    /// `option forwardfor header NAME` sends the client's address in a field of that name; without one it is
+    /// X-Forwarded-For, which the gateway sends in any case.
+    fn forwarded_for(&mut self, section: &'d Section, common: &mut Common) {
+        for line in self.rule_lines(section).into_iter().filter(|line| line.begins("option forwardfor")) {
+            if let Some(name) = line.taken().after("header").map(str::to_ascii_lowercase)
+                && name != "x-forwarded-for"
+            {
+                common.request.replace(name, "{ip}".to_owned());
+            }
+            if line.has("except") {
+                let why = "the field is sent for all clients, those of these addresses too";
+                self.draft.notes.differs(&line.place, &line.shown(), why);
+            }
+            if line.has("if-none") {
+                let why = "a client's own field is replaced; of hops in `client-ip.trust` X-Forwarded-For is kept and added to";
+                self.draft.notes.differs(&line.place, &line.shown(), why);
+            }
+        }
+    }
+
+    fn response_rules(&mut self, section: &'d Section, common: &mut Common) {
+        let is_field = |line: &&Line| {
+            line.begins("http-response") && line.word(1).ends_with("-header") && line.condition().is_none()
+        };
+        for line in section.lines.iter().filter(is_field) {
+            self.field(line, &mut common.response);
+        }
+        for line in self.rule_lines(section).into_iter().filter(|line| line.begins("http-response")) {
+            match line.word(1) {
+                "deny" | "reject" | "return" => self.closed(line.taken(), common),
+                "wait-for-body" => {}
+                action if !passes(action) => self.may_refuse(line, common),
+                _ => {}
+            }
+        }
+    }
+
+    fn field(&mut self, line: &'d Line, fields: &mut Fields) {
+        let name = line.word(2).to_ascii_lowercase();
+        let value = format(line.word(3));
+        if line.word(1) == "del-header" && line.after("-m").is_some_and(|kind| kind != "str") {
+            let why = "a field is named by its whole name: write each of them into `remove`";
+            self.draft.notes.left_out(&line.taken().place, &line.shown(), why);
+            return;
+        }
+        match (line.word(1), value) {
+            ("del-header", _) => fields.take_away(name),
+            ("set-header", Some(value)) => fields.replace(name, value),
+            ("add-header", Some(value)) => fields.append(name, value),
+            _ => {
+                self.draft.notes.left_out(&line.taken().place, &line.shown(), "its value is not known here");
+                return;
+            }
+        }
+        line.taken();
+    }
+}
+
+impl Common {
+    /// Whether both let in certain addresses alone: what is in both lists cannot be said.
+    fn allows_otherwise(&self, backend: &Common) -> bool {
+        !self.allow.is_empty() && !backend.allow.is_empty() && self.allow != backend.allow
+    }
+
+    /// What holds for a route that leads on to this backend. Its rules of requests come last, those of answers first.
+    fn then(mut self, backend: Common) -> Common {
+        self.is_closed |= backend.is_closed || self.allows_otherwise(&backend);
+        self.limits.extend(backend.limits);
+        self.deny.extend(backend.deny);
+        if self.allow.is_empty() {
+            self.allow = backend.allow;
+        }
+        self.request = self.request.then(backend.request);
+        self.response = backend.response.then(self.response);
+        self
+    }
+
+    /// Adds what holds for all routes.
+    fn apply(&self, route: &mut Route) {
+        if self.is_closed {
+            return route.close();
+        }
+        for limit in &self.limits {
+            if !route.limits.contains(limit) {
+                route.limits.push(limit.clone());
+            }
+        }
+        for (key, list) in [("allow", &self.allow), ("deny", &self.deny)] {
+            if !list.is_empty() && !route.keys.iter().any(|(known, _)| *known == key) {
+                route.key(key, texts(list));
+            }
+        }
+        let is_forwarded = route.keys.iter().any(|(key, _)| *key == "to");
+        for (key, fields) in [("headers", &self.request), ("response-headers", &self.response)] {
+            let is_there = route.keys.iter().any(|(known, _)| *known == key);
+            if let Some(shown) = fields.shown().filter(|_| !is_there && (is_forwarded || key != "headers")) {
+                route.key(key, shown);
+            }
+        }
+    }
+}
+
+/// Whether an action lets every request and answer pass, whatever else it does.
+pub(super) fn passes(action: &str) -> bool {
+    let name = action.split('(').next().unwrap_or_default();
+    PASSING.iter().any(|known| is_named(name, known))
+}
+
+/// Whether a redirect leads to another place by a condition that asks for more than where a request is for.
+fn sends_elsewhere(line: &Line, at: usize, acls: &[&Line]) -> bool {
+    let asks_for_more = line.condition().is_some_and(|(words, _)| !conditions::asks_for_address(words, acls));
+    line.word(at) == "location" && asks_for_more
+}
+
+/// The field that a rule changes, in lower case; `*` if it names many.
+fn changed_field(line: &Line) -> Option<String> {
+    if line.word(1) == "set-src" {
+        return Some(SOURCE.to_owned());
+    }
+    let changes = ["set-header", "add-header", "del-header", "replace-header", "replace-value"];
+    let is_one = line.after("-m").is_none_or(|kind| kind == "str");
+    let name = if is_one { line.word(2).to_ascii_lowercase() } else { "*".to_owned() };
+    changes.contains(&line.word(1)).then_some(name)
+}
+
+/// Whether a backend refuses every request.
+fn refuses_all(backend: &Section) -> bool {
+    let has_server = backend.lines.iter().any(|line| line.word(0).starts_with("server"));
+    let refuses = |line: &Line| {
+        line.begins("http-request")
+            && matches!(line.word(1), "deny" | "reject" | "tarpit" | "silent-drop" | "return")
+            && line.condition().is_none()
+    };
+    !has_server || backend.lines.iter().any(refuses)
+}
+
+/// A route for each path of a condition.
+fn routes(which: &Which, place: &Place) -> Vec<Route> {
+    let any = [ANY.to_owned()];
+    let paths = if which.paths.is_empty() { any.as_slice() } else { which.paths.as_slice() };
+    let route = |path: &String| Route {
+        place: place.clone(),
+        hosts: which.hosts.clone(),
+        path: path.clone(),
+        methods: which.methods.clone(),
+        headers: which.headers.clone(),
+        ..Route::default()
+    };
+    paths.iter().map(route).collect()
+}
+
+/// `redirect location URL`, `redirect prefix URL`, `redirect scheme https`, with its code.
+fn redirect(line: &Line, at: usize) -> Option<(&'static str, String)> {
+    let code = line.after("code").unwrap_or("302").to_owned();
+    let to = format(line.word(at + 1))?;
+    let has = |word: &str| line.unconditional().iter().any(|known| known == word);
+    let to = match line.word(at) {
+        "scheme" if to == "https" => to,
+        // A place of its own gets no query of the request, unless it ends what it has.
+        "location" if to.contains('?') || has("keep-query") => to,
+        "location" => format!("{to}?"),
+        "prefix" => {
+            let query = if has("drop-query") { "?" } else { "" };
+            format!("{}{{path}}{query}", to.trim_end_matches('/'))
+        }
+        _ => return None,
+    };
+    let is_known = matches!(code.as_str(), "301" | "302" | "303" | "307" | "308");
+    is_known.then(|| ("redirect", table([("to", text(&to)), ("status", code)])))
+}
+
+/// The status that a `deny` names.
+pub(super) fn deny_status(line: &Line) -> Option<u16> {
+    let words = line.unconditional();
+    let at = words.iter().position(|word| word == "deny_status" || word == "status")?;
+    words.get(at + 1)?.parse().ok()
+}
+
+/// `return status 200 content-type text/plain string "ok"`.
+fn respond(line: &Line) -> Option<(&'static str, String)> {
+    let mut keys = vec![("status", line.after("status").unwrap_or("200").to_owned())];
+    if ["file", "lf-file", "errorfile", "errorfiles", "hdr", "lf-string"].iter().any(|word| line.has(word)) {
+        return None;
+    }
+    keys.extend(line.after("string").map(|body| ("body", text(body))));
+    keys.extend(line.after("content-type").map(|kind| ("headers", table([("content-type", text(kind))]))));
+    Some(("respond", table(keys)))
+}
+
+const ANY: &str = "/{*rest}";
+/// Among the fields that rules change: the address of the client.
+const SOURCE: &str = "(src)";
+/// Rules by address for some requests alone: with each of them there may be twice as many routes.
+const BOUNDS_MAX: usize = 6;
+
+/// Actions that let everything pass; a star stands for any end. All others may refuse.
+const PASSING: &[&str] = &[
+    "accept",
+    "add-acl",
+    "add-header",
+    "allow",
+    "cache-store",
+    "cache-use",
+    "capture",
+    "del-acl",
+    "del-header*",
+    "del-map",
+    "disable-l7-retry",
+    "do-log",
+    "do-resolve",
+    "early-hint",
+    "normalize-uri",
+    "pause",
+    "replace-header",
+    "replace-value",
+    "sc-*",
+    "set-*",
+    "strict-mode",
+    "track-sc*",
+    "unset-var*",
+    "wait-for-handshake",
+];
+
+/// Filters that let everything pass.
+const FILTERS: &[&str] =
+    &["bwlim-in", "bwlim-out", "cache", "comp-req", "comp-res", "compression", "opentracing", "trace"];

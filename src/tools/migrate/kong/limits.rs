@@ -1,0 +1,180 @@
+//! `rate-limiting` and `rate-limiting-advanced` as policies.
+
+use config::printer::{array, text};
+
+use super::super::draft::Section;
+use super::super::values::{is_field, seconds};
+use super::super::yaml::Node;
+use super::{Reading, address};
+
+impl<'d> Reading<'d> {
+    /// The policy of a `rate-limiting`: windows that are aligned to the clock.
+    pub(super) fn windows(&mut self, plugin: &'d Node, config: &'d Node, scope: &str) -> Vec<String> {
+        if let Some(known) = self.policies.get(&address(plugin)) {
+            return known.clone();
+        }
+        let mut windows = Vec::new();
+        for (key, period) in PERIODS {
+            let Some(units) = config.count(key).filter(|units| *units > 0) else { continue };
+            windows.push(text(&format!("{units}/{period}")));
+            if matches!(*key, "month" | "year") {
+                self.differs(
+                    plugin,
+                    &format!("rate-limiting, {key}"),
+                    &format!("it is {period}, not one of the calendar"),
+                );
+            }
+        }
+        let by = self.counted_by(plugin, config, "limit_by");
+        let (Some(by), false) = (by, windows.is_empty()) else {
+            self.left_out(plugin, "rate-limiting", "nothing here can be counted so; the limit is not kept");
+            return Vec::new();
+        };
+        let mut policy = Section::new(named(scope, "rate-limiting"));
+        policy.key("by", array(by.iter().map(|dimension| text(dimension))));
+        policy.key("limit", array(windows.into_iter()));
+        policy.key("algorithm", text("fixed-window"));
+        let is_shared = config.word("policy") == Some("redis");
+        config.skip(&["sync_rate"]);
+        if is_shared {
+            self.redis(config, plugin);
+            let is_open = config.get("fault_tolerant").and_then(Node::flag).unwrap_or(true);
+            policy.key("when-redis-down", text(if is_open { "allow" } else { "deny" }));
+        } else {
+            config.skip(&["fault_tolerant", "redis"]);
+        }
+        self.refusal(plugin, config);
+        self.kept(plugin, policy)
+    }
+
+    /// The policy of a `rate-limiting-advanced`: a limit for each of `window_size`.
+    pub(super) fn advanced_windows(
+        &mut self,
+        plugin: &'d Node,
+        config: &'d Node,
+        scope: &str,
+    ) -> Vec<String> {
+        if let Some(known) = self.policies.get(&address(plugin)) {
+            return known.clone();
+        }
+        let numbers = |key: &str| config.list(key).iter().map(Node::number).collect::<Option<Vec<u64>>>();
+        let windows: Vec<String> = match (numbers("limit"), numbers("window_size")) {
+            (Some(limits), Some(sizes)) if limits.len() == sizes.len() => {
+                let usable = limits.iter().zip(&sizes).filter(|(units, size)| **units > 0 && **size > 0);
+                usable.map(|(units, size)| text(&format!("{units}/{}", seconds(*size)))).collect()
+            }
+            _ => Vec::new(),
+        };
+        let by = self.counted_by(plugin, config, "identifier");
+        let (Some(by), false) = (by, windows.is_empty()) else {
+            self.left_out(
+                plugin,
+                "rate-limiting-advanced",
+                "nothing here can be counted so; the limit is not kept",
+            );
+            return Vec::new();
+        };
+        let mut policy = Section::new(named(scope, "rate-limiting-advanced"));
+        policy.key("by", array(by.iter().map(|dimension| text(dimension))));
+        policy.key("limit", array(windows.into_iter()));
+        let is_fixed = config.word("window_type") == Some("fixed");
+        policy.key("algorithm", text(if is_fixed { "fixed-window" } else { "sliding-window" }));
+        config.skip(&["sync_rate", "dictionary_name", "namespace"]);
+        if !config.is("disable_penalty") && !is_fixed {
+            // Kong counts what it refuses in a sliding window, too.
+            policy.key("count-denied", true);
+        }
+        if config.word("strategy") == Some("redis") {
+            self.redis(config, plugin);
+        } else {
+            config.skip(&["redis"]);
+        }
+        self.refusal(plugin, config);
+        self.kept(plugin, policy)
+    }
+
+    fn kept(&mut self, plugin: &'d Node, policy: Section) -> Vec<String> {
+        let names = vec![self.draft.add_own_policy(policy)];
+        self.policies.insert(address(plugin), names.clone());
+        names
+    }
+
+    /// The dimensions that a limit counts by; a client without them is counted by its address, as in Kong.
+    fn counted_by(&mut self, plugin: &'d Node, config: &'d Node, key: &str) -> Option<Vec<String>> {
+        let dimension = match config.word(key).unwrap_or("consumer") {
+            "consumer" => "consumer".to_owned(),
+            "credential" => {
+                self.differs(
+                    plugin,
+                    &format!("{key}: credential"),
+                    "all keys of a consumer are counted together",
+                );
+                "consumer".to_owned()
+            }
+            "ip" => "ip".to_owned(),
+            "service" => return Some(Vec::new()),
+            "header" => {
+                let name = config.word("header_name").filter(|name| is_field(name))?;
+                format!("header:{}", name.to_ascii_lowercase())
+            }
+            _ => return None,
+        };
+        Some(vec![dimension])
+    }
+
+    /// The Redis of a plugin: there is one here.
+    fn redis(&mut self, config: &'d Node, plugin: &'d Node) {
+        let nested = config.get("redis");
+        let value = |key: &str| {
+            nested.and_then(|redis| redis.get(key)).or_else(|| config.get(&format!("redis_{key}")))
+        };
+        let word = |key: &str| value(key).and_then(Node::text);
+        let Some(host) = word("host") else {
+            return self.differs(plugin, "redis", "its host is not written: write `url` of [redis]");
+        };
+        let scheme = if value("ssl").and_then(Node::flag) == Some(true) { "rediss" } else { "redis" };
+        let login = match (word("username"), word("password")) {
+            (user, Some(password)) => format!("{}:{password}@", user.unwrap_or_default()),
+            _ => String::new(),
+        };
+        let port = value("port").and_then(Node::number).unwrap_or(6379);
+        let database = value("database").and_then(Node::number).filter(|number| *number > 0);
+        let database = database.map(|number| format!("/{number}")).unwrap_or_default();
+        let url = format!("{scheme}://{login}{host}:{port}{database}");
+        match &self.draft.redis {
+            Some(known) if *known != url => {
+                self.differs(plugin, "redis", "another plugin names another Redis, which is used")
+            }
+            _ => self.draft.redis = Some(url),
+        }
+        for key in ["timeout", "ssl_verify", "server_name", "connect_timeout", "read_timeout", "send_timeout"]
+        {
+            value(key).into_iter().for_each(Node::dismiss);
+        }
+    }
+
+    /// What a refusal looks like is not taken over.
+    fn refusal(&mut self, plugin: &'d Node, config: &'d Node) {
+        if config.count("error_code").is_some_and(|code| code != 429) {
+            self.differs(plugin, "error_code", "the refusal is 429");
+        }
+        if config.word("error_message").is_some() {
+            self.differs(plugin, "error_message", "a refusal has a body of its own");
+        }
+        if config.is("hide_client_headers") {
+            self.differs(
+                plugin,
+                "hide_client_headers",
+                "`headers = \"none\"` of [limits] does this for all limits",
+            );
+        }
+    }
+}
+
+/// The name of a policy: what its plugin belongs to, and the plugin's own.
+fn named(scope: &str, plugin: &str) -> String {
+    if scope.is_empty() { plugin.to_owned() } else { format!("{scope}-{plugin}") }
+}
+
+const PERIODS: &[(&str, &str)] =
+    &[("second", "s"), ("minute", "m"), ("hour", "h"), ("day", "d"), ("month", "30d"), ("year", "365d")];

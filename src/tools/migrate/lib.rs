@@ -1,0 +1,122 @@
+//! Reads the configuration of another gateway and writes a gateway.toml that does the same.
+//!
+//! Three rules hold for every reader. What it does not know is listed with its file and line, never dropped in silence.
+//! What guards a place (a password, a list of addresses) and cannot be taken over closes that place. A place whose action
+//! cannot be taken over answers 501, so that its requests do not fall to a less specific route. Nothing is resolved,
+//! opened or asked: only files are read.
+
+mod apart;
+mod draft;
+mod envoy;
+mod fields;
+mod file;
+mod haproxy;
+mod kong;
+mod nginx;
+mod notes;
+mod order;
+mod print;
+mod ratelimit;
+mod regex;
+mod settle;
+mod template;
+mod values;
+mod yaml;
+mod yaml_file;
+
+use std::path::Path;
+
+use draft::Draft;
+pub use file::Error;
+
+/// Whose configuration it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum From {
+    /// nginx, open source.
+    Nginx,
+    /// HAProxy.
+    Haproxy,
+    /// Envoy, its static resources.
+    Envoy,
+    /// Kong, its declarative configuration.
+    Kong,
+    /// Envoy's own rate limit service: the descriptors of one domain.
+    Ratelimit,
+}
+
+/// What came out.
+#[derive(Debug)]
+pub struct Migrated {
+    /// The gateway.toml, with what was left out as comments at its top.
+    pub text: String,
+    /// The file of keys that the gateway.toml names, if it names one: clients' names and hashes of their keys.
+    pub keys: Option<String>,
+    /// Whether everything that has an effect on answers was taken over as it was.
+    pub is_whole: bool,
+    /// Errors that `check` has with the text: a fault of the reader, or names that TOML has no room for.
+    pub errors: Option<config::Errors>,
+}
+
+/// Reads a configuration of another gateway and what it includes. `keys` is where the file of keys is going to be.
+///
+/// # Errors
+/// If a file cannot be read or parsed.
+pub fn migrate(from: From, path: &Path, keys: Option<&Path>) -> Result<Migrated, Error> {
+    let mut draft = Draft::default();
+    match from {
+        From::Nginx => nginx::read(path, &mut draft)?,
+        From::Haproxy => haproxy::read(path, &mut draft)?,
+        From::Envoy => envoy::read(path, &file::read(path)?, &mut draft)?,
+        From::Kong => kong::read(path, &file::read(path)?, keys, &mut draft)?,
+        From::Ratelimit => ratelimit::read(path, &file::read(path)?, &mut draft)?,
+    }
+    Ok(finished(draft, from, path))
+}
+
+/// The same of a text, whose relative paths start from the working directory. Files that it includes are not read.
+///
+/// # Errors
+/// If it cannot be parsed.
+pub fn migrate_text(from: From, name: &str, text: &str) -> Result<Migrated, Error> {
+    let (mut draft, path) = (Draft::default(), Path::new(name));
+    match from {
+        From::Nginx => nginx::read_text(path, text, &mut draft)?,
+        From::Haproxy => haproxy::read_text(path, text, &mut draft)?,
+        From::Envoy => envoy::read(path, text, &mut draft)?,
+        From::Kong => kong::read(path, text, Some(Path::new("keys.toml")), &mut draft)?,
+        From::Ratelimit => ratelimit::read(path, text, &mut draft)?,
+    }
+    Ok(finished(draft, from, path))
+}
+
+fn finished(mut draft: Draft, from: From, path: &Path) -> Migrated {
+    let print = |draft: &Draft| print::text(draft, from.word(), from.everywhere(), path);
+    let (text, errors) = settle::settle(&mut draft, print);
+    let has_keys = draft.auth.iter().any(|method| method.value("keys").is_some());
+    let keys = has_keys.then(|| print::keys(&draft));
+    Migrated { is_whole: draft.notes.is_empty(), keys, text, errors }
+}
+
+impl From {
+    /// The word of the command line.
+    pub fn word(self) -> &'static str {
+        match self {
+            From::Nginx => "nginx",
+            From::Haproxy => "haproxy",
+            From::Envoy => "envoy",
+            From::Kong => "kong",
+            From::Ratelimit => "ratelimit",
+        }
+    }
+
+    /// What differs in every configuration, whatever stands in it.
+    fn everywhere(self) -> &'static [&'static str] {
+        match self {
+            From::Nginx => nginx::EVERYWHERE,
+            From::Haproxy => haproxy::EVERYWHERE,
+            From::Envoy => envoy::EVERYWHERE,
+            From::Kong => kong::EVERYWHERE,
+            From::Ratelimit => ratelimit::EVERYWHERE,
+        }
+    }
+}

@@ -1,0 +1,413 @@
+//! Locations as routes.
+
+use config::printer::{key, size as show_size, table, text};
+
+use super::super::draft::Route;
+use super::super::template;
+use super::access::{is_guarded, is_redirect, refuses};
+use super::lexer::Directive;
+use super::prefix::{self, Match};
+use super::redirects::Rewritten;
+use super::scope::Scope;
+use super::servers::{Server, may_keep_out};
+use super::upstreams::Target;
+use super::values::{Around, size};
+use super::{Closing, Reading};
+
+impl<'d> Reading<'d> {
+    /// The routes of one location, and of those within it.
+    pub(super) fn location(&mut self, location: &'d Directive, scope: &Scope<'d>, server: &Server<'d>) {
+        let inner = scope.within(location.taken().block());
+        let (at, known) = (Match::of(location), self.closings.len());
+        for nested in inner.own("location") {
+            self.location(nested, &inner, server);
+        }
+        if let Match::Prefix(text) = &at {
+            // Requests come to an expression within a location by its beginning.
+            let within = self.closings[known..].iter_mut().filter(|closing| closing.begin == "/");
+            within.for_each(|closing| closing.begin.clone_from(text));
+        }
+        let all = match (location.arg(0), &at) {
+            ("~", Match::Other(_)) => prefix::alternatives(location.arg(1)),
+            _ => None,
+        };
+        match all {
+            Some(all) => {
+                for (text, exact) in all {
+                    self.location_at(&Match::LiteralRegex { text, exact }, location, &inner, server);
+                }
+            }
+            None => self.location_at(&at, location, &inner, server),
+        }
+    }
+
+    /// The route of a location, at one of the places it names.
+    fn location_at(&mut self, at: &Match, location: &'d Directive, inner: &Scope<'d>, server: &Server<'d>) {
+        let Some(path) = at.pattern() else {
+            let why = match at {
+                Match::Other(_) if matches!(location.arg(0), "~" | "~*") && is_guarded(location.block()) => {
+                    self.close_expression(location)
+                }
+                Match::Other(why) => format!("{why}; until then its requests go to the other locations"),
+                _ => "no request has such a path".to_owned(),
+            };
+            location.taken_whole();
+            self.draft.notes.left_out(&location.place, &location.shown(), why);
+            return;
+        };
+        if let Match::LiteralRegex { text: literal, .. } = at
+            && server.has_longer_prefix(literal)
+        {
+            let mut why = "in nginx it goes before longer prefixes, here the longer path does";
+            if is_guarded(location.block()) {
+                why = "in nginx it goes before longer prefixes; these are closed (501) here, as it keeps clients out";
+                let (place, begin) = (location.place.clone(), literal.clone());
+                self.closings.push(Closing { place, begin, has_route: true });
+            }
+            self.draft.notes.differs(&location.place, &location.shown(), why);
+        }
+        let mut route =
+            Route { place: location.place.clone(), hosts: server.hosts.clone(), path, ..Route::default() };
+        if matches!(at, Match::LiteralRegex { .. }) && is_guarded(location.block()) {
+            // In nginx the expression goes before the prefix of the same text.
+            let same = self.draft.routes.iter_mut().filter(|known| known.ties(&route));
+            same.for_each(Route::close);
+        }
+        self.list_beyond(at, location);
+        self.list_slash(at, location, server);
+        self.answer_at(&mut route, at, inner, server);
+        self.add_allowed_methods(route, location, inner);
+    }
+
+    /// Says what a guard loses whose text ends within a segment: in nginx `/admin` is the beginning of `/admin.php` too.
+    fn list_beyond(&mut self, at: &Match, location: &Directive) {
+        let bounds = |inside: &Directive| {
+            matches!(inside.name.as_str(), "limit_req" | "limit_conn" | "client_max_body_size")
+        };
+        let keeps_out = is_guarded(location.block()) || location.block().iter().any(bounds);
+        if keeps_out && !at.is_exact() && !at.text().ends_with('/') {
+            let why = format!(
+                "it is kept for `{0}` and what is below it; beyond the segment (`{0}.php`, `{0}x`) it is open: write it anew",
+                at.text()
+            );
+            self.draft.notes.left_out(&location.place, &location.shown(), why);
+        }
+    }
+
+    /// Says what a location opens of the guarded one around it, as a slash at the end decides nothing here: an exact one
+    /// its path with a slash, another one that of its text without the slash. nginx redirects the latter if the location
+    /// passes requests on.
+    fn list_slash(&mut self, at: &Match, location: &Directive, server: &Server<'_>) {
+        let block = location.block();
+        let (text, is_passed) = (at.text(), block.iter().any(|inside| inside.name.ends_with("_pass")));
+        let path = match (at.is_exact(), text.strip_suffix('/')) {
+            (true, None) if !is_guarded(block) => format!("{text}/"),
+            (false, Some(bare)) if !bare.is_empty() && !is_passed && !refuses(block) => bare.to_owned(),
+            _ => return,
+        };
+        let is_exact = |other: &Directive| other.arg(0) == "=" && other.arg(1) == path;
+        if server.block.block().iter().any(|inside| inside.name == "location" && is_exact(inside)) {
+            return;
+        }
+        let others = server.block.block().iter().filter(|inside| inside.name == "location");
+        let around = others.filter_map(|other| match Match::of(other) {
+            Match::Prefix(prefix) if path.starts_with(&prefix) => Some((prefix, other)),
+            _ => None,
+        });
+        let longest = around.max_by_key(|(prefix, _)| prefix.len());
+        if let Some((prefix, guard)) = longest.filter(|(_, other)| is_guarded(other.block())) {
+            let line = guard.place.line;
+            let why = format!(
+                "`{path}` comes here too and is open: `{prefix}` in line {line} keeps clients out of it"
+            );
+            self.draft.notes.left_out(&location.place, &location.shown(), why);
+        }
+    }
+
+    /// Has the routes closed that an expression keeps clients out of, and says so.
+    fn close_expression(&mut self, location: &Directive) -> String {
+        let begin = match location.arg(0) {
+            "~" => prefix::beginning(location.arg(1)).map(|(begin, _)| begin),
+            // In another case it is another path.
+            _ => None,
+        };
+        let begin = begin
+            .as_deref()
+            .and_then(|begin| begin.rsplit_once('/'))
+            .map_or("/".to_owned(), |(begin, _)| format!("{begin}/"));
+        let why = format!(
+            "error: no route can say which paths it keeps clients out of, so all that forward below `{begin}` are closed \
+             (501); take it out and migrate again if the servers refuse these paths themselves"
+        );
+        self.closings.push(Closing { place: location.place.clone(), begin, has_route: false });
+        why
+    }
+
+    /// What a location does with its requests.
+    pub(super) fn answer_at(
+        &mut self,
+        route: &mut Route,
+        at: &Match,
+        scope: &Scope<'d>,
+        server: &Server<'d>,
+    ) {
+        let pass = scope.own("proxy_pass").pop().or_else(|| scope.own("grpc_pass").pop());
+        let url = pass.map(|pass| pass.taken().arg(0)).unwrap_or_default();
+        let around = Around { scope, server_name: &server.name, scheme: server.scheme, proxy_host: "" };
+        let target = Target::of(url, &around);
+        let proxy_host = target.as_ref().map(|target| target.host.clone()).unwrap_or_default();
+        let around = Around { proxy_host: &proxy_host, ..around };
+        self.shared(route, scope, &around);
+        // nginx is done with `return` and `rewrite` before it looks at limits and at who may come in, but not before conditions.
+        if let Some(found) = scope.own("return").first() {
+            return match self.answer(found, &around) {
+                Some((key, value)) if !self.has_refusing_condition(scope) => answered(route, key, value),
+                _ => route.close(),
+            };
+        }
+        let mut rewrite = None;
+        for found in scope.own("rewrite") {
+            let is_routed_again = found.arg(2).is_empty() && !is_redirect(found);
+            if is_routed_again && may_keep_out(server.block.block(), found.arg(1)) {
+                let why = "it leads to a place that keeps clients out, as without `break` a rewritten path is routed again; the place answers 501";
+                self.draft.notes.left_out(&found.taken().place, &found.shown(), why);
+                return route.close();
+            }
+            match self.rewritten(found, at, &around) {
+                Some(Rewritten::Answer(..)) if self.has_refusing_condition(scope) => return route.close(),
+                Some(Rewritten::Answer(key, value)) => return answered(route, key, value),
+                Some(Rewritten::Path(path)) => rewrite = Some(path),
+                None => return route.close(),
+            }
+        }
+        let Some(limits) = self.limits(scope, &around) else { return route.close() };
+        route.limits = limits;
+        let Some(access) = self.access(scope) else { return route.close() };
+        route.keys.extend(access);
+        match (pass, target) {
+            (Some(pass), Some(target)) => self.forward(route, pass, &target, rewrite, at, scope, &around),
+            (Some(pass), None) => {
+                let why = "where it leads is not known before a request comes; the place answers 501";
+                self.draft.notes.left_out(&pass.place, &pass.shown(), why);
+                route.close();
+            }
+            (None, _) => self.unserved(route, scope),
+        }
+    }
+
+    /// A place of files, scripts or of nothing.
+    fn unserved(&mut self, route: &mut Route, scope: &Scope<'_>) {
+        const SERVES: [&str; 9] = [
+            "root",
+            "alias",
+            "try_files",
+            "fastcgi_pass",
+            "uwsgi_pass",
+            "scgi_pass",
+            "memcached_pass",
+            "autoindex",
+            "index",
+        ];
+        let found = SERVES.iter().find_map(|word| scope.last(word));
+        let (place, what) = match found {
+            Some(found) => (found.taken().place.clone(), found.shown()),
+            None => (route.place.clone(), "location".to_owned()),
+        };
+        let why = "nothing here serves files or scripts: name a server that does; the place answers 501";
+        self.draft.notes.left_out(&place, &what, why);
+        route.close();
+    }
+
+    /// Keys that every kind of route may have.
+    fn shared(&mut self, route: &mut Route, scope: &Scope<'_>, around: &Around<'_, '_>) {
+        let mut add: Vec<(String, String)> = Vec::new();
+        for field in scope.all("add_header") {
+            let Some(value) = around.template(field.taken().arg(1)) else {
+                self.draft.notes.left_out(
+                    &field.place,
+                    &field.shown(),
+                    "a variable of its value is not known here",
+                );
+                continue;
+            };
+            if field.arg(2) != "always" {
+                let why = "the field is added to answers of any status (nginx: to a few)";
+                self.draft.notes.differs(&field.place, &field.shown(), why);
+            }
+            add.push((key(&field.arg(0).to_ascii_lowercase()), text(&value)));
+        }
+        let remove: Vec<String> =
+            scope.all("proxy_hide_header").iter().map(|hide| text(hide.taken().arg(0))).collect();
+        let mut changes = Vec::new();
+        if !remove.is_empty() {
+            changes.push(("remove", format!("[{}]", remove.join(", "))));
+        }
+        if !add.is_empty() {
+            changes.push(("add", table(merged(add))));
+        }
+        if !changes.is_empty() {
+            route.key("response-headers", table(changes));
+        }
+        let max_body = scope.word("client_max_body_size").and_then(size).unwrap_or(BODY_MAX);
+        // nginx writes 0 for no bound.
+        route.key("max-body", show_size(if max_body == 0 { 1 << 50 } else { max_body }));
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "each is a different part of one location")]
+    fn forward(
+        &mut self,
+        route: &mut Route,
+        pass: &Directive,
+        target: &Target,
+        rewrite: Option<String>,
+        at: &Match,
+        scope: &Scope<'_>,
+        around: &Around<'_, '_>,
+    ) {
+        let Some(upstream) = self.upstream(target, scope) else { return route.close() };
+        route.key("to", text(&upstream));
+        match (rewrite, &target.path) {
+            // Where the path was rewritten, what the URL says of it does not count.
+            (Some(path), _) => route.key("rewrite", text(&path)),
+            (None, Some(path)) => match replaced(path, at) {
+                Some(Some(new)) if new.ends_with("/{rest}") && !at.text().ends_with('/') => {
+                    let why = format!("`{0}` itself is sent with a slash at its end", at.text());
+                    self.draft.notes.differs(&pass.place, &pass.shown(), why);
+                    route.key("rewrite", text(&new));
+                }
+                Some(path) => path.iter().for_each(|path| route.key("rewrite", text(path))),
+                None => {
+                    self.draft.notes.left_out(
+                        &pass.place,
+                        &pass.shown(),
+                        "its path holds what no path can; the place answers 501",
+                    );
+                    return route.close();
+                }
+            },
+            (None, None) => {}
+        }
+        self.request_fields(route, scope, around);
+    }
+
+    /// `proxy_set_header`: by default nginx sends the host that `proxy_pass` names.
+    fn request_fields(&mut self, route: &mut Route, scope: &Scope<'_>, around: &Around<'_, '_>) {
+        let mut set = Vec::new();
+        let mut remove = Vec::new();
+        let mut host = Some(template::literal(around.proxy_host));
+        if around.proxy_host.starts_with("unix:") {
+            host = Some("localhost".to_owned());
+        }
+        for field in [scope.all("proxy_set_header"), scope.all("grpc_set_header")].concat() {
+            let (name, value) = (field.taken().arg(0).to_ascii_lowercase(), field.arg(1));
+            match (name.as_str(), value) {
+                ("host", "$http_host") => host = None,
+                ("host", value) => match around.template(value) {
+                    Some(value) => host = Some(value),
+                    None => self.unknown_value(field),
+                },
+                ("upgrade", "$http_upgrade") => route.key("upgrade", true),
+                ("connection" | "upgrade", _) => self.draft.notes.needless(&field.place, &field.shown()),
+                // The gateway writes these itself, and to the same effect.
+                ("x-forwarded-for", "$proxy_add_x_forwarded_for" | "$remote_addr")
+                | ("x-forwarded-proto", "$scheme")
+                | ("x-forwarded-host", "$host" | "$http_host") => {
+                    self.draft.notes.needless(&field.place, &field.shown());
+                }
+                (_, "") => remove.push(text(&name)),
+                (name, value) => match around.template(value) {
+                    Some(value) => set.push((key(name), text(&value))),
+                    None => self.unknown_value(field),
+                },
+            }
+        }
+        set.extend(host.filter(|host| !host.is_empty()).map(|host| ("host".to_owned(), text(&host))));
+        let mut changes = Vec::new();
+        if !remove.is_empty() {
+            changes.push(("remove", format!("[{}]", remove.join(", "))));
+        }
+        if !set.is_empty() {
+            changes.push(("set", table(merged(set))));
+        }
+        if !changes.is_empty() {
+            route.key("headers", table(changes));
+        }
+    }
+
+    fn unknown_value(&mut self, field: &Directive) {
+        self.draft.notes.left_out(&field.place, &field.shown(), "a variable of its value is not known here");
+    }
+
+    /// Adds a route, with `limit_except` as a route for the methods that may and one for all others.
+    fn add_allowed_methods(&mut self, mut route: Route, location: &Directive, scope: &Scope<'d>) {
+        if let Some(except) = scope.own("limit_except").first() {
+            let inside = Scope::new(except.taken().block());
+            let denies = inside.rules();
+            let is_plain =
+                denies.len() == 1 && denies[0].taken().arg(0) == "all" && except.block().len() == 1;
+            if !is_plain {
+                except.taken_whole();
+                let why = "only `deny all` is read; the place is closed (501) until then";
+                self.draft.notes.left_out(&except.place, &except.shown(), why);
+                route.close();
+            } else {
+                let mut others = Route { keys: Vec::new(), limits: Vec::new(), ..route.clone() };
+                others.respond(403);
+                route.methods = except.args.clone();
+                if route.methods.iter().any(|method| method == "GET")
+                    && !except.args.iter().any(|it| it == "HEAD")
+                {
+                    route.methods.push("HEAD".to_owned());
+                }
+                self.draft.add_route(others, &location.shown());
+            }
+        }
+        self.draft.add_route(route, &location.shown());
+    }
+}
+
+/// Answers by itself, so what is meant for an upstream does not belong to it.
+fn answered(route: &mut Route, key: &'static str, value: String) {
+    route.keys.retain(|(key, _)| *key != "max-body");
+    route.key(key, value);
+}
+
+/// Fields of one name as an array.
+fn merged(fields: Vec<(String, String)>) -> Vec<(String, String)> {
+    let mut merged: Vec<(String, Vec<String>)> = Vec::new();
+    for (name, value) in fields {
+        match merged.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, values)) => values.push(value),
+            None => merged.push((name, vec![value])),
+        }
+    }
+    let shown = |values: Vec<String>| match values.as_slice() {
+        [only] => only.clone(),
+        _ => format!("[{}]", values.join(", ")),
+    };
+    merged.into_iter().map(|(name, values)| (name, shown(values))).collect()
+}
+
+/// The path sent upstream where `proxy_pass` has one: it takes the place of what the location matched. An inner `None`:
+/// the path stays.
+fn replaced(path: &str, at: &Match) -> Option<Option<String>> {
+    if path.contains(['$', '?', '#']) {
+        return None;
+    }
+    let new = template::literal(path);
+    if at.is_exact() {
+        return Some(Some(new));
+    }
+    let begin = at.text();
+    if begin == path {
+        return Some(None);
+    }
+    // What follows the match begins with a slash where the match does not end in one.
+    Some(Some(match begin.ends_with('/') {
+        true => format!("{new}{{rest}}"),
+        false => format!("{}/{{rest}}", new.trim_end_matches('/')),
+    }))
+}
+
+/// nginx's default of `client_max_body_size`.
+const BODY_MAX: u64 = 1 << 20;

@@ -1,0 +1,391 @@
+//! What keeps clients out in nginx keeps them out here.
+
+use super::super::{From, Migrated, migrate_text};
+
+fn migrated(servers: &str) -> Migrated {
+    let text = format!("http {{\n{servers}\n}}\n");
+    let migrated = migrate_text(From::Nginx, "nginx.conf", &text).expect("it can be parsed");
+    assert!(migrated.errors.is_none(), "{:?}\n{}", migrated.errors, migrated.text);
+    migrated
+}
+
+/// The routes of a host, each as its path and what stands below it.
+fn routes<'m>(migrated: &'m Migrated, host: &str) -> Vec<(&'m str, &'m str)> {
+    let sections = migrated.text.split("\n\n").filter(|section| section.starts_with("[[route]]"));
+    let of_host = sections.filter(|section| match host {
+        "" => !section.contains("\nhost = "),
+        host => section.contains(&format!("\nhost = \"{host}\"")),
+    });
+    let path = |section: &'m str| section.split("\npath = \"").nth(1).unwrap_or_default().split('"').next();
+    of_host.map(|section| (path(section).unwrap_or_default(), section)).collect()
+}
+
+#[track_caller]
+fn route<'m>(migrated: &'m Migrated, host: &str, path: &str) -> &'m str {
+    let found = routes(migrated, host).into_iter().find(|(known, _)| *known == path);
+    found.unwrap_or_else(|| panic!("{host} {path} is not in\n{}", migrated.text)).1
+}
+
+const TLS: &str = "listen 443 ssl; ssl_certificate c.pem; ssl_certificate_key k.pem; ";
+const TO_A: &str = "location / { proxy_pass http://10.0.0.1; } ";
+const TO_B: &str = "location / { proxy_pass http://10.0.0.2; } ";
+
+#[test]
+fn what_one_of_the_two_web_ports_keeps_out_stays_out() {
+    for guard in ["allow 127.0.0.9; deny all;", "auth_basic x; auth_basic_user_file f;"] {
+        for name in ["server_name a.test;", ""] {
+            let clear = format!("server {{ listen 80; {name} {TO_A} }}\n");
+            let tls = format!("server {{ {TLS} {name} {guard} {TO_B} }}\n");
+            for servers in [format!("{clear}{tls}"), format!("{tls}{clear}")] {
+                let migrated = migrated(&servers);
+                let route = route(&migrated, "", "/{*rest}");
+                let is_kept = route.contains("allow = \"127.0.0.9\"") || route.contains("status = 501");
+                assert!(
+                    is_kept && !migrated.text.contains("to = \"upstream-10.0.0.1\""),
+                    "{}",
+                    migrated.text
+                );
+                assert!(!migrated.is_whole);
+            }
+        }
+    }
+    // What only the clear keeps out is closed in the other.
+    let clear =
+        format!("server {{ listen 80; server_name a.test; location /adm/ {{ deny all; }} {TO_A} }}\n");
+    let tls = format!(
+        "server {{ {TLS} server_name a.test; location /adm/x/ {{ proxy_pass http://10.0.0.2; }} {TO_B} }}\n"
+    );
+    for servers in [format!("{clear}{tls}"), format!("{tls}{clear}")] {
+        let migrated = migrated(&servers);
+        for path in ["/adm/{*rest}", "/adm/x/{*rest}"] {
+            assert!(route(&migrated, "", path).contains("status = 501"), "{}", migrated.text);
+        }
+        assert!(route(&migrated, "", "/{*rest}").contains("to = \"upstream-10.0.0.2\""), "{}", migrated.text);
+        assert!(!migrated.is_whole);
+    }
+}
+
+#[test]
+fn a_name_of_one_web_port_is_closed_where_the_other_ports_default_server_refuses() {
+    let servers = format!(
+        "server {{ listen 80; server_name z.test; {TO_A} }}\n\
+         server {{ {TLS} server_name a.test; {TO_B} location /adm/ {{ deny all; }} }}\n\
+         server {{ {TLS} server_name b.test; {TO_A} }}\n"
+    );
+    let migrated = migrated(&servers);
+    let host = if routes(&migrated, "z.test").is_empty() { "" } else { "z.test" };
+    assert!(route(&migrated, host, "/adm/{*rest}").contains("status = 501"), "{}", migrated.text);
+    assert!(route(&migrated, host, "/{*rest}").contains("to = "), "{}", migrated.text);
+    assert!(!migrated.is_whole);
+}
+
+#[test]
+fn a_server_that_asks_for_certificates_is_not_reached_in_the_clear() {
+    let verify = "ssl_client_certificate ca.pem; ssl_verify_client on;";
+    let servers = format!(
+        "server {{ {TLS} server_name a.test; {verify} {TO_A} }}\nserver {{ listen 80; server_name a.test; {TO_B} }}\n"
+    );
+    let migrated = migrated(&servers);
+    assert!(route(&migrated, "", "/{*rest}").contains("status = 501"), "{}", migrated.text);
+}
+
+#[test]
+fn what_a_condition_keeps_out_of_an_answer_stays_out() {
+    let within = "location / { if ($http_x_secret != s3) { return 403; } return 200 tok; }";
+    let beneath = "if ($http_user_agent ~* bot) { return 403; } location / { return 302 http://a.test/; }";
+    let rewritten = "if ($bad) { return 403; } location / { rewrite ^/(.*)$ http://a.test/$1 permanent; }";
+    for guarded in [within, beneath, rewritten] {
+        let migrated = migrated(&format!("server {{ listen 80; {guarded} }}\n"));
+        assert!(route(&migrated, "", "/{*rest}").contains("status = 501"), "{}", migrated.text);
+        assert!(!migrated.is_whole);
+    }
+    let open = migrated("server { listen 80; location / { return 200 tok; } }\n");
+    assert!(route(&open, "", "/{*rest}").contains("status = 200"), "{}", open.text);
+}
+
+#[test]
+fn a_condition_that_refuses_or_sends_clients_elsewhere_closes_its_place() {
+    let guards = [400, 403, 444, 451, 499, 500, 502, 503, 504].map(|status| format!("return {status};"));
+    let elsewhere = ["return 302 /login;", "return https://sso.test$request_uri;", "return 200 no;"];
+    let rewritten = ["rewrite ^ /login last;", "rewrite ^ /open/a break;", "rewrite ^ /login redirect;"];
+    let elsewhere = elsewhere.into_iter().chain(rewritten).map(str::to_owned);
+    for guard in guards.into_iter().chain(elsewhere) {
+        let condition = format!("if ($http_x_key = \"\") {{ {guard} }}");
+        for (within, around) in [(condition.as_str(), ""), ("", condition.as_str())] {
+            let servers = format!(
+                "server {{ listen 80; {around} location /a {{ {within} proxy_pass http://10.0.0.1; }} }}"
+            );
+            let migrated = migrated(&servers);
+            assert!(route(&migrated, "", "/a/{*rest}").contains("status = 501"), "{}", migrated.text);
+            assert!(migrated.text.contains("the place is closed (501)"), "{}", migrated.text);
+        }
+    }
+}
+
+#[test]
+fn a_condition_by_where_a_request_is_for_moves_it_and_is_listed() {
+    for condition in [
+        "if ($host != www.a.test) { return 301 https://www.a.test$request_uri; }",
+        "if ($request_method = OPTIONS) { return 204; }",
+        "if ($host ~* ^old\\.test$) { rewrite ^/(.*)$ https://a.test/$1 permanent; }",
+    ] {
+        let migrated = migrated(&format!("server {{ listen 80; {condition} {TO_A} }}"));
+        assert!(route(&migrated, "", "/{*rest}").contains("to = "), "{}", migrated.text);
+        assert!(migrated.text.contains("served like the rest") && !migrated.is_whole, "{}", migrated.text);
+    }
+}
+
+#[test]
+fn a_script_that_may_refuse_closes_its_place() {
+    for script in
+        ["js_access a.b;", "rewrite_by_lua_block { ngx.exit(403) }", "perl Auth::handler;", "modsecurity on;"]
+    {
+        let migrated = migrated(&format!("server {{ listen 80; {script} {TO_A} }}"));
+        assert!(route(&migrated, "", "/{*rest}").contains("status = 501"), "{}", migrated.text);
+    }
+}
+
+#[test]
+fn one_server_at_both_web_ports_is_one() {
+    let servers = format!(
+        "server {{ listen 80; server_name a.test; {TO_A} }}\nserver {{ {TLS} server_name a.test; {TO_A} }}\n"
+    );
+    let migrated = migrated(&servers);
+    assert!(migrated.is_whole && !migrated.text.contains("501"), "{}", migrated.text);
+}
+
+#[test]
+fn what_certbot_writes_sends_the_clear_to_https() {
+    let clear = "server { listen 80; server_name a.test; location /.well-known/acme-challenge/ { root /var/www; }\n\
+                 location / { return 301 https://$host$request_uri; } }\n";
+    let tls = format!("server {{ {TLS} server_name a.test; {TO_A} }}\n");
+    for servers in [format!("{clear}{tls}"), format!("{tls}{clear}")] {
+        let migrated = migrated(&servers);
+        assert!(migrated.text.contains("redirect = { to = \"https\", status = 301 }"), "{}", migrated.text);
+        assert!(route(&migrated, "", "/{*rest}").contains("to = \"upstream-10.0.0.1\""), "{}", migrated.text);
+        assert!(migrated.text.contains("write [acme]") && !migrated.is_whole, "{}", migrated.text);
+    }
+    // A name that is served in the clear keeps the port from sending all to https.
+    let other = format!("server {{ listen 80; server_name b.test; {TO_B} }}\n");
+    let migrated = migrated(&format!("{clear}{tls}{other}"));
+    assert!(!migrated.text.contains("redirect = "), "{}", migrated.text);
+    assert!(!migrated.is_whole && migrated.text.contains("sends nobody elsewhere"), "{}", migrated.text);
+}
+
+#[test]
+fn a_guard_that_ends_within_a_segment_is_listed() {
+    for guard in ["deny all;", "auth_basic x;", "client_max_body_size 5;"] {
+        for (location, is_listed) in
+            [("/admin", true), ("~ ^/admin", true), ("/admin/", false), ("= /admin", false)]
+        {
+            let servers = format!(
+                "server {{ listen 8080; {TO_A}\nlocation {location} {{ {guard} proxy_pass http://10.0.0.1; }} }}\n"
+            );
+            let migrated = migrated(&servers);
+            let said = "nginx.conf:3: `location";
+            let is_said =
+                migrated.text.lines().any(|line| line.contains(said) && line.contains("beyond the segment"));
+            assert_eq!(is_said, is_listed, "{location} {guard}\n{}", migrated.text);
+            assert!(!is_listed || !migrated.is_whole, "{}", migrated.text);
+        }
+    }
+}
+
+#[test]
+fn guards_of_servers_that_no_host_can_say_hold_at_the_default_server() {
+    for name in ["~^adm\\.", "int.*"] {
+        let servers = format!(
+            "server {{ listen 80; server_name a.test; {TO_A} }}\nserver {{ listen 80; server_name {name}; deny all; {TO_B} }}\n"
+        );
+        let migrated = migrated(&servers);
+        assert!(route(&migrated, "", "/{*rest}").contains("status = 501"), "{}", migrated.text);
+    }
+}
+
+#[test]
+fn servers_of_one_address_that_ask_for_other_certificates_are_closed() {
+    let server = |name: &str, ca: &str, verify: &str| {
+        format!(
+            "server {{ {TLS} server_name {name}; ssl_client_certificate {ca}; ssl_verify_client {verify}; {TO_A} }}\n"
+        )
+    };
+    for (first, second, is_closed) in [
+        (("x.pem", "optional"), ("y.pem", "on"), true),
+        (("x.pem", "on"), ("y.pem", "on"), true),
+        (("x.pem", "on"), ("x.pem", "on"), false),
+    ] {
+        let servers =
+            format!("{}{}", server("a.test", first.0, first.1), server("b.test", second.0, second.1));
+        let migrated = migrated(&servers);
+        let route = route(&migrated, "b.test", "/{*rest}");
+        assert_eq!(route.contains("status = 501"), is_closed, "{}", migrated.text);
+    }
+}
+
+#[test]
+fn a_place_whose_limit_cannot_be_counted_is_closed() {
+    let servers = format!(
+        "limit_req_zone $server_name$uri zone=u:1m rate=1r/m;\n         server {{ listen 80; {TO_A} location /u/ {{ limit_req zone=u; proxy_pass http://10.0.0.1; }} }}\n"
+    );
+    let migrated = migrated(&servers);
+    assert!(route(&migrated, "", "/u/{*rest}").contains("status = 501"), "{}", migrated.text);
+    assert!(route(&migrated, "", "/{*rest}").contains("to = "), "{}", migrated.text);
+}
+
+#[test]
+fn a_port_of_its_own_that_keeps_clients_out_does_not_open_the_others() {
+    let main = format!("server {{ listen 8080; server_name a.test; {TO_A} }}\n");
+    for (guard, is_bound) in [("deny all;", false), ("", true)] {
+        let apart = format!("server {{ listen 8081; server_name a.test; {guard} {TO_B} }}\n");
+        let migrated = migrated(&format!("{main}{apart}"));
+        assert!(migrated.text.contains("bind = \"0.0.0.0:8080\""), "{}", migrated.text);
+        assert_eq!(migrated.text.contains("bind = \"0.0.0.0:8081\""), is_bound, "{}", migrated.text);
+        assert!(
+            migrated.text.contains("paths that the others have") && !migrated.is_whole,
+            "{}",
+            migrated.text
+        );
+    }
+}
+
+#[test]
+fn what_a_slash_at_the_end_opens_is_listed() {
+    let servers = "server { listen 8080; location /y/ { deny all; }\nlocation = /y/ok { proxy_pass http://10.0.0.1; } }\n";
+    let open = migrated(servers);
+    assert!(open.text.contains("nginx.conf:3: `location = /y/ok`: `/y/ok/` comes here too"), "{}", open.text);
+    let sent = migrated(&format!(
+        "server {{ listen 8080; {TO_A}\nlocation /c {{ proxy_pass http://10.0.0.1/d; }} }}\n"
+    ));
+    assert!(sent.text.contains("`/c` itself is sent with a slash") && !sent.is_whole, "{}", sent.text);
+}
+
+#[test]
+fn a_mark_in_front_of_a_file_is_no_word() {
+    let text = format!("{}http {{ server {{ listen 8080; {TO_A} }} }}", '\u{feff}');
+    let migrated = migrate_text(From::Nginx, "nginx.conf", &text).expect("it can be parsed");
+    assert!(migrated.is_whole && migrated.text.contains("[[route]]"), "{}", migrated.text);
+}
+
+const TO_B_OF: &str = "allow 127.0.0.0/8; deny all; proxy_pass http://10.0.0.2;";
+
+#[test]
+fn hops_that_every_server_believes_are_believed_wherever_they_stand() {
+    let real_ip = "set_real_ip_from 10.0.0.0/8; real_ip_header X-Forwarded-For; real_ip_recursive on;";
+    let redirecting = "server { listen 80; return 301 https://$host$request_uri; }\n";
+    let within = format!("{redirecting}server {{ {TLS} {real_ip} location / {{ {TO_B_OF} }} }}");
+    let around = format!("{real_ip}\n{redirecting}server {{ {TLS} location / {{ {TO_B_OF} }} }}");
+    for servers in [within, around] {
+        let migrated = migrated(&servers);
+        assert!(migrated.text.contains("[client-ip]\ntrust = \"10.0.0.0/8\""), "{}", migrated.text);
+        assert!(route(&migrated, "", "/{*rest}").contains("allow = \"127.0.0.0/8\""), "{}", migrated.text);
+        assert!(migrated.is_whole, "{}", migrated.text);
+    }
+}
+
+#[test]
+fn lists_of_addresses_that_the_gateway_has_not_close_their_place() {
+    let real_ip = "set_real_ip_from 10.0.0.0/8; real_ip_header";
+    let listed = format!("location / {{ {TO_B_OF} }}");
+    let open = "location / { proxy_pass http://10.0.0.1; }";
+    let plain = "listen 80; server_name a.test;";
+    for servers in [
+        // From another field.
+        format!("{real_ip} X-Real-IP;\nserver {{ {plain} {listed} }}"),
+        format!("{real_ip} CF-Connecting-IP;\nserver {{ {plain} {listed} }}"),
+        format!("set_real_ip_from 10.0.0.0/8;\nserver {{ {plain} {listed} }}"),
+        format!("server {{ {plain} {real_ip} X-Real-IP; {listed} }}"),
+        // Other hops than another server's, or none.
+        format!(
+            "server {{ {plain} {real_ip} X-Forwarded-For; {listed} }}\nserver {{ listen 80; server_name b.test; {open} }}"
+        ),
+        format!(
+            "{real_ip} X-Forwarded-For;\nserver {{ {plain} set_real_ip_from 192.0.2.0/24; {listed} }}\n\
+             server {{ listen 80; server_name b.test; {open} }}"
+        ),
+        format!("server {{ {plain} location / {{ {real_ip} X-Forwarded-For; {TO_B_OF} }} }}"),
+        // A listener reads the PROXY protocol as its first server says.
+        format!(
+            "server {{ listen 80 proxy_protocol; server_name b.test; {real_ip} proxy_protocol; {open} }}\n\
+             server {{ listen 80 proxy_protocol; server_name a.test; {listed} }}"
+        ),
+    ] {
+        let migrated = migrated(&servers);
+        assert!(!migrated.text.contains("to = \"upstream-10.0.0.2\""), "{servers}\n{}", migrated.text);
+        assert!(migrated.text.contains("the gateway has others here"), "{servers}\n{}", migrated.text);
+    }
+    let announced = format!("server {{ listen 80 proxy_protocol; {real_ip} proxy_protocol; {listed} }}");
+    let migrated = migrated(&announced);
+    assert!(route(&migrated, "", "/{*rest}").contains("allow = \"127.0.0.0/8\""), "{}", migrated.text);
+    assert!(migrated.is_whole, "{}", migrated.text);
+}
+
+#[test]
+fn rewrites_to_a_place_that_keeps_clients_out_are_closed() {
+    let server = |lines: &str| {
+        migrated(&format!(
+            "server {{ listen 80; {lines} location /denied {{ deny all; }} location /secret/x/ {{ proxy_pass http://10.0.0.1; }} {TO_B} }}"
+        ))
+    };
+    for rewrite in [
+        "rewrite ^/secret(.*)$ /denied$1 last;",
+        "rewrite ^/secret/ /denied/a;",
+        "rewrite ^/secret(.*)$ $1 last;",
+        "rewrite ^/secret/(.*)$ /a/$1; rewrite ^/a/(.*)$ /denied/$1 last;",
+    ] {
+        let migrated = server(rewrite);
+        for path in ["/secret/{*rest}", "/secret/x/{*rest}"] {
+            assert!(route(&migrated, "", path).contains("status = 501"), "{rewrite}\n{}", migrated.text);
+        }
+        assert!(route(&migrated, "", "/{*rest}").contains("to = "), "{rewrite}\n{}", migrated.text);
+        assert!(migrated.text.contains("`: it leads to a place that keeps clients out"), "{}", migrated.text);
+    }
+    for rewrite in ["rewrite ^/secr[e]t(.*)$ /denied$1 last;", "rewrite ^ /denied last;"] {
+        let migrated = server(rewrite);
+        assert!(!migrated.text.contains("\nto = "), "{rewrite}\n{}", migrated.text);
+    }
+    let migrated = server("rewrite ^/secret/(.*)$ /open/$1 last;");
+    assert!(route(&migrated, "", "/secret/x/{*rest}").contains("to = "), "{}", migrated.text);
+    // Within a location only `break` keeps the request there.
+    for (flag, is_open) in [("", false), ("break", true)] {
+        let own =
+            format!("location /a/ {{ rewrite ^/a/(.*)$ /denied/$1 {flag}; proxy_pass http://10.0.0.1; }}");
+        let migrated = server(&own);
+        assert_eq!(route(&migrated, "", "/a/{*rest}").contains("to = "), is_open, "{}", migrated.text);
+    }
+}
+
+#[test]
+fn braces_in_a_location_are_the_braces_of_a_path() {
+    let migrated =
+        migrated(&format!("server {{ listen 80; location \"/{{x}}/\" {{ return 403; }} {TO_B} }}"));
+    let denied = route(&migrated, "", "/%7Bx%7D/{*rest}");
+    assert!(denied.contains("respond = { status = 403 }"), "{}", migrated.text);
+    let pattern = policy::pattern::Pattern::parse("/%7Bx%7D/{*rest}").expect("a pattern");
+    for path in ["/{x}/q", "/%7Bx%7D/q", "/%7bx%7d/q"] {
+        let path = policy::path::canonical(path).expect("a path").path;
+        assert!(pattern.matches(&path), "{path}");
+    }
+}
+
+#[test]
+fn a_path_without_the_slash_of_an_open_place_is_listed_if_it_was_kept_out() {
+    let server = |guard: &str, inner: &str| {
+        migrated(&format!(
+            "server {{ listen 80; location /s {{ {guard} }} location /s/pub/ {{ {inner} }} {TO_B} }}"
+        ))
+    };
+    let said = "`/s/pub` comes here too and is open: `/s` in line";
+    for inner in ["return 200 pub;", "return 301 https://b.test/;"] {
+        let migrated = server("deny all;", inner);
+        assert!(migrated.text.contains(said), "{}", migrated.text);
+    }
+    // nginx sends clients to the slash if the location passes requests on.
+    for (guard, inner) in [
+        ("deny all;", "proxy_pass http://10.0.0.1;"),
+        ("deny all;", "return 403;"),
+        ("proxy_pass http://10.0.0.1;", "return 200 pub;"),
+    ] {
+        let migrated = server(guard, inner);
+        assert!(!migrated.text.contains("comes here too"), "{}", migrated.text);
+    }
+}

@@ -1,0 +1,253 @@
+//! `upstream` and `proxy_pass`.
+
+use std::time::Duration;
+
+use config::printer::{array, table, text, time as show_time};
+
+use super::super::draft::Section;
+use super::super::file;
+use super::Reading;
+use super::lexer::Directive;
+use super::limits::option;
+use super::scope::Scope;
+use super::values::{Around, time};
+
+/// Where `proxy_pass` leads.
+pub(super) struct Target {
+    pub(super) https: bool,
+    pub(super) http2: bool,
+    /// `host:port`, the name of a group, or `unix:/path`.
+    pub(super) host: String,
+    /// What takes the place of the location's own path.
+    pub(super) path: Option<String>,
+}
+
+impl Target {
+    /// Reads a URL; `None` if it is not known before a request comes.
+    pub(super) fn of(url: &str, around: &Around<'_, '_>) -> Option<Target> {
+        let url = around.literal(url)?;
+        let (scheme, rest) = url.split_once("://")?;
+        let (https, http2) = match scheme {
+            "http" => (false, false),
+            "https" => (true, false),
+            "grpc" => (false, true),
+            "grpcs" => (true, true),
+            _ => return None,
+        };
+        if let Some(socket) = rest.strip_prefix("unix:") {
+            let (path, behind) = socket.split_once(':').unwrap_or((socket, ""));
+            let behind = (!behind.is_empty()).then(|| behind.to_owned());
+            return Some(Target { https, http2, host: format!("unix:{path}"), path: behind });
+        }
+        let (host, path) = match rest.find('/') {
+            Some(slash) => (&rest[..slash], Some(rest[slash..].to_owned())),
+            None => (rest, None),
+        };
+        Some(Target { https, http2, host: host.to_owned(), path })
+    }
+}
+
+impl Reading<'_> {
+    /// The upstream of a target, made with the timeouts and the TLS of the first place that names it.
+    pub(super) fn upstream(&mut self, target: &Target, scope: &Scope<'_>) -> Option<String> {
+        let http = self.http;
+        let is_it = |group: &&Directive| group.name == "upstream" && group.arg(0) == target.host;
+        let group = http.iter().find(is_it);
+        let mut upstream = Section::new(target.host.trim_start_matches("unix:").trim_start_matches('/'));
+        let servers = match group {
+            Some(group) => self.servers_of(group.taken(), target),
+            None => vec![text(&url(&target.host, target.https))],
+        };
+        if servers.is_empty() {
+            return None;
+        }
+        upstream.key("servers", array(servers.into_iter()));
+        if let Some(group) = group {
+            self.balance(group, &mut upstream);
+        }
+        if target.http2 {
+            upstream.key("http", text("h2"));
+        }
+        if target.https {
+            self.trust_of(scope, &mut upstream);
+        }
+        let timeout = |word: &str| scope.word(word).and_then(time).unwrap_or(TIMEOUT);
+        let (connect, read) = (timeout("proxy_connect_timeout"), timeout("proxy_read_timeout"));
+        let stall = read.max(timeout("proxy_send_timeout"));
+        let timeouts = [("connect", connect), ("response", read), ("stall", stall)];
+        upstream.key("timeouts", table(timeouts.map(|(key, value)| (key, show_time(value)))));
+        self.retry(scope, &mut upstream);
+        Some(self.draft.add_upstream(upstream))
+    }
+
+    /// The servers of a group, as `servers` has them.
+    fn servers_of(&mut self, group: &Directive, target: &Target) -> Vec<String> {
+        let mut servers = Vec::new();
+        for server in group.block().iter().filter(|inside| inside.name == "server") {
+            let has = |word: &str| server.taken().args.iter().any(|arg| arg == word);
+            let spare = [
+                ("down", "it is marked as down"),
+                ("backup", "there are no spare servers, so it gets no requests"),
+                ("drain", "it takes no new clients"),
+            ];
+            if let Some((word, why)) = spare.iter().find(|(word, _)| has(word)) {
+                self.draft.notes.left_out(&server.place, &format!("server {} {word}", server.arg(0)), *why);
+                continue;
+            }
+            for word in ["max_fails", "fail_timeout"] {
+                if option(server, word).is_some() {
+                    let why = "`eject` does this, but counts answers of 5xx too: write it if that is meant";
+                    self.draft.notes.left_out(&server.place, &server.shown(), why);
+                    break;
+                }
+            }
+            for word in ["max_conns", "slow_start", "route", "service"] {
+                if option(server, word).is_some() {
+                    let why = format!(
+                        "`{word}` of one server is not known: write `connections = {{ max = … }}` or `slow-start`"
+                    );
+                    self.draft.notes.left_out(&server.place, &server.shown(), why);
+                }
+            }
+            let mut address = server.arg(0).to_owned();
+            if target.https && address.starts_with("unix:") {
+                self.draft.notes.left_out(
+                    &server.place,
+                    &server.shown(),
+                    "no TLS is spoken over a Unix socket",
+                );
+                continue;
+            }
+            // In a group it is port 80, whatever the scheme.
+            if target.https && !has_port(&address) {
+                address.push_str(":80");
+            }
+            let address = text(&url(&address, target.https));
+            servers.push(match option(server, "weight") {
+                Some(weight) if weight != "1" => format!("{{ url = {address}, weight = {weight} }}"),
+                _ => address,
+            });
+        }
+        if servers.is_empty() {
+            self.draft.notes.left_out(&group.place, &group.shown(), "it has no server that takes requests");
+        }
+        servers
+    }
+
+    fn balance(&mut self, group: &Directive, upstream: &mut Section) {
+        let has = |word: &str| group.block().iter().find(|inside| inside.name == word);
+        if let Some(least) = has("least_conn") {
+            least.taken();
+            upstream.key("balance", text("least-requests"));
+        } else if let Some(random) = has("random") {
+            if random.taken().arg(0) != "two" {
+                let why = "servers are drawn two at a time, and the less loaded one is taken";
+                self.draft.notes.differs(&random.place, &random.shown(), why);
+            }
+            upstream.key("balance", text("p2c"));
+        } else if let Some(hash) = has("ip_hash") {
+            let why = "nginx hashes three of the four bytes of an address, here each client is its own";
+            self.draft.notes.differs(&hash.taken().place, &hash.shown(), why);
+            upstream.key("balance", text("hash:ip"));
+        } else if let Some((hash, dimension)) =
+            has("hash").and_then(|hash| Some((hash, hashed(hash.arg(0))?)))
+        {
+            if hash.taken().arg(0) == "$request_uri" {
+                self.draft.notes.differs(&hash.place, &hash.shown(), "the query does not count");
+            }
+            upstream.key("balance", text(&format!("hash:{dimension}")));
+        } else {
+            upstream.key("balance", text("round-robin"));
+        }
+        if let Some(idle) = has("keepalive_timeout").and_then(|it| time(it.taken().arg(0))) {
+            upstream.key("connections", table([("idle-timeout", show_time(idle))]));
+        }
+    }
+
+    /// `proxy_ssl_*`. nginx does not look at the certificate unless it is told to; here it is looked at.
+    fn trust_of(&mut self, scope: &Scope<'_>, upstream: &mut Section) {
+        let mut keys = Vec::new();
+        let files = [
+            ("ca", "proxy_ssl_trusted_certificate"),
+            ("cert", "proxy_ssl_certificate"),
+            ("key", "proxy_ssl_certificate_key"),
+        ];
+        for (key, word) in files {
+            keys.extend(scope.word(word).map(|path| (key, text(&file::absolute(self.directory, path)))));
+        }
+        keys.extend(scope.word("proxy_ssl_name").map(|name| ("sni", text(name))));
+        let verify = scope.last("proxy_ssl_verify").map(Directive::taken);
+        if verify.is_none_or(|verify| verify.arg(0) != "on") {
+            let found = verify.or_else(|| scope.last("proxy_pass")).or_else(|| scope.last("grpc_pass"));
+            if let Some(found) = found {
+                let why =
+                    "the server's certificate is verified here, by `tls.ca` or the system's authorities";
+                self.draft.notes.differs(&found.place, &found.shown(), why);
+            }
+        }
+        if !keys.is_empty() {
+            upstream.key("tls", table(keys));
+        }
+    }
+
+    /// `proxy_next_upstream`, if it is written.
+    fn retry(&mut self, scope: &Scope<'_>, upstream: &mut Section) {
+        let Some(found) = scope.last("proxy_next_upstream") else { return };
+        let mut on: Vec<&str> = Vec::new();
+        for word in &found.taken().args {
+            match word.as_str() {
+                "off" => {
+                    upstream.key("retry", "{ times = 0 }");
+                    return;
+                }
+                "error" | "invalid_header" => {
+                    let both = ["connect", "reset-before-bytes"];
+                    on.extend(both.iter().filter(|it| !on.contains(it)).copied().collect::<Vec<_>>());
+                }
+                "timeout" => on.push("timeout"),
+                other => match other.strip_prefix("http_") {
+                    Some(status) => on.push(status),
+                    None => {
+                        let why =
+                            format!("`{other}`: only idempotent requests without a body are sent twice");
+                        self.draft.notes.left_out(&found.place, &found.shown(), why);
+                    }
+                },
+            }
+        }
+        upstream.key("retry", table([("on", array(on.iter().map(|word| text(word))))]));
+    }
+}
+
+/// The dimension of a variable that requests are hashed by.
+fn hashed(variable: &str) -> Option<String> {
+    // Of several together none is one dimension.
+    let name = variable.strip_prefix('$').filter(|name| !name.contains('$'))?;
+    let (header, argument) = (name.strip_prefix("http_"), name.strip_prefix("arg_"));
+    match name {
+        "uri" | "document_uri" | "request_uri" => Some("path".to_owned()),
+        "remote_addr" | "binary_remote_addr" => Some("ip".to_owned()),
+        "host" => Some("host".to_owned()),
+        _ => {
+            let header = header.map(|header| format!("header:{}", header.replace('_', "-")));
+            let cookie = name.strip_prefix("cookie_").map(|cookie| format!("cookie:{cookie}"));
+            header.or(cookie).or_else(|| argument.map(|argument| format!("query:{argument}")))
+        }
+    }
+}
+
+fn url(server: &str, https: bool) -> String {
+    match server.starts_with("unix:") {
+        true => server.to_owned(),
+        false => format!("{}://{server}", if https { "https" } else { "http" }),
+    }
+}
+
+fn has_port(server: &str) -> bool {
+    server
+        .rsplit_once(':')
+        .is_some_and(|(_, port)| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+/// nginx's default of all three.
+const TIMEOUT: Duration = Duration::from_secs(60);

@@ -1,0 +1,153 @@
+//! Writes a draft as gateway.toml: first what was left out, then the sections in the order in which they are explained.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use config::printer::{self, Page, array, key, table};
+
+use super::draft::{Domain, Draft, Route, Rule, Section, Verdict, texts};
+use super::notes::{Note, Notes, one_line};
+
+/// The whole file.
+pub(super) fn text(draft: &Draft, from: &str, everywhere: &[&str], path: &Path) -> String {
+    let mut page = Page(String::new());
+    head(&mut page.0, &draft.notes, from, everywhere, path);
+    let comments = page.0.len();
+    if let Some(workers) = draft.workers {
+        page.0.push('\n');
+        page.key("workers", workers);
+    }
+    draft.listeners.iter().for_each(|listener| section(&mut page, "listener", listener));
+    if !draft.trust.is_empty() {
+        page.heading("[client-ip]");
+        page.key("trust", texts(&draft.trust));
+    }
+    draft.auth.iter().for_each(|method| section(&mut page, "auth", method));
+    draft.upstreams.iter().for_each(|upstream| section(&mut page, "upstream", upstream));
+    draft.policies.iter().for_each(|policy| section(&mut page, "policy", policy));
+    draft.routes.iter().for_each(|it| route(&mut page, it));
+    draft.domains.iter().for_each(|it| domain(&mut page, it));
+    if let Some(url) = &draft.redis {
+        page.heading("[redis]");
+        page.key("url", text_of(url));
+    }
+    if page.0.len() == comments {
+        // A file of comments alone is refused, as one that was emptied by accident.
+        page.0.push('\n');
+        page.key("route", "[]");
+    }
+    page.0
+}
+
+/// The file of keys: hashes, never the keys.
+pub(super) fn keys(draft: &Draft) -> String {
+    let mut page = Page(String::new());
+    for entry in &draft.keys {
+        page.heading("[[key]]");
+        page.key("sha256", text_of(&entry.sha256));
+        page.key("consumer", text_of(&entry.consumer));
+        if !entry.groups.is_empty() {
+            let groups = printer::array(entry.groups.iter().map(|group| text_of(group)));
+            page.key("claims", table([("groups", groups)]));
+        }
+    }
+    page.0.trim_start().to_owned()
+}
+
+fn text_of(value: &str) -> String {
+    printer::text(value)
+}
+
+/// The comments at the top.
+fn head(out: &mut String, notes: &Notes, from: &str, everywhere: &[&str], path: &Path) {
+    let name = one_line(&path.display().to_string());
+    line(out, &format!("Made by `sluicegate migrate {} {name}`.", from));
+    list(out, "Left out. Nothing below does what these lines did:", &notes.left_out);
+    list(out, "Taken over, but not exactly:", &notes.differing);
+    if !notes.needless.is_empty() {
+        line(out, "");
+        line(out, "Not needed here, and without effect on any answer:");
+        for (word, place) in &notes.needless {
+            line(out, &format!("  {}:{}: `{word}`", one_line(&place.file), place.line));
+        }
+    }
+    line(out, "");
+    line(out, &format!("Different wherever {} is replaced; docs/migration.md says more:", from));
+    everywhere.iter().for_each(|difference| line(out, &format!("  {difference}")));
+}
+
+fn list(out: &mut String, heading: &str, notes: &[Note]) {
+    if notes.is_empty() {
+        return;
+    }
+    line(out, "");
+    line(out, heading);
+    let mut notes: Vec<&Note> = notes.iter().collect();
+    notes.sort();
+    for Note { place, what, why } in notes {
+        // What came of several lines together has no place.
+        match place.line {
+            0 => line(out, &format!("  `{what}`: {why}")),
+            number => line(out, &format!("  {}:{number}: `{what}`: {why}", one_line(&place.file))),
+        }
+    }
+}
+
+fn line(out: &mut String, text: &str) {
+    // A line break in a name must not begin a line that is no comment.
+    let text: String = text.chars().filter(|sign| !sign.is_control()).collect();
+    let comment = if text.is_empty() { "#".to_owned() } else { format!("# {text}") };
+    writeln!(out, "{comment}").expect("writing to a string cannot fail");
+}
+
+fn section(page: &mut Page, kind: &str, section: &Section) {
+    page.heading(&format!("[{kind}.{}]", key(&section.name)));
+    section.keys.iter().for_each(|(key, value)| page.key(key, value));
+}
+
+fn route(page: &mut Page, route: &Route) {
+    page.heading("[[route]]");
+    page.key("name", text_of(&route.name));
+    if !route.hosts.is_empty() {
+        page.key("host", texts(&route.hosts));
+    }
+    page.key("path", text_of(&route.path));
+    if !route.methods.is_empty() {
+        page.key("methods", texts(&route.methods));
+    }
+    if !route.headers.is_empty() {
+        let value = |value: &Option<String>| value.as_deref().map_or("true".to_owned(), text_of);
+        let headers = table(route.headers.iter().map(|(name, it)| (key(name), value(it))));
+        page.key("match", table([("header", headers)]));
+    }
+    if !route.limits.is_empty() {
+        page.key("limit", texts(&route.limits));
+    }
+    route.keys.iter().for_each(|(key, value)| page.key(key, value));
+}
+
+/// A rule stands on one line, so that an error about it is traced to it.
+fn domain(page: &mut Page, domain: &Domain) {
+    page.heading(&format!("[rls.{}]", key(&domain.name)));
+    let rules: String = domain.rules.iter().map(|it| format!("  {},\n", rule(it))).collect();
+    page.key("descriptors", format!("[\n{rules}]"));
+}
+
+fn rule(rule: &Rule) -> String {
+    let entry = |(name, value): &(String, String)| table([(key(name), text_of(value))]);
+    let entries = match rule.entries.as_slice() {
+        [only] => entry(only),
+        entries => array(entries.iter().map(entry)),
+    };
+    let mut keys = vec![("entries", entries)];
+    keys.extend(rule.name.iter().map(|name| ("name", text_of(name))));
+    if !rule.instead_of.is_empty() {
+        keys.push(("instead-of", texts(&rule.instead_of)));
+    }
+    keys.push(match &rule.verdict {
+        Verdict::Limited(policy) => ("limit", text_of(policy)),
+        Verdict::Unlimited => ("unlimited", "true".to_owned()),
+        Verdict::Denied => ("deny", "true".to_owned()),
+    });
+    table(keys)
+}

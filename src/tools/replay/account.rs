@@ -1,0 +1,111 @@
+//! What one configuration did with the requests of a log.
+
+use super::minutes::Minutes;
+use super::tally::{Distinct, Most};
+use limit::Key;
+use policy::Policy;
+use policy::definition::Dimension;
+
+/// The account of one configuration.
+#[derive(Debug, Default)]
+pub struct Account {
+    /// Requests that were played.
+    pub requests: u64,
+    /// Requests that passed every limit.
+    pub admitted: u64,
+    /// Requests that a limit refused.
+    pub denied: u64,
+    /// Requests that no route answers.
+    pub no_route: u64,
+    /// Requests that are refused or answered before limits are asked: an address that a route does not admit, a path or a
+    /// head that is refused, a body that says that it is too large, a redirect of the listener, a preflight.
+    pub before_limits: u64,
+    /// Requests of routes without a policy.
+    pub unlimited: u64,
+    /// Requests without an address; they count as one client.
+    pub no_address: u64,
+    /// By minute.
+    pub minutes: Minutes,
+    /// In the order of the table.
+    pub policies: Vec<PolicyAccount>,
+}
+
+/// The account of one policy.
+#[derive(Debug, Default)]
+pub struct PolicyAccount {
+    /// Requests that it admitted, whatever others said.
+    pub admitted: u64,
+    /// Requests that it refused because a window was over; of a shadow those that it would have refused.
+    pub denied: u64,
+    /// Requests that a penalty of it refused.
+    pub penalised: u64,
+    /// Requests that it refused because they lack a dimension.
+    pub missing: u64,
+    /// The keys that it counted.
+    pub keys: Distinct,
+    /// Those of them that it refused.
+    pub keys_denied: Distinct,
+    /// Who was refused most.
+    pub worst: Most<Key>,
+    /// By minute, of the requests that it decided.
+    pub minutes: Minutes,
+    /// Dimensions that lines may lack, with how many requests had no value for it.
+    pub lacking: Vec<(Dimension, u64)>,
+    /// Requests whose cost only the answer tells, and the log does not.
+    pub unknown_costs: u64,
+    /// Requests without a duration, that a window of those in flight counted for no time.
+    pub no_duration: u64,
+}
+
+/// What became of one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// No route answers it.
+    NoRoute,
+    /// It does not come to limits.
+    BeforeLimits,
+    /// No policy counts it.
+    Unlimited,
+    /// All limits admit it.
+    Admitted,
+    /// A limit refuses it.
+    Denied,
+}
+
+impl Outcome {
+    /// Whether limits refuse it.
+    pub fn is_denied(self) -> bool {
+        self == Outcome::Denied
+    }
+}
+
+impl Account {
+    /// The account of these policies.
+    pub fn new(policies: &[Policy]) -> Account {
+        Account { policies: policies.iter().map(PolicyAccount::new).collect(), ..Account::default() }
+    }
+
+    /// Counts a request that began at this time, nanoseconds since 1970.
+    pub fn add(&mut self, outcome: Outcome, began_ns: u64) {
+        self.requests += 1;
+        let count = match outcome {
+            Outcome::NoRoute => &mut self.no_route,
+            Outcome::BeforeLimits => &mut self.before_limits,
+            Outcome::Unlimited => &mut self.unlimited,
+            Outcome::Admitted => &mut self.admitted,
+            Outcome::Denied => &mut self.denied,
+        };
+        *count += 1;
+        self.minutes.add(began_ns, outcome.is_denied());
+    }
+}
+
+impl PolicyAccount {
+    fn new(policy: &Policy) -> PolicyAccount {
+        let may_lack = |by: &&Dimension| {
+            !matches!(by, Dimension::Route | Dimension::Method | Dimension::Param(_) | Dimension::Entry(_))
+        };
+        let lacking = policy.by.iter().filter(may_lack).map(|by| (by.clone(), 0)).collect();
+        PolicyAccount { lacking, ..PolicyAccount::default() }
+    }
+}

@@ -1,0 +1,299 @@
+//! Windows that fit a log: limits that would have refused a given share of the callers at least once, and nobody else.
+//!
+//! Callers are counted by policies of its own, whose keys are those that a gateway would count by. Each has the gateway's
+//! sliding windows, with a limit that nothing meets; what was used of one at most is the limit that its caller needs.
+
+use std::collections::{BTreeMap, HashMap};
+use std::num::NonZeroU64;
+
+use super::logs::{Logs, Next};
+use super::options::Options;
+use super::report::LogReport;
+use super::source::Unreadable;
+use super::world::World;
+use config::{self, Config, Definition, Loaded};
+use limit::{Algorithm, Charge, Key, Quota, State};
+use policy::definition::{self, Dimension, Missing};
+
+/// What to suggest.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    /// Who is a caller: any number of answers, each a list of dimensions.
+    pub by: Vec<Vec<Dimension>>,
+    /// Whether each route gets limits of its own.
+    pub per_route: bool,
+    /// The share of callers that may be refused at least once, millionths.
+    pub refuse_ppm: u32,
+}
+
+/// What fits a log.
+#[derive(Clone, Debug)]
+pub struct Suggested {
+    /// What was read.
+    pub logs: Vec<LogReport>,
+    /// Requests that were played.
+    pub requests: u64,
+    /// From the first to the last request, nanoseconds.
+    pub span_ns: u64,
+    /// A policy for each answer of who is a caller, and for each route.
+    pub policies: Vec<Suggestion>,
+    /// Callers that came when as many were known as are kept.
+    pub left_out: u64,
+}
+
+/// The windows of one policy.
+#[derive(Clone, Debug)]
+pub struct Suggestion {
+    /// Who is a caller.
+    pub by: Vec<Dimension>,
+    /// The route it is for, if each has one.
+    pub route: Option<String>,
+    /// How many callers were counted.
+    pub callers: u64,
+    /// Requests that lack a dimension, and are not counted.
+    pub lacking: u64,
+    /// Requests that were counted.
+    pub requests: u64,
+    /// The windows.
+    pub windows: Vec<SuggestedWindow>,
+    /// Callers that at least one of these windows would have refused.
+    pub refused: u64,
+}
+
+/// One window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SuggestedWindow {
+    /// Units.
+    pub limit: u64,
+    /// Its period, seconds.
+    pub period_s: u64,
+}
+
+/// Callers of one answer on one route.
+#[derive(Default)]
+struct Group {
+    /// Of each window what is used of it, and what was used at most.
+    callers: HashMap<Key, [(State, u64); PERIODS_S.len()]>,
+    requests: u64,
+    lacking: u64,
+}
+
+/// Finds windows for logs. The routes are those of a configuration, if one is given, else one for every path.
+///
+/// # Errors
+/// If a log cannot be read, or a route has not what callers are told apart by.
+pub fn suggest(options: &Options, asked: &Asked, routes: Option<Config>) -> Result<Suggested, Error> {
+    let mut logs = Logs::open(options)?;
+    let mut world = World::new(counting(asked, routes)?, 1);
+    let (mut groups, mut room) = (Groups::new(), Room { callers: 0, left_out: 0 });
+    while let Some(Next { turn, request, .. }) = logs.request() {
+        let now_ns = world.reading(turn.at_ns);
+        world.charges(&request, |route, charges| {
+            let route = if asked.per_route { route } else { "" };
+            if !groups.contains_key(route) {
+                groups.insert(route.to_owned(), asked.by.iter().map(|_| Group::default()).collect());
+            }
+            for (number, group) in groups.get_mut(route).into_iter().flatten().enumerate() {
+                let own = charges.iter().filter(|charge| charge.policy.index() == number);
+                group.count(own, now_ns, &mut room);
+            }
+        });
+    }
+    let span = logs.span();
+    let mut policies = Vec::new();
+    for (route, of_route) in groups {
+        let route = asked.per_route.then_some(route);
+        for (by, group) in asked.by.iter().zip(of_route) {
+            policies.extend(group.suggestion(by, route.clone(), span.ns(), asked.refuse_ppm));
+        }
+    }
+    let logs = logs.read().into_iter().map(LogReport::of).collect();
+    Ok(Suggested { logs, requests: span.requests, span_ns: span.ns(), policies, left_out: room.left_out })
+}
+
+/// A configuration whose routes have these policies and nothing else.
+fn counting(asked: &Asked, routes: Option<Config>) -> Result<Loaded, config::Errors> {
+    let mut config = match routes {
+        Some(config) => config,
+        None => config::from_text("suggest", EVERYTHING)?.config,
+    };
+    let policy = |(number, by): (usize, &Vec<Dimension>)| definition::Policy {
+        by: by.clone(),
+        missing: Missing::Skip,
+        ..definition::Policy::new(format!("suggested-{number}"), PERIODS_S.map(endless).to_vec())
+    };
+    config.policies = asked.by.iter().enumerate().map(policy).collect();
+    config.domains = Vec::new();
+    config.redis = None;
+    config.limits_memory = MEMORY_BYTES;
+    for route in &mut config.routes {
+        route.limits = config.policies.iter().map(|policy| policy.name.clone()).collect();
+    }
+    let mut definition = Definition::new(config);
+    let table = definition.compile();
+    definition.finish(table)
+}
+
+/// A sliding window of so many seconds that nothing fills.
+fn endless(period_s: u64) -> Quota {
+    let number = |number: u64| NonZeroU64::new(number).unwrap_or(NonZeroU64::MIN);
+    let limit = number(ENDLESS);
+    Quota::new(Algorithm::SlidingWindow, limit, number(period_s * 1_000_000_000), limit)
+}
+
+/// Callers by route, then by the number of the answer to who is one.
+type Groups = BTreeMap<String, Vec<Group>>;
+
+/// How much room there is for callers.
+struct Room {
+    callers: usize,
+    left_out: u64,
+}
+
+impl Group {
+    /// Counts a request by its windows' charges; without any it lacks a dimension.
+    fn count<'c>(&mut self, charges: impl Iterator<Item = &'c Charge>, now_ns: u64, room: &mut Room) {
+        let mut charges = charges.peekable();
+        let Some(key) = charges.peek().map(|charge| charge.key) else {
+            self.lacking += 1;
+            return;
+        };
+        if !self.callers.contains_key(&key) {
+            if room.callers >= CALLERS_MAX {
+                room.left_out += 1;
+                return;
+            }
+            room.callers += 1;
+        }
+        self.requests += 1;
+        let windows = self.callers.entry(key).or_default();
+        for ((state, most), charge) in windows.iter_mut().zip(charges) {
+            let (next, outcome) = state.take(&charge.quota, 1, now_ns);
+            *state = next;
+            *most = (*most).max(ENDLESS - outcome.remaining);
+        }
+    }
+
+    /// The strictest windows that refuse no more than this share of the callers; `None` if there was no caller.
+    fn suggestion(
+        self,
+        by: &[Dimension],
+        route: Option<String>,
+        span_ns: u64,
+        refuse_ppm: u32,
+    ) -> Option<Suggestion> {
+        let needs: Vec<Need> = self.callers.values().map(|windows| windows.map(|(_, most)| most)).collect();
+        if needs.is_empty() && self.lacking == 0 {
+            return None;
+        }
+        let refused_max = (needs.len() as u128 * u128::from(refuse_ppm) / 1_000_000) as usize;
+        // A window that is longer than the log has not been seen whole.
+        let periods = PERIODS_S.iter().filter(|period_s| **period_s * 1_000_000_000 <= span_ns).count();
+        let windows =
+            if needs.is_empty() { Vec::new() } else { windows(&needs, periods.max(1), refused_max) };
+        let limits = windows.iter().map(|window| (place(window.period_s), window.limit)).collect::<Vec<_>>();
+        Some(Suggestion {
+            by: by.to_vec(),
+            route,
+            callers: needs.len() as u64,
+            lacking: self.lacking,
+            requests: self.requests,
+            refused: needs.iter().filter(|need| is_over(need, &limits)).count() as u64,
+            windows,
+        })
+    }
+}
+
+/// What one caller used of each window at most.
+type Need = [u64; PERIODS_S.len()];
+
+/// The strictest windows of these periods under which no more than so many callers need more in any.
+fn windows(needs: &[Need], periods: usize, refused_max: usize) -> Vec<SuggestedWindow> {
+    let sorted: Vec<Vec<u64>> = (0..periods)
+        .map(|period| {
+            let mut most: Vec<u64> = needs.iter().map(|need| need[period]).collect();
+            most.sort_unstable_by(|one, other| other.cmp(one));
+            most
+        })
+        .collect();
+    // If each window alone refuses so many, all together refuse at least as many: fewer each, then.
+    let limits = |refused_each: usize| {
+        let of = |(period, most): (usize, &Vec<u64>)| (period, most[refused_each.min(most.len() - 1)]);
+        sorted.iter().enumerate().map(of).collect::<Vec<_>>()
+    };
+    let fits = |refused_each: usize| {
+        let limits = limits(refused_each);
+        needs.iter().filter(|need| is_over(need, &limits)).count() <= refused_max
+    };
+    let (mut least, mut most) = (0, refused_max);
+    while least < most {
+        let middle = least + (most - least).div_ceil(2);
+        if fits(middle) { least = middle } else { most = middle - 1 }
+    }
+    let mut windows: Vec<SuggestedWindow> = Vec::new();
+    for (period, limit) in limits(least) {
+        // A window that is no longer than another one and no smaller refuses nothing that this does not.
+        windows.retain(|shorter| shorter.limit < limit);
+        windows.push(SuggestedWindow { limit, period_s: PERIODS_S[period] });
+    }
+    windows
+}
+
+fn is_over(need: &Need, limits: &[(usize, u64)]) -> bool {
+    limits.iter().any(|(period, limit)| need[*period] > *limit)
+}
+
+fn place(period_s: u64) -> usize {
+    PERIODS_S.iter().position(|period| *period == period_s).unwrap_or_default()
+}
+
+/// Why nothing is suggested.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A log cannot be read.
+    #[error(transparent)]
+    Log(#[from] Unreadable),
+    /// Routes that do not have what callers are told apart by.
+    #[error("{0}")]
+    Routes(#[from] config::Errors),
+}
+
+/// The routes of a log without a configuration. Who sent a request is what its line says; the keys are never read.
+const EVERYTHING: &str = "[auth.any]\nkind = \"api-key\"\nkeys = { file = \"any.toml\" }\n\
+                          [[route]]\npath = \"/{*rest}\"\nauth = \"any\"\nrespond = {}\n";
+/// A second, a minute, an hour, a day.
+const PERIODS_S: [u64; 4] = [1, 60, 3_600, 86_400];
+/// Units that nobody uses, and that a sliding window can hold.
+const ENDLESS: u64 = 1 << 40;
+/// Callers that are counted, of all groups together.
+const CALLERS_MAX: usize = 1 << 20;
+/// Nothing is counted in the table.
+const MEMORY_BYTES: usize = 1 << 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn window(limit: u64, period_s: u64) -> SuggestedWindow {
+        SuggestedWindow { limit, period_s }
+    }
+
+    #[test]
+    fn windows_refuse_no_more_callers_than_asked_for_all_together() {
+        // Ten callers, of whom one needs much within a second and another one within an hour.
+        let mut needs = vec![[2, 10, 100, 200]; 8];
+        needs.extend([[50, 60, 100, 200], [2, 10, 900, 900]]);
+        assert_eq!(
+            windows(&needs, 4, 0),
+            [window(50, 1), window(60, 60), window(900, 86_400)],
+            "an hour and a day need the same"
+        );
+        assert_eq!(windows(&needs, 2, 1), [window(2, 1), window(10, 60)]);
+        assert_eq!(windows(&needs, 4, 1), windows(&needs, 4, 0), "one of each would be two");
+        assert_eq!(
+            windows(&needs, 4, 2),
+            [window(2, 1), window(10, 60), window(100, 3_600), window(200, 86_400)]
+        );
+        assert_eq!(windows(&needs, 4, 10), windows(&needs, 4, 2));
+    }
+}

@@ -1,0 +1,469 @@
+//! One configuration with its nodes: plays requests through the gateway's own routing and limiter, at the times of the log.
+//!
+//! The checks before limits are the proxy's, as far as a line has what they look at. It authenticates nobody: who sent a
+//! request is what its line says.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::hash::{BuildHasher, RandomState};
+use std::net::IpAddr;
+use std::slice;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Method;
+use smallvec::SmallVec;
+
+use super::account::{Account, Outcome, PolicyAccount};
+use super::order::Turn;
+use super::redis::{Redis, Wire};
+use super::request::{Client, Request};
+use base::clock;
+use base::identity::{Identity, NOBODY};
+use config::{Config, Loaded};
+use gateway::proxy::client;
+use gateway::proxy::pipeline;
+use gateway::proxy::reservation::{Reservation, Spent};
+use limit::{Algorithm, Charge, Plan};
+use limiter::local;
+use limiter::{Check, Fleet, Limiter, Link};
+use metrics::Decision;
+use net::unix_socket::NO_ADDRESS;
+use policy::definition::{Actual, Dimension};
+use policy::host::{self, is_authority};
+use policy::path;
+use policy::subject::Encoded;
+use policy::{Facts, Found, HttpSubject, Naming, Policy, Subject, Table};
+
+/// A configuration that requests are played through.
+pub struct World {
+    config: Config,
+    table: Table,
+    nodes: Vec<Arc<Limiter>>,
+    redis: Option<Arc<Redis>>,
+    naming: Naming,
+    /// Requests that are not over and must give something back then.
+    running: BinaryHeap<Reverse<Running>>,
+    origin: Option<Origin>,
+    swept_ns: u64,
+    /// What came of it.
+    pub account: Account,
+}
+
+/// The first time of the log, and the reading of the limiter's clock that stands for it.
+#[derive(Clone, Copy)]
+struct Origin {
+    unix_ns: u64,
+    reads_ns: u64,
+}
+
+struct Running {
+    ends_ns: u64,
+    number: u64,
+    node: usize,
+    spent: Spent,
+    reservation: Box<Reservation>,
+}
+
+/// A request as limits see it, once its client is found and its path is in its one form.
+struct Seen<'r> {
+    host: std::borrow::Cow<'r, str>,
+    path: path::Canonical<'r>,
+    query: Option<String>,
+    client: client::Client,
+    identity: &'r Identity,
+}
+
+impl World {
+    /// A configuration with so many nodes.
+    pub fn new(loaded: Loaded, nodes: u32) -> World {
+        let Loaded { mut config, table, .. } = loaded;
+        if nodes > 1 {
+            config.limits_memory = config.limits_memory.min(NODES_BYTES_MAX / nodes as usize);
+        }
+        let redis = config.redis.as_ref().map(|_| Arc::new(Redis::new(nodes)));
+        let nodes =
+            (0..nodes as usize).map(|node| limiter(&config, redis.as_ref(), node)).collect::<Vec<_>>();
+        let salt = salt();
+        let naming = config.naming(&salt);
+        let mut table = table.salted(&salt);
+        share(&mut table, &nodes);
+        for node in &nodes {
+            let windows = table.policies().iter().flat_map(|policy| policy.windows.iter());
+            node.declare(windows.map(|window| window.quota));
+        }
+        let account = Account::new(table.policies());
+        let running = BinaryHeap::new();
+        World { config, table, nodes, redis, naming, running, origin: None, swept_ns: 0, account }
+    }
+
+    /// Routes and policies.
+    pub fn table(&self) -> &Table {
+        &self.table
+    }
+
+    /// Whether its nodes share limits.
+    pub fn is_fleet(&self) -> bool {
+        self.redis.is_some()
+    }
+
+    /// Plays a request at one of the nodes. Times never go back.
+    pub fn play(&mut self, request: &Request, turn: Turn, node: usize) -> Outcome {
+        let now_ns = self.reading(turn.at_ns);
+        self.end_until(now_ns);
+        self.sweep(now_ns);
+        let ends_ns = now_ns.saturating_add(request.lasted_ns.saturating_sub(turn.late_ns));
+        let outcome = self.decide(request, now_ns, ends_ns, node);
+        self.account.add(outcome, request.began_ns);
+        outcome
+    }
+
+    /// The name of the route that answers a request, if any.
+    pub fn route_of(&self, request: &Request) -> Option<&str> {
+        let seen = self.see(request)?;
+        let found = find(&self.table, request, &seen)?;
+        Some(&found.route.name)
+    }
+
+    /// Hands out what a request would be charged, with the name of its route.
+    pub fn charges(&self, request: &Request, each: impl FnOnce(&str, &[Charge])) {
+        let Some(seen) = self.see(request) else { return };
+        let Ok((found, known)) = limited(&self.config, &self.table, request, &seen) else { return };
+        let facts = facts(request, &seen, known);
+        let (policies, mut charges) = (self.table.chosen(found.route, facts.refused), SmallVec::new());
+        // Its policies skip what lacks a dimension.
+        let _ = policies.charges(&HttpSubject::new(&found, &facts), &mut charges);
+        each(&found.route.name, &charges);
+    }
+
+    /// How keys and callers are named.
+    pub fn naming(&self) -> &Naming {
+        &self.naming
+    }
+
+    /// Decisions on a bucket that keys share, because the table of a node was full.
+    pub fn overflow_decisions(&self) -> u64 {
+        self.nodes.iter().map(|node| node.table().stats().overflow_decisions).sum()
+    }
+
+    /// The reading of the limiter's clock at this time, nanoseconds since 1970.
+    pub fn reading(&mut self, at_ns: u64) -> u64 {
+        let reads_ns = || clock::aligned_ns(Duration::from_nanos(at_ns));
+        let origin = self.origin.get_or_insert_with(|| Origin { unix_ns: at_ns, reads_ns: reads_ns() });
+        origin.reads_ns.saturating_add(at_ns.saturating_sub(origin.unix_ns))
+    }
+
+    fn decide(&mut self, request: &Request, now_ns: u64, ends_ns: u64, node: usize) -> Outcome {
+        self.account.no_address += u64::from(request.client.is_none());
+        let Some(seen) = self.see(request) else { return Outcome::BeforeLimits };
+        let (found, known) = match limited(&self.config, &self.table, request, &seen) {
+            Ok(limited) => limited,
+            Err(outcome) => return outcome,
+        };
+        let facts = facts(request, &seen, known);
+        let policies = self.table.chosen(found.route, facts.refused);
+        let subject = HttpSubject::new(&found, &facts);
+        let limiter = &self.nodes[node];
+        let mut check = Check::default();
+        let mut pending = limiter.check(policies, &subject, now_ns, &mut check);
+        if let Some(redis) = &self.redis {
+            redis.answer(now_ns);
+            while let Some(asked) = pending {
+                pending = limiter.proceed(asked, &subject, now_ns, &mut check);
+                redis.answer(now_ns);
+            }
+        }
+        count(&self.table, &self.naming, &mut self.account, &found, &subject, request, &check);
+        if !check.is_admitted() {
+            return Outcome::Denied;
+        }
+        if found.route.holds {
+            let held = Reservation::of(&self.table, None, &check.charges, &check.decision, now_ns);
+            let number = self.account.requests;
+            let spent = Spent {
+                bytes_in: request.bytes_in,
+                bytes_out: request.bytes_out,
+                nanos: request.lasted_ns,
+                now_ns: ends_ns,
+            };
+            let running =
+                held.map(|reservation| Reverse(Running { ends_ns, number, node, spent, reservation }));
+            self.running.extend(running);
+            if self.running.len() > RUNNING_MAX {
+                let first = self.running.pop();
+                first.into_iter().for_each(|Reverse(running)| self.end(running));
+            }
+        }
+        Outcome::Admitted
+    }
+
+    /// The request as limits see it; `None` if it is refused before them.
+    fn see<'r>(&self, request: &'r Request) -> Option<Seen<'r>> {
+        if request.was_refused_before_limits {
+            return None;
+        }
+        if matches!(request.method, Method::CONNECT | Method::TRACE) {
+            return None;
+        }
+        if !request.host.is_empty() && !is_authority(&request.host) {
+            return None;
+        }
+        let (path, query) = match request.target.split_once('?') {
+            Some((path, query)) => (path, Some(query)),
+            None => (&*request.target, None),
+        };
+        if !path.starts_with('/') {
+            return None;
+        }
+        let client = match request.client {
+            Some(Client::Found { ip, by_hop }) => client::Client { ip, trusted_peer: by_hop },
+            Some(Client::Peer(peer)) => client::find(&self.config.client_ip, peer, &request.headers),
+            None => client::Client { ip: NO_ADDRESS, trusted_peer: false },
+        };
+        Some(Seen {
+            host: host::routed(&request.host),
+            path: path::canonical(path).ok()?,
+            query: query.map(unmasked),
+            client,
+            identity: &request.identity,
+        })
+    }
+
+    /// Ends the requests that are over by now.
+    fn end_until(&mut self, now_ns: u64) {
+        while self.running.peek().is_some_and(|Reverse(first)| first.ends_ns <= now_ns) {
+            let Some(Reverse(running)) = self.running.pop() else { return };
+            self.end(running);
+        }
+    }
+
+    fn end(&mut self, running: Running) {
+        let Running { node, spent, mut reservation, .. } = running;
+        let limiter = &self.nodes[node];
+        reservation.turn_came();
+        reservation.reconcile(&self.table, limiter, &spent, |_, _| {});
+        reservation.end(limiter);
+        if let Some(redis) = &self.redis {
+            redis.answer(spent.now_ns);
+        }
+    }
+
+    /// Gives leases back that nobody uses, as each node does all the time.
+    fn sweep(&mut self, now_ns: u64) {
+        let Some(redis) = &self.redis else { return };
+        if now_ns < self.swept_ns.saturating_add(SWEEP_NS) {
+            return;
+        }
+        self.swept_ns = now_ns;
+        for node in &self.nodes {
+            node.sweep(now_ns);
+            redis.answer(now_ns);
+        }
+    }
+}
+
+/// The route whose limits count a request, and what is known of who sent it.
+///
+/// # Errors
+/// What becomes of it if none do.
+fn limited<'t, 'r>(
+    config: &Config,
+    table: &'t Table,
+    request: &'r Request,
+    seen: &'r Seen<'r>,
+) -> Result<(Found<'t, 'r>, Known), Outcome> {
+    if !listens_to(config, request, seen.client.ip) {
+        return Err(Outcome::BeforeLimits);
+    }
+    let found = find(table, request, seen).ok_or(Outcome::NoRoute)?;
+    let access = &found.route.access;
+    // The gateway answers a preflight itself, and lets none of them count.
+    let is_preflight =
+        access.cors.is_some() && request.method == Method::OPTIONS && request.was_denied.is_none();
+    if !access.addresses.admit(seen.client.ip) || is_preflight {
+        return Err(Outcome::BeforeLimits);
+    }
+    if found.route.policies.is_empty() {
+        return Err(Outcome::Unlimited);
+    }
+    let known = match (access.auth.is_empty(), request.is_unrecognised) {
+        (true, _) => Known::NotAsked,
+        (false, true) => Known::Refused,
+        (false, false) => Known::AsLogged,
+    };
+    Ok((found, known))
+}
+
+/// Whether the listener of the line, if the configuration has one of that name, brings the request to a route.
+fn listens_to(config: &Config, request: &Request, client: IpAddr) -> bool {
+    let listener = config.listeners.iter().find(|listener| listener.name == *request.listener);
+    listener.is_none_or(|it| it.redirect_https.is_none() && it.addresses.admit(client))
+}
+
+fn find<'t, 'r>(table: &'t Table, request: &'r Request, seen: &'r Seen<'r>) -> Option<Found<'t, 'r>> {
+    pipeline::route(table, &facts(request, seen, Known::NotAsked), seen.path.doubt).ok()
+}
+
+/// What authentication would have found out about a client.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Known {
+    /// The route does not authenticate.
+    NotAsked,
+    /// What the line says.
+    AsLogged,
+    /// It did not recognise the client.
+    Refused,
+}
+
+fn facts<'r>(request: &'r Request, seen: &'r Seen<'r>, known: Known) -> Facts<'r, 'r> {
+    Facts {
+        method: &request.method,
+        host: &seen.host,
+        path: &seen.path.path,
+        query: seen.query.as_deref(),
+        headers: &request.headers,
+        client_ip: seen.client.ip,
+        trusted_peer: seen.client.trusted_peer,
+        identity: if known == Known::AsLogged { seen.identity } else { &NOBODY },
+        refused: known == Known::Refused,
+        body: None,
+    }
+}
+
+/// A query without the parameters whose values the log masks: `*` is nobody's value.
+fn unmasked(query: &str) -> String {
+    let kept = query.split('&').filter(|pair| {
+        let value = pair.split_once('=').map_or(*pair, |(_, value)| value);
+        value.is_empty() || !value.bytes().all(|byte| byte == b'*')
+    });
+    kept.collect::<Vec<_>>().join("&")
+}
+
+/// Counts what each policy decided.
+fn count(
+    table: &Table,
+    naming: &Naming,
+    account: &mut Account,
+    found: &Found<'_, '_>,
+    subject: &HttpSubject<'_>,
+    request: &Request,
+    check: &Check<'_>,
+) {
+    for count in check.event.counts() {
+        let (index, began_ns) = (count.policy.index(), request.began_ns);
+        let policy = &mut account.policies[index];
+        let number = match count.decision {
+            Decision::Admitted => &mut policy.admitted,
+            Decision::Denied | Decision::ShadowDenied => &mut policy.denied,
+            Decision::Penalised | Decision::ShadowPenalised => &mut policy.penalised,
+            Decision::MissingRejected => &mut policy.missing,
+        };
+        *number += 1;
+        let is_denied = count.decision != Decision::Admitted;
+        policy.minutes.add(began_ns, is_denied);
+        let Some(charge) = check.charges.iter().find(|charge| charge.policy == count.policy) else {
+            continue;
+        };
+        policy.keys.meet(charge.key);
+        if is_denied {
+            policy.keys_denied.meet(charge.key);
+            policy.worst.meet(charge.key, || name(naming, &table.policies()[index], subject, request));
+        }
+        let mut windows = check.charges.iter().filter(|charge| charge.policy == count.policy);
+        let counts_in_flight = windows.any(|it| it.quota.algorithm() == Algorithm::Concurrency);
+        policy.no_duration += u64::from(counts_in_flight && !request.has_duration);
+        let actual = table.policies()[index].actual_cost();
+        let is_unknown = matches!(actual, Some(Actual::ResponseHeader(_) | Actual::ResponseJson(_)));
+        policy.unknown_costs += u64::from(is_unknown);
+    }
+    for id in &found.route.policies {
+        lacks(&mut account.policies[id.index()], subject, request);
+    }
+}
+
+/// Notes the dimensions of a policy that a request has no value for.
+fn lacks(policy: &mut PolicyAccount, subject: &HttpSubject<'_>, request: &Request) {
+    for (by, count) in &mut policy.lacking {
+        let is_lacking = match by {
+            Dimension::Ip => request.client.is_none(),
+            by => {
+                let mut value = Encoded::new();
+                !subject.write(by, &mut value) || value.is_empty()
+            }
+        };
+        *count += u64::from(is_lacking);
+    }
+}
+
+/// Who is counted, as operators see it.
+fn name(naming: &Naming, policy: &Policy, subject: &HttpSubject<'_>, request: &Request) -> String {
+    if policy.by.is_empty() || request.client.is_some() {
+        return naming.name(policy, subject);
+    }
+    let values = policy.counted_as(subject);
+    let parts = policy.by.iter().zip(&values).map(|(by, value)| match by {
+        Dimension::Ip => "ip=none".to_owned(),
+        by if value.substituted => format!("{by}=absent (ip=none)"),
+        by => naming.name_of(slice::from_ref(by), slice::from_ref(value)),
+    });
+    parts.collect::<Vec<_>>().join(", ")
+}
+
+/// The limiter of a node, with the memory that the configuration gives it.
+fn limiter(config: &Config, redis: Option<&Arc<Redis>>, node: usize) -> Arc<Limiter> {
+    let Some((redis, shared)) = redis.zip(config.redis.as_ref()) else {
+        return Arc::new(Limiter::new(local::Table::with_memory(config.limits_memory)));
+    };
+    let own_bytes = config.limits_memory / OWN_PART;
+    let wire = Arc::new(Wire { redis: Arc::clone(redis), node }) as Arc<dyn Link>;
+    let fleet = Fleet::new(wire, config.limits_memory - own_bytes, shared.deadline).salted(&salt());
+    Arc::new(Limiter::in_fleet(local::Table::with_memory(own_bytes), fleet))
+}
+
+/// Tells each window of a table by which plan the nodes share it. All nodes number plans alike.
+fn share(table: &mut Table, nodes: &[Arc<Limiter>]) {
+    let fleets: Vec<&Fleet> = nodes.iter().filter_map(|node| node.fleet()).collect();
+    let Some((first, others)) = fleets.split_first() else { return };
+    table.share(|policy, quota, sharing| {
+        let plan = Plan { policy: policy.name.as_ref().into(), quota: *quota, sharing };
+        others.iter().for_each(|fleet| _ = fleet.plans().id(plan.clone()));
+        first.plans().id(plan)
+    });
+    nodes.iter().zip(&fleets).for_each(|(node, fleet)| node.declare(fleet.plans().fallbacks()));
+}
+
+/// Random, so that nobody who writes into a log can prepare keys that collide.
+fn salt() -> [u8; 16] {
+    let half = |number: u8| RandomState::new().hash_one(number).to_le_bytes();
+    let (one, two) = (half(0), half(1));
+    std::array::from_fn(|place| if place < 8 { one[place] } else { two[place - 8] })
+}
+
+impl Ord for Running {
+    fn cmp(&self, other: &Running) -> std::cmp::Ordering {
+        (self.ends_ns, self.number).cmp(&(other.ends_ns, other.number))
+    }
+}
+
+impl PartialOrd for Running {
+    fn partial_cmp(&self, other: &Running) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Running {
+    fn eq(&self, other: &Running) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Running {}
+
+/// Requests that are not over; beyond them the first to end gives back what it holds at once.
+const RUNNING_MAX: usize = 1 << 18;
+/// Memory of the tables of several nodes together.
+const NODES_BYTES_MAX: usize = 4 << 30;
+/// How often nodes give leases back.
+const SWEEP_NS: u64 = 50_000_000;
+/// In a fleet the table of what is not shared has this part of the memory, as in a gateway.
+const OWN_PART: usize = 8;
