@@ -1,86 +1,142 @@
-//! The floors of ARCHITECTURE.md hold: a module imports only from lower floors, never from a sibling.
+//! What Cargo does not keep of the crates that ARCHITECTURE.md draws: that the drawing is true, how large a crate may be,
+//! and who imports whom within a crate of several rooms.
 //!
 //! Re-exports are not resolved; the tree has hardly any.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
 
 use crate::support::source::Tree;
 
-/// Every module there may be, and its floor.
-pub const FLOORS: &[(&str, u8)] = &[
-    ("main", 8),
-    ("cli", 7),
-    ("app", 6),
-    ("migrate", 6),
-    ("replay", 6),
-    ("config", 5),
-    ("proxy", 4),
-    ("server", 4),
-    ("admin", 4),
-    ("envoy", 4),
-    ("service", 3),
-    ("limiter", 3),
-    ("control", 3),
-    ("record", 3),
-    ("local", 2),
-    ("global", 2),
-    ("peers", 2),
-    ("database", 2),
-    ("acme", 2),
-    ("tls", 2),
-    ("trace", 2),
-    ("auth", 2),
-    ("upstream", 2),
-    ("policy", 1),
-    ("clock", 1),
-    ("fetch", 1),
-    ("listening", 1),
-    ("limit", 0),
-    ("descriptors", 0),
-    ("wire", 0),
-    ("cause", 0),
-    ("hot_keys", 0),
-    ("identity", 0),
-    ("json", 0),
-    ("metrics", 0),
-    ("in_place", 0),
-    ("outbox", 0),
-    ("quota", 0),
-    ("random", 0),
-    ("hex", 0),
-    ("rendezvous", 0),
-    ("sharded", 0),
-    ("trust", 0),
-    ("units", 0),
-    ("unix_socket", 0),
-    ("usage", 0),
-    ("whole_file", 0),
-    ("words", 0),
+const ARCHITECTURE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/ARCHITECTURE.md"));
+
+/// Rooms of crates that have several, with their floors. What stands beside them in a crate is above all of them.
+const ROOMS: &[(&str, &[(&str, u8)])] = &[
+    ("control", &[("admin", 1), ("database", 0)]),
+    ("gateway", &[("proxy", 1), ("server", 1), ("service", 0)]),
+    ("limiter", &[("global", 0), ("local", 0)]),
+    ("metrics", &[("hot_keys", 0), ("usage", 0)]),
+    (
+        "net",
+        &[
+            ("tls", 2),
+            ("fetch", 1),
+            ("listening", 1),
+            ("descriptors", 0),
+            ("in_place", 0),
+            ("outbox", 0),
+            ("trust", 0),
+            ("unix_socket", 0),
+            ("wire", 0),
+        ],
+    ),
+    ("observe", &[("record", 1), ("trace", 0)]),
+    ("policy", &[("json", 0)]),
 ];
 
 #[test]
-fn modules_import_only_from_lower_floors() {
-    let floors: BTreeMap<&str, u8> = FLOORS.iter().copied().collect();
+fn rooms_of_a_crate_import_only_from_lower_floors() {
+    let rooms: BTreeMap<&str, BTreeMap<&str, u8>> =
+        ROOMS.iter().map(|(name, rooms)| (*name, rooms.iter().copied().collect())).collect();
     let mut wrong = Vec::new();
     let mut imports = 0;
     for (module, file) in Tree::read("src").files() {
-        let Some(importer) = module.first() else { continue };
-        let Some(floor) = floors.get(importer.as_str()) else {
-            wrong.push(format!("{}: module {importer} has no floor", file.name));
+        let Some((floors, importer)) =
+            module.first().and_then(|name| rooms.get(name.as_str())).zip(module.get(1))
+        else {
             continue;
         };
-        for imported in file.imports(module).iter().filter_map(|path| path.first()) {
+        let floor = floors.get(importer.as_str());
+        for path in file.imports(module).iter().filter(|path| path.first() == module.first()) {
+            let Some(imported) = path.get(1).filter(|name| *name != importer) else { continue };
             imports += 1;
-            match floors.get(imported.as_str()) {
-                _ if imported == importer => {}
-                None => wrong.push(format!("{}: imports {imported}, which has no floor", file.name)),
-                Some(below) if below < floor => {}
-                Some(below) => {
-                    wrong.push(format!("{}: {importer} [{floor}] imports {imported} [{below}]", file.name))
-                }
+            let is_below = match (floor, floors.get(imported.as_str())) {
+                (None, _) => true,
+                (Some(floor), Some(below)) => below < floor,
+                (Some(_), None) => false,
+            };
+            if !is_below {
+                wrong.push(format!("{}: {importer} imports {}", file.name, path.join("::")));
             }
         }
     }
     assert!(imports > 0, "no import was found at all: the reader of the source is broken");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// A row of the table of crates.
+struct Row {
+    name: String,
+    /// The crates that it knows.
+    knows: BTreeSet<String>,
+    lines_max: usize,
+}
+
+fn rows() -> Vec<Row> {
+    let (_, table) =
+        ARCHITECTURE.split_once("\n| crate | knows | lines at most |").expect("the table is there");
+    let rows = table.lines().skip(2).take_while(|line| line.starts_with('|'));
+    rows.map(|row| {
+        let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
+        let names = |cell: &str| cell.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>();
+        let lines_max = cells[2].replace(',', "").parse().unwrap_or_else(|error| panic!("{error} in {row}"));
+        Row { name: names(cells[0]).remove(0), knows: names(cells[1]).into_iter().collect(), lines_max }
+    })
+    .collect()
+}
+
+/// The crates of the tree, with the folder of each.
+fn crates() -> BTreeMap<String, String> {
+    let tree = Tree::read("src");
+    let roots = tree.files().filter_map(|(_, file)| file.name.strip_suffix("/lib.rs").map(str::to_owned));
+    roots.map(|folder| (folder.rsplit('/').next().unwrap_or_default().to_owned(), folder)).collect()
+}
+
+#[test]
+fn the_table_of_crates_is_what_cargo_keeps() {
+    let crates = crates();
+    let drawn: BTreeMap<String, BTreeSet<String>> =
+        rows().into_iter().map(|row| (row.name, row.knows)).collect();
+    let mut kept = BTreeMap::new();
+    for (name, folder) in &crates {
+        let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(folder).join("Cargo.toml");
+        let text = fs::read_to_string(&manifest).expect("a crate has a manifest");
+        let (_, dependencies) = text.split_once("[dependencies]\n").expect("a crate declares what it knows");
+        let own = dependencies.split("\n[").next().unwrap_or_default().lines();
+        let own =
+            own.filter_map(|line| line.split(['.', ' ']).next()).filter(|name| crates.contains_key(*name));
+        kept.insert(name.clone(), own.map(str::to_owned).collect());
+    }
+    assert_eq!(drawn, kept);
+}
+
+/// The arithmetic of limits is for whoever wants it: it brings no runtime, no HTTP and no Redis with it.
+#[test]
+fn the_arithmetic_of_limits_knows_no_network() {
+    let manifest = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/limit/Cargo.toml"));
+    let (_, dependencies) = manifest.split_once("[dependencies]\n").expect("a crate declares what it knows");
+    for name in ["tokio", "hyper", "http", "redis"] {
+        let own = dependencies.split("\n[").next().unwrap_or_default();
+        assert!(
+            !own.lines().any(|line| line.split(['.', ' ', '-']).next() == Some(name)),
+            "limit knows {name}"
+        );
+    }
+}
+
+/// Lines of each crate, those of tests apart. A budget is only ever lowered.
+#[test]
+fn crates_stay_within_their_lines() {
+    let mut lines: BTreeMap<String, usize> = BTreeMap::new();
+    for (module, file) in Tree::read("src").files().filter(|(_, file)| !file.is_test) {
+        let code = file.text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+        *lines.entry(module[0].clone()).or_default() += code.lines().count();
+    }
+    let beyond: Vec<String> = rows()
+        .iter()
+        .filter(|row| lines[&row.name] > row.lines_max)
+        .map(|row| format!("{}: {} lines of {}", row.name, lines[&row.name], row.lines_max))
+        .collect();
+    assert!(beyond.is_empty(), "{}", beyond.join("\n"));
 }

@@ -4,7 +4,6 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use crate::floors::FLOORS;
 use crate::support::source::{File, Names, Tree};
 
 const ARCHITECTURE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/ARCHITECTURE.md"));
@@ -40,23 +39,6 @@ fn every_name_in_the_architecture_is_in_the_tree() {
         missing.extend(gone.map(|(line, span)| format!("{document}.md:{line}: `{span}` is not in the tree")));
     }
     assert!(missing.is_empty(), "{}", missing.join("\n"));
-}
-
-#[test]
-fn the_table_of_floors_is_the_one_that_is_checked() {
-    let mut listed = BTreeSet::new();
-    let (_, table) = ARCHITECTURE.split_once("\n| floor | module |").expect("the table is there");
-    for row in table.lines().skip(2).take_while(|line| line.starts_with('|')) {
-        let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
-        let floor: u8 = cells[0].parse().unwrap_or_else(|error| panic!("{error} in {row}"));
-        listed.extend(cells[1].split('`').skip(1).step_by(2).map(|module| (module, floor)));
-    }
-    let there = Tree::read("src");
-    let there: BTreeSet<&str> =
-        there.files().filter_map(|(module, _)| Some(module.first()?.as_str())).collect();
-    let checked: BTreeSet<(&str, u8)> =
-        FLOORS.iter().copied().filter(|(module, _)| there.contains(module)).collect();
-    assert_eq!(listed, checked);
 }
 
 /// What stands between backticks, with its line. Blocks of code are for `documented`.

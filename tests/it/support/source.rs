@@ -6,11 +6,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
-/// A path from the crate's root: `[proxy, forward]`, and behind a module what is taken from it.
+/// A path from above all crates: `[gateway, proxy, forward]`, and behind a module what is taken from it.
 pub type Names = Vec<String>;
 
-/// The files under a folder: a crate's.
+/// The files under a folder: a crate's, or those of several crates, each in a folder with its name.
 pub struct Tree(BTreeMap<Names, File>);
 
 /// One of them.
@@ -24,10 +25,12 @@ pub struct File {
     tokens: Vec<String>,
     /// Names that it has from others, with their paths.
     shown: BTreeMap<String, Names>,
+    /// The crates of the tree; none if it is one itself.
+    crates: Rc<BTreeSet<String>>,
 }
 
 impl Tree {
-    /// Reads a folder of the repository: `src`.
+    /// Reads a folder of the repository: `src`, which holds crates, or `tests/it`, which is one.
     pub fn read(folder: &str) -> Tree {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
         let mut texts = Vec::new();
@@ -35,15 +38,23 @@ impl Tree {
             let name = path.strip_prefix(&source).expect("it was found there").display().to_string();
             texts.push((name, fs::read_to_string(&path).expect("it was found there")));
         }
-        Tree::new(texts.iter().map(|(name, text)| (name.as_str(), text.as_str())))
+        let roots = texts.iter().filter_map(|(name, _)| name.strip_suffix("/lib.rs"));
+        let crates = roots.filter_map(|folder| folder.rsplit('/').next()).map(str::to_owned).collect();
+        Tree::of(texts.iter().map(|(name, text)| (name.as_str(), text.as_str())), crates)
     }
 
-    /// A tree of these files, by their names below the folder.
+    /// A tree of these files, by their names below the folder, which is one crate.
     pub fn new<'a>(texts: impl IntoIterator<Item = (&'a str, &'a str)>) -> Tree {
+        Tree::of(texts, BTreeSet::new())
+    }
+
+    fn of<'a>(texts: impl IntoIterator<Item = (&'a str, &'a str)>, crates: BTreeSet<String>) -> Tree {
+        let crates = Rc::new(crates);
         let read = |(name, text): (&str, &str)| {
             let (module, tokens) = (module_of(name), tokens(text));
-            let shown = Reading::of(&without_tests(&tokens), &module).imported;
-            (module, File { name: name.to_owned(), is_test: false, text: text.to_owned(), tokens, shown })
+            let shown = Reading::within(&without_tests(&tokens), &module, &crates).imported;
+            let (name, text) = (name.to_owned(), text.to_owned());
+            (module, File { name, is_test: false, text, tokens, shown, crates: Rc::clone(&crates) })
         };
         let mut files: BTreeMap<Names, File> = texts.into_iter().map(read).collect();
         let tests: BTreeSet<Names> =
@@ -84,13 +95,16 @@ impl Tree {
 impl File {
     /// Every path into the crate that this file of `module` names.
     pub fn imports(&self, module: &[String]) -> Vec<Names> {
-        let reading = Reading::of(&self.tokens, module);
+        let reading = Reading::within(&self.tokens, module, &self.crates);
         reading.found.into_iter().chain(reading.passed_on.into_values()).collect()
     }
 
     /// The paths that it uses itself, but for what is compiled for tests alone.
     pub fn uses(&self, module: &[String]) -> Vec<Names> {
-        if self.is_test { Vec::new() } else { Reading::of(&without_tests(&self.tokens), module).found }
+        if self.is_test {
+            return Vec::new();
+        }
+        Reading::within(&without_tests(&self.tokens), module, &self.crates).found
     }
 
     /// Its words and signs, without comments and strings.
@@ -109,9 +123,9 @@ impl File {
     }
 }
 
-/// `proxy/forward.rs` is `[proxy, forward]`; `lib.rs` is empty.
+/// `proxy/forward.rs` is `[proxy, forward]`; `lib.rs` is empty. A folder `tools` only holds crates.
 fn module_of(name: &str) -> Names {
-    let parts = name.trim_end_matches(".rs").split('/');
+    let parts = name.trim_start_matches("tools/").trim_end_matches(".rs").split('/');
     parts.filter(|part| *part != "mod" && *part != "lib").map(str::to_owned).collect()
 }
 
@@ -131,6 +145,10 @@ fn files_under(directory: &Path) -> Vec<PathBuf> {
 /// What a file says of others.
 #[derive(Default)]
 struct Reading {
+    /// The crates that a path may begin with.
+    crates: BTreeSet<String>,
+    /// What `crate` stands for: nothing in a tree of one crate.
+    root: Names,
     /// Every path into the crate that it names, from the crate's root.
     found: Vec<Names>,
     /// Modules that it declares, with bodies or without.
@@ -143,7 +161,12 @@ struct Reading {
 
 impl Reading {
     fn of(tokens: &[String], module: &[String]) -> Reading {
-        let mut reading = Reading::default();
+        Reading::within(tokens, module, &BTreeSet::new())
+    }
+
+    fn within(tokens: &[String], module: &[String], crates: &BTreeSet<String>) -> Reading {
+        let root = module.iter().take(1).filter(|name| crates.contains(*name)).cloned().collect();
+        let mut reading = Reading { crates: crates.clone(), root, ..Reading::default() };
         let places = places(tokens, module);
         for (at, here) in places.iter().enumerate() {
             if tokens[at] == "mod" && tokens.get(at + 2).is_some_and(|sign| sign == ";" || sign == "{") {
@@ -191,11 +214,11 @@ impl Reading {
         end
     }
 
-    /// The same path from the crate's root; none where it leads out of the crate.
+    /// The same path from above all crates; none where it leads out of the tree.
     fn absolute(&self, path: &[String], here: &[String]) -> Option<Names> {
         let (first, rest) = path.split_first()?;
         match first.as_str() {
-            "crate" | "sluicegate" => Some(rest.to_vec()),
+            "crate" => Some([&self.root, rest].concat()),
             "self" => Some([here, rest].concat()),
             "super" => {
                 let up = path.iter().take_while(|name| *name == "super").count();
@@ -203,8 +226,9 @@ impl Reading {
             }
             _ => {
                 let below = [here, &path[..1]].concat();
-                let start = self.declared.get(&below).or_else(|| self.imported.get(first))?;
-                Some([start, rest].concat())
+                let start = self.declared.get(&below).or_else(|| self.imported.get(first));
+                let is_crate = self.crates.contains(first);
+                start.map(|start| [start, rest].concat()).or_else(|| is_crate.then(|| path.to_vec()))
             }
         }
     }
@@ -431,11 +455,24 @@ mod tests {
                 body::*,
                 pipeline as line,
             };
-            use self::below::Deep; use super::super::tls; use sluicegate::clock; use std::{fs, io::Read};
+            use self::below::Deep; use super::super::tls; use crate::clock; use std::{fs, io::Read};
             use ::toml::Table; use crate::admin;";
         let expected = "record limit::Charge limit::quota limit::quota::Quota policy::definition proxy::body::* \
                         proxy::pipeline proxy::worker::below::Deep tls clock admin";
         assert_eq!(named(text).join(" "), expected);
+    }
+
+    #[test]
+    fn a_path_may_begin_with_another_crate() {
+        let crates = ["limit", "proxy"].map(str::to_owned).into();
+        let text = "mod policy; use limit::Quota; use crate::pools::Pool; use policy::Rule; use http::Uri; fn f() { limit::now() }";
+        let module = ["proxy".to_owned(), "worker".to_owned()];
+        let found = Reading::within(&tokens(text), &module, &crates).found;
+        let found: Vec<String> = found.iter().map(|path| path.join("::")).collect();
+        assert_eq!(
+            found,
+            ["limit::Quota", "proxy::pools::Pool", "proxy::worker::policy::Rule", "limit::now"]
+        );
     }
 
     #[test]
