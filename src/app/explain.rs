@@ -398,7 +398,6 @@ impl Explained {
             }
         }
         let now_ns = clock::now_ns();
-        self.limits.iter_mut().for_each(|limit| limit.hold(limiter, now_ns));
         limit::penalise(&mut self.limits, &self.penalties, limiter, now_ns);
         if let Some(refusal) = limit::refusal(&self.limits) {
             limit::without_request(&mut self.limits);

@@ -5,7 +5,6 @@ pub mod cause;
 pub mod clock;
 pub mod hex;
 pub mod identity;
-pub mod quota;
 pub mod random;
 pub mod rendezvous;
 pub mod sharded;

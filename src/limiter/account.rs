@@ -91,7 +91,7 @@ impl Limiter {
     /// what it decides by alone. The address that `when-redis-down = "allow"` counts by is not known here.
     pub(super) fn without_look(&self, charge: &Charge, now_ns: u64) -> Outcome {
         let one = Charge { cost: charge.cost.max(1), ..*charge };
-        let foretold = self.foretell(&one, ClientAddress::default(), false, now_ns);
+        let foretold = self.foretell(&one, ClientAddress::default(), now_ns);
         let outcome = match foretold.decider {
             Decider::Node => foretold.outcome,
             Decider::Redis | Decider::Fallback => foretold.without_redis,

@@ -14,7 +14,6 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tokio::time::timeout;
 
-use super::divided::Shared;
 use super::event::{Count, Event};
 use super::{ClientAddress, Decision, Foretold, Limiter, Recall, Waiting};
 use base::clock;
@@ -39,9 +38,6 @@ pub struct Check<'t> {
     /// Numbers of the [parts](Charge::part) that are only looked at, said before the check: their charges go back as soon as
     /// they are taken, and to refuse one is no denial that a penalty could follow.
     pub looks: SmallVec<[u16; 1]>,
-    /// How it stands to the shares of keys whose limit is divided; said before the check of what is drawn for others, which
-    /// can wait for a slow Redis, because no request does.
-    pub shared: Shared,
     pub(super) policies: Chosen<'t>,
     /// Charges that remember the subject's idempotency key, spent once it is admitted.
     memories: SmallVec<[Charge; 1]>,
@@ -216,8 +212,7 @@ impl Limiter {
         self.hot.keep_local(&mut check.charges);
         check.decision = self.peek_charges(&check.charges, now_ns);
         let client = ClientAddress::from(policies.client_of(subject));
-        let is_patient = check.shared == Shared::Draws;
-        let foretell = |charge| self.foretell(charge, client, is_patient, now_ns);
+        let foretell = |charge| self.foretell(charge, client, now_ns);
         Ok(Peeked { foretold: check.charges.iter().map(foretell).collect(), paid, unknown })
     }
 
@@ -261,10 +256,6 @@ impl Limiter {
         let now_ns = check.begun_ns;
         let Check { charges, penalties, looks, decision, .. } = check;
         if penalties.is_empty() || !self.keep_out(charges, penalties, looks, now_ns, decision) {
-            if self.is_beyond_share(check) {
-                self.conclude_check(check);
-                return None;
-            }
             let client = client(check.policies);
             let Check { charges, decision, .. } = check;
             let waiting = match decision.kept_out {
@@ -293,9 +284,6 @@ impl Limiter {
         check.count();
         if check.policies.tries() {
             check.compare();
-        }
-        if check.shared == Shared::Taken && !check.is_admitted() {
-            self.return_to_shares(&check.charges);
         }
         // Only after admission: two requests with one key that arrive together are both charged, but none passes
         // under a key that nothing was paid for.

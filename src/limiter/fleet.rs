@@ -271,10 +271,9 @@ impl Fleet {
         share.is_fallback() && key.high() % 100 >= u64::from(self.link.ramp_percent(key))
     }
 
-    /// Whether Redis is asked about a key that this node cannot decide: who is not patient does not wait for a slow one.
-    pub(super) fn is_asked(&self, key: Key, is_patient: bool) -> bool {
-        let is_in_time = if is_patient { self.link.is_up(key) } else { self.link.is_quick(key) };
-        is_in_time && !self.is_held_back(key)
+    /// Whether Redis is asked about a key that this node cannot decide: nobody waits for a slow one.
+    pub(super) fn is_asked(&self, key: Key) -> bool {
+        self.link.is_quick(key) && !self.is_held_back(key)
     }
 
     /// This node's share of a charge's quota; the quota itself if the fleet does not share it.
@@ -367,7 +366,7 @@ impl Limiter {
         };
         match known {
             Some(known) => known,
-            None if fleet.is_asked(charge.key, decision.is_patient) => unheard(ChargeState::Asked),
+            None if fleet.is_asked(charge.key) => unheard(ChargeState::Asked),
             None => self.without_answer(fleet, plan, charge, client, now_ns, decision),
         }
     }

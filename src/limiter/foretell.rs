@@ -39,14 +39,8 @@ pub struct Foretold {
 }
 
 impl Limiter {
-    /// What a charge of this client would be told now. `is_patient`: who asks could wait for a slow Redis.
-    pub fn foretell(
-        &self,
-        charge: &Charge,
-        client: ClientAddress,
-        is_patient: bool,
-        now_ns: u64,
-    ) -> Foretold {
+    /// What a charge of this client would be told now.
+    pub fn foretell(&self, charge: &Charge, client: ClientAddress, now_ns: u64) -> Foretold {
         let shared = self.fleet.as_ref().and_then(|fleet| Some((fleet, fleet.plans.get(charge.plan)?)));
         let Some((fleet, plan)) = shared else {
             return Foretold::by_node(self.table.peek(charge, now_ns), 0.0);
@@ -75,7 +69,7 @@ impl Limiter {
             plan.sharing.when_down == WhenDown::Allow && plan.quota.algorithm() != Algorithm::Concurrency;
         let coarse = || self.table.peek(&fleet.coarse(plan, charge, client), now_ns);
         let open_without_redis = is_open.then(|| coarse().remaining);
-        let (decider, outcome) = match fleet.is_asked(charge.key, is_patient) {
+        let (decider, outcome) = match fleet.is_asked(charge.key) {
             true => (Decider::Redis, self.foresee(charge, now_ns)),
             false => (Decider::Fallback, without_redis),
         };

@@ -19,14 +19,12 @@ mod charge_state;
 mod check;
 mod counted;
 mod debts;
-mod divided;
 mod event;
 mod exact;
 mod fleet;
 mod foretell;
 mod given;
 pub mod global;
-mod held_to_share;
 mod holdings;
 mod hot;
 mod link;
@@ -34,7 +32,6 @@ pub mod local;
 mod look;
 mod overrides;
 mod overriding;
-mod passed;
 mod penalties;
 mod permits;
 mod plans;
@@ -75,7 +72,6 @@ pub use assignments::Assignments;
 pub use by_holder::Holder;
 pub use charge_state::Refund;
 pub use check::{Check, Peeked, Pending};
-pub use divided::{Division, PartOfLimit, Shared};
 pub use event::{Count, Event};
 pub use fleet::Fleet;
 pub use foretell::{Decider, Foretold};
@@ -99,7 +95,6 @@ pub struct Limiter {
     assignments: Assignments,
     given: Given,
     hot: hot::Hot,
-    divided: divided::Divided,
 }
 
 /// The decision on one request.
@@ -115,8 +110,6 @@ pub struct Decision {
     pub tier: Tier,
     /// Whether it is refused because Redis is down (`when-redis-down = "deny"`).
     pub is_redis_down: bool,
-    /// Whether who asks can wait for a slow Redis, said before the charges are decided.
-    is_patient: bool,
     /// Where it is refused; beside the request's own world those of its trials.
     refused: Worlds,
     /// Where a penalty refuses it: no charge of these is decided.
@@ -249,7 +242,6 @@ impl Limiter {
             assignments: Assignments::default(),
             given: Given::default(),
             hot: hot::Hot::default(),
-            divided: divided::Divided::default(),
         }
     }
 

@@ -2,12 +2,11 @@
 //! that somebody else could have seen.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use smallvec::SmallVec;
 
 use super::given::OwnLimit;
-use super::{Check, ClientAddress, Count, Limiter, Pending, Shared};
+use super::{Check, ClientAddress, Count, Limiter, Pending};
 use limit::{Charge, PlanId, Quota};
 use metrics::{self, Tier};
 use policy::{Chosen, Policy, Subject};
@@ -36,7 +35,6 @@ impl Limiter {
     ) -> Option<Pending> {
         check.policies = Chosen::together(parts.iter().map(|part| part.policies));
         check.begun_ns = now_ns;
-        check.decision.is_patient = check.shared == Shared::Draws;
         let mut trials = 0;
         for (number, part) in (0_u16..).zip(parts) {
             let first = check.charges.len();
@@ -73,15 +71,11 @@ impl Limiter {
         self.charge_routed(address, check).map(Box::new).map(Pending::Charges)
     }
 
-    /// Waits for Redis, at most `redis.deadline`, or what draws can wait if that is longer, and completes the check.
+    /// Waits for Redis, at most `redis.deadline`, and completes the check.
     pub async fn finish_together(self: &Arc<Self>, pending: Pending, check: &mut Check<'_>) {
-        let within = match check.shared {
-            Shared::Draws => self.deadline().max(DRAWS_WITHIN),
-            Shared::Apart | Shared::Taken => self.deadline(),
-        };
         // Nobody says a retry's key of subjects that are decided together, so none is recalled.
         if let Pending::Charges(waiting) = pending {
-            self.finish_charges(*waiting, within, check).await;
+            self.finish_charges(*waiting, self.deadline(), check).await;
         }
     }
 
@@ -132,9 +126,6 @@ impl Limiter {
         self.given.of(&policy.name, (charge.quota, charge.plan), own, now_ns, make)
     }
 }
-
-/// How long what is drawn for others waits for Redis at least: no request waits for it, and it is many requests' worth.
-const DRAWS_WITHIN: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
 mod tests {

@@ -19,7 +19,6 @@ use super::limits::{
     CONNECTION_WINDOW_BYTES, GRACE, HEAD_BYTES_MAX, LOCAL_RESETS_MAX, PING_EVERY, PING_WITHIN, PRELUDE,
     STREAM_WINDOW_BYTES, STREAMS_MAX,
 };
-use super::quota_stream::OfConnection;
 use super::service::{RateLimits, Service};
 use upstream::connect::LocalExecutor;
 
@@ -31,10 +30,9 @@ pub(super) async fn converse<R: RateLimits>(
 ) {
     let heard = Arc::new(AtomicUsize::new(0));
     let stream = Heard { stream, bytes: Arc::clone(&heard) };
-    let of_connection = OfConnection::default();
     let service = service_fn(move |request| {
-        let (service, of_connection) = (Rc::clone(&service), of_connection.clone());
-        async move { Ok::<_, Infallible>(service.answer(request, &of_connection).await) }
+        let service = Rc::clone(&service);
+        async move { Ok::<_, Infallible>(service.answer(request).await) }
     });
     let mut builder = http2::Builder::new(LocalExecutor);
     builder

@@ -1,5 +1,5 @@
 //! What reflection tells clients of the services and their messages (`grpc.reflection.v1`): descriptors of the same fields as
-//! in `messages.rs`; those of the quota service are in `quota_descriptors.rs`. Clients like grpcurl build messages from them.
+//! in `messages.rs`. Clients like grpcurl build messages from them.
 
 use std::pin::Pin;
 
@@ -15,7 +15,6 @@ use tonic_reflection::server::Builder;
 use super::held::Held;
 use super::limits::MESSAGE_BYTES_MAX;
 use super::proto::{enumeration, file, message, of_type, one, repeated, text};
-use super::quota_descriptors;
 
 /// Answers the calls of one service.
 pub(super) type Call = Box<dyn Fn(Request<Held>) -> Pin<Box<dyn Future<Output = Response<Body>>>>>;
@@ -53,7 +52,7 @@ impl Reflection {
 
 /// The files, those that others import first.
 fn files() -> FileDescriptorSet {
-    let mut files = FileDescriptorSet {
+    let files = FileDescriptorSet {
         file: vec![
             file("google/protobuf/duration.proto", "google.protobuf", &[], vec![duration()]),
             file(
@@ -88,7 +87,6 @@ fn files() -> FileDescriptorSet {
             },
         ],
     };
-    files.file.extend(quota_descriptors::files());
     files
 }
 

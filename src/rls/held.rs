@@ -16,38 +16,22 @@ use super::limits::HELD_BYTES_MAX;
 #[derive(Debug)]
 pub(super) struct Held {
     body: Incoming,
-    bytes: HeldBytes,
-}
-
-/// What one call holds.
-#[derive(Clone, Debug)]
-pub(super) struct HeldBytes {
-    own: Arc<AtomicUsize>,
+    /// Bytes that have come of it.
+    bytes: usize,
+    /// Bytes that the calls of one thread hold.
     all: Arc<AtomicUsize>,
 }
 
 impl Held {
     /// `all`: what the calls of one thread hold.
     pub(super) fn new(body: Incoming, all: &Arc<AtomicUsize>) -> Held {
-        Held { body, bytes: HeldBytes { own: Arc::default(), all: Arc::clone(all) } }
+        Held { body, bytes: 0, all: Arc::clone(all) }
     }
 
-    /// What it holds, for a call that has many messages.
-    pub(super) fn bytes(&self) -> HeldBytes {
-        self.bytes.clone()
-    }
-}
-
-impl HeldBytes {
     /// Counts bytes that have come. Returns what all calls hold then.
-    fn add(&self, bytes: usize) -> usize {
-        self.own.fetch_add(bytes, Ordering::Relaxed);
+    fn add(&mut self, bytes: usize) -> usize {
+        self.bytes += bytes;
         self.all.fetch_add(bytes, Ordering::Relaxed) + bytes
-    }
-
-    /// Counts out what has come: it is read. What has come of the next message stays uncounted; it is one buffer at most.
-    pub(super) fn release(&self) {
-        self.all.fetch_sub(self.own.swap(0, Ordering::Relaxed), Ordering::Relaxed);
     }
 }
 
@@ -62,7 +46,7 @@ impl Body for Held {
         let Some(frame) = ready!(Pin::new(&mut self.body).poll_frame(cx)) else { return Poll::Ready(None) };
         let frame = frame.map_err(|error| Status::cancelled(error.to_string()))?;
         if let Some(data) = frame.data_ref()
-            && self.bytes.add(data.len()) > HELD_BYTES_MAX
+            && self.add(data.len()) > HELD_BYTES_MAX
         {
             return Poll::Ready(Some(Err(Status::resource_exhausted("too many large messages at once"))));
         }
@@ -80,6 +64,6 @@ impl Body for Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.bytes.release();
+        self.all.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }

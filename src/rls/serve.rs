@@ -11,7 +11,7 @@ use tonic_health::server::HealthReporter;
 
 use super::config::Client;
 use super::limits::CONNECTIONS_MAX;
-use super::service::{RATE_LIMIT_QUOTA_SERVICE, RATE_LIMIT_SERVICE};
+use super::service::RATE_LIMIT_SERVICE;
 use super::stats::Stats;
 use super::threads::Threads;
 use base::clock;
@@ -79,7 +79,7 @@ async fn show(asked: &Asked, shown: &mut Option<bool>) {
 
 async fn show_as(asked: &Asked, is_ready: bool) {
     let status = if is_ready { ServingStatus::Serving } else { ServingStatus::NotServing };
-    for service in ["", RATE_LIMIT_SERVICE, RATE_LIMIT_QUOTA_SERVICE] {
+    for service in ["", RATE_LIMIT_SERVICE] {
         asked.health.set_service_status(service, status).await;
     }
 }

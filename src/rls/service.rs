@@ -1,5 +1,4 @@
-//! What a call is: a check of the rate limit service, a stream of usage reports of the rate limit quota service, a question
-//! about health or about what there is to call.
+//! What a call is: a check of the rate limit service, a question about health or about what there is to call.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -7,7 +6,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use http::{Request, Response};
 use hyper::body::Incoming;
@@ -25,40 +23,13 @@ use super::descriptors::Reflection;
 use super::held::Held;
 use super::limits::{CHECK_WITHIN, DESCRIPTORS_MAX, ENTRIES_MAX, MESSAGE_BYTES_MAX};
 use super::messages::{RateLimitRequest, RateLimitResponse};
-use super::quota_messages::{BucketAction, BucketQuotaUsage};
-use super::quota_stream::OfConnection;
 use super::stats::Stats;
 use super::until::Until;
 
-/// Decides checks, and divides limits among proxies. One for each thread, which it never leaves.
+/// Decides checks. One for each thread, which it never leaves.
 pub trait RateLimits: 'static {
-    /// What is known of a stream of usage reports.
-    type Reporter;
-
     /// Decides one check. All descriptors of a request are charged, or none.
     fn decide(&self, request: RateLimitRequest) -> impl Future<Output = Result<RateLimitResponse, Status>>;
-
-    /// Begins a stream of usage reports in a domain.
-    fn reporter(&self, domain: &str) -> Self::Reporter;
-
-    /// Takes a report. Returns what the proxy is told about each bucket.
-    fn report(
-        &self,
-        reporter: &mut Self::Reporter,
-        usages: Vec<BucketQuotaUsage>,
-    ) -> impl Future<Output = Vec<BucketAction>>;
-
-    /// Returns what tells the proxy to forget buckets that it reports.
-    fn abandon(&self, reporter: &mut Self::Reporter, usages: Vec<BucketQuotaUsage>) -> Vec<BucketAction>;
-
-    /// Returns what the proxy is told between two reports: there is more for it now.
-    fn renew(&self, reporter: &mut Self::Reporter) -> impl Future<Output = Vec<BucketAction>>;
-
-    /// How long until [`RateLimits::renew`] is due.
-    fn renewal_in(&self, reporter: &Self::Reporter) -> Duration;
-
-    /// Ends a stream: what its proxy has not spent goes back.
-    fn end(&self, reporter: Self::Reporter);
 
     /// Work that is due several times a second.
     fn upkeep(&self);
@@ -78,15 +49,10 @@ pub(super) struct Service<R> {
 
 impl<R: RateLimits> Service<R> {
     /// Answers a call of a connection.
-    pub(super) async fn answer(
-        self: Rc<Self>,
-        request: Request<Incoming>,
-        connection: &OfConnection,
-    ) -> Response<Body> {
+    pub(super) async fn answer(self: Rc<Self>, request: Request<Incoming>) -> Response<Body> {
         let request = request.map(|body| Held::new(body, &self.held));
         match request.uri().path() {
             SHOULD_RATE_LIMIT => self.check(request).await,
-            STREAM_RATE_LIMIT_QUOTAS => self.stream_quotas(request, connection).await,
             HEALTH_WATCH => {
                 let answer = infallible(self.health.clone().call(request).await);
                 answer.map(|body| Body::new(Until::new(body, self.stopped.clone())))
@@ -99,8 +65,7 @@ impl<R: RateLimits> Service<R> {
     }
 
     async fn check(self: Rc<Self>, request: Request<Held>) -> Response<Body> {
-        // The bound is that of what is unpacked, too. Reports have none of it: what unpacks theirs keeps as much as the largest
-        // took for as long as the stream lasts.
+        // The bound is that of what is unpacked, too.
         let mut grpc = Grpc::new(EnvoyCodec::new())
             .max_decoding_message_size(MESSAGE_BYTES_MAX)
             .accept_compressed(CompressionEncoding::Gzip);
@@ -164,10 +129,6 @@ pub(super) fn infallible(answer: Result<Response<Body>, std::convert::Infallible
 
 /// The service's full name, by which health knows it, too.
 pub(super) const RATE_LIMIT_SERVICE: &str = "envoy.service.ratelimit.v3.RateLimitService";
-/// The other one's.
-pub(super) const RATE_LIMIT_QUOTA_SERVICE: &str = "envoy.service.rate_limit_quota.v3.RateLimitQuotaService";
-const STREAM_RATE_LIMIT_QUOTAS: &str =
-    "/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas";
 const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 const HEALTH_WATCH: &str = "/grpc.health.v1.Health/Watch";
 const HEALTH: &str = "/grpc.health.v1.Health/";

@@ -30,7 +30,6 @@ const KINDS: &[(&str, &str)] = &[
     ("nginx", "becomes the configuration below it"),
     ("haproxy", "becomes the configuration below it"),
     ("yaml rls", "is what the Envoys of tests/it/envoy_proxies.rs run"),
-    ("yaml rlqs", "is what the Envoys of tests/it/envoy_quota_proxies.rs run"),
     ("yaml envoy", "becomes the configuration below it"),
     ("yaml kong", "becomes the configuration below it"),
     ("yaml ratelimit", "becomes the configuration below it"),
@@ -44,7 +43,7 @@ fn every_block_has_somebody_who_checks_it() {
         for block in blocks(&name, &document) {
             let is_foreign = matches!(block.kind.split(' ').next(), Some("nginx" | "haproxy" | "yaml"));
             let is_known = KINDS.iter().any(|(kind, _)| *kind == block.kind);
-            let is_run = matches!(block.kind, "yaml rls" | "yaml rlqs") && name == "docs/envoy.md";
+            let is_run = block.kind == "yaml rls" && name == "docs/envoy.md";
             let is_elsewhere = is_foreign && name != "docs/migration.md" && !is_run;
             let has_reason = block.kind.split_once(" unchecked: ").is_some_and(|(_, why)| why.len() > 10);
             if !(is_known && !is_elsewhere || has_reason) {

@@ -458,7 +458,6 @@ fn a_client_learns_by_reflection_what_to_ask() {
     assert_eq!(
         said,
         "OK 1 2 MINUTE per-user\nOK 0 2 MINUTE per-user\nOVER_LIMIT 0 2 MINUTE per-user\n\
-         envoy.service.rate_limit_quota.v3.RateLimitQuotaService \
          envoy.service.ratelimit.v3.RateLimitService grpc.health.v1.Health \
          grpc.reflection.v1alpha.ServerReflection\n"
     );

@@ -1,5 +1,4 @@
-//! Decides checks of the rate limit service: by `Limiter::check_together`, on the counts that requests to the proxy have. What
-//! it does for the rate limit quota service is in `quotas.rs`.
+//! Decides checks of the rate limit service: by `Limiter::check_together`, on the counts that requests to the proxy have.
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
@@ -13,7 +12,6 @@ use arc_swap::cache::Cache;
 use smallvec::SmallVec;
 use tonic::Status;
 
-use super::ledger::{Ledger, Reporter};
 use super::statuses::{self, Answer, Found};
 use crate::counts::Counts;
 use base::clock;
@@ -27,8 +25,8 @@ use metrics::usage;
 use observe::record::decisions::{Hand, Sample, printable};
 use policy::domain::{DescriptorSubject, Domain, Entry, Matched};
 use policy::{Subject, Table};
-use rls::{BucketAction, BucketQuotaUsage, Stats, Unit};
 use rls::{RateLimitDescriptor, RateLimitOverride, RateLimitRequest, RateLimitResponse, RateLimits};
+use rls::{Stats, Unit};
 
 /// Decides the checks of one thread.
 pub(super) struct Decider {
@@ -39,8 +37,6 @@ pub(super) struct Decider {
     hot_keys: Option<hot_keys::Tally>,
     decisions: Hand,
     pub(super) stats: Stats,
-    /// What proxies have of limits that are divided among them.
-    pub(super) ledger: Arc<Ledger>,
     random: Random,
     /// Wall-clock time minus monotonic time; renewed by the upkeep, so that checks need not read the wall clock.
     unix_offset_ns: Cell<i64>,
@@ -48,13 +44,7 @@ pub(super) struct Decider {
 
 impl Decider {
     /// Call it on its thread.
-    pub(super) fn new(
-        counts: &Counts,
-        metrics: Worker,
-        stats: Stats,
-        ledger: Arc<Ledger>,
-        decisions: Hand,
-    ) -> Decider {
+    pub(super) fn new(counts: &Counts, metrics: Worker, stats: Stats, decisions: Hand) -> Decider {
         let random = Random::seeded();
         Decider {
             current: RefCell::new(Cache::new(Arc::clone(&counts.current))),
@@ -64,7 +54,6 @@ impl Decider {
             hot_keys: counts.hot_keys.as_ref().map(|keys| keys.tally(random.next())),
             decisions,
             stats,
-            ledger,
             random,
             unix_offset_ns: Cell::new(unix_offset_ns()),
         }
@@ -77,8 +66,6 @@ impl Decider {
 }
 
 impl RateLimits for Decider {
-    type Reporter = Reporter;
-
     async fn decide(&self, request: RateLimitRequest) -> Result<RateLimitResponse, Status> {
         if request.domain.is_empty() || request.descriptors.is_empty() {
             return Err(Status::invalid_argument("a check names a domain and at least one descriptor"));
@@ -112,30 +99,6 @@ impl RateLimits for Decider {
         self.count(&snapshot, &asked.parts, &check, now_ns);
         self.sample(&snapshot, &request.domain, &asked, (&check, now_ns));
         Ok(self.told(answer.of(&asked.found, &check)))
-    }
-
-    fn reporter(&self, domain: &str) -> Reporter {
-        self.ledger.reporter(domain)
-    }
-
-    async fn report(&self, reporter: &mut Reporter, usages: Vec<BucketQuotaUsage>) -> Vec<BucketAction> {
-        self.answer_report(reporter, usages).await
-    }
-
-    fn abandon(&self, reporter: &mut Reporter, usages: Vec<BucketQuotaUsage>) -> Vec<BucketAction> {
-        self.abandon_all(reporter, usages)
-    }
-
-    async fn renew(&self, reporter: &mut Reporter) -> Vec<BucketAction> {
-        self.top_up(reporter).await
-    }
-
-    fn renewal_in(&self, reporter: &Reporter) -> Duration {
-        reporter.renewal_in(clock::now_ns())
-    }
-
-    fn end(&self, reporter: Reporter) {
-        self.end_reporter(reporter);
     }
 
     fn upkeep(&self) {

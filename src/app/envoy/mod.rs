@@ -1,12 +1,6 @@
 //! Joins the gRPC listener to the snapshot, the limiter and the metrics: what its threads answer with.
 
-mod assignments;
 mod decide;
-mod draw;
-mod fleet_pots;
-mod ledger;
-mod pots;
-mod quotas;
 mod statuses;
 
 use std::sync::Arc;
@@ -18,13 +12,9 @@ use super::counts::Counts;
 use super::listening::Parts;
 use control::admin::{Phase, Readiness};
 use decide::Decider;
-use ledger::Ledger;
 use metrics::Worker;
 use observe::record::decisions::{Hand, Memory};
 use rls::{Asked, Config, Stats, Threads};
-
-pub(super) use fleet_pots::tell_and_hear;
-pub(super) use pots::Pots;
 
 /// What the listener needs once it is open.
 pub(super) struct Rls {
@@ -35,8 +25,6 @@ pub(super) struct Rls {
     pub(super) cells: Vec<Worker>,
     /// Samples of decisions.
     pub(super) samples: Arc<Memory>,
-    /// The counts that are divided among proxies.
-    pub(super) pots: Arc<Pots>,
 }
 
 impl Rls {
@@ -45,15 +33,14 @@ impl Rls {
     /// # Errors
     /// If a thread cannot be started.
     pub(super) fn begin(self, parts: Parts) -> anyhow::Result<JoinHandle<()>> {
-        let Rls { config, counts, readiness, cells, samples, pots } = self;
+        let Rls { config, counts, readiness, cells, samples } = self;
         let (stats, health) = (Stats::default(), HealthReporter::new());
         let shown = stats.clone();
         counts.metrics.register(move |families| shown.collect(families));
-        let ledger = Arc::new(Ledger::new(pots));
         let starts = cells.into_iter().map(|cells| {
-            let (counts, stats, ledger) = (counts.clone(), stats.clone(), Arc::clone(&ledger));
+            let (counts, stats) = (counts.clone(), stats.clone());
             let samples = Arc::clone(&samples);
-            move || Decider::new(&counts, cells, stats, ledger, Hand::new(samples))
+            move || Decider::new(&counts, cells, stats, Hand::new(samples))
         });
         let threads = Threads::start(starts, &stats, &health)?;
         let is_ready = Box::new(move || readiness.phase() == Phase::Ready);

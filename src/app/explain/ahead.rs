@@ -43,7 +43,6 @@ pub(crate) async fn look_ahead(
     let charges: Vec<_> = limits.iter().map(|limit| limit.charge).collect();
     for (limit, look) in limits.iter_mut().zip(limiter.look_in_redis(&charges).await) {
         limit.hear(look);
-        limit.hold(limiter, now_ns);
     }
     penalise(&mut limits, &penalties, limiter, now_ns);
     let limited = match refusal(&limits) {

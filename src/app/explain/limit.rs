@@ -7,7 +7,7 @@ use base::clock;
 use gateway::service::refusal::{Limited, Refusal, Violation};
 use limit::lease_messages::{Left, Lent, Seen};
 use limit::{Algorithm, Answer, Charge, Outcome, PenaltyCheck, Side, Worlds};
-use limiter::{Check, Decider, Foretold, Limiter, Look, PartOfLimit};
+use limiter::{Check, Decider, Foretold, Limiter, Look};
 use policy::definition::Origin;
 use policy::{Policy, Table};
 
@@ -52,8 +52,6 @@ pub(super) struct Limit {
     pub(super) foretold: Option<Foretold>,
     /// The answer of Redis, if it was asked.
     pub(super) redis: Option<Look>,
-    /// What requests may take of it, if it is divided with proxies.
-    part: Option<PartOfLimit>,
 }
 
 /// The other policy of a trial.
@@ -126,7 +124,6 @@ pub(super) fn limits(table: &Table, check: &Check<'_>, foretold: &[Foretold]) ->
             charge: *charge,
             foretold,
             redis: None,
-            part: None,
         }
     };
     check.charges.iter().enumerate().map(limit).collect()
@@ -210,7 +207,6 @@ impl Limit {
             "trial": self.trial.as_ref().map(Tried::to_json),
             "paid": self.paid,
             "penalty": self.penalty,
-            "divided": self.part.map(part_as_json),
             "said": self.sentence(),
         });
         self.redis.iter().for_each(|look| redis_view::show(look, &mut shown));
@@ -265,18 +261,6 @@ impl Limit {
         }
     }
 
-    /// Holds the charge to what requests may take of a limit that is divided: beyond that it is refused, whatever is left.
-    pub(super) fn hold(&mut self, limiter: &Limiter, now_ns: u64) {
-        self.part = limiter.part_of_limit(&self.charge.key, now_ns);
-        let held = self.part.and_then(|part| part.held).filter(|_| !self.paid && !self.shadow);
-        if let Some((units, wait_ns)) = held.filter(|(units, _)| *units < self.cost)
-            && self.answer != Some(Answer::Never)
-        {
-            let retry_after_ns = self.told_ns().unwrap_or(0).max(wait_ns);
-            (self.answer, self.remaining) = (Some(Answer::Later { retry_after_ns }), Some(units));
-        }
-    }
-
     fn tell(&mut self, outcome: &Outcome) {
         (self.remaining, self.answer) = (Some(outcome.remaining), Some(outcome.answer()));
         self.delay_ns = outcome.delay_ns();
@@ -325,11 +309,6 @@ impl Limit {
     }
 
     pub(super) fn sentence(&self) -> String {
-        let part = self.part.map(|part| format!("; {}", part_as_text(part)));
-        self.said() + &part.unwrap_or_default()
-    }
-
-    fn said(&self) -> String {
         let Some(look) = &self.redis else { return self.decision() };
         let decider = self.foretold.map_or(Decider::Redis, |foretold| foretold.decider);
         let said = match (decider, look) {
@@ -377,27 +356,6 @@ impl Limit {
             Some(Answer::Never) => "over, it costs more than the limit ever holds".to_owned(),
         }
     }
-}
-
-/// `of which requests may take 12 until 0.3 s from now, the rest is assigned to 2 reporters`
-fn part_as_text(PartOfLimit { held, streams }: PartOfLimit) -> String {
-    let reporters = if streams == 1 { "1 reporter".to_owned() } else { format!("{streams} reporters") };
-    match held {
-        Some((units, held_ns)) => format!(
-            "of which requests may take {units} until {:.1} s from now, the rest is assigned to {reporters}",
-            held_ns as f64 / 1e9
-        ),
-        None => format!("divided with {reporters}, of which none waits: requests may take what is left"),
-    }
-}
-
-fn part_as_json(PartOfLimit { held, streams }: PartOfLimit) -> serde_json::Value {
-    let tenths = |ns: u64| (ns as f64 / 1e8).ceil() / 10.0;
-    json!({
-        "requests": held.map(|(units, _)| units),
-        "seconds": held.map(|(_, held_ns)| tenths(held_ns)),
-        "reporters": streams,
-    })
 }
 
 /// An estimate, from its record in Redis, of when a leased window of which so much is `left` admits a charge that costs

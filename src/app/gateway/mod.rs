@@ -19,7 +19,7 @@ use tokio::time::MissedTickBehavior;
 use super::control::{Control, Policies};
 use super::counts::{Clocks, Counts};
 use super::decisions;
-use super::envoy::{Pots, Rls, tell_and_hear};
+use super::envoy::Rls;
 use super::hot_keys::HotKeys;
 use super::last_reload::LastReload;
 use super::lines::say;
@@ -78,8 +78,8 @@ pub(super) struct Gateway {
     /// Gathers heavy keys each second.
     watching: Option<tokio::task::JoinHandle<()>>,
     last_reload: LastReload,
-    /// Tell the other nodes what this one does, and what it wants of limits that are divided.
-    telling: Vec<tokio::task::JoinHandle<()>>,
+    /// Tells the other nodes what this one does.
+    telling: Option<tokio::task::JoinHandle<()>>,
     /// What this process and its predecessor tell each other.
     predecessor: Option<Beside>,
     /// The same with its successor.
@@ -165,14 +165,12 @@ impl Gateway {
             hot_keys: hot_keys.clone(),
             clocks: takes_time.then(Clocks::now),
         };
-        let pots = Arc::new(Pots::new(publisher.limiter()));
         let grpc = config.grpc.clone().map(|config| Rls {
             config,
             counts: counts.clone(),
             readiness: readiness.clone(),
             cells: grpc_cells,
             samples: Arc::clone(&samples),
-            pots: Arc::clone(&pots),
         });
         let control = Control::start(config, &counts, shared_tier.as_ref(), prepared.issued());
         let control_shown = control.as_ref().map(|control| control.for_operators());
@@ -188,11 +186,6 @@ impl Gateway {
         };
         let fleet = shared_tier.as_ref().map(|tier| live::Fleet::new(tier.plain_notes()));
         let telling = fleet.clone().map(|fleet| tokio::spawn(fleet.follow(live.clone())));
-        let dividing = shared_tier.as_ref().map(|tier| {
-            let current = Arc::clone(publisher.current());
-            tokio::spawn(tell_and_hear(pots, tier.plain_notes(), current))
-        });
-        let telling = telling.into_iter().chain(dividing).collect();
         let (live, shown) = ((live, fleet), (control_shown, &samples));
         let state = admin_state::state(&counts, &readiness, &publisher, live, shown, admin.as_ref());
         let state = Arc::new(state);

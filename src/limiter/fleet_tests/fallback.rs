@@ -214,7 +214,7 @@ fn a_lease_that_is_spent_fills_up_without_redis_for_who_only_looks() {
     while decide(&node, &desk, &[charge], NOW).is_admitted() {}
     desk.set_down(true);
     let left = |now_ns| {
-        let foretold = node.foretell(&charge, ClientAddress::default(), false, now_ns);
+        let foretold = node.foretell(&charge, ClientAddress::default(), now_ns);
         assert_eq!(foretold.decider, Decider::Fallback);
         foretold.outcome.remaining
     };

@@ -164,16 +164,6 @@ impl Table {
         self.change(charge, place, now_ns, |state| state.debit(&charge.quota, charge.cost, now_ns));
     }
 
-    /// The same for what was admitted elsewhere: no more than one whole limit is owed after it, if not more was before.
-    pub fn repay(&self, charge: &Charge, now_ns: u64) {
-        self.journal.note(charge, true);
-        if charge.quota.algorithm() == Algorithm::SlidingLog {
-            // A log owes no more than that by itself.
-            return self.logs.debit(charge, Place::Slot, now_ns);
-        }
-        self.change(charge, Place::Slot, now_ns, |state| state.repay(&charge.quota, charge.cost, now_ns));
-    }
-
     /// Whether a charge was remembered and has not been refilled yet. Overflow buckets are not looked at, because other
     /// keys spend from them.
     pub fn is_remembered(&self, charge: &Charge, now_ns: u64) -> bool {

@@ -22,8 +22,6 @@ pub struct DescriptorSubject<'a> {
     rule: &'a Rule,
     entries: &'a [Entry<'a>],
     cost: Option<NonZeroU64>,
-    /// Requests that it stands for; each costs as much.
-    requests: u64,
     /// `None` if the rule says nothing of one.
     identity: Option<Arc<Identity>>,
 }
@@ -32,12 +30,7 @@ impl<'a> DescriptorSubject<'a> {
     /// The descriptor with these entries, which meets this rule; at this cost, or each policy's own.
     pub fn new(rule: &'a Rule, entries: &'a [Entry<'a>], cost: Option<NonZeroU64>) -> DescriptorSubject<'a> {
         let identity = says_who(rule).then(|| Arc::new(identity(rule, entries)));
-        DescriptorSubject { rule, entries, cost, requests: 1, identity }
-    }
-
-    /// The same for so many requests at once.
-    pub fn with_requests(self, requests: NonZeroU64) -> DescriptorSubject<'a> {
-        DescriptorSubject { requests: requests.get(), ..self }
+        DescriptorSubject { rule, entries, cost, identity }
     }
 
     /// The same with the identity that `change` makes of it, if the rule says who it is.
@@ -88,7 +81,7 @@ impl Subject for DescriptorSubject<'_> {
     }
 
     fn cost(&self, rules: &Rules) -> u64 {
-        self.cost.map_or(rules.cost.default, NonZeroU64::get).saturating_mul(self.requests)
+        self.cost.map_or(rules.cost.default, NonZeroU64::get)
     }
 
     fn idempotency_key(&self, _: &Rules) -> Option<&[u8]> {

@@ -174,16 +174,6 @@ impl<S: Read + Write> Client<S> {
         parsed(&self.head_text())
     }
 
-    /// A request without a body, and its answer; `None` if the peer has gone before that began.
-    pub fn try_request(&mut self, method: &str, target: &str, fields: &[&str]) -> Option<Response> {
-        let fields: String = fields.iter().map(|field| format!("{field}\r\n")).collect();
-        if !self.is_taking(format!("{method} {target} HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n")) {
-            return None;
-        }
-        let head = parsed(&self.try_head()?);
-        Some(self.body_of(head))
-    }
-
     /// The next head as it came, without the empty line.
     pub fn head_text(&mut self) -> String {
         let end = loop {

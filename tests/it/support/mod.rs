@@ -16,7 +16,6 @@ pub mod pebble;
 pub mod postgres;
 pub mod python;
 pub mod redis;
-pub mod rlqs;
 pub mod rls;
 pub mod scripts;
 pub mod source;
