@@ -1,7 +1,11 @@
 //! The only reader of time. Everything else gets `now` as an argument, so that a test can play years in milliseconds.
 
+use std::cell::RefCell;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use http::HeaderValue;
+use httpdate::HttpDate;
 
 /// Monotonic nanoseconds. Whole minutes, hours, days and weeks begin on this scale when they begin on the wall clock as it
 /// was when this process first read it, so that a window which is aligned to one is aligned to both. A wall clock that is
@@ -68,6 +72,34 @@ pub fn unix() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
+/// The value of `Date` now (RFC 9110 section 6.6.1). Each thread formats it once a second.
+pub fn http_date() -> HeaderValue {
+    DATE.with_borrow_mut(|date| date.at(unix()))
+}
+
+/// The last `Date`, and its second. hyper has such a text, too, but renews it only when the clock is ahead of it, so that it
+/// stands still for as long as the wall clock has been set back.
+#[derive(Default)]
+struct Date {
+    value: Option<(u64, HeaderValue)>,
+}
+
+impl Date {
+    fn at(&mut self, unix: Duration) -> HeaderValue {
+        let second = unix.as_secs();
+        match &self.value {
+            Some((of, value)) if *of == second => value.clone(),
+            _ => {
+                let text = HttpDate::from(UNIX_EPOCH + Duration::from_secs(second)).to_string();
+                let value = HeaderValue::try_from(text).expect("a date is printable ASCII");
+                self.value.insert((second, value)).1.clone()
+            }
+        }
+    }
+}
+
+thread_local!(static DATE: RefCell<Date> = RefCell::default());
+
 static ORIGIN: OnceLock<Origin> = OnceLock::new();
 const HEAD_START_S: u64 = 3_600;
 /// 420 days: a multiple of weeks, of 30 days, and of whatever divides them.
@@ -76,6 +108,23 @@ const ALIGNED_S: u64 = 420 * 86_400;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_date_follows_the_wall_clock_both_ways() {
+        let mut date = Date::default();
+        for (unix_s, text) in [
+            (784_111_777, "Sun, 06 Nov 1994 08:49:37 GMT"),
+            (784_111_777, "Sun, 06 Nov 1994 08:49:37 GMT"),
+            (784_111_776, "Sun, 06 Nov 1994 08:49:36 GMT"),
+            (784_111_777 - 3_600, "Sun, 06 Nov 1994 07:49:37 GMT"),
+            (784_111_777 + 3_600, "Sun, 06 Nov 1994 09:49:37 GMT"),
+            (0, "Thu, 01 Jan 1970 00:00:00 GMT"),
+        ] {
+            for nanos in [0, 999_999_999] {
+                assert_eq!(date.at(Duration::new(unix_s, nanos)), text);
+            }
+        }
+    }
 
     #[test]
     fn windows_begin_with_those_of_the_wall_clock() {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
+use http::header::DATE;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -20,6 +21,7 @@ use super::limits::{
     STREAM_WINDOW_BYTES, STREAMS_MAX,
 };
 use super::service::{RateLimits, Service};
+use base::clock;
 use upstream::connect::LocalExecutor;
 
 /// Answers calls until the client leaves or says nothing at all. After `stopped`, those under way are the last.
@@ -32,10 +34,15 @@ pub(super) async fn converse<R: RateLimits>(
     let stream = Heard { stream, bytes: Arc::clone(&heard) };
     let service = service_fn(move |request| {
         let service = Rc::clone(&service);
-        async move { Ok::<_, Infallible>(service.answer(request).await) }
+        async move {
+            let mut answer = service.answer(request).await;
+            answer.headers_mut().entry(DATE).or_insert_with(clock::http_date);
+            Ok::<_, Infallible>(answer)
+        }
     });
     let mut builder = http2::Builder::new(LocalExecutor);
     builder
+        .auto_date_header(false)
         .timer(TokioTimer::new())
         .keep_alive_interval(PING_EVERY)
         .keep_alive_timeout(PING_WITHIN)

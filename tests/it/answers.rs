@@ -1,8 +1,9 @@
 //! Answers that the gateway makes itself: what they take from a request, and in which form they come.
 
 use crate::auth::keys::hashed;
+use crate::support::gateway::binary_off_by;
 use crate::support::h2::{Connection, END_HEADERS, END_STREAM, HEADERS, fields};
-use crate::support::{Directory, Gateway, Response, stdout_of, tls};
+use crate::support::{Directory, Gateway, Response, Upstream, stdout_of, tls};
 
 fn ask(gateway: &Gateway, target: &str, fields: &[&str]) -> Response {
     gateway.client().request("GET", target, fields, "")
@@ -322,4 +323,42 @@ fn a_status_without_a_name_gets_no_other() {
     let head = client.head_text();
     assert!(head.starts_with("HTTP/1.1 299 \r\n"), "{head}");
     assert_eq!(client.bytes(3), b"odd");
+}
+
+/// The hour of an HTTP date, of which there must be one.
+fn hour_of(answer: &str) -> u32 {
+    let dates: Vec<&str> = answer.lines().filter_map(|line| line.strip_prefix("date: ")).collect();
+    let [date] = dates[..] else { panic!("one Date: {answer}") };
+    date.get(17..19).and_then(|hour| hour.parse().ok()).unwrap_or_else(|| panic!("a date: {date}"))
+}
+
+#[test]
+fn the_date_of_an_answer_follows_a_clock_that_is_set_back() {
+    let upstream = Upstream::ok();
+    let directory = Directory::new();
+    let clock = directory.write("clock", "+0");
+    let mut command = binary_off_by("+0");
+    command.env_remove("FAKETIME").env("FAKETIME_NO_CACHE", "1").env("FAKETIME_TIMESTAMP_FILE", &clock);
+    let config = format!("[[route]]\npath = \"/up\"\nto = \"http://{}\"", upstream.addr());
+    let gateway = Gateway::start_by(command, directory, &config);
+    let (plain, admin) = (gateway.plain(), gateway.listener("admin"));
+    let urls = [
+        ("--http1.1", format!("http://{plain}/up")),
+        ("--http1.1", format!("http://{plain}/nowhere")),
+        ("--http2-prior-knowledge", format!("http://{plain}/up")),
+        ("--http2-prior-knowledge", format!("http://{plain}/nowhere")),
+        ("--http1.1", format!("http://{admin}/healthz")),
+    ];
+    let hours = || {
+        let ask = |(version, url): &(&str, String)| {
+            hour_of(&stdout_of("curl", &["-si", version, url]).to_ascii_lowercase())
+        };
+        urls.each_ref().map(ask)
+    };
+    let before = hours();
+    gateway.write("clock", "-7200");
+    for (url, (before, after)) in urls.iter().zip(before.into_iter().zip(hours())) {
+        let back = (before + 24 - after) % 24;
+        assert!(back == 2 || back == 1, "{url:?}: {before} {after}");
+    }
 }

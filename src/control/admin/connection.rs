@@ -8,6 +8,7 @@ use std::task::Poll;
 
 use axum::Router;
 use http::Request;
+use http::header::DATE;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
@@ -20,6 +21,7 @@ use tokio::{task, time};
 use super::activity::{Activity, Answer};
 use super::limits::{HEAD_BYTES_MAX, HEADERS_MAX, Limits};
 use super::watched::Watched;
+use base::clock;
 
 /// Answers requests until the client or a deadline ends the connection. After `stopped`, the present answer is the last; a
 /// head that is on its way is answered still, because its client cannot know.
@@ -38,13 +40,15 @@ pub(super) async fn converse(
             // Without this, pipelined requests are answered in one poll, and the probes of other connections wait.
             task::yield_now().await;
             request.extensions_mut().insert(Arc::clone(&activity));
-            let response = router.call(request).await?;
+            let mut response = router.call(request).await?;
+            response.headers_mut().entry(DATE).or_insert_with(clock::http_date);
             Ok::<_, Infallible>(response.map(|body| Answer::new(body, activity)))
         }
     });
     let connection = http1::Builder::new()
         // Off, because hyper's deadline for heads also counts the idle time between two requests.
         .header_read_timeout(None)
+        .auto_date_header(false)
         .max_headers(HEADERS_MAX)
         .max_buf_size(HEAD_BYTES_MAX)
         .serve_connection(TokioIo::new(Watched::new(stream, Arc::clone(&activity))), service);

@@ -8,7 +8,7 @@ use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::Poll;
 
-use http::header::{CONNECTION, CONTENT_LENGTH};
+use http::header::{CONNECTION, CONTENT_LENGTH, DATE};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, Version};
 use http_body::Body;
 use hyper::body::Incoming;
@@ -30,6 +30,7 @@ use crate::service::activity::Answer;
 use crate::service::conn::Conn;
 use crate::service::form::Form;
 use crate::service::refusal::Refusal;
+use base::clock;
 use base::identity::NOBODY;
 use policy::cors::{self, Cors};
 use policy::definition::PathEscapes;
@@ -53,6 +54,7 @@ pub async fn handle(
         // Without one hyper writes `<none>`. A phrase may be empty (RFC 9112 section 4).
         answer.extensions_mut().insert(NO_PHRASE);
     }
+    answer.headers_mut().entry(DATE).or_insert_with(clock::http_date);
     node::tell(&served.last_view().snapshot, &connection, answer.headers_mut());
     shed::shed(&served.shared.overload, &connection, version, &mut answer);
     connection.activity.answer(match version {
@@ -445,7 +447,7 @@ mod tests {
             tls: "",
             sni: "".into(),
             certificate: None,
-            activity: Rc::new(Activity::new(base::clock::instant())),
+            activity: Rc::new(Activity::new(clock::instant())),
             drain: Rc::default(),
             stalled: Cell::new(false),
             broken: Cell::new(0),

@@ -103,6 +103,7 @@ async fn drive<S: Service>(conn: &Connection<S>, stream: Stream, ahead: Bytes) -
     }
     builder
         .half_close(true)
+        .auto_date_header(false)
         .header_read_timeout(None)
         .max_header_size(conn.facts.config.max.header_bytes)
         .max_buf_size(conn.facts.config.max.header_bytes.max(MIN_BUFFER_BYTES));

@@ -46,6 +46,7 @@ async fn drive<S: Service>(conn: &Connection<S>, io: prelude::http2::Handed, met
     let max = &conn.facts.config.max;
     let mut builder = http2::Builder::new(LocalExecutor);
     builder
+        .auto_date_header(false)
         .max_concurrent_streams(max.streams)
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
