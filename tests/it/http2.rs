@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use crate::support::h2::Connection;
-use crate::support::{Directory, Gateway, Nginx, Upstream, heavy, stdout_of, tls};
+use crate::support::h2::{Connection, HEADERS};
+use crate::support::{Client, Directory, Gateway, Nginx, Upstream, heavy, stdout_of, tls};
 
 /// A gateway with a listener `plain` and one `tls`, everything forwarded to this address.
 fn before(upstream: std::net::SocketAddr, more: &str) -> Gateway {
@@ -74,6 +74,37 @@ fn a_listener_speaks_only_the_configured_protocols() {
     let url = format!("http://{}/", gateway.plain());
     let output = crate::support::run("curl", &["-sS", "--http2-prior-knowledge", &url]);
     assert!(!output.status.success());
+}
+
+#[test]
+fn a_listener_of_http_2_alone_speaks_nothing_else_over_tls() {
+    for (http, offer, over_2, over_1) in [
+        (r#"["h2"]"#, &[][..], true, None),
+        (r#"["h2"]"#, &["h2"], true, None),
+        (r#"["h2", "http/1.1"]"#, &[], false, Some(200)),
+        (r#"["h2", "http/1.1"]"#, &["http/1.1"], false, Some(200)),
+        (r#"["http/1.1"]"#, &[], false, Some(200)),
+    ] {
+        let directory = Directory::new();
+        tls::certify(&directory, "edge", &["localhost"]);
+        let gateway = Gateway::start_in(
+            directory,
+            &format!(
+                "[listener.tls]\nbind = \"127.0.0.1:0\"\nhttp = {http}\n\
+                 certs = [{{ cert = \"edge.pem\", key = \"edge.key\" }}]\n\
+                 [[route]]\npath = \"/\"\nrespond = {{}}"
+            ),
+        );
+        let connect = || tls::connect(gateway.listener("tls"), "localhost", offer).expect("they agree");
+        let mut http1 = Client::over(connect());
+        http1.send("GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        let said = http1.try_head().and_then(|head| head.split(' ').nth(1)?.parse().ok());
+        assert_eq!(said, over_1, "{http} {offer:?} HTTP/1.1");
+        let mut http2 = Connection::over(connect());
+        http2.request(1, "GET", "/", true);
+        let is_answered = std::iter::from_fn(|| http2.frame()).any(|frame| frame.kind == HEADERS);
+        assert_eq!(is_answered, over_2, "{http} {offer:?} HTTP/2");
+    }
 }
 
 #[test]

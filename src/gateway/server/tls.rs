@@ -14,8 +14,8 @@ use auth::mtls::Certificate;
 use base::cause::Cause;
 use net::outbox::Socket;
 
-/// Does the handshake within its deadline. Returns the stream and whether ALPN (RFC 7301) agreed on HTTP/2; `None` if it
-/// failed.
+/// Does the handshake within its deadline. Returns the stream and whether HTTP/2 is spoken: because ALPN (RFC 7301) agreed on
+/// it, or because the listener speaks nothing else. `None` if it failed.
 pub async fn handshake<S: Service>(
     worker: &Worker<S>,
     listener: &Listener,
@@ -34,8 +34,10 @@ pub async fn handshake<S: Service>(
                 // The authority has seen the certificate that it asked for, and nothing follows (RFC 8737 section 4).
                 return None;
             }
-            // Without ALPN it is HTTP/1.1: HTTP/2 over TLS must negotiate by ALPN (RFC 9113 section 3.2).
-            let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+            // A client that offers no protocol speaks HTTP/1.1, since HTTP/2 over TLS must be negotiated (RFC 9113 section
+            // 3.2). A listener without HTTP/1.1 takes HTTP/2 from it, by prior knowledge, and nothing else.
+            let agreed = stream.get_ref().1.alpn_protocol();
+            let is_http2 = agreed == Some(b"h2") || (agreed.is_none() && !config.http1);
             Some((Stream::Tls(Box::new(stream)), is_http2))
         }
         Ok(Err(error)) => {
