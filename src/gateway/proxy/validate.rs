@@ -132,7 +132,7 @@ fn one_authority(head: &request::Parts) -> Result<(), Refusal> {
             Err(Refusal::Malformed("the request target names no host"))
         }
         (Some(authority), Some(host))
-            if !host.as_bytes().eq_ignore_ascii_case(authority.as_str().as_bytes()) =>
+            if !is_same_authority(head.uri.scheme(), host.as_bytes(), authority.as_str().as_bytes()) =>
         {
             Err(Refusal::Malformed("Host and request target name different authorities"))
         }
@@ -141,6 +141,18 @@ fn one_authority(head: &request::Parts) -> Result<(), Refusal> {
         }
         _ => Ok(()),
     }
+}
+
+/// Whether both name one authority under this scheme: neither the scheme's own port nor the dot of the root tells two apart
+/// (RFC 9110 section 4.2.3, RFC 1034 section 3.1).
+fn is_same_authority(scheme: Option<&Scheme>, one: &[u8], other: &[u8]) -> bool {
+    let port: &[u8] = if scheme == Some(&Scheme::HTTPS) { b":443" } else { b":80" };
+    one.eq_ignore_ascii_case(other) || name_of(one, port).eq_ignore_ascii_case(name_of(other, port))
+}
+
+fn name_of<'a>(authority: &'a [u8], port: &[u8]) -> &'a [u8] {
+    let name = authority.strip_suffix(port).unwrap_or(authority);
+    name.strip_suffix(b".").unwrap_or(name)
 }
 
 /// The host to route by.
@@ -208,6 +220,34 @@ mod tests {
         assert_eq!(h1("http://a.example/", &[("host", "A.example")]), None);
         assert_eq!(h1("http://a.example/", &[("host", "b.example")]), Some(400));
         assert_eq!(h1("http://u@a.example/", &[]), Some(400));
+    }
+
+    #[test]
+    fn authorities_that_differ_by_the_scheme_s_port_or_the_root_s_dot_are_one() {
+        let (same, other) = (None, Some(400));
+        for (scheme, authority, host, expected) in [
+            ("http", "a.example", "a.example:80", same),
+            ("http", "a.example:80", "A.example", same),
+            ("http", "a.example.", "a.example", same),
+            ("http", "a.example", "a.example.:80", same),
+            ("http", "a.example:8080", "a.example.:8080", other),
+            ("http", "a.example", "a.example:443", other),
+            ("http", "a.example", "a.example:8080", other),
+            ("http", "a.example:80", "a.example:443", other),
+            ("http", "a.example", "a.example..", other),
+            ("http", "a.example", "b.example:80", other),
+            ("http", "[::1]", "[::1]:80", same),
+            ("http", "[::80]", "[::80]:80", same),
+            ("https", "a.example", "a.example:443", same),
+            ("https", "a.example.:443", "a.example", same),
+            ("https", "a.example", "a.example:80", other),
+        ] {
+            for version in [Version::HTTP_11, Version::HTTP_2] {
+                let target = format!("{scheme}://{authority}/");
+                let said = refused(&target, version, &[("host", host)]);
+                assert_eq!(said, expected, "{version:?} {scheme} {authority} {host}");
+            }
+        }
     }
 
     #[test]
