@@ -4,7 +4,7 @@ use std::net::TcpStream;
 use std::sync::{Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-use crate::support::h2::{Connection, GOAWAY};
+use crate::support::h2::{Connection, DATA, End, GOAWAY, HEADERS, SETTINGS};
 use crate::support::upstream::receive;
 use crate::support::{Client, Gateway, Upstream, eventually};
 
@@ -61,6 +61,39 @@ fn a_drain_says_so_waits_and_ends() {
     assert_eq!(client.response().text(), "done");
     assert_eq!(gateway.wait().code(), Some(0));
     assert_eq!(gateway.logged("/held")["status"], 200, "the log is written out");
+}
+
+#[test]
+fn answers_say_from_its_beginning_that_it_ends() {
+    let upstream = Upstream::ok();
+    let mut gateway = before(&upstream, "ready-delay = \"30s\"\ndrain = \"20s\"");
+    let mut kept = gateway.client();
+    assert_eq!(kept.get("/kept").header("connection"), None);
+    let (silent, mut asked) = (Connection::open(gateway.plain()), Connection::open(gateway.plain()));
+    asked.request(1, "GET", "/asked", true);
+    assert_eq!(asked.answer(1), b"ok");
+    gateway.signal("TERM");
+    eventually("/readyz is 503", || (gateway.admin("/readyz").status == 503).then_some(()));
+    for mut told in [silent, asked] {
+        told.until(GOAWAY);
+        assert_eq!(told.end(), End::Closed, "nothing is asked of it");
+    }
+    for (what, mut client) in [("kept", kept), ("new", gateway.client())] {
+        let answer = client.get("/last");
+        assert_eq!((answer.status, answer.header("connection")), (200, Some("close")), "{what}");
+        assert!(client.is_closed(), "{what}");
+    }
+    let refused = gateway.get("/%2F");
+    assert_eq!((refused.status, refused.header("connection")), (400, Some("close")), "an answer of its own");
+    // Its settings come before its request, so that it is told nothing in between.
+    let mut late = Connection::open(gateway.plain());
+    assert_eq!(late.any_frame().map(|frame| frame.kind), Some(SETTINGS));
+    late.request(1, "GET", "/late", true);
+    let said: Vec<u8> = std::iter::from_fn(|| late.frame()).map(|frame| frame.kind).collect();
+    assert!(said.contains(&GOAWAY) && said.contains(&HEADERS) && said.contains(&DATA), "{said:?}");
+    assert!(gateway.is_running());
+    gateway.signal("TERM");
+    gateway.wait();
 }
 
 #[test]

@@ -15,8 +15,8 @@ use control::admin::Phase;
 use gateway::server::worker::{Deadlines, Order};
 
 impl Gateway {
-    /// Reports not ready, waits `shutdown.ready-delay` so that load balancers notice, stops accepting, and lets
-    /// requests finish until `shutdown.drain` is over. After an upgrade nobody has to notice, so there is no delay.
+    /// Reports not ready, waits `shutdown.ready-delay` so that load balancers notice while clients with a connection are told
+    /// to leave it, stops accepting, and lets requests finish until `shutdown.drain` is over. After an upgrade nobody has to notice, so there is no delay.
     pub(super) async fn drain(mut self, mut signals: Signals, end: End) {
         let shutdown = self.publisher.shutdown();
         say("draining");
@@ -28,7 +28,10 @@ impl Gateway {
         }
         let heard = self.logs.clone();
         let signals = tokio::spawn(async move { while_draining(&mut signals, &heard, end).await });
-        if end == End::Stop {
+        if end == End::Stop && !shutdown.ready_delay.is_zero() {
+            for orders in &self.shared.orders {
+                let _ = orders.send(Order::Leave).await;
+            }
             tokio::time::sleep(shutdown.ready_delay).await;
         }
         self.publisher.let_sockets_go(end == End::Upgraded);

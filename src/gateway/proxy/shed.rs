@@ -12,8 +12,8 @@ pub fn admit(overload: &Overload) -> Result<(), Refusal> {
     if overload.step() >= Step::NoRequests { Err(Refusal::Overloaded) } else { Ok(()) }
 }
 
-/// Ends a connection with this answer if memory is short, because idle connections hold memory, or if another process
-/// has taken over accepting.
+/// Ends a connection with this answer if memory is short, because idle connections hold memory, or if this
+/// process is to be left for another.
 pub fn shed<B>(overload: &Overload, conn: &Conn, version: Version, response: &mut Response<B>) {
     if overload.step() == Step::Normal && !conn.drain.wants_last_answers() {
         return;

@@ -62,7 +62,7 @@ pub async fn accept<S: Service>(worker: Rc<Worker<S>>, socket: Socket, listener:
             }
         }
     }
-    if worker.drain.wants_last_answers() {
+    if worker.drain.is_handed_over() {
         // Another process accepts on the same socket: what waits there is its.
         return;
     }

@@ -62,7 +62,7 @@ async fn drive<S: Service>(conn: &Connection<S>, io: prelude::http2::Handed, met
     });
     let mut served = pin!(builder.serve_connection(TokioIo::new(io), service));
     let mut timer = ConnectionTimer::new(&conn.facts.config.timeouts, None, Some(FrameTimer::new(&meter)));
-    let (drain, cuts) = (pin!(conn.facts.drain.begins()), pin!(conn.facts.drain.cuts()));
+    let (drain, cuts) = (pin!(conn.facts.drain.leaves()), pin!(conn.facts.drain.cuts()));
     let (mut drain, mut cuts, mut draining) = (Some(drain), Some(cuts), false);
     let end = std::future::poll_fn(|cx| {
         loop {
@@ -74,7 +74,7 @@ async fn drive<S: Service>(conn: &Connection<S>, io: prelude::http2::Handed, met
             if let Poll::Ready(result) = polled {
                 return Poll::Ready(End::Done(result));
             }
-            if !draining && (conn.facts.leaving.get() || conn.facts.drain.poll_begun(&mut drain, cx)) {
+            if !draining && (conn.facts.leaving.get() || conn.facts.drain.poll_leaves(&mut drain, cx)) {
                 draining = true;
                 served.as_mut().graceful_shutdown();
                 continue;

@@ -70,6 +70,7 @@ async fn run<S: Service>(worker: Rc<Worker<S>>, poll: mio::Poll, mut orders: mps
                 }
                 Some(Order::Close(name)) => listeners.remove(&name).into_iter().flatten().for_each(|task| task.abort()),
                 Some(Order::Adopt(socket, peer, listener)) => accept::adopt(&worker, socket, peer, listener),
+                Some(Order::Leave) => worker.drain.leave(),
                 Some(Order::Drain(deadlines)) => break deadlines,
                 // The process is going down without a word: so do we.
                 None => break Deadlines::at(clock::instant()),

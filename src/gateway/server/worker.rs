@@ -25,6 +25,8 @@ pub enum Order {
     Close(String),
     /// Serve this connection, which another worker accepted.
     Adopt(std::net::TcpStream, SocketAddr, Arc<Listener>),
+    /// Go on, and tell clients with each answer to connect anew.
+    Leave,
     /// Accept no more, finish what runs, end when the drain says so at the latest.
     Drain(Deadlines),
 }

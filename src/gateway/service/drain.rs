@@ -7,10 +7,11 @@ use std::task::Context;
 
 use tokio::sync::Notify;
 
-/// One worker's drain: four moments, each of which comes once. A process that stops lets the first two come together;
+/// One worker's drain: five moments, each of which comes once. A process that stops lets the first two come together;
 /// one whose sockets another process has taken over leaves idle clients a while to be served once more.
 #[derive(Debug, Default)]
 pub struct Drain {
+    leaves: Moment,
     begins: Moment,
     idle_closes: Moment,
     tunnels_end: Moment,
@@ -53,8 +54,14 @@ impl Moment {
 }
 
 impl Drain {
+    /// From now on answers tell their clients to connect anew, and new connections are still taken.
+    pub fn leave(&self) {
+        self.leaves.come();
+    }
+
     /// From now on the worker takes no new work.
     pub fn begin(&self) {
+        self.leave();
         self.begins.come();
     }
 
@@ -84,9 +91,9 @@ impl Drain {
         self.cuts.come();
     }
 
-    /// Whether [`Drain::begin`] was called.
-    pub fn has_begun(&self) -> bool {
-        self.begins.has_come.get()
+    /// Whether another process accepts on the same sockets: it has begun, and idle clients are served once more.
+    pub fn is_handed_over(&self) -> bool {
+        self.begins.has_come.get() && !self.closes_idle()
     }
 
     /// Whether a connection has no place here once its answer is out.
@@ -97,12 +104,17 @@ impl Drain {
     /// Whether an answer is to tell its client to connect anew: idle connections stay open meanwhile, because a client's
     /// next request may be on its way already.
     pub fn wants_last_answers(&self) -> bool {
-        self.has_begun() && !self.closes_idle()
+        self.leaves.has_come.get() && !self.closes_idle()
     }
 
     /// Whether [`Drain::cut`] was called.
     pub fn is_cut(&self) -> bool {
         self.cuts.has_come.get()
+    }
+
+    /// Waits until answers say that it ends; ready at once if they do.
+    pub async fn leaves(&self) {
+        self.leaves.wait().await;
     }
 
     /// Waits until the drain begins; ready at once if it has.
@@ -125,13 +137,13 @@ impl Drain {
         self.cuts.wait().await;
     }
 
-    /// Whether it has begun, for a task that asks at every poll. `begins` is [`Drain::begins`]; it is polled once, which
-    /// registers the task to be woken, and taken. After that reading the flag is enough.
-    pub fn poll_begun<F>(&self, begins: &mut Option<Pin<&mut F>>, cx: &mut Context<'_>) -> bool
+    /// Whether answers say that it ends, for a task that asks at every poll. `leaves` is [`Drain::leaves`]; it is polled once,
+    /// which registers the task to be woken, and taken. After that reading the flag is enough.
+    pub fn poll_leaves<F>(&self, leaves: &mut Option<Pin<&mut F>>, cx: &mut Context<'_>) -> bool
     where
         F: Future<Output = ()>,
     {
-        poll(&self.begins, begins, cx)
+        poll(&self.leaves, leaves, cx)
     }
 
     /// The same of [`Drain::idle_closes`].

@@ -37,6 +37,8 @@ pub async fn wait(conn: &Conn, announced: &[u8], mut io: Metered<Tracked>, since
     let mut hello = Hello::default();
     let mut answered = 0;
     let (mut standing, mut begun) = (Standing::Begun, since);
+    // A client that comes while others are told to leave has its first request answered, or it would come again at once.
+    let is_late = conn.drain.wants_last_answers();
     loop {
         let before = std::mem::replace(&mut standing, hello.follow());
         if standing != before {
@@ -54,10 +56,11 @@ pub async fn wait(conn: &Conn, announced: &[u8], mut io: Metered<Tracked>, since
                 return Left::Gone(error);
             }
         }
+        let told = async { if is_late { conn.drain.begins().await } else { conn.drain.leaves().await } };
         let read = tokio::select! {
             biased;
             read = timeout_at(deadline.into(), hello.read(&mut io)) => read,
-            () = conn.drain.begins() => return Left::In(Handed::new(io, hello, answered)),
+            () = told => return Left::In(Handed::new(io, hello, answered)),
         };
         match read {
             Ok(Ok(0)) => return Left::Gone(io::ErrorKind::UnexpectedEof.into()),
