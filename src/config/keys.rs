@@ -13,6 +13,8 @@ use super::reader::Table;
 pub(super) trait Keys {
     /// A duration of at least `min`.
     fn duration(&mut self, key: &'static str, min: Duration, value: &mut Duration);
+    /// The same, or `"off"`.
+    fn duration_or_off(&mut self, key: &'static str, min: Duration, value: &mut Duration);
     /// A size in bytes.
     fn size<N: Number>(&mut self, key: &'static str, range: RangeInclusive<u64>, value: &mut N);
     /// A whole number.
@@ -26,6 +28,12 @@ impl<N: Copy + TryFrom<u64> + TryInto<u64>> Number for N {}
 impl Keys for Table<'_> {
     fn duration(&mut self, key: &'static str, min: Duration, value: &mut Duration) {
         if let Some(read) = self.value(key).and_then(|written| written.duration(min)) {
+            *value = read;
+        }
+    }
+
+    fn duration_or_off(&mut self, key: &'static str, min: Duration, value: &mut Duration) {
+        if let Some(read) = self.value(key).and_then(|written| written.duration_or_off(min)) {
             *value = read;
         }
     }
@@ -65,6 +73,10 @@ impl Written {
 impl Keys for Written {
     fn duration(&mut self, key: &'static str, _: Duration, value: &mut Duration) {
         self.0.push((key, time(*value)));
+    }
+
+    fn duration_or_off(&mut self, key: &'static str, min: Duration, value: &mut Duration) {
+        self.duration(key, min, value);
     }
 
     fn size<N: Number>(&mut self, key: &'static str, _: RangeInclusive<u64>, value: &mut N) {

@@ -4,6 +4,10 @@ use std::fmt::{self, Display, Write};
 use std::time::Duration;
 
 use base::units::{show_duration, show_size};
+use upstream::deadline::FAR;
+
+/// What a bound is called that never comes ([`FAR`]).
+pub const OFF: &str = "off";
 
 /// The text of a configuration so far.
 pub struct Page(pub String);
@@ -72,7 +76,7 @@ pub fn table<K: Display>(entries: impl IntoIterator<Item = (K, String)>) -> Stri
 
 /// A duration with its unit: `"30s"`.
 pub fn time(duration: Duration) -> String {
-    text(&show_duration(duration))
+    if duration == FAR { text(OFF) } else { text(&show_duration(duration)) }
 }
 
 /// A size with its unit: `"16KiB"`.

@@ -14,10 +14,12 @@ use toml::de::{DeTable, DeValue};
 use super::context::{Context, Since};
 use super::expand;
 use super::mask::{self, MASKED, WRITE_SECRET};
+use super::printer::OFF;
 use super::report::{Fields, Finding, Place, Source, SourceKind, quoted};
 use super::text::Text;
 use base::units;
 use base::words::{did_you_mean, listed};
+use upstream::deadline::FAR;
 
 /// A table, and the keys it was asked for.
 pub(super) struct Table<'c> {
@@ -410,12 +412,20 @@ impl<'c> Value<'c> {
 
     /// A duration of at least `min`.
     pub(super) fn duration(&self, min: Duration) -> Option<Duration> {
+        self.duration_where(min, |_| None)
+    }
+
+    /// The same where some `words` are durations.
+    fn duration_where(&self, min: Duration, words: impl Fn(&str) -> Option<Duration>) -> Option<Duration> {
         if let DeValue::Integer(number) = self.value {
             let message = format!("{} needs a unit", quoted(&self.key));
             self.wrong(message, format!("write `\"{}s\"` or `\"{}ms\"`", number.as_str(), number.as_str()));
             return None;
         }
         let text = self.text()?;
+        if let Some(duration) = words(&text.text) {
+            return Some(duration);
+        }
         match units::duration(&text.text) {
             Ok(duration) if duration >= min => Some(duration),
             Ok(_) => {
@@ -428,6 +438,11 @@ impl<'c> Value<'c> {
                 None
             }
         }
+    }
+
+    /// A duration of at least `min`; `"off"` is one that never ends.
+    pub(super) fn duration_or_off(&self, min: Duration) -> Option<Duration> {
+        self.duration_where(min, |text| (text == OFF).then_some(FAR))
     }
 
     /// A size in bytes, in a range: a string with a unit or a whole number.

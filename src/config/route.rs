@@ -309,7 +309,9 @@ fn timeouts(value: &Value<'_>, action: &Action) -> Timeouts {
     }
     let duration = |key| table.value(key).and_then(|value| value.duration(TIMEOUT_MIN));
     let (response, per_try, total) = (duration("response"), duration("try"), duration("total"));
-    let timeouts = Timeouts { response, per_try, total };
+    let or_off = |key| table.value(key).and_then(|value| value.duration_or_off(TIMEOUT_MIN));
+    let (stall, tunnel_idle) = (or_off("stall"), or_off("tunnel-idle"));
+    let timeouts = Timeouts { response, per_try, total, stall, tunnel_idle };
     table.finish(&[]);
     timeouts
 }
@@ -478,8 +480,14 @@ pub(super) fn show(page: &mut Page, route: &Route) {
         page.key("max-body", size(bytes));
     }
     if route.timeouts != Timeouts::default() {
-        let Timeouts { response, per_try, total } = route.timeouts;
-        let written = [("response", response), ("try", per_try), ("total", total)];
+        let Timeouts { response, per_try, total, stall, tunnel_idle } = route.timeouts;
+        let written = [
+            ("response", response),
+            ("try", per_try),
+            ("total", total),
+            ("stall", stall),
+            ("tunnel-idle", tunnel_idle),
+        ];
         let written = written.into_iter().filter_map(|(key, value)| Some((key, time(value?))));
         page.key("timeouts", show_table(written));
     }

@@ -56,6 +56,10 @@ enum Texts {
 #[derive(JsonSchema)]
 struct Time(#[schemars(regex(pattern = r"^(([0-9][0-9_]*(ms|s|m|h|d))+|.*\$\{.*)$"))] String);
 
+/// A duration, or "off".
+#[derive(JsonSchema)]
+struct TimeOrOff(#[schemars(regex(pattern = r"^(([0-9][0-9_]*(ms|s|m|h|d))+|off|.*\$\{.*)$"))] String);
+
 /// "512", "16KiB", "10MB", or a whole number of bytes.
 #[derive(JsonSchema)]
 #[schemars(untagged)]
@@ -568,7 +572,7 @@ struct UpstreamTimeouts {
     connect: Option<Time>,
     r#try: Option<Time>,
     response: Option<Time>,
-    stall: Option<Time>,
+    stall: Option<TimeOrOff>,
     total: Option<Time>,
 }
 
@@ -916,11 +920,13 @@ struct Changes {
 }
 
 #[derive(JsonSchema)]
-#[schemars(deny_unknown_fields)]
+#[schemars(rename_all = "kebab-case", deny_unknown_fields)]
 struct RouteTimeouts {
     response: Option<Time>,
     r#try: Option<Time>,
     total: Option<Time>,
+    stall: Option<TimeOrOff>,
+    tunnel_idle: Option<TimeOrOff>,
 }
 
 /// When a request is sent a second time, instead of what the upstream says

@@ -232,7 +232,7 @@ fn connections(keys: &mut impl Keys, connections: &mut Connections) {
 fn timeouts(keys: &mut impl Keys, timeouts: &mut Timeouts) {
     keys.duration("connect", TIMEOUT_MIN, &mut timeouts.connect);
     keys.duration("response", TIMEOUT_MIN, &mut timeouts.response);
-    keys.duration("stall", TIMEOUT_MIN, &mut timeouts.stall);
+    keys.duration_or_off("stall", TIMEOUT_MIN, &mut timeouts.stall);
 }
 
 fn uploads(keys: &mut impl Keys, uploads: &mut Uploads) {

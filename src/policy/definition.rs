@@ -57,6 +57,10 @@ pub struct Timeouts {
     pub per_try: Option<Duration>,
     /// The whole exchange.
     pub total: Option<Duration>,
+    /// Between two pieces of the answer's body.
+    pub stall: Option<Duration>,
+    /// How long a tunnel may carry nothing. `None`: an hour.
+    pub tunnel_idle: Option<Duration>,
 }
 
 impl Route {

@@ -375,7 +375,7 @@ pub struct Timeouts {
     pub response: Duration,
     /// The same for a try that may be followed by another one. `None`: the same as `response`.
     pub per_try: Option<Duration>,
-    /// Between two pieces of the answer's body.
+    /// Between two pieces of the answer's body; [`FAR`](super::deadline::FAR) where there is no such bound.
     pub stall: Duration,
     /// The whole exchange. `None`: none (streams).
     pub total: Option<Duration>,
@@ -416,7 +416,7 @@ impl Default for Timeouts {
             connect: Duration::from_secs(1),
             response: Duration::from_secs(15),
             per_try: None,
-            stall: Duration::from_secs(30),
+            stall: Duration::from_secs(60),
             total: None,
         }
     }

@@ -7,6 +7,7 @@
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
@@ -18,6 +19,7 @@ use http_body::Body;
 use hyper::client::conn::http2;
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
+use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
@@ -262,7 +264,22 @@ async fn instead<L>(
 
 async fn tcp(upstream: &Upstream, index: usize) -> Result<TcpStream, ConnectError> {
     let address = upstream.servers[index].address.as_ref().and_then(Address::tcp);
-    TcpStream::connect(address.ok_or(ConnectError::Unresolved)?).await.map_err(not_connected)
+    let tcp = TcpStream::connect(address.ok_or(ConnectError::Unresolved)?).await.map_err(not_connected)?;
+    keep_alive(&tcp).map_err(not_connected)?;
+    Ok(tcp)
+}
+
+/// Has the kernel ask whether the other end of a connection on which nothing moves is still there: a tunnel or a stream may be
+/// silent for hours, and a host that has gone says nothing.
+///
+/// # Errors
+/// If the socket is not one of TCP.
+pub fn keep_alive(socket: &impl AsFd) -> io::Result<()> {
+    let asked = TcpKeepalive::new()
+        .with_time(KEEP_ALIVE_AFTER)
+        .with_interval(KEEP_ALIVE_EVERY)
+        .with_retries(KEEP_ALIVE_RETRIES);
+    SockRef::from(socket).set_tcp_keepalive(&asked)
 }
 
 fn not_connected(error: io::Error) -> ConnectError {
@@ -410,6 +427,12 @@ impl<F: Future + 'static> hyper::rt::Executor<F> for LocalExecutor {
     }
 }
 
+/// A connection is asked after when nothing has moved for so long: below what NATs and balancers keep (RFC 5382 has two hours,
+/// many have minutes).
+const KEEP_ALIVE_AFTER: Duration = Duration::from_secs(60);
+/// And then so often, until it has not answered for [`KEEP_ALIVE_RETRIES`] times.
+const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(15);
+const KEEP_ALIVE_RETRIES: u32 = 4;
 /// How long a connection to a server may take before one of the other family is tried (RFC 8305 section 8).
 const BESIDE_AFTER: Duration = Duration::from_millis(250);
 /// Read at once of a connection that takes no more: an alert is no byte of it, and everything else is lost.

@@ -9,7 +9,7 @@ use super::shared::Server;
 
 /// Counts one open connection against the server's maximum for as long as it lives.
 #[derive(Debug)]
-pub(super) struct Open {
+pub struct Open {
     server: Arc<Server>,
     _permit: OwnedSemaphorePermit,
 }

@@ -1,12 +1,14 @@
 //! How long an upstream may take: by its own word, the route's, and the client's call.
 
 use std::net::TcpListener;
+use std::sync::{Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::support::h2::{Connection, DATA, END_HEADERS, END_STREAM, HEADERS, fields};
-use crate::support::{Gateway, Upstream};
+use crate::support::h2::{Connection, DATA, END_HEADERS, END_STREAM, End, HEADERS, fields};
+use crate::support::upstream::receive;
+use crate::support::{Client, Gateway, Upstream};
 
 /// An HTTP/2 upstream that reads and never answers.
 fn silent() -> Upstream {
@@ -113,4 +115,89 @@ fn a_route_s_timeouts_go_before_its_upstream_s() {
         assert_eq!(gateway.logged(path)["reason"], "upstream-timeout");
     }
     assert_eq!(gateway.get("/longer").text(), "ok");
+}
+
+/// An upstream of events that says something at once, and again when it is told to.
+fn events() -> (Upstream, mpsc::Sender<()>) {
+    let (tell, told) = mpsc::channel();
+    let told = Mutex::new(told);
+    let upstream = Upstream::raw(move |stream| {
+        let mut peer = Client::over(stream);
+        let Some(request) = receive(&mut peer) else { return };
+        peer.try_send("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 8\r\n\r\nbegi");
+        if request.line.contains("/off") {
+            told.lock().expect("nobody panics with it").recv().ok();
+            peer.try_send("over");
+        } else {
+            peer.rest();
+        }
+    });
+    (upstream, tell)
+}
+
+#[test]
+fn a_silent_stream_stands_for_as_long_as_its_route_says() {
+    let (upstream, tell) = events();
+    let gateway = Gateway::start(&format!(
+        "[upstream.short]\nservers = [\"http://{0}\"]\ntimeouts = {{ stall = \"200ms\" }}\n\
+         [upstream.off]\nservers = [\"http://{0}\"]\ntimeouts = {{ stall = \"off\" }}\n\
+         [[route]]\npath = \"/short/off\"\nto = \"short\"\ntimeouts = {{ stall = \"off\" }}\n\
+         [[route]]\npath = \"/short/short\"\nto = \"short\"\n\
+         [[route]]\npath = \"/off/off\"\nto = \"off\"\n\
+         [[route]]\npath = \"/off/short\"\nto = \"off\"\ntimeouts = {{ stall = \"200ms\" }}",
+        upstream.addr()
+    ));
+    let begin = |path: &str| {
+        let mut client = gateway.client();
+        client.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        assert_eq!(client.head().status, 200, "{path}");
+        assert_eq!(client.bytes(4), b"begi", "{path}");
+        client
+    };
+    let standing = ["/short/off", "/off/off"].map(begin);
+    for path in ["/short/short", "/off/short"] {
+        assert_eq!(begin(path).rest(), b"", "{path}");
+        assert_eq!(gateway.logged(path)["reason"], "upstream-timeout", "{path}");
+    }
+    for mut client in standing {
+        tell.send(()).expect("the upstream waits for it");
+        assert_eq!(client.bytes(4), b"over");
+    }
+}
+
+#[test]
+fn a_silent_call_both_ways_is_not_the_client_s_delay() {
+    let upstream = Upstream::raw(|stream| {
+        let mut peer = Connection::serve(stream);
+        while let Some(frame) = peer.frame() {
+            if frame.kind == HEADERS {
+                let head = fields(&[(":status", "200"), ("content-type", "application/grpc")]);
+                peer.send(HEADERS, END_HEADERS, frame.stream, &head);
+            } else if frame.kind == DATA {
+                peer.send(DATA, frame.flags, frame.stream, &frame.payload);
+            }
+        }
+    });
+    let gateway = Gateway::start(&format!(
+        "[listener.plain]\nbind = \"127.0.0.1:0\"\ntimeouts = {{ body-stall = \"200ms\" }}\n\
+         [upstream.calls]\nservers = [\"http://{}\"]\nhttp = \"h2\"\n\
+         [[route]]\npath = \"/call\"\nto = \"calls\"\ntimeouts = {{ stall = \"off\" }}\n\
+         [[route]]\npath = \"/short\"\nto = \"calls\"\ntimeouts = {{ stall = \"1s\" }}",
+        upstream.addr()
+    ));
+    let call = |path: &str| {
+        let mut h2 = Connection::open(gateway.plain());
+        h2.request(1, "POST", path, false);
+        h2.until(HEADERS);
+        h2
+    };
+    let mut standing = call("/call");
+    assert_eq!(
+        call("/short").end(),
+        End::Reset(8),
+        "the server's silence ends it, not the listener's deadline"
+    );
+    assert_eq!(gateway.logged("/short")["reason"], "upstream-timeout");
+    standing.data(1, b"still", true);
+    assert_eq!(standing.answer(1), b"still");
 }

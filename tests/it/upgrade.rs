@@ -257,3 +257,75 @@ fn http_2_in_the_clear_is_not_switched_to() {
     let request = upstream.request();
     assert_eq!((request.header("upgrade"), request.header("http2-settings")), (None, None));
 }
+
+/// An upstream that switches the protocol of `/ws…` and answers everything else.
+fn switching() -> Upstream {
+    Upstream::raw(|stream| {
+        let mut peer = Client::over(stream);
+        while let Some(request) = receive(&mut peer) {
+            if request.line.contains("/ws") {
+                peer.send(SWITCHED);
+                peer.rest();
+                return;
+            }
+            peer.try_send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+        }
+    })
+}
+
+#[test]
+fn tunnels_count_among_the_connections_to_their_server() {
+    let upstream = switching();
+    let gateway = Gateway::start(&format!(
+        "[upstream.ws]\nservers = [\"http://{}\"]\nconnections = {{ max = 2, wait = \"100ms\" }}\n\
+         [[route]]\npath = \"/{{*rest}}\"\nto = \"ws\"\nupgrade = true",
+        upstream.addr()
+    ));
+    let open = || {
+        let mut client = gateway.client();
+        let status = client.request("GET", "/ws", UPGRADE, "").status;
+        (client, status)
+    };
+    let (first, second) = (open(), open());
+    assert_eq!((first.1, second.1), (101, 101));
+    assert_eq!(open().1, 503);
+    assert_eq!(gateway.get("/plain").status, 503);
+    drop(first);
+    eventually("there is room again", || (gateway.get("/plain").status == 200).then_some(()));
+}
+
+#[test]
+fn a_tunnel_may_be_idle_for_as_long_as_its_route_says() {
+    let upstream = switching();
+    let gateway = Gateway::start(&format!(
+        "[upstream.ws]\nservers = [\"http://{}\"]\n\
+         [[route]]\npath = \"/ws/short\"\nto = \"ws\"\nupgrade = true\ntimeouts = {{ tunnel-idle = \"200ms\" }}\n\
+         [[route]]\npath = \"/ws/off\"\nto = \"ws\"\nupgrade = true\ntimeouts = {{ tunnel-idle = \"off\" }}\n\
+         [[route]]\npath = \"/ws/default\"\nto = \"ws\"\nupgrade = true",
+        upstream.addr()
+    ));
+    let open = |path: &str| {
+        let mut client = gateway.client();
+        assert_eq!(client.request("GET", path, UPGRADE, "").status, 101);
+        client
+    };
+    let standing = ["/ws/off", "/ws/default"].map(open);
+    assert!(open("/ws/short").is_closed());
+    // The kernel asks after both ends of those that stand: "02" is its timer of keep-alive.
+    let port = format!(":{:04X} ", gateway.plain().port());
+    let server = format!(":{:04X} ", upstream.addr().port());
+    eventually("keep-alive", || {
+        let table = std::fs::read_to_string("/proc/net/tcp").expect("Linux has it");
+        let kept = |port: &str, column: usize| {
+            let fields = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+            let is_ours =
+                |fields: &Vec<&str>| format!("{} ", fields[column]).ends_with(port) && fields[3] == "01";
+            fields.filter(is_ours).filter(|fields| fields[5].starts_with("02:")).count()
+        };
+        (kept(&port, 1) == 2 && kept(&server, 2) == 2).then_some(())
+    });
+    for mut client in standing {
+        client.shutdown();
+        assert!(client.is_closed());
+    }
+}

@@ -86,6 +86,10 @@ pub struct Allowed {
     pub per_try: Option<Duration>,
     /// From the request's start to the answer's last byte. `None`: no bound.
     pub total: Option<Duration>,
+    /// Between two pieces of the answer's body.
+    pub stall: Duration,
+    /// How long a tunnel may carry nothing.
+    pub tunnel_idle: Duration,
 }
 
 impl Allowed {

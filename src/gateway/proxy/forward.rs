@@ -233,6 +233,8 @@ fn allowed(
         response: route.timeouts.response.unwrap_or(timeouts.response),
         per_try: route.timeouts.per_try.or(timeouts.per_try),
         total: asked.map_or(total, |asked| Some(total.map_or(asked, |total| asked.min(total)))),
+        stall: route.timeouts.stall.unwrap_or(timeouts.stall),
+        tunnel_idle: route.timeouts.tunnel_idle.unwrap_or(TUNNEL_IDLE),
     }
 }
 
@@ -277,8 +279,11 @@ fn accept(
     if context.facts.is_call {
         context.outcome.grpc_status = grpc::ended(&headers);
     }
-    let pool = &context.view.pools[upstream];
-    let stall = pool.upstream.config.timeouts.stall;
+    let stall = context.attempts.allowed.stall;
+    if let (Version::HTTP_2, Some(upload)) = (context.facts.version, &context.outcome.upload) {
+        // From now on the body is one half of a stream, which `stall` watches as a whole.
+        upload.settle();
+    }
     let now = context.facts.started + Duration::from_nanos(context.attempts.steps.answered);
     let ends = context.ends();
     // None of these has a body. A server can still send one over HTTP/2, and with a 205; it goes no further.
@@ -327,7 +332,8 @@ fn switch(
     let is_websocket = protocol.as_bytes().eq_ignore_ascii_case(b"websocket");
     headers.insert(UPGRADE, protocol);
     let conn = Rc::clone(&context.conn);
-    conn.switched.replace(Some(Switched { upstream: upgraded, is_websocket, request: context }));
+    let idle = context.attempts.allowed.tunnel_idle;
+    conn.switched.replace(Some(Switched { upstream: upgraded, is_websocket, idle, request: context }));
     let mut response = Response::new(ResponseBody::empty(None));
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     *response.headers_mut() = headers;
@@ -336,4 +342,6 @@ fn switch(
 
 /// No coding: what an answer costs is read from it as it passes.
 const IDENTITY: HeaderValue = HeaderValue::from_static("identity");
+/// How long a tunnel may carry nothing unless its route says otherwise.
+const TUNNEL_IDLE: Duration = Duration::from_secs(3_600);
 const UPGRADE_TOKEN: HeaderValue = HeaderValue::from_static("upgrade");

@@ -140,7 +140,8 @@ impl Copy {
 
 /// How long a copy takes at most if each of its steps takes as long as it may.
 fn longest(timeouts: &Timeouts, wait: Duration) -> Duration {
-    wait + timeouts.connect + timeouts.response + timeouts.stall
+    // Where an answer may stand still for ever, a copy's may for as long as it may by default.
+    wait + timeouts.connect + timeouts.response + timeouts.stall.min(Timeouts::default().stall)
 }
 
 /// Sends a copy and reads its answer away; whether there was one.

@@ -58,6 +58,18 @@ pub struct Upload {
     pub too_large: Cell<bool>,
     /// Whether the client's connection or stream broke.
     pub broken: Cell<bool>,
+    /// Counts the body as open until it is settled, so that the connection's timer expects bytes.
+    activity: Rc<Activity>,
+    is_settled: Cell<bool>,
+}
+
+impl Upload {
+    /// The client owes nothing more of it: it is whole, given up, or a stream beside its answer, which may be as silent as that.
+    pub fn settle(&self) {
+        if !self.is_settled.replace(true) {
+            self.activity.end_body();
+        }
+    }
 }
 
 /// A request's body on its way to the upstream.
@@ -91,8 +103,6 @@ pub struct Streaming {
     left: u64,
     max: u64,
     upload: Rc<Upload>,
-    /// Counts the body as open until it ends, so that the connection's timer expects bytes.
-    activity: Rc<Activity>,
     ended: bool,
     /// What was read before there was a connection upstream.
     gathered: Option<Gathered>,
@@ -110,15 +120,19 @@ pub struct Streaming {
 impl RequestBody {
     /// Wraps a body of which at most `max` bytes may pass.
     pub fn streaming(incoming: Received, max: u64, activity: Rc<Activity>) -> (RequestBody, Rc<Upload>) {
-        let upload =
-            Rc::new(Upload { bytes: Cell::new(0), too_large: Cell::new(false), broken: Cell::new(false) });
         activity.begin_body();
+        let upload = Rc::new(Upload {
+            bytes: Cell::new(0),
+            too_large: Cell::new(false),
+            broken: Cell::new(false),
+            activity,
+            is_settled: Cell::new(false),
+        });
         let body = Streaming {
             incoming,
             left: max,
             max,
             upload: Rc::clone(&upload),
-            activity,
             ended: false,
             gathered: None,
             kept: None,
@@ -258,7 +272,7 @@ impl Streaming {
             }
             None => {
                 self.ended = true;
-                self.activity.end_body();
+                self.upload.settle();
                 return Poll::Ready(None);
             }
         };
@@ -394,9 +408,7 @@ impl Drop for Streaming {
         if let Some(progress) = &self.progress {
             progress.end();
         }
-        if !self.ended {
-            self.activity.end_body();
-        }
+        self.upload.settle();
     }
 }
 

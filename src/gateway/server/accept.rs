@@ -27,6 +27,7 @@ use crate::service::{Ends, Service};
 use base::clock;
 use net::descriptors;
 use net::unix_socket::NO_ADDRESS;
+use upstream::connect::keep_alive;
 
 /// Accepts on one socket until the worker drains. Then it serves the connections that the kernel has accepted already
 /// and closes the socket: closing first would reset clients that believe they are connected.
@@ -83,7 +84,11 @@ impl Acceptor {
     fn new(socket: Socket) -> io::Result<Acceptor> {
         match socket.domain()? {
             Domain::UNIX => UnixListener::from_std(OwnedFd::from(socket).into()).map(Acceptor::Unix),
-            _ => TcpListener::from_std(socket.into()).map(Acceptor::Tcp),
+            _ => {
+                // Connections take it over, whoever opened the socket.
+                keep_alive(&socket)?;
+                TcpListener::from_std(socket.into()).map(Acceptor::Tcp)
+            }
         }
     }
 

@@ -27,17 +27,18 @@ enum End {
     Drain,
 }
 
-/// Copies bytes until both sides have ended, one breaks, nothing moves for [`IDLE`], or the drain ends it. `read` is
+/// Copies bytes until both sides have ended, one breaks, nothing moves for as long as its route allows, or the drain ends it. `read` is
 /// what the client sent after its request.
 pub async fn run(conn: &Conn, switched: Switched, client: Stream, read: Bytes) {
     let _stands = conn.drain.tunnel();
-    let Switched { upstream, is_websocket, request } = switched;
+    let Switched { upstream, is_websocket, idle, request } = switched;
     let activity = Rc::new(Activity::new(clock::instant()));
     let bytes = Rc::new(ByteCounts::default());
     let mut tunnelled = TunnelledRequest { request, bytes: Rc::clone(&bytes) };
     let client = Tracked::new(client, read, Rc::clone(&activity));
     let frames = || is_websocket.then(Frames::default);
     let (client_reads, client_writes) = split(client);
+    let _counted = upstream.open;
     let (upstream_reads, upstream_writes) = split(upstream.stream);
     let sent_going_away = Cell::new(false);
     let up = Up {
@@ -61,7 +62,7 @@ pub async fn run(conn: &Conn, switched: Switched, client: Stream, read: Bytes) {
             Ok(End::Drain) => return tunnelled.request.fail(Reason::Drain),
             Err(error) => tracing::debug!(peer = %conn.peer.ip, %error, "tunnel ended in an error"),
         },
-        () = idle(&activity) => tracing::debug!(peer = %conn.peer.ip, "tunnel closed: nothing moved"),
+        () = is_idle(&activity, idle) => tracing::debug!(peer = %conn.peer.ip, "tunnel closed: nothing moved"),
     }
     tunnelled.request.complete();
 }
@@ -233,14 +234,13 @@ impl Drop for TunnelledRequest {
     }
 }
 
-/// Ready when no byte has moved for [`IDLE`] (at most twice that: it looks only that often).
-async fn idle(activity: &Activity) {
-    let mut moved = activity.moved();
-    loop {
-        sleep(IDLE).await;
-        if std::mem::replace(&mut moved, activity.moved()) == activity.moved() {
-            return;
-        }
+/// Ready when no byte has moved for this time, or for a quarter more: it looks that often.
+async fn is_idle(activity: &Activity, time: Duration) {
+    let (mut moved, mut still) = (activity.moved(), 0);
+    while still < LOOKS {
+        sleep(time / LOOKS).await;
+        let has_moved = std::mem::replace(&mut moved, activity.moved()) != activity.moved();
+        still = if has_moved { 0 } else { still + 1 };
     }
 }
 
@@ -248,5 +248,5 @@ async fn idle(activity: &Activity) {
 const BUFFER_BYTES: usize = 8 * 1024;
 /// How long a client may take to answer a close frame.
 const CLOSE_WAIT: Duration = Duration::from_secs(2);
-/// How long a tunnel may carry nothing.
-const IDLE: Duration = Duration::from_secs(3_600);
+/// Looks at a tunnel in the time in which it may carry nothing.
+const LOOKS: u32 = 4;

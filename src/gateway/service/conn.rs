@@ -5,6 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::HeaderValue;
 
@@ -77,6 +78,8 @@ pub struct Switched {
     pub upstream: Upgraded,
     /// Whether the bytes are WebSocket frames: only then can a drain say goodbye.
     pub is_websocket: bool,
+    /// How long it may carry nothing.
+    pub idle: Duration,
     /// The request that switched the protocol. It ends with the tunnel.
     pub request: Box<dyn SwitchedRequest>,
 }

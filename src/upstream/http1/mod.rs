@@ -77,6 +77,8 @@ pub struct Upgraded {
     pub stream: Box<dyn Stream>,
     /// Bytes of the other protocol that were read together with the answer's head.
     pub read: Bytes,
+    /// Counts the connection among those to its server.
+    pub open: Open,
 }
 
 impl std::fmt::Debug for Upgraded {
@@ -189,7 +191,7 @@ impl<B> Http1<B> {
     /// The stream, if the server has switched the protocol.
     pub(super) fn into_upgraded(self) -> Option<Upgraded> {
         let is_switched = matches!(self.incoming, Incoming::Switched);
-        is_switched.then(|| Upgraded { stream: self.stream, read: self.read.freeze() })
+        is_switched.then(|| Upgraded { stream: self.stream, read: self.read.freeze(), open: self.open })
     }
 
     /// Reads at most `read_bytes`; `Ok(0)` is the end of the connection.
