@@ -259,7 +259,7 @@ redirect = { to = "https://new.example.com{path}", status = 302 }
 [[route]]
 path = "/slow"
 to = "http://127.0.0.1:3000"
-timeouts = { response = "1m", try = "10s", total = "2m" }
+timeouts = { response = "1m", try = "10s", total = "2m", stall = "off", tunnel-idle = "10m" }
 retry = { times = 1, on = ["timeout", "503"], hedge-after = "2s" }
 
 [admin]

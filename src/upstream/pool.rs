@@ -26,7 +26,7 @@ use super::http1::Http1;
 use super::http2::{Exchange, Http2};
 use super::live::Live;
 use super::open::Open;
-use super::server_pool::{Counted, ServerPool};
+use super::server_pool::{Counted, ServerPool, Waiting};
 use super::shared::{Address, Server, Upstream};
 use super::uploads;
 use base::clock;
@@ -202,12 +202,11 @@ where
             upload: None,
             is_entering: false,
         };
-        let mut leaves_idle = terms.is_new;
         if terms.is_upload && self.upstream.config.http == Version::H1 {
-            leaves_idle |= Box::pin(within(ends, self.wait_as_upload(server, &mut checkout))).await?;
+            Box::pin(within(ends, self.wait_as_upload(server, &mut checkout))).await?;
         }
         checkout.connection = match self.upstream.config.http {
-            Version::H1 => match if leaves_idle { None } else { pool.take_idle(now) } {
+            Version::H1 => match if terms.is_new { None } else { pool.take_idle(now) } {
                 Some(idle) => Some(Connection::Http1(idle)),
                 None => {
                     // Boxed, here and below: connecting is rare and its future large, and the future of every
@@ -283,18 +282,14 @@ where
 
     /// If all connections are in use, or requests have lately waited for one, requests whose bodies are on their way wait
     /// for each other in a line of their own, so that none of them stands in front of a request that is whole. One that
-    /// has waited for half of its time takes the place of another that is slow. Returns whether idle connections are to
-    /// be left to the others.
-    async fn wait_as_upload(&self, index: usize, checkout: &mut Checkout<B>) -> Result<bool, AcquireError> {
+    /// has waited for half of its time takes the place of another that is slow.
+    async fn wait_as_upload(&self, index: usize, checkout: &mut Checkout<B>) -> Result<(), AcquireError> {
         let (shared, pool) = (&self.upstream.servers[index], &self.servers[index]);
         let bounds = &self.upstream.config.connections;
-        let has_room = || {
-            let may_take_idle = !shared.uploads.is_pressed() && !pool.idle.borrow().is_empty();
-            may_take_idle || shared.permits.available_permits() > 0
-        };
+        let has_room = || !pool.idle.borrow().is_empty() || shared.permits.available_permits() > 0;
         if has_room() && shared.uploads.admit(bounds.max) {
             checkout.is_entering = true;
-            return Ok(shared.uploads.is_pressed());
+            return Ok(());
         }
         if pool.uploads_waiting.get() >= bounds.waiting {
             return Err(self.full(index, 0));
@@ -312,10 +307,12 @@ where
             if waited >= bounds.wait / 2 {
                 shared.uploads.ask_slowest_to_yield(Some(uploads::SLOW));
             }
+            // Other workers may hold all connections and use none of them: they give up those that are idle.
+            let _wanted = (!has_room()).then(|| Waiting::new(&pool.waiting, shared));
             tokio::time::sleep(UPLOAD_LOOK).await;
         }
         (checkout.wait_ns, checkout.is_entering) = (since(began), true);
-        Ok(shared.uploads.is_pressed())
+        Ok(())
     }
 
     fn full(&self, index: usize, wait_ns: u64) -> AcquireError {

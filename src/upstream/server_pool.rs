@@ -106,7 +106,7 @@ pub(super) struct Waiting<'a> {
 }
 
 impl<'a> Waiting<'a> {
-    fn new(here: &'a Cell<usize>, server: &'a Server) -> Waiting<'a> {
+    pub(super) fn new(here: &'a Cell<usize>, server: &'a Server) -> Waiting<'a> {
         server.waiting.fetch_add(1, Ordering::Relaxed);
         Waiting { _here: Counted::new(here), server }
     }

@@ -173,6 +173,28 @@ fn a_body_slower_than_its_least_rate_is_given_up() {
 }
 
 #[test]
+fn uploads_alone_find_a_connection_however_few_there_may_be() {
+    let upstream = Upstream::ok();
+    for max in [1, 2, 3] {
+        let gateway = before(&upstream, &format!("connections = {{ max = {max} }}"));
+        for number in 0..8 {
+            // Each by a connection of its own, so that both workers have some, and all but the first find none that is new.
+            let path = format!("/{max}/{number}");
+            if number % 2 == 1 {
+                assert_eq!(gateway.get(&path).status, 200, "{path}");
+                continue;
+            }
+            let mut client = gateway.client();
+            client.send(format!("POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: 102400\r\n\r\n"));
+            for _ in 0..4 {
+                client.send([b'x'; 25_600]);
+            }
+            assert_eq!(client.response().status, 200, "{path}");
+        }
+    }
+}
+
+#[test]
 fn the_upload_that_moves_least_gives_way() {
     let upstream = Upstream::ok();
     let gateway = before(&upstream, "connections = { max = 3, wait = \"2s\" }");
