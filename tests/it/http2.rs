@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use crate::support::h2::{Connection, HEADERS};
-use crate::support::{Client, Directory, Gateway, Nginx, Upstream, heavy, stdout_of, tls};
+use crate::support::h2::{Connection, END_HEADERS, HEADERS, fields};
+use crate::support::{Client, Directory, Gateway, Nginx, Upstream, heavy, stdout_of, text, tls};
 
 /// A gateway with a listener `plain` and one `tls`, everything forwarded to this address.
 fn before(upstream: std::net::SocketAddr, more: &str) -> Gateway {
@@ -105,6 +105,76 @@ fn a_listener_of_http_2_alone_speaks_nothing_else_over_tls() {
         let is_answered = std::iter::from_fn(|| http2.frame()).any(|frame| frame.kind == HEADERS);
         assert_eq!(is_answered, over_2, "{http} {offer:?} HTTP/2");
     }
+}
+
+/// Begins a request on a stream whose client waits for `100 Continue`.
+fn expects(h2: &mut Connection, stream: u32, method: &str, length: &str) {
+    let head = [
+        (":method", method),
+        (":scheme", "http"),
+        (":authority", "localhost"),
+        (":path", "/"),
+        ("expect", "100-continue"),
+        ("content-length", length),
+    ];
+    h2.send(HEADERS, END_HEADERS, stream, &fields(&head));
+}
+
+/// `:status: 100` as HPACK writes it without a table.
+const STATUS_100: &[u8] = b"\x08\x03100";
+
+#[test]
+fn a_client_over_http_2_that_expects_100_gets_100() {
+    let upstream = Upstream::replying(|request| {
+        format!("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n{}", text(&request.body)).into_bytes()
+    });
+    let gateway = before(upstream.addr(), "");
+    let mut h2 = Connection::open(gateway.plain());
+    for stream in [1, 5] {
+        // Two at once, of which the second is answered first.
+        expects(&mut h2, stream, "POST", "5");
+        expects(&mut h2, stream + 2, "POST", "5");
+        let mut told: Vec<u32> = [(), ()]
+            .map(|()| h2.until(HEADERS))
+            .map(|frame| {
+                assert_eq!((frame.flags, &*frame.payload), (END_HEADERS, STATUS_100));
+                frame.stream
+            })
+            .to_vec();
+        told.sort_unstable();
+        assert_eq!(told, [stream, stream + 2]);
+        for (stream, body) in [(stream + 2, b"later"), (stream, b"first")] {
+            h2.data(stream, body, true);
+            assert_eq!(h2.answer(stream), body);
+        }
+    }
+    let directory = Directory::new();
+    let body = directory.write("body", "hello");
+    let url = format!("http://{}/", gateway.plain());
+    let said = stdout_of("nghttp", &["-v", "--expect-continue", "-d", &body.display().to_string(), &url]);
+    assert!(
+        said.contains(":status: 100") && said.contains(":status: 200") && said.contains("hello"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_refused_request_over_http_2_never_gets_100() {
+    let upstream = Upstream::ok();
+    let gateway = Gateway::start(&format!(
+        "[[route]]\npath = \"/{{*rest}}\"\nto = \"http://{}\"\nmax-body = 10\nlimit = \"1/h by ip\"\nmethods = [\"POST\"]",
+        upstream.addr()
+    ));
+    let refused = |method: &str, length: &str| {
+        let mut h2 = Connection::open(gateway.plain());
+        expects(&mut h2, 1, method, length);
+        assert_ne!(h2.until(HEADERS).payload, STATUS_100, "{method} {length}");
+    };
+    refused("POST", "11");
+    refused("PUT", "5");
+    assert_eq!(gateway.client().request("POST", "/", &[], "x").status, 200);
+    refused("POST", "5");
+    assert!(upstream.request().line.starts_with("POST") && upstream.is_quiet());
 }
 
 #[test]

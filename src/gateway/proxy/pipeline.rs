@@ -419,7 +419,7 @@ const NO_PHRASE: ReasonPhrase = ReasonPhrase::from_static(b"");
 
 #[cfg(test)]
 mod tests {
-    use std::cell::{Cell, RefCell};
+    use std::cell::{Cell, OnceCell, RefCell};
     use std::net::IpAddr;
     use std::sync::Arc;
 
@@ -453,6 +453,7 @@ mod tests {
             broken: Cell::new(0),
             leaving: Cell::new(false),
             rest: Rest::default(),
+            frames: OnceCell::new(),
             switched: RefCell::new(None),
         })
     }

@@ -23,6 +23,7 @@ use hyper::body::Incoming;
 use super::request_body::Error;
 use crate::service::conn::Conn;
 use base::clock;
+use net::wire::http2::StreamId;
 
 /// A request's body as it is received.
 pub struct Received {
@@ -34,8 +35,8 @@ pub struct Received {
 enum Rest {
     /// It can just be dropped.
     Dropped,
-    /// Over HTTP/2.
-    Kept(Rc<Unread>),
+    /// Over HTTP/2. `awaited`: the client holds it back until `100 Continue`.
+    Kept { unread: Rc<Unread>, awaited: Option<(Rc<Conn>, StreamId)> },
     /// Over HTTP/1.1. `is_awaited`: the client sends nothing of it before `100 Continue`.
     Read { conn: Rc<Conn>, is_awaited: bool },
 }
@@ -45,7 +46,10 @@ impl Received {
     pub fn new(incoming: Incoming, head: &Parts, conn: &Rc<Conn>, unread: &Rc<Unread>) -> Received {
         let rest = match head.version {
             _ if incoming.is_end_stream() => Rest::Dropped,
-            Version::HTTP_2 => Rest::Kept(Rc::clone(unread)),
+            Version::HTTP_2 => {
+                let stream = head.extensions.get().copied();
+                Rest::Kept { unread: Rc::clone(unread), awaited: stream.map(|it| (Rc::clone(conn), it)) }
+            }
             Version::HTTP_11 => {
                 Rest::Read { conn: Rc::clone(conn), is_awaited: head.headers.contains_key(EXPECT) }
             }
@@ -71,7 +75,7 @@ impl Body for Received {
         let received = self.get_mut();
         let Some(incoming) = &mut received.incoming else { return Poll::Ready(None) };
         let polled = match (Pin::new(&mut *incoming).poll_frame(cx), &received.rest) {
-            (Poll::Ready(None), Rest::Kept(_)) if !incoming.is_end_stream() => {
+            (Poll::Ready(None), Rest::Kept { .. }) if !incoming.is_end_stream() => {
                 Poll::Ready(Some(Err(Error::Cut)))
             }
             (polled, _) => polled.map(|frame| frame.map(|frame| frame.map_err(Error::from))),
@@ -80,6 +84,12 @@ impl Body for Received {
             (Poll::Ready(None | Some(Err(_))), rest) => *rest = Rest::Dropped,
             // It has been asked for now.
             (_, Rest::Read { is_awaited, .. }) => *is_awaited = false,
+            // hyper says so over HTTP/1 alone.
+            (Poll::Pending, Rest::Kept { awaited, .. }) => {
+                if let Some((conn, stream)) = awaited.take() {
+                    conn.say_continue(stream);
+                }
+            }
             _ => {}
         }
         polled
@@ -101,7 +111,7 @@ impl Drop for Received {
         };
         match &self.rest {
             Rest::Dropped => {}
-            Rest::Kept(unread) => unread.keep(incoming),
+            Rest::Kept { unread, .. } => unread.keep(incoming),
             Rest::Read { conn, is_awaited } => conn.rest.leave(incoming, *is_awaited, &conn.activity),
         }
     }

@@ -1,7 +1,7 @@
 //! One client's connection: its facts, the worker that serves it, and what is logged and counted if it ends for another
 //! reason than its requests. It reads nothing; `http1` and `http2` drive it.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -62,6 +62,7 @@ impl<S: Service> Connection<S> {
             broken: Cell::new(0),
             leaving: Cell::new(false),
             rest: Rest::default(),
+            frames: OnceCell::new(),
             switched: RefCell::new(None),
             config,
         };

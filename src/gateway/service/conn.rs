@@ -1,7 +1,7 @@
 //! The facts of one client's connection, which its requests share, and the flags by which the server and the requests
 //! signal each other.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -15,6 +15,7 @@ use super::drain::Drain;
 use super::reason::Reason;
 use super::rest::Rest;
 use auth::mtls::Certificate;
+use net::wire::http2::{Meter, StreamId};
 use upstream::http1::Upgraded;
 
 /// What the requests of one connection share.
@@ -44,6 +45,8 @@ pub struct Conn {
     pub broken: Cell<u32>,
     /// Set by a request to have the server send GOAWAY over HTTP/2.
     pub leaving: Cell<bool>,
+    /// Over HTTP/2: the connection's frames, among which interim answers go.
+    pub frames: OnceCell<Rc<RefCell<Meter>>>,
     /// Set by a request whose answer switches the protocol; the server takes it and runs the tunnel.
     pub switched: RefCell<Option<Switched>>,
 }
@@ -51,6 +54,15 @@ pub struct Conn {
 impl std::fmt::Debug for Conn {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.debug_struct("Conn").field("peer", &self.peer).finish_non_exhaustive()
+    }
+}
+
+impl Conn {
+    /// Tells the client over HTTP/2 to go on with the body that it holds back (RFC 9110 section 10.1.1).
+    pub fn say_continue(&self, stream: StreamId) {
+        if let Some(frames) = self.frames.get() {
+            frames.borrow_mut().say_continue(stream);
+        }
     }
 }
 

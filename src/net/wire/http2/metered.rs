@@ -8,6 +8,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
+use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::faults::PROTOCOL_ERROR;
@@ -20,12 +21,14 @@ pub struct Metered<S> {
     stream: S,
     meter: Rc<RefCell<Meter>>,
     now: fn() -> Instant,
+    /// What is left of an interim answer that has begun to be written.
+    unsent: Bytes,
 }
 
 impl<S> Metered<S> {
     /// Counts on `meter` what passes; `now` reads the monotonic clock.
     pub fn new(stream: S, meter: Rc<RefCell<Meter>>, now: fn() -> Instant) -> Metered<S> {
-        Metered { stream, meter, now }
+        Metered { stream, meter, now, unsent: Bytes::new() }
     }
 }
 
@@ -40,12 +43,30 @@ impl<S: AsyncWrite + Unpin> Metered<S> {
         };
         let goaway = [&before[..], GOAWAY, &[code]].concat();
         // Not within another frame of ours, and without waiting for a peer that does not read.
-        if self.meter.borrow().may_interpose()
+        if self.unsent.is_empty()
+            && self.meter.borrow().may_interpose()
             && let Poll::Ready(Ok(_)) = Pin::new(&mut self.stream).poll_write(cx, &goaway)
         {
             let _ = Pin::new(&mut self.stream).poll_flush(cx);
         }
         io::Error::new(io::ErrorKind::QuotaExceeded, "too many frames")
+    }
+
+    /// Writes the interim answers that are due. They are not counted: the meter would take them for answers.
+    fn poll_interims(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        loop {
+            while !self.unsent.is_empty() {
+                let count = ready!(Pin::new(&mut self.stream).poll_write(cx, &self.unsent))?;
+                if count == 0 {
+                    return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+                }
+                self.unsent.advance(count);
+            }
+            match self.meter.borrow_mut().next_interim() {
+                Some(frame) => self.unsent = frame.into(),
+                None => return Poll::Ready(Ok(())),
+            }
+        }
     }
 
     /// The bytes to write instead of `bytes`, if these end in hyper's GOAWAY with PROTOCOL_ERROR and the fault is known
@@ -74,6 +95,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Metered<S> {
 impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
+        ready!(this.poll_interims(cx))?;
         let reworded = this.reworded(buf);
         let buf = reworded.as_deref().unwrap_or(buf);
         let count = ready!(Pin::new(&mut this.stream).poll_write(cx, buf))?;
@@ -82,7 +104,10 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_flush(cx)
+        let this = self.get_mut();
+        this.meter.borrow_mut().written_by(cx);
+        ready!(this.poll_interims(cx))?;
+        Pin::new(&mut this.stream).poll_flush(cx)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -98,6 +123,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
             return self.poll_write(cx, only);
         }
         let this = self.get_mut();
+        ready!(this.poll_interims(cx))?;
         let count = ready!(Pin::new(&mut this.stream).poll_write_vectored(cx, bufs))?;
         let mut meter = this.meter.borrow_mut();
         let mut left = count;

@@ -11,7 +11,7 @@ mod metered;
 mod splitter;
 mod trailers;
 
-pub use meter::{Excess, Meter, Peer, Refused};
+pub use meter::{Excess, Meter, Peer, Refused, StreamId};
 pub use metered::Metered;
 pub use splitter::{
     ACK, CONTINUATION, END_HEADERS, END_STREAM, HEADERS, Head, SETTINGS, Splitter, WINDOW_UPDATE, frame,

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use super::faults::{FLOW_CONTROL_ERROR, FRAME_SIZE_ERROR, Faults, PROTOCOL_ERROR, STREAM_CLOSED};
 use super::splitter::{
     ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, Head, PING, PRIORITY, RST_STREAM,
-    SETTINGS, Splitter, WINDOW_UPDATE,
+    SETTINGS, Splitter, WINDOW_UPDATE, frame,
 };
 use super::trailers;
 
@@ -102,6 +102,10 @@ pub enum Refused {
     TooLarge,
 }
 
+/// The stream of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamId(u32);
+
 /// Both directions of one connection, counted.
 #[derive(Debug)]
 pub struct Meter {
@@ -147,6 +151,15 @@ pub struct Meter {
     heard: u64,
     /// Who waits for it to say so.
     waker: Option<Waker>,
+    /// Interim answers that are not written yet, each with its stream.
+    interims: VecDeque<(StreamId, Vec<u8>)>,
+    /// Who writes.
+    writer: Option<Waker>,
+    /// The fields of the last head that was written go on in the next frame.
+    is_writing_head: bool,
+    /// The client takes a smaller table of fields than there is at first, and no head has been written since: the next one has to
+    /// say so (RFC 7541 section 4.2), which only hyper's can.
+    is_table_smaller: bool,
     excess: Option<Excess>,
 }
 
@@ -207,6 +220,10 @@ impl Meter {
             streams_taken: None,
             heard: 0,
             waker: None,
+            interims: VecDeque::new(),
+            writer: None,
+            is_writing_head: false,
+            is_table_smaller: false,
             excess: None,
         }
     }
@@ -320,8 +337,12 @@ impl Meter {
     /// (RFC 9113 section 6.5.2).
     fn settled(&mut self, payload: &[u8]) {
         for parameter in payload.chunks_exact(6) {
-            if let [0, MAX_CONCURRENT_STREAMS, value @ ..] = parameter {
-                self.streams_taken = value.try_into().ok().map(u32::from_be_bytes);
+            let [0, kind, value @ ..] = parameter else { continue };
+            let value = value.try_into().ok().map(u32::from_be_bytes);
+            match *kind {
+                MAX_CONCURRENT_STREAMS => self.streams_taken = value,
+                HEADER_TABLE_SIZE => self.is_table_smaller |= value < Some(TABLE_BYTES),
+                _ => {}
             }
         }
         self.streams_taken.get_or_insert(u32::MAX);
@@ -461,10 +482,13 @@ impl Meter {
                     self.data_sent += u64::from(head.length);
                 }
                 HEADERS => {
+                    self.is_writing_head = head.flags & END_HEADERS == 0;
+                    self.is_table_smaller = false;
                     self.earned += EARNED_BY_FRAME;
                     self.faults.open(head.stream);
                     self.answered_on(head);
                 }
+                CONTINUATION => self.is_writing_head = head.flags & END_HEADERS == 0,
                 RST_STREAM => self.reset_by_us(head),
                 GOAWAY => self.goaway_sent = Some(head.code),
                 _ => {}
@@ -508,14 +532,44 @@ impl Meter {
         place.is_some_and(|place| self.unread.remove(place).is_some())
     }
 
-    /// hyper has handed over the next request. It does so in the order they came, except for those it refuses.
-    pub fn accepted(&mut self) {
+    /// hyper has handed over the next request. It does so in the order they came, except for those it refuses. Returns its
+    /// stream, if it waits for an answer.
+    pub fn accepted(&mut self) -> Option<StreamId> {
         let place = self.unread.iter().position(|unread| unread.refused.is_none());
-        let Some(unread) = self.unread.remove(place.unwrap_or(0)) else { return };
+        let unread = self.unread.remove(place.unwrap_or(0))?;
         if let Some(code) = unread.refused {
             self.broken += u32::from(is_fault(code));
         } else if !unread.is_reset && self.unanswered.len() < self.unread_max() {
             self.unanswered.push(unread.stream);
+            return Some(StreamId(unread.stream));
+        }
+        None
+    }
+
+    /// Has `100 Continue` sent on a stream, before its answer.
+    pub fn say_continue(&mut self, stream: StreamId) {
+        let StreamId(id) = stream;
+        self.interims.push_back((stream, frame(HEADERS, END_HEADERS, id, &STATUS_100)));
+        if let Some(writer) = &self.writer {
+            writer.wake_by_ref();
+        }
+    }
+
+    /// Who writes is woken when there is an interim answer.
+    pub(super) fn written_by(&mut self, cx: &Context<'_>) {
+        self.writer.get_or_insert_with(|| cx.waker().clone());
+    }
+
+    /// The next interim answer, if one may be written now. Those that come too late are dropped.
+    pub(super) fn next_interim(&mut self) -> Option<Vec<u8>> {
+        if self.interims.is_empty() || !self.may_interpose() {
+            return None;
+        }
+        loop {
+            let (StreamId(stream), frame) = self.interims.pop_front()?;
+            if self.unanswered.contains(&stream) && !self.is_table_smaller {
+                return Some(frame);
+            }
         }
     }
 
@@ -574,9 +628,9 @@ impl Meter {
         writes.is_between_frames()
     }
 
-    /// Whether a frame of ours may be written now: not within another one.
+    /// Whether a frame of ours may be written now: not within another one, nor between those of one head.
     pub fn may_interpose(&self) -> bool {
-        self.writes.is_between_frames()
+        self.writes.is_between_frames() && !self.is_writing_head
     }
 }
 
@@ -584,6 +638,11 @@ impl Meter {
 fn is_fault(code: u32) -> bool {
     [PROTOCOL_ERROR, FLOW_CONTROL_ERROR, STREAM_CLOSED, FRAME_SIZE_ERROR].map(u32::from).contains(&code)
 }
+/// RFC 9113 section 6.5.2: SETTINGS_HEADER_TABLE_SIZE, and its value at first.
+const HEADER_TABLE_SIZE: u8 = 1;
+const TABLE_BYTES: u32 = 4_096;
+/// `:status: 100` in HPACK, in no table (RFC 7541 section 6.2.2), so that it stands beside any head of hyper's.
+const STATUS_100: [u8; 5] = *b"\x08\x03100";
 /// RFC 9113 section 6.5.2: SETTINGS_MAX_CONCURRENT_STREAMS.
 const MAX_CONCURRENT_STREAMS: u8 = 3;
 /// Kinds that are counted by the second; the numbers of [`Excess`] index them.

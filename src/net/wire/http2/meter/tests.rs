@@ -274,3 +274,48 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn an_interim_answer_stands_between_frames_and_before_the_answer() {
+    let (mut meter, now) = meter();
+    let open = |meter: &mut Meter, stream| {
+        assert_eq!(meter.read(&frame(HEADERS, 4, stream, b"x"), || now), Ok(()));
+        meter.accepted().expect("it waits for an answer")
+    };
+    let first = open(&mut meter, 1);
+    meter.say_continue(first);
+    assert_eq!(meter.next_interim(), Some(frame(HEADERS, END_HEADERS, 1, b"\x08\x03100")));
+    assert_eq!(meter.next_interim(), None);
+
+    // Within a frame, between the frames of a head, behind the answer.
+    meter.say_continue(first);
+    let data = frame(DATA, 0, 5, b"four");
+    meter.wrote(&data[..11]);
+    assert_eq!(meter.next_interim(), None);
+    meter.wrote(&data[11..]);
+    meter.wrote(&frame(HEADERS, 0, 1, b"x"));
+    assert_eq!(meter.next_interim(), None);
+    meter.wrote(&frame(CONTINUATION, END_HEADERS, 1, b"x"));
+    assert_eq!(meter.next_interim(), None, "it is answered");
+
+    let second = open(&mut meter, 3);
+    meter.say_continue(second);
+    reset(&mut meter, 3, now).expect("one is within its budget");
+    assert_eq!(meter.next_interim(), None, "it is taken back");
+}
+
+#[test]
+fn a_smaller_table_of_fields_is_acknowledged_by_a_head_before_any_interim_answer() {
+    for (bytes, is_sent) in [(4_096u32, true), (65_536, true), (4_095, false), (0, false)] {
+        let (mut meter, now) = meter();
+        let settings = [&[0, 1][..], &bytes.to_be_bytes()].concat();
+        assert_eq!(meter.read(&frame(SETTINGS, 0, 0, &settings), || now), Ok(()));
+        for stream in [1, 3] {
+            assert_eq!(meter.read(&frame(HEADERS, 4, stream, b"x"), || now), Ok(()));
+            let waits = meter.accepted().expect("it waits for an answer");
+            meter.say_continue(waits);
+            assert_eq!(meter.next_interim().is_some(), is_sent || stream == 3, "{bytes} {stream}");
+            meter.wrote(&frame(HEADERS, END_HEADERS, stream, b"x"));
+        }
+    }
+}
