@@ -148,6 +148,24 @@ impl Quota {
         }
     }
 
+    /// What it admits at once, if that is another number than its limit.
+    pub fn at_once(&self) -> Option<u64> {
+        Some(self.capacity()).filter(|units| *units != self.limit.get())
+    }
+
+    /// Nanoseconds in which what it admits at once comes back: the time in which a bucket fills, the period of another
+    /// window.
+    pub fn whole_ns(&self) -> u64 {
+        let period_ns = self.period_ns.get();
+        match self.algorithm {
+            Algorithm::TokenBucket | Algorithm::LeakyBucket => {
+                let unit_parts = u128::from(self.capacity()) * u128::from(period_ns);
+                u64::try_from(unit_parts.div_ceil(u128::from(self.limit.get()))).unwrap_or(u64::MAX)
+            }
+            _ => period_ns,
+        }
+    }
+
     /// A 32-bit hash of the quota, by which a key's state says which quota it was written under. A collision (one pair in
     /// four thousand million) matters only if a reload changes one quota of the pair into the other on the same key: then
     /// the state is not rescaled.

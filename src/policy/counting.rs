@@ -361,11 +361,12 @@ impl Policy {
     }
 }
 
-/// An item of `RateLimit-Policy` (draft-ietf-httpapi-ratelimit-headers-11, section 3): a window's label with its quota.
-pub(super) fn item(label: &str, quota: &Quota) -> String {
-    let limit = quota.limit().get().min(SF_INTEGER_MAX);
+/// An item of `RateLimit-Policy` (draft-ietf-httpapi-ratelimit-headers-11, section 3): a window's label with its quota. A
+/// bucket's is what it holds and how long it fills: of `r` units left none is beyond the `q` that are said.
+pub fn item(label: &str, quota: &Quota) -> String {
+    let limit = quota.capacity().min(SF_INTEGER_MAX);
     // Whole seconds, rounded up: a client that believes it never comes too early.
-    let seconds = quota.period_ns().get().div_ceil(1_000_000_000);
+    let seconds = quota.whole_ns().div_ceil(1_000_000_000).min(SF_INTEGER_MAX);
     match quota.algorithm() {
         // What is in flight has no window, but a unit (the quota units of the same draft).
         Algorithm::Concurrency => format!("\"{label}\";q={limit};qu=\"concurrent-requests\""),

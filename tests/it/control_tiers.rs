@@ -69,13 +69,21 @@ impl Node {
         Node(Gateway::start_in(directory, &config.replace("url = \"sqlite:state.db\"", &database)))
     }
 
-    /// The limits that the answer to a consumer names.
+    /// The limits that the answer to a consumer names: by the hour, of buckets that hold more, and else as they are named.
     fn limits(&self, consumer: &str, path: &str) -> Vec<u64> {
         let answer = self.0.client().request("GET", path, &[&format!("X-Api-Key: {consumer}")], "");
         let shown = answer.header("ratelimit-policy").unwrap_or_default().to_owned();
         let quotas = shown.split(";q=").skip(1);
+        let numbers = |quota: &str| {
+            let (units, rest) = quota.split_once(";w=")?;
+            let seconds = rest.split(',').next()?;
+            Some((units.parse::<u64>().ok()?, seconds.parse::<u64>().ok()?))
+        };
         quotas
-            .map(|quota| quota.split(';').next().and_then(|it| it.parse().ok()).expect("a number"))
+            .map(|quota| match numbers(quota).expect("a quota in a window") {
+                (units, seconds) if (3_601..86_400).contains(&seconds) => units * 3_600 / seconds,
+                (units, _) => units,
+            })
             .collect()
     }
 

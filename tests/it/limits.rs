@@ -114,8 +114,20 @@ fn the_headers_are_those_that_were_chosen() {
 #[test]
 fn a_burst_is_what_may_come_at_once() {
     let gateway = limited("", "\"60/h burst 5 by ip\"");
-    let statuses: Vec<u16> = (0..7).map(|_| gateway.get("/a").status).collect();
-    assert_eq!(statuses, [200, 200, 200, 200, 200, 429, 429]);
+    let answers: Vec<Response> = (0..7).map(|_| gateway.get("/a")).collect();
+    assert_eq!(
+        answers.iter().map(|answer| answer.status).collect::<Vec<_>>(),
+        [200, 200, 200, 200, 200, 429, 429]
+    );
+    for (answer, left) in answers.iter().zip([4, 3, 2, 1, 0, 0, 0]) {
+        assert_eq!(answer.header("ratelimit-policy"), Some("\"route:/a\";q=5;w=300"), "as full as it gets");
+        assert!(answer.header("ratelimit").is_some_and(|state| state.contains(&format!(";r={left};"))));
+        assert_eq!((answer.number("x-ratelimit-limit"), remaining(answer)), (5, left));
+    }
+    let told = answers[6].json();
+    let detail = told["detail"].as_str().expect("a text");
+    assert!(detail.starts_with("route:/a allows 60 in 3600 s, 5 at once; "), "{detail}");
+    assert_eq!(told["violations"][0]["burst"], 5);
 }
 
 #[test]

@@ -83,7 +83,7 @@ fn each_tier_of_a_policy_has_its_windows_and_its_algorithm() {
         policies,
         [
             shown("\"calls-free-1d\";q=2;w=86400, \"calls-free-1d-2\";q=50;w=86400"),
-            shown("\"calls-enterprise\";q=20;w=60"),
+            shown("\"calls-enterprise\";q=30;w=90"),
             shown("\"calls\";q=1;w=86400"),
         ]
     );

@@ -107,17 +107,18 @@ impl Answer<'_> {
         DescriptorStatus {
             code: code.into(),
             current_limit: Some(self.limit(charge)),
-            limit_remaining: outcome.remaining.try_into().unwrap_or(u32::MAX),
+            limit_remaining: limit_fields::remaining(charge, outcome).try_into().unwrap_or(u32::MAX),
             duration_until_reset: Some(duration(reset_ns)),
         }
     }
 
     fn limit(&self, charge: &Charge) -> Limit {
         let policy = &self.snapshot.table.policies()[charge.policy.index()];
-        let seconds = charge.quota.period_ns().get();
-        let unit = Unit::TIMED.into_iter().find(|unit| unit.seconds() * SECOND_NS == seconds);
+        // The same quota as in the fields; what fills in no whole unit has none.
+        let whole_ns = charge.quota.whole_ns();
+        let unit = Unit::TIMED.into_iter().find(|unit| unit.seconds() * SECOND_NS == whole_ns);
         Limit {
-            requests_per_unit: charge.quota.limit().get().try_into().unwrap_or(u32::MAX),
+            requests_per_unit: charge.quota.capacity().try_into().unwrap_or(u32::MAX),
             unit: unit.unwrap_or(Unit::Unknown).into(),
             name: policy.windows[usize::from(charge.window)].label.to_string(),
         }

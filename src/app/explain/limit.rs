@@ -301,6 +301,7 @@ impl Limit {
             window: self.window.clone(),
             policy: self.policy.clone(),
             limit: self.limit,
+            burst: self.charge.quota.at_once(),
             period_seconds: self.is_timed().then(|| period_ns.div_ceil(SECOND_NS)),
             retry_after_seconds: self.told_ns().map(|wait_ns| wait_ns.div_ceil(SECOND_NS)),
             decided: "",

@@ -55,9 +55,10 @@ impl Fields {
             reset_ns(charge, outcome, decision.tier, unix_seconds, is_leased).div_ceil(SECOND_NS);
         let ietf = matches!(style, LimitHeaders::Ietf | LimitHeaders::Both);
         let legacy = matches!(style, LimitHeaders::Legacy | LimitHeaders::Both);
+        let remaining = remaining(charge, outcome);
         let window = &table.policies()[charge.policy.index()].windows[usize::from(charge.window)];
-        let ietf = ietf.then(|| Some((policies()?, item(window, outcome, reset_seconds)?))).flatten();
-        let legacy = legacy.then(|| [limit(charge), outcome.remaining, unix_seconds + reset_seconds]);
+        let ietf = ietf.then(|| Some((policies()?, item(window, remaining, reset_seconds)?))).flatten();
+        let legacy = legacy.then(|| [limit(charge), remaining, unix_seconds + reset_seconds]);
         Fields { ietf, legacy, debug: None }
     }
 
@@ -89,22 +90,29 @@ impl Fields {
 /// The numbers of the binding window, for logs and traces.
 pub fn left(charges: &[Charge], decision: &Decision) -> Option<Left> {
     let index = decision.binding?;
-    Some(Left { limit: limit(&charges[index]), remaining: decision.outcomes[index].remaining })
+    let (charge, outcome) = (&charges[index], &decision.outcomes[index]);
+    Some(Left { limit: limit(charge), remaining: remaining(charge, outcome) })
 }
 
-/// A bucket may hold more than one period's units; a limit below what remains would look wrong to clients.
+/// What is told as the limit: `q` of `RateLimit-Policy`.
 fn limit(charge: &Charge) -> u64 {
-    charge.quota.limit().get().max(charge.quota.capacity())
+    charge.quota.capacity().min(SF_INTEGER_MAX)
+}
+
+/// What is told to be left, never more than the limit: the quota that one address has while Redis is down is larger than
+/// that of its policy.
+pub fn remaining(charge: &Charge, outcome: &Outcome) -> u64 {
+    outcome.remaining.min(limit(charge))
 }
 
 /// One item of `RateLimit` (draft-ietf-httpapi-ratelimit-headers-11, section 4): `"name";r=50;t=30`.
-fn item(window: &Window, outcome: &Outcome, reset_seconds: u64) -> Option<HeaderValue> {
+fn item(window: &Window, remaining: u64, reset_seconds: u64) -> Option<HeaderValue> {
     let mut digits = itoa::Buffer::new();
     let mut text = Vec::with_capacity(window.label.len() + 48);
     text.push(b'"');
     text.extend_from_slice(window.label.as_bytes());
     text.extend_from_slice(b"\";r=");
-    text.extend_from_slice(digits.format(outcome.remaining.min(SF_INTEGER_MAX)).as_bytes());
+    text.extend_from_slice(digits.format(remaining).as_bytes());
     // A permit comes back when a request ends, so there is no time to give.
     if window.quota.algorithm() != Algorithm::Concurrency {
         text.extend_from_slice(b";t=");
@@ -150,11 +158,15 @@ fn shared_reset(
     }
 }
 
-/// Whole seconds, up to 10 % late so that refused clients do not all come back at once, and never early: a client that
-/// heeds it must not be refused again.
+/// Whole seconds, up to a tenth and at most a minute late so that refused clients do not all come back at once, and never
+/// early: a client that heeds it must not be refused again. Rounding up is late, too: nothing is added to it, and short
+/// waits, of which it is the larger part, have no jitter.
 pub fn jittered(wait_ns: u64, random: u64) -> u64 {
-    let late = (u128::from(wait_ns) * u128::from(random % 1_000) / 10_000) as u64;
-    wait_ns.saturating_add(late).div_ceil(SECOND_NS).max(1)
+    let spread_ns = if wait_ns < SPREAD_FROM_NS { 0 } else { (wait_ns / 10).min(LATE_MAX_NS) };
+    // Below a minute times a thousand, so it fits.
+    let late_ns = spread_ns * (random % 1_000) / 1_000;
+    let rounded = wait_ns.div_ceil(SECOND_NS).max(1);
+    rounded.max(wait_ns.saturating_add(late_ns) / SECOND_NS)
 }
 
 /// The value of `RateLimit-Debug`: `policy="search";window="search-1h";tier=lease;age=0.25;node=edge-1`, the age in seconds;
@@ -169,6 +181,10 @@ pub fn debug(table: &Table, charge: &Charge, provenance: Provenance, node: &str)
 }
 
 const SECOND_NS: u64 = 1_000_000_000;
+/// The shortest wait that has jitter.
+const SPREAD_FROM_NS: u64 = 5 * SECOND_NS;
+/// The most that a `Retry-After` is late.
+const LATE_MAX_NS: u64 = 60 * SECOND_NS;
 const RATELIMIT_DEBUG: HeaderName = HeaderName::from_static("ratelimit-debug");
 const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
@@ -181,16 +197,49 @@ mod tests {
     use std::num::{NonZeroU32, NonZeroU64};
 
     use super::*;
-    use limit::{Answer, Key, PlanId, Quota};
+    use limit::{Answer, Key, PlanId, Quota, quota};
 
     #[test]
-    fn a_retry_is_never_early_and_at_most_a_tenth_late() {
-        for random in 0..1_000 {
-            assert!((10..=11).contains(&jittered(10 * SECOND_NS, random)));
-            assert_eq!(jittered(1, random), 1);
-            assert!((1..=2).contains(&jittered(SECOND_NS, random)));
+    fn a_retry_is_never_early_and_late_by_a_tenth_or_a_minute() {
+        let waits =
+            [1, 900_000_000, 1_000_000_000, 1_999_999_999, 4_999_999_999, 5_000_000_001, 10_000_000_000];
+        let waits =
+            waits.into_iter().chain([600, 3_600, 86_400, 30 * 86_400].map(|seconds| seconds * SECOND_NS));
+        for (wait_ns, random) in waits.flat_map(|wait_ns| (0..1_000).map(move |random| (wait_ns, random))) {
+            let (told_ns, rounded_ns) =
+                (jittered(wait_ns, random) * SECOND_NS, wait_ns.div_ceil(SECOND_NS) * SECOND_NS);
+            let late_max = if wait_ns < 5 * SECOND_NS { 0 } else { (wait_ns / 10).min(60 * SECOND_NS) };
+            assert!(told_ns >= wait_ns, "{wait_ns} early: {told_ns}");
+            assert!(told_ns <= rounded_ns.max(wait_ns + late_max), "{wait_ns} late: {told_ns}");
         }
+        assert_eq!((jittered(10 * SECOND_NS, 0), jittered(11 * SECOND_NS, 999)), (10, 12), "it spreads");
+        assert!((jittered(86_400 * SECOND_NS, 0), jittered(86_400 * SECOND_NS, 999)) == (86_400, 86_459));
         assert!(jittered(u64::MAX, 999) > 0);
+    }
+
+    #[test]
+    fn no_more_is_left_than_the_quota_that_is_told() {
+        for algorithm in Algorithm::ALL {
+            for (units, seconds, burst, shown) in [
+                (100, 1, 200, "q=200;w=2"),
+                (60, 60, 3, "q=3;w=3"),
+                (1_000, 1, 10, "q=10;w=1"),
+                (1, 86_400, 2, "q=2;w=172800"),
+            ] {
+                let quota = quota::tests::quota(algorithm, units, seconds * SECOND_NS, burst);
+                let item = policy::counting::item("a", &quota);
+                let charge = Charge::one(Key::default(), quota);
+                let told = format!("\"a\";q={}", limit(&charge));
+                assert!(item == told.clone() || item.starts_with(&(told + ";")), "{algorithm:?}: {item}");
+                if algorithm == Algorithm::TokenBucket {
+                    assert_eq!(item, format!("\"a\";{shown}"));
+                }
+                for left in [0, 1, quota.capacity(), quota.capacity() * 10, u64::MAX] {
+                    let outcome = Outcome::new(Answer::Admitted, left, 0);
+                    assert!(remaining(&charge, &outcome) <= limit(&charge));
+                }
+            }
+        }
     }
 
     #[test]

@@ -205,6 +205,7 @@ fn limited(table: &Table, check: &Check<'_>, random: u64) -> Limited {
                 window: policy.windows[usize::from(charge.window)].label.to_string(),
                 policy: policy.name.to_string(),
                 limit: charge.quota.limit().get(),
+                burst: charge.quota.at_once(),
                 period_seconds: (charge.quota.algorithm() != Algorithm::Concurrency)
                     .then(|| charge.quota.period_ns().get().div_ceil(SECOND_NS)),
                 retry_after_seconds: outcome.retry_after_ns().map(|wait| jittered(wait, random)),

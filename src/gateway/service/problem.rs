@@ -321,10 +321,15 @@ fn limits_text(limited: &Limited) -> String {
     let mut windows: Vec<String> = limited
         .violated
         .iter()
-        .map(|Violation { policy, limit, period_seconds, is_penalty, .. }| match period_seconds {
-            Some(_) if *is_penalty => format!("{policy} penalises clients that do not wait"),
-            Some(seconds) => format!("{policy} allows {limit} in {seconds} s"),
-            None => format!("{policy} allows {limit} in flight"),
+        .map(|Violation { policy, limit, burst, period_seconds, is_penalty, .. }| {
+            match (period_seconds, burst) {
+                (Some(_), _) if *is_penalty => format!("{policy} penalises clients that do not wait"),
+                (Some(seconds), None) => format!("{policy} allows {limit} in {seconds} s"),
+                (Some(seconds), Some(burst)) => {
+                    format!("{policy} allows {limit} in {seconds} s, {burst} at once")
+                }
+                (None, _) => format!("{policy} allows {limit} in flight"),
+            }
         })
         .collect();
     // The penalty of a policy with several windows is one. A policy's windows are adjacent.
@@ -344,6 +349,9 @@ fn violation_json(violation: &Violation) -> serde_json::Value {
         "decided": violation.decided,
         "retry-after-seconds": violation.retry_after_seconds,
     });
+    if let Some(burst) = violation.burst {
+        json["burst"] = burst.into();
+    }
     if violation.is_penalty {
         json["penalty"] = true.into();
     }

@@ -92,6 +92,8 @@ pub struct Violation {
     pub policy: String,
     /// Units in one period.
     pub limit: u64,
+    /// Units at once, if they are not those of one period.
+    pub burst: Option<u64>,
     /// `None` for a limit on requests in flight, which has no period.
     pub period_seconds: Option<u64>,
     /// Seconds until it may admit the request, jitter included. `None`: it costs more than the window ever holds.

@@ -189,7 +189,7 @@ fn all_windows_and_bursts_grow_as_the_first_does() {
     let shown = table.rate_limit_policy(&table.routes()[0], &check.charges).expect("a field");
     assert_eq!(
         shown,
-        "\"calls-1m\";q=250;w=60, \"calls-1d\";q=12500;w=86400, \"calls-in-flight\";q=8;qu=\"concurrent-requests\""
+        "\"calls-1m\";q=50;w=12, \"calls-1d\";q=12500;w=86400, \"calls-in-flight\";q=8;qu=\"concurrent-requests\""
     );
 }
 
