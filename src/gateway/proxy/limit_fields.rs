@@ -4,6 +4,7 @@
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::config::LimitHeaders;
+use super::upstream_limits;
 use limit::{Algorithm, Charge, Outcome};
 use limiter::Decision;
 use limiter::Provenance;
@@ -17,6 +18,9 @@ use policy::{Found, Table, Window};
 pub struct Fields {
     ietf: Option<(HeaderValue, HeaderValue)>,
     legacy: Option<[u64; 3]>,
+    /// When the decision was made.
+    unix_seconds: u64,
+    remaining: u64,
     /// `RateLimit-Debug`, for who may see it.
     pub debug: Option<HeaderValue>,
 }
@@ -59,10 +63,11 @@ impl Fields {
         let window = &table.policies()[charge.policy.index()].windows[usize::from(charge.window)];
         let ietf = ietf.then(|| Some((policies()?, item(window, remaining, reset_seconds)?))).flatten();
         let legacy = legacy.then(|| [limit(charge), remaining, unix_seconds + reset_seconds]);
-        Fields { ietf, legacy, debug: None }
+        Fields { ietf, legacy, unix_seconds, remaining, debug: None }
     }
 
-    /// Puts the fields on an answer, replacing an upstream's of the same names.
+    /// Puts the fields on an answer. What an upstream's fields of the same names say stays where it is tighter: its items
+    /// are joined with the gateway's own, and the older fields tell the least of both.
     ///
     /// Most values change with every answer. In HPACK's table they would push out fields that do repeat, so they are
     /// marked as never indexed (RFC 7541 section 7.1.3). If `kept`, they are indexed all the same: that puts their names
@@ -72,14 +77,23 @@ impl Fields {
             value.set_sensitive(!kept);
             value
         };
-        if let Some((policy, state)) = self.ietf {
+        let is_told = self.ietf.is_some() || self.legacy.is_some();
+        let theirs = if is_told { upstream_limits::Left::of(headers, self.unix_seconds) } else { None };
+        if let Some(own) = self.ietf {
+            let (policy, state) = match &theirs {
+                Some(theirs) => theirs.join(headers, self.remaining, own),
+                None => own,
+            };
             headers.insert(RATELIMIT_POLICY, policy);
             headers.insert(RATELIMIT, changing(state));
         }
         if let Some(debug) = self.debug {
             headers.insert(RATELIMIT_DEBUG, changing(debug));
         }
-        if let Some([limit, remaining, reset]) = self.legacy {
+        if let Some(own) = self.legacy {
+            let tighter = theirs.filter(|theirs| theirs.remaining < self.remaining);
+            let [limit, remaining, reset] =
+                tighter.map_or(own, |theirs| theirs.legacy(own, self.unix_seconds));
             headers.insert(X_RATELIMIT_LIMIT, limit.into());
             headers.insert(X_RATELIMIT_REMAINING, changing(remaining.into()));
             headers.insert(X_RATELIMIT_RESET, changing(reset.into()));
@@ -186,11 +200,11 @@ const SPREAD_FROM_NS: u64 = 5 * SECOND_NS;
 /// The most that a `Retry-After` is late.
 const LATE_MAX_NS: u64 = 60 * SECOND_NS;
 const RATELIMIT_DEBUG: HeaderName = HeaderName::from_static("ratelimit-debug");
-const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
-const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
-const X_RATELIMIT_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
-const X_RATELIMIT_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
-const X_RATELIMIT_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
+pub(super) const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
+pub(super) const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+pub(super) const X_RATELIMIT_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
+pub(super) const X_RATELIMIT_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
+pub(super) const X_RATELIMIT_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 
 #[cfg(test)]
 mod tests {
@@ -239,6 +253,76 @@ mod tests {
                     assert!(remaining(&charge, &outcome) <= limit(&charge));
                 }
             }
+        }
+    }
+
+    #[test]
+    fn the_tighter_of_two_limits_stays_and_both_families_tell_it() {
+        const NOW: u64 = 1_800_000_000;
+        // What an upstream says, and what then stands in `RateLimit-Policy`, `RateLimit`, and the older three fields.
+        let own = ("\"a\";q=1000;w=60", "\"a\";r=999;t=1", "1000 999 1800000001");
+        let cases: &[(&[(&str, &str)], &str, &str, &str)] = &[
+            (&[], own.0, own.1, own.2),
+            (&[("retry-after", "99")], own.0, own.1, own.2),
+            (&[("x-ratelimit-remaining", "unlimited")], own.0, own.1, own.2),
+            (&[("x-ratelimit-remaining", "5000"), ("x-ratelimit-limit", "6000")], own.0, own.1, own.2),
+            (
+                &[("x-ratelimit-remaining", "0"), ("retry-after", "99")],
+                "\"upstream\";q=0, \"a\";q=1000;w=60",
+                "\"upstream\";r=0;t=99, \"a\";r=999;t=1",
+                "1000 0 1800000099",
+            ),
+            (
+                &[
+                    ("x-ratelimit-limit", "10, 10;w=1"),
+                    ("x-ratelimit-remaining", "3"),
+                    ("x-ratelimit-reset", "1800000007"),
+                ],
+                "\"upstream\";q=10, \"a\";q=1000;w=60",
+                "\"upstream\";r=3;t=7, \"a\";r=999;t=1",
+                "10 3 1800000007",
+            ),
+            (
+                &[("ratelimit-policy", "\"u, v\";q=50;w=9"), ("ratelimit", "\"u, v\";r=7;t=5")],
+                "\"u, v\";q=50;w=9, \"a\";q=1000;w=60",
+                "\"u, v\";r=7;t=5, \"a\";r=999;t=1",
+                "50 7 1800000005",
+            ),
+            (
+                &[("ratelimit", "\"u\";r=5000;t=5"), ("ratelimit", "\"v\";r=4000")],
+                own.0,
+                "\"u\";r=5000;t=5, \"v\";r=4000, \"a\";r=999;t=1",
+                own.2,
+            ),
+            (
+                &[("ratelimit", "\"u\";r=8"), ("x-ratelimit-remaining", "2"), ("x-ratelimit-reset", "6")],
+                "\"upstream\";q=2, \"a\";q=1000;w=60",
+                "\"u\";r=8, \"upstream\";r=2;t=6, \"a\";r=999;t=1",
+                "1000 2 1800000006",
+            ),
+            (
+                &[("ratelimit", "limit=20, remaining=4, reset=3")],
+                "\"upstream\";q=20, \"a\";q=1000;w=60",
+                "\"upstream\";r=4;t=3, \"a\";r=999;t=1",
+                "20 4 1800000003",
+            ),
+        ];
+        for (upstream, policy, state, legacy) in cases {
+            let mut headers = HeaderMap::new();
+            for (name, value) in *upstream {
+                headers.append(*name, HeaderValue::from_static(value));
+            }
+            let ietf = Some((HeaderValue::from_static(own.0), HeaderValue::from_static(own.1)));
+            let legacy_own = Some([1_000, 999, NOW + 1]);
+            Fields { ietf, legacy: legacy_own, unix_seconds: NOW, remaining: 999, debug: None }
+                .insert(&mut headers, true);
+            let shown = |name: HeaderName| {
+                assert_eq!(headers.get_all(&name).iter().count(), 1, "{upstream:?}");
+                headers[name].to_str().expect("a text").to_owned()
+            };
+            assert_eq!((&*shown(RATELIMIT_POLICY), &*shown(RATELIMIT)), (*policy, *state), "{upstream:?}");
+            let three = [X_RATELIMIT_LIMIT, X_RATELIMIT_REMAINING, X_RATELIMIT_RESET].map(shown).join(" ");
+            assert_eq!(three, *legacy, "{upstream:?}");
         }
     }
 

@@ -38,4 +38,5 @@ pub mod snapshot;
 mod sticky;
 pub mod unread;
 pub mod upgrade;
+mod upstream_limits;
 pub mod validate;
