@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use limit::{Algorithm, Quota};
-use policy::definition::{Idempotency, Matches, Missing, Origin, Policy, Tier};
+use policy::definition::{Dimension, Idempotency, Matches, Missing, Origin, Policy, Tier};
 
 use super::printer::{Page, array, key, table, text, time, word};
 use super::reader::{Table, Value};
@@ -97,6 +97,13 @@ fn read(named: Named<'_>, tiers: &[Tier], rows: &TierTable<'_>) -> Policy {
     }
     if let Some(value) = table.value("idempotency-key") {
         policy.idempotency = idempotency(&value);
+        let is_refused = policy.idempotency.as_ref().is_some_and(|idempotency| !idempotency.by_address);
+        if is_refused && is_by_address(&policy.by) {
+            value.wrong(
+                "a policy that counts by address takes no keys: anybody there could repeat a key for ever",
+                "count by `consumer`, or write `by-address = true` beside `key` if the upstream answers known keys itself",
+            );
+        }
     }
     if let Some(table) = table.table("penalty") {
         policy.penalty = penalty::read(table, &policy.windows);
@@ -120,7 +127,8 @@ fn read_matches(table: Table<'_>) -> Matches {
 fn idempotency(value: &Value<'_>) -> Option<Idempotency> {
     let mut window = Idempotency::WINDOW;
     if !value.is_table() {
-        return Some(Idempotency { header: value.text().and_then(|text| key_header(&text))?, window });
+        let header = value.text().and_then(|text| key_header(&text))?;
+        return Some(Idempotency { header, window, by_address: false });
     }
     let table = value.table("`idempotency-key`")?;
     let header = table.value("key").and_then(|value| value.text()).and_then(|text| key_header(&text));
@@ -130,8 +138,14 @@ fn idempotency(value: &Value<'_>) -> Option<Idempotency> {
     if let Some(value) = table.value("window") {
         window = value.duration(Duration::from_secs(1)).unwrap_or(window).min(IDEMPOTENCY_WINDOW_MAX);
     }
+    let by_address = table.value("by-address").and_then(|value| value.boolean()).unwrap_or_default();
     table.finish(&[]);
-    Some(Idempotency { header: header?, window })
+    Some(Idempotency { header: header?, window, by_address })
+}
+
+/// Whether clients are known by nothing but their addresses.
+fn is_by_address(by: &[Dimension]) -> bool {
+    by.contains(&Dimension::Ip) && !by.iter().any(Dimension::needs_identity)
 }
 
 fn key_header(text: &Text<'_>) -> Option<http::HeaderName> {
@@ -182,8 +196,10 @@ pub(super) fn show(page: &mut Page, policy: &Policy) {
     cost::show(page, &policy.cost);
     page.key("shadow", policy.shadow);
     page.key("count-denied", policy.count_denied);
-    if let Some(Idempotency { header, window }) = &policy.idempotency {
+    if let Some(Idempotency { header, window, by_address }) = &policy.idempotency {
+        let by_address = by_address.then(|| ("by-address", "true".to_owned()));
         let keys = [("key", text(&format!("header:{header}"))), ("window", time(*window))];
+        let keys = keys.into_iter().chain(by_address);
         page.key("idempotency-key", table(keys));
     }
     if let Some(penalty) = &policy.penalty {

@@ -772,10 +772,12 @@ enum Idempotency {
 }
 
 #[derive(JsonSchema)]
-#[schemars(deny_unknown_fields)]
+#[schemars(rename_all = "kebab-case", deny_unknown_fields)]
 struct IdempotencyWith {
     key: String,
     window: Option<Time>,
+    /// Whether a policy that counts by address takes keys
+    by_address: Option<bool>,
 }
 
 /// From when on a key is hot, and what is done then.

@@ -200,7 +200,7 @@ max-delay = "1h"
 [policy.shaped]
 by = ["ip"]
 limit = ["10/s", "600/m burst 30", "8 in flight"]
-idempotency-key = "header:x-retry"
+idempotency-key = { key = "header:x-retry", by-address = true }
 algorithm = "leaky-bucket"
 max-delay = "2s"
 
@@ -1187,6 +1187,12 @@ fn policies_are_checked() {
             "`idempotency-key` is not a header's key",
             "4:19",
             "header:idempotency-key",
+        ),
+        (
+            "[policy.a]\nby = [\"ip\", \"route\"]\nlimit = \"1/s\"\nidempotency-key = \"header:idempotency-key\"",
+            "a policy that counts by address takes no keys: anybody there could repeat a key for ever",
+            "4:19",
+            "by-address = true",
         ),
         (
             "[policy.a]\nby = []\nlimit = \"1/s\"\nmatch = { method = \"get\" }",

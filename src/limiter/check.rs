@@ -111,7 +111,9 @@ impl Limiter {
             let charges = &check.charges;
             check.memories.retain(|memory| charges.iter().any(|charge| charge.policy == memory.policy));
             self.route_tenant(&mut check.memories, subject.tenant());
-            check.pass_retries(|memory| self.is_remembered(memory, now_ns));
+            check.pass_retries(|memory, charge| {
+                self.is_remembered(memory, now_ns) && self.repeat(memory, charge, now_ns)
+            });
             if let Some(recall) = self.recall(&check.memories) {
                 return Some(Pending::Recall(recall));
             }
@@ -167,7 +169,8 @@ impl Limiter {
     ) -> Option<Waiting> {
         let memories = &check.memories;
         let known: SmallVec<[Charge; 2]> = recall.remembered().iter().map(|index| memories[*index]).collect();
-        check.pass_retries(|memory| known.contains(memory));
+        let now_ns = check.begun_ns;
+        check.pass_retries(|memory, charge| known.contains(memory) && self.repeat(memory, charge, now_ns));
         self.charge(subject, check)
     }
 
@@ -201,6 +204,10 @@ impl Limiter {
         self.override_charges(policies, subject, &mut check.charges, now_ns);
         let mut memories = policies.memories(subject);
         self.route_tenant(&mut memories, subject.tenant());
+        // Who has no repeats left is charged, whoever knows the key.
+        memories.retain(|memory| {
+            check.first_charge(memory).is_some_and(|charge| self.has_repeats(memory, charge, now_ns))
+        });
         let (known, unknown): (Vec<_>, Vec<_>) =
             memories.into_iter().partition(|memory| self.is_remembered(memory, now_ns));
         let paid = known.iter().map(|memory| memory.policy).collect();
@@ -315,12 +322,19 @@ impl Limiter {
 }
 
 impl Check<'_> {
+    /// The first charge of the policy that a memory is of.
+    fn first_charge(&self, memory: &Charge) -> Option<&Charge> {
+        self.charges.iter().find(|charge| charge.policy == memory.policy)
+    }
+
     /// Drops the charges of policies that have already charged this subject, and keeps in `memories` only those that
-    /// have not. Concurrency is charged again: a retry is in flight like any other request.
-    fn pass_retries(&mut self, is_known: impl Fn(&Charge) -> bool) {
+    /// have not. Concurrency is charged again: a retry is in flight like any other request. `is_free` is asked with a memory
+    /// and the first charge of its policy.
+    fn pass_retries(&mut self, is_free: impl Fn(&Charge, &Charge) -> bool) {
         let Check { charges, memories, event, .. } = self;
         memories.retain(|memory| {
-            if !is_known(memory) {
+            let first = charges.iter().find(|charge| charge.policy == memory.policy);
+            if !first.is_some_and(|charge| is_free(memory, charge)) {
                 return true;
             }
             charges.retain(|charge| {
@@ -447,8 +461,9 @@ pub(super) mod tests {
             self.units
         }
 
-        fn idempotency_key(&self, _: &Rules) -> Option<&[u8]> {
-            self.number.map(str::as_bytes)
+        fn write_idempotency_key(&self, _: &Rules, out: &mut Encoded) -> bool {
+            out.extend_from_slice(self.number.unwrap_or_default().as_bytes());
+            self.number.is_some()
         }
     }
 
@@ -526,6 +541,7 @@ pub(super) mod tests {
         let idempotency = Idempotency {
             header: http::HeaderName::from_static("idempotency-key"),
             window: Duration::from_secs(60),
+            by_address: false,
         };
         let jobs = definition::Policy { idempotency: Some(idempotency), ..policy("jobs", "1/m by consumer") };
         let (limiter, table) = (limiter(), table(&[jobs]));
@@ -539,6 +555,33 @@ pub(super) mod tests {
             !check(&limiter, &table, &job(Some("two")), NOW).is_admitted(),
             "refused, it was not remembered"
         );
+    }
+
+    #[test]
+    fn repeats_of_all_keys_together_are_as_many_a_minute_as_the_limit_or_ten() {
+        for (limit, keys, free) in [("2/h by consumer", 2, 10), ("30/h by consumer", 25, 30)] {
+            let idempotency = Idempotency {
+                header: http::HeaderName::from_static("idempotency-key"),
+                window: Duration::from_secs(86_400),
+                by_address: false,
+            };
+            let jobs = definition::Policy { idempotency: Some(idempotency), ..policy("jobs", limit) };
+            let (limiter, table) = (limiter(), table(&[jobs]));
+            let numbers: Vec<&'static str> = (0..keys).map(|number| &*number.to_string().leak()).collect();
+            let is_free = |consumer, number: &'static str, now_ns| {
+                let check =
+                    check(&limiter, &table, &Job { consumer, units: 1, number: Some(number) }, now_ns);
+                check.is_admitted() && check.charges.is_empty()
+            };
+            assert!(!numbers.iter().any(|number| is_free("a", number, NOW)), "each is charged once");
+            let repeats = |now_ns| {
+                let all = numbers.iter().cycle().take(keys * 20);
+                all.filter(|number| is_free("a", number, now_ns)).count()
+            };
+            assert_eq!(repeats(NOW + SECOND / 1_000), free, "{limit}");
+            assert_eq!(repeats(NOW + 61 * SECOND), free, "{limit}, a minute later");
+            assert!(!is_free("b", "0", NOW) && is_free("b", "0", NOW), "another has an allowance of its own");
+        }
     }
 
     #[test]

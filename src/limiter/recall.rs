@@ -3,7 +3,11 @@
 //!
 //! A memory is a charge of one unit on a quota of one: if it is spent, the request was charged. It is looked at before
 //! the request is decided, and spent only after the request is admitted.
+//!
+//! Repeats are not charged, so each key has an allowance of them, and so has each client for all of its keys together. This
+//! node keeps both on its own: beyond them a repeat is charged like any request.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -11,8 +15,8 @@ use smallvec::SmallVec;
 use super::Limiter;
 use super::charge_state::{ChargeState, Refund, Said, said, unheard};
 use super::wait::{Resolved, Wait};
-use limit::Charge;
 use limit::lease_messages::{Op, Part, Reply};
+use limit::{Algorithm, Charge, Key, Quota};
 
 /// A question to Redis about memories, in flight.
 #[must_use = "nothing uses the answer unless `remembered` is called"]
@@ -24,6 +28,20 @@ impl Limiter {
     /// Whether this node remembers the request.
     pub(super) fn is_remembered(&self, memory: &Charge, now_ns: u64) -> bool {
         memory.plan.is_none() && self.table.is_remembered(memory, now_ns)
+    }
+
+    /// Spends a repeat of the request's key and of its client, if both have one left. `charge` is the first of the policy.
+    pub(super) fn repeat(&self, memory: &Charge, charge: &Charge, now_ns: u64) -> bool {
+        let is_free = self.has_repeats(memory, charge, now_ns);
+        if is_free {
+            repeats(memory, charge).iter().for_each(|repeat| self.table.remember(repeat, now_ns));
+        }
+        is_free
+    }
+
+    /// Whether both have a repeat left.
+    pub(super) fn has_repeats(&self, memory: &Charge, charge: &Charge, now_ns: u64) -> bool {
+        !repeats(memory, charge).iter().any(|repeat| self.table.is_remembered(repeat, now_ns))
     }
 
     /// Asks Redis for the memories that the fleet shares; `None` if there are none or their shards are not quick.
@@ -79,3 +97,23 @@ impl Recall {
         answers.filter(is_spent).map(|(index, _)| index).collect()
     }
 }
+
+/// The charges of one repeat, which are memories, too, so that the slots of limits are never evicted for them: on the
+/// allowance of its key, and on that of its client for all keys, because keys are the client's own to make.
+fn repeats(memory: &Charge, charge: &Charge) -> [Charge; 2] {
+    let all = charge.quota.capacity().max(REPEATS.get());
+    let all = NonZeroU64::new(all).unwrap_or(REPEATS);
+    [(memory.key, REPEATS), (charge.key, all)].map(|(key, units)| Charge {
+        key: Key::new(key.bits() ^ REPEATS_KEY_BITS),
+        quota: Quota::new(Algorithm::TokenBucket, units, MINUTE_NS, units),
+        cost: 1,
+        plan: None,
+        ..*memory
+    })
+}
+
+/// Repeats of one key a minute that are not charged.
+const REPEATS: NonZeroU64 = NonZeroU64::new(10).expect("it is not zero");
+const MINUTE_NS: NonZeroU64 = NonZeroU64::new(60_000_000_000).expect("it is not zero");
+/// Makes the key of an allowance from that of what it is for: the square root of 2, as bits all over.
+const REPEATS_KEY_BITS: u128 = 0x6a09_e667_f3bc_c908_b2fb_1366_ea95_7d3e;

@@ -214,7 +214,7 @@ fn a_penalty_of_a_candidate_is_noted_and_refuses_nothing() {
 #[test]
 fn each_of_the_two_remembers_the_retries_that_it_has_admitted() {
     let header = http::HeaderName::from_static("idempotency-key");
-    let idempotency = Some(Idempotency { header, window: Duration::from_secs(60) });
+    let idempotency = Some(Idempotency { header, window: Duration::from_secs(60), by_address: false });
     let live = definition::Policy { idempotency: idempotency.clone(), ..policy("live", "1/m by consumer") };
     let new = definition::Policy { idempotency, ..candidate(&["2/m"], 0) };
     let (limiter, table) = (limiter(), table(&[live, new]));

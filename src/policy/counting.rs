@@ -13,7 +13,7 @@ use super::definition::{Actual, Dimension, HotKeys, Missing, Origin};
 use super::key::{self, Absent, AlgorithmBits, Keys, Value};
 use super::outgoing::Outgoing;
 use super::rules::Rules;
-use super::subject::Subject;
+use super::subject::{Encoded, Subject};
 use crate::json::Path;
 use limit::{
     Algorithm, Charge, Key, Penalty, PenaltyCheck, PlanId, PolicyId, Quota, Sharing, Side, Trial, WhenDown,
@@ -179,10 +179,13 @@ impl Policy {
     /// The charge that remembers a request by its idempotency key; `None` if the request has none.
     pub(super) fn memory(&self, subject: &impl Subject, trial: Option<Trial>) -> Option<Charge> {
         let memory = self.idempotency.as_ref()?;
-        let key = subject.idempotency_key(&self.rules)?;
+        let mut key = Encoded::new();
+        if !subject.write_idempotency_key(&self.rules, &mut key) {
+            return None;
+        }
         let values = self.keys.encode(subject).ok()?;
         Some(Charge {
-            key: self.keys.memory(&values, key),
+            key: self.keys.memory(&values, &key),
             quota: memory.quota,
             cost: 1,
             policy: self.id,

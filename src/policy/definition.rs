@@ -412,6 +412,8 @@ pub struct Idempotency {
     pub header: http::HeaderName,
     /// How long a key is remembered.
     pub window: Duration,
+    /// Whether a policy that knows its clients only by their addresses takes keys.
+    pub by_address: bool,
 }
 
 impl Idempotency {

@@ -86,8 +86,8 @@ impl Subject for HttpSubject<'_> {
         rules.cost_of(self.facts)
     }
 
-    fn idempotency_key(&self, rules: &Rules) -> Option<&[u8]> {
-        rules.idempotency_key_of(self.facts)
+    fn write_idempotency_key(&self, rules: &Rules, out: &mut Encoded) -> bool {
+        rules.write_idempotency_key(self.facts, out)
     }
 }
 

@@ -135,8 +135,8 @@ impl Subject for NamedSubject {
         self.cost.map_or(rules.cost.default, NonZeroU64::get)
     }
 
-    fn idempotency_key(&self, _: &Rules) -> Option<&[u8]> {
-        None
+    fn write_idempotency_key(&self, _: &Rules, _: &mut Encoded) -> bool {
+        false
     }
 }
 

@@ -6,6 +6,7 @@ use super::definition::{Actual, Measured};
 use super::method::{Fit, Methods};
 use super::pattern::Pattern;
 use super::request::Facts;
+use super::subject::Encoded;
 use crate::json::{self, Path};
 use limit::Quota;
 
@@ -54,10 +55,19 @@ impl Rules {
         if self.matches.holds(facts) { self.cost.of(facts) } else { 0 }
     }
 
-    /// The request's idempotency key.
-    pub(super) fn idempotency_key_of<'h>(&self, facts: &Facts<'_, 'h>) -> Option<&'h [u8]> {
-        let key = only_value(facts.headers, self.idempotency.as_ref()?)?;
-        Some(key.as_bytes()).filter(|key| !key.is_empty())
+    /// Appends the request's idempotency key with what it stands for: one method, one path and one consumer. `false`: it has
+    /// none.
+    pub(super) fn write_idempotency_key(&self, facts: &Facts<'_, '_>, out: &mut Encoded) -> bool {
+        let header = self.idempotency.as_ref();
+        let key = header.and_then(|header| only_value(facts.headers, header)).map(HeaderValue::as_bytes);
+        let Some(key) = key.filter(|key| !key.is_empty()) else { return false };
+        let consumer = facts.identity.consumer.as_deref().unwrap_or_default();
+        // With their lengths, so that no part of one can pass for another's.
+        for part in [facts.method.as_str().as_bytes(), facts.path.as_bytes(), consumer.as_bytes(), key] {
+            out.extend_from_slice(&(part.len() as u64).to_le_bytes());
+            out.extend_from_slice(part);
+        }
+        true
     }
 
     /// The cost that the head of an answer tells; `None` if it tells none, or the policy does not read it.

@@ -32,6 +32,6 @@ pub trait Subject {
     /// Units that a policy with these rules charges it; 0: the policy does not apply.
     fn cost(&self, rules: &Rules) -> u64;
 
-    /// The key by which a policy with these rules recognises a retry.
-    fn idempotency_key(&self, rules: &Rules) -> Option<&[u8]>;
+    /// Appends that by which a policy with these rules recognises a retry; `false`: nothing does.
+    fn write_idempotency_key(&self, rules: &Rules, out: &mut Encoded) -> bool;
 }

@@ -90,7 +90,7 @@ fn only_a_trusted_hop_says_what_a_request_costs() {
 #[test]
 fn a_retry_is_charged_once() {
     let config = "[client-ip]\ntrust = [\"127.0.0.1/32\"]\n\
-        [policy.billed]\nby = [\"ip\"]\nlimit = \"4/d\"\nidempotency-key = \"header:idempotency-key\"\n\
+        [policy.billed]\nby = [\"ip\"]\nlimit = \"4/d\"\nidempotency-key = { key = \"header:idempotency-key\", by-address = true }\n\
         [policy.plain]\nby = [\"ip\"]\nlimit = \"9/d\"\n\
         [[route]]\npath = \"/a\"\nlimit = [\"billed\", \"plain\"]\nrespond = { status = 200 }\n\
         [[route]]\npath = \"/b\"\nlimit = \"billed\"\nrespond = { status = 200 }\n";
@@ -105,18 +105,39 @@ fn a_retry_is_charged_once() {
     for _ in 0..3 {
         assert_eq!(ask("/b", "192.0.2.1", "one"), (200, None), "no limit had a say");
     }
-    assert_eq!(ask("/a", "192.0.2.1", "one"), (200, Some(8)), "the other policy knows no retries");
+    assert_eq!(ask("/a", "192.0.2.1", "one"), (200, Some(2)), "of another path it is another key");
+    assert_eq!(ask("/a", "192.0.2.1", "one"), (200, Some(7)), "the other policy knows no retries");
     assert_eq!(ask("/b", "192.0.2.2", "one"), (200, Some(3)), "another client's key is another key");
-    assert_eq!(ask("/b", "192.0.2.1", "two"), (200, Some(2)));
-    assert_eq!(ask("/b", "192.0.2.1", ""), (200, Some(1)), "an empty key is none");
-    assert_eq!(ask("/b", "192.0.2.1", ""), (200, Some(0)));
+    assert_eq!(ask("/b", "192.0.2.1", "two"), (200, Some(1)));
+    assert_eq!(ask("/b", "192.0.2.1", ""), (200, Some(0)), "an empty key is none");
+    assert_eq!(ask("/b", "192.0.2.1", "").0, 429);
     assert_eq!(ask("/b", "192.0.2.1", "three").0, 429);
     assert_eq!(ask("/b", "192.0.2.1", "three").0, 429, "what was refused is not remembered");
     assert_eq!(ask("/b", "192.0.2.1", "two"), (200, None), "what was charged passes, spent or not");
     assert_eq!(
         gateway.metric("sluicegate_decisions_total", &["policy=\"billed\"", "outcome=\"denied\""]),
-        2.0
+        3.0
     );
+}
+
+#[test]
+fn a_key_stands_for_one_request_and_ten_repeats_of_it() {
+    let config = "[policy.p]\nby = []\nlimit = \"100/d\"\nidempotency-key = \"header:x-retry\"\n\
+        [[route]]\npath = \"/{*rest}\"\nlimit = \"p\"\nrespond = { status = 200 }\n";
+    let gateway = Gateway::start(config);
+    let is_charged = |method: &str, target: &str| {
+        let answer = gateway.client().request(method, target, &["x-retry: one"], "");
+        assert_eq!(answer.status, 200);
+        answer.header("x-ratelimit-remaining").is_some()
+    };
+    assert!(is_charged("POST", "/a") && !is_charged("POST", "/a"));
+    assert!(!is_charged("POST", "/a?page=2"), "the path alone says what it is");
+    for (method, target) in [("PUT", "/a"), ("POST", "/b"), ("GET", "/a/b")] {
+        assert!(is_charged(method, target) && !is_charged(method, target), "{method} {target}");
+    }
+    let charged = (0..30).filter(|_| is_charged("POST", "/a")).count();
+    // Two were made before; as the minute passes, an allowance grows.
+    assert!((20..=22).contains(&charged), "{charged} of thirty");
 }
 
 #[test]

@@ -123,7 +123,7 @@ fn explain_does_not_charge_a_retry() {
     for shared in [String::new(), shared] {
         let gateway = Gateway::start(&format!(
             "[policy.p]\nby = [\"ip\"]\nlimit = [\"1/h\", \"3 in flight\"]\n\
-             idempotency-key = \"header:idempotency-key\"\n\
+             idempotency-key = {{ key = \"header:idempotency-key\", by-address = true }}\n\
              penalty = {{ after = 1, within = \"1h\", factor = 2, max = \"5h\" }}\n{shared}\
              [[route]]\npath = \"/a\"\nlimit = \"p\"\nrespond = {{}}\n"
         ));

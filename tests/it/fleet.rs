@@ -254,7 +254,12 @@ fn a_key_can_be_looked_at() {
 #[test]
 fn a_retry_at_another_gateway_is_not_charged_again() {
     let redis = Redis::start(&[]);
-    let nodes = [0, 1].map(|_| node(&redis, "limit = \"3/d\"\nidempotency-key = \"header:idempotency-key\""));
+    let nodes = [0, 1].map(|_| {
+        node(
+            &redis,
+            "limit = \"3/d\"\nidempotency-key = { key = \"header:idempotency-key\", by-address = true }",
+        )
+    });
     let ask = |node: &Gateway, key: &str| {
         node.client().request("GET", "/", &[&format!("Idempotency-Key: {key}")], "").status
     };
@@ -274,7 +279,7 @@ fn a_retry_at_another_gateway_is_not_charged_again() {
 #[test]
 fn a_request_with_a_key_waits_no_longer_than_one_without() {
     let redis = Redis::start(&[]);
-    let policy = "limit = \"1000/s\"\novershoot = 0\nidempotency-key = \"header:idempotency-key\"";
+    let policy = "limit = \"1000/s\"\novershoot = 0\nidempotency-key = { key = \"header:idempotency-key\", by-address = true }";
     let node = node_with(&redis, policy, "deadline = \"300ms\"");
     // Asked first whether it is remembered, then for a unit: the two together have the time of one.
     let waits = (0..5).map(|number| {

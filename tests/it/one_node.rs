@@ -32,7 +32,8 @@ fn retry(gateway: &Gateway) -> u16 {
     gateway.client().request("GET", "/", &["Idempotency-Key: one"], "").status
 }
 
-const KEYS: &str = "limit = \"3/d\"\nidempotency-key = \"header:idempotency-key\"";
+const KEYS: &str =
+    "limit = \"3/d\"\nidempotency-key = { key = \"header:idempotency-key\", by-address = true }";
 
 #[test]
 fn a_penalty_is_the_gateways_own_also_where_the_limit_is_the_fleets() {

@@ -52,8 +52,8 @@ impl Subject for Client {
         1
     }
 
-    fn idempotency_key(&self, _: &Rules) -> Option<&[u8]> {
-        None
+    fn write_idempotency_key(&self, _: &Rules, _: &mut Encoded) -> bool {
+        false
     }
 }
 

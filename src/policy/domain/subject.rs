@@ -84,8 +84,8 @@ impl Subject for DescriptorSubject<'_> {
         self.cost.map_or(rules.cost.default, NonZeroU64::get)
     }
 
-    fn idempotency_key(&self, _: &Rules) -> Option<&[u8]> {
-        None
+    fn write_idempotency_key(&self, _: &Rules, _: &mut Encoded) -> bool {
+        false
     }
 }
 

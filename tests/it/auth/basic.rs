@@ -98,7 +98,7 @@ fn guessing_passwords_runs_into_a_limit_by_address() {
 #[test]
 fn no_idempotency_key_makes_guesses_free() {
     let limit = "limit = \"tries\"\n[policy.tries]\nby = [\"ip\"]\nlimit = \"2/h\"\n\
-                 idempotency-key = \"header:idempotency-key\"\n";
+                 idempotency-key = { key = \"header:idempotency-key\", by-address = true }\n";
     let guarded = guarded(&entry("ann", "secret", ""), limit);
     let guess = || guarded.ask(&[&field("ann", "guess"), "idempotency-key: same"]).status;
     assert_eq!((guess(), guess(), guess()), (401, 401, 429));
