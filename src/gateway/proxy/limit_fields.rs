@@ -211,7 +211,7 @@ mod tests {
     use std::num::{NonZeroU32, NonZeroU64};
 
     use super::*;
-    use limit::{Answer, Key, PlanId, Quota, quota};
+    use limit::{Answer, Key, PlanId, Quota};
 
     #[test]
     fn a_retry_is_never_early_and_late_by_a_tenth_or_a_minute() {
@@ -240,7 +240,9 @@ mod tests {
                 (1_000, 1, 10, "q=10;w=1"),
                 (1, 86_400, 2, "q=2;w=172800"),
             ] {
-                let quota = quota::tests::quota(algorithm, units, seconds * SECOND_NS, burst);
+                let [units, period_ns, burst] = [units, seconds * SECOND_NS, burst]
+                    .map(|number| NonZeroU64::new(number).expect("none of them is zero"));
+                let quota = Quota::new(algorithm, units, period_ns, burst);
                 let item = policy::counting::item("a", &quota);
                 let charge = Charge::one(Key::default(), quota);
                 let told = format!("\"a\";q={}", limit(&charge));
