@@ -24,15 +24,22 @@ pub(super) fn port(address: &str) -> String {
 /// The port whose places stay open: that of the web, or the first one that others than this host reach.
 pub(super) fn main_port<'p>(places: impl Iterator<Item = &'p Ports> + Clone) -> Option<String> {
     let all = || places.clone().flatten();
-    let is_private = |port: &&String| {
-        port.starts_with("unix:")
-            || port.parse::<SocketAddr>().is_ok_and(|address| match address.ip() {
-                IpAddr::V4(ip) => ip.is_loopback() || ip.is_private(),
-                IpAddr::V6(ip) => ip.is_loopback() || ip.is_unique_local(),
-            })
-    };
-    let web = all().find(|port| *port == WEB);
+    let web = all().find(|port| is_web(port));
     web.or_else(|| all().find(|port| !is_private(port))).or_else(|| all().next()).cloned()
+}
+
+/// Whether a port is that of the web, at every address.
+pub(super) fn is_web(port: &str) -> bool {
+    port == WEB
+}
+
+/// Whether a port is reached from this host or its own network alone.
+pub(super) fn is_private(port: &str) -> bool {
+    port.starts_with("unix:")
+        || port.parse::<SocketAddr>().is_ok_and(|address| match address.ip() {
+            IpAddr::V4(ip) => ip.is_loopback() || ip.is_private(),
+            IpAddr::V6(ip) => ip.is_loopback() || ip.is_unique_local(),
+        })
 }
 
 impl Draft {

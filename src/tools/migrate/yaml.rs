@@ -140,6 +140,28 @@ impl Node {
         self.get(key).inspect(|value| value.is_read.set(true)).is_some()
     }
 
+    /// Whether two values are the same, but for what stands under these keys. Nothing is read with this.
+    pub(super) fn is_like(&self, other: &Node, but: &[&str]) -> bool {
+        let counts =
+            |(known, _): &&(String, Node)| !but.iter().any(|key| known == key || is_camel_case(known, key));
+        match (&self.kind, &other.kind) {
+            (Kind::Null, Kind::Null) => true,
+            (Kind::Scalar(one), Kind::Scalar(other)) => one == other,
+            (Kind::List(one), Kind::List(other)) => {
+                one.len() == other.len() && one.iter().zip(other).all(|(one, other)| one.is_like(other, but))
+            }
+            (Kind::Table(one), Kind::Table(other)) => {
+                let (one, other) = (one.iter().filter(counts), other.iter().filter(counts));
+                let (one, other): (Vec<_>, Vec<_>) = (one.collect(), other.collect());
+                let is_same = |(one, other): (&&(String, Node), &&(String, Node))| {
+                    one.0 == other.0 && one.1.is_like(&other.1, but)
+                };
+                one.len() == other.len() && one.iter().zip(&other).all(is_same)
+            }
+            _ => false,
+        }
+    }
+
     /// Marks it and everything in it as read: something has been said of it.
     pub(super) fn dismiss(&self) {
         self.is_read.set(true);

@@ -7,13 +7,17 @@ use super::super::file;
 use super::super::values::protobuf_time;
 use super::super::yaml::Node;
 use super::chains::{Asked, Chain};
+use super::ports::{Side, chains};
 use super::{Reading, kind};
 
 impl<'d> Reading<'d> {
-    pub(super) fn listener(&mut self, node: &'d Node) {
+    pub(super) fn listener(&mut self, node: &'d Node, side: Side) {
         let name = node.word("name").unwrap_or("listener");
-        let chains: Vec<&'d Node> =
-            node.list("filter_chains").iter().chain(node.get("default_filter_chain")).collect();
+        if side == Side::LeftOut {
+            let why = "all listeners serve all routes here, and nothing says whether its own are for everybody; run a gateway of its own for it";
+            return self.left_out(node, &format!("listener {name}"), why);
+        }
+        let chains: Vec<&'d Node> = chains(node).collect();
         let mut is_guarded = false;
         let found: Vec<Option<&'d Node>> =
             chains.iter().map(|chain| self.manager(chain, &mut is_guarded)).collect();
@@ -43,13 +47,28 @@ impl<'d> Reading<'d> {
         }
         let redirect = if is_guarded { None } else { https_redirect(&managers) };
         if let Some(redirect) = redirect {
+            managers.iter().for_each(|manager| manager.dismiss());
             listener.key("redirect", redirect);
+        } else if side == Side::Twin {
+            managers.iter().for_each(|manager| manager.dismiss());
         } else {
+            if side == Side::Main && self.is_certified_alone(node) {
+                let why = "another listener asks for no certificate, and all listeners serve all routes here: its routes are closed (501); run a gateway of its own for it";
+                let place = self.place(node);
+                self.draft.notes.left_out(&place, "require_client_certificate", why);
+                is_guarded = true;
+            }
+            let before =
+                if side == Side::Apart { std::mem::take(&mut self.draft.routes) } else { Vec::new() };
             let is_tls = listener.value("certs").is_some();
             for (manager, asked) in found.into_iter().zip(asked) {
                 if let Some(manager) = manager {
                     self.manager_routes(&Chain { manager, asked }, is_tls, is_guarded);
                 }
+            }
+            if side == Side::Apart {
+                let place = self.place(node);
+                self.draft.close_apart(before, &place, &format!("listener {name}"));
             }
         }
         match listener.value("certs") {
@@ -204,7 +223,7 @@ impl<'d> Reading<'d> {
 }
 
 /// `redirect` of a listener that does nothing but send its clients to https.
-fn https_redirect(managers: &[&Node]) -> Option<String> {
+pub(super) fn https_redirect(managers: &[&Node]) -> Option<String> {
     let [manager] = managers else { return None };
     let [host] = manager.at(&["route_config", "virtual_hosts"])?.items() else { return None };
     let [route] = host.list("routes") else { return None };
@@ -215,12 +234,11 @@ fn https_redirect(managers: &[&Node]) -> Option<String> {
         return None;
     }
     let status = super::actions::redirect_status(redirect)?;
-    manager.dismiss();
     Some(table([("to", text("https")), ("status", status.to_string())]))
 }
 
 /// Address and port, or the path of a Unix socket, as `bind` has them.
-fn address(node: &Node) -> Option<String> {
+pub(super) fn address(node: &Node) -> Option<String> {
     if let Some(path) = node.at(&["pipe", "path"]).and_then(Node::text) {
         return Some(format!("unix:{path}"));
     }

@@ -119,3 +119,88 @@ fn routes_that_send_clients_elsewhere_keep_them_out() {
     let migrated = routes(clear, "redirect: { https_redirect: true }");
     assert!(migrated.text.contains("status = 204") && !migrated.is_whole, "{}", migrated.text);
 }
+
+/// Listeners, each of them an address, a port, what its chain has beside its filters, and its routes.
+fn listeners(all: &[(&str, u16, &str, &str)]) -> Migrated {
+    let mut text = "static_resources:\n  listeners:\n".to_owned();
+    for (index, (address, port, socket, routes)) in all.iter().enumerate() {
+        text.push_str(&format!(
+            "  - name: l{index}\n    address: {{ socket_address: {{ address: '{address}', port_value: {port} }} }}\n    filter_chains:\n\
+             {}      filters:\n      - name: m\n        typed_config:\n          \"@type\": a.HttpConnectionManager\n\
+             \x20         stat_prefix: s{index}\n          route_config:\n            virtual_hosts:\n\
+             \x20           - {{ name: all, domains: ['*'], routes: [{routes}] }}\n",
+            if socket.is_empty() { "    - name: c\n".to_owned() } else { format!("    - name: c\n{socket}") },
+        ));
+    }
+    read(&text)
+}
+
+/// What the route of this path says; empty if there is none.
+fn route<'m>(migrated: &'m Migrated, path: &str) -> &'m str {
+    let path = format!("path = \"{path}\"");
+    migrated.text.split("\n\n").find(|section| section.lines().any(|line| line == path)).unwrap_or_default()
+}
+
+const PUBLIC: &str = "{ match: { prefix: / }, direct_response: { status: 204 } }";
+const INTERNAL: &str = "{ match: { path: /admin }, direct_response: { status: 205 } }";
+
+#[test]
+fn routes_of_an_internal_listener_do_not_answer_at_the_public_one() {
+    for (public, internal) in [
+        (("0.0.0.0", 80, "", PUBLIC), ("127.0.0.1", 9000, "", INTERNAL)),
+        (("0.0.0.0", 443, TLS, PUBLIC), ("0.0.0.0", 9000, "", INTERNAL)),
+        (("0.0.0.0", 8080, "", PUBLIC), ("10.0.0.1", 8080, "", INTERNAL)),
+        (("::", 8080, "", PUBLIC), ("::1", 9000, "", INTERNAL)),
+    ] {
+        for order in [[public, internal], [internal, public]] {
+            let migrated = listeners(&order);
+            assert!(route(&migrated, "/{*rest}").contains("status = 204"), "{}", migrated.text);
+            assert!(route(&migrated, "/admin").contains("status = 501"), "{}", migrated.text);
+            assert!(!migrated.is_whole && migrated.text.contains("it has a port of its own"));
+            assert_eq!(migrated.text.matches("\n[listener.").count(), 2, "{}", migrated.text);
+        }
+    }
+}
+
+#[test]
+fn of_two_listeners_that_may_both_be_public_one_is_left_out() {
+    for (one, other) in [("0.0.0.0", "0.0.0.0"), ("127.0.0.1", "127.0.0.1")] {
+        let migrated = listeners(&[(one, 10_000, "", PUBLIC), (other, 10_001, "", INTERNAL)]);
+        assert!(route(&migrated, "/{*rest}").contains("status = 204"), "{}", migrated.text);
+        assert!(!migrated.text.contains("/admin") && !migrated.text.contains("10001"), "{}", migrated.text);
+        assert!(
+            !migrated.is_whole && migrated.text.contains("`listener l1`: all listeners serve all routes")
+        );
+    }
+}
+
+#[test]
+fn listeners_of_the_same_routes_share_them() {
+    for port in [81, 10_001] {
+        let migrated = listeners(&[("0.0.0.0", 80, "", PUBLIC), ("0.0.0.0", port, TLS, PUBLIC)]);
+        assert!(migrated.is_whole, "{}", migrated.text);
+        assert_eq!(migrated.text.matches("\n[listener.").count(), 2, "{}", migrated.text);
+        assert_eq!(migrated.text.matches("[[route]]").count(), 1, "{}", migrated.text);
+    }
+    // Those that send clients to https have no routes.
+    let moved = "{ match: { prefix: / }, redirect: { https_redirect: true } }";
+    let migrated = listeners(&[("0.0.0.0", 8080, "", moved), ("0.0.0.0", 8443, TLS, PUBLIC)]);
+    assert!(migrated.is_whole && migrated.text.contains("status = 204"), "{}", migrated.text);
+}
+
+#[test]
+fn routes_behind_certificates_are_not_served_to_those_without() {
+    let certified = TLS
+        .replace("DownstreamTlsContext,", "DownstreamTlsContext, require_client_certificate: true, ")
+        .replace(
+            "common_tls_context: { ",
+            "common_tls_context: { validation_context: { trusted_ca: { filename: ca.pem } }, ",
+        );
+    for (address, port) in [("0.0.0.0", 80), ("127.0.0.1", 9000)] {
+        let migrated = listeners(&[("0.0.0.0", 443, &certified, PUBLIC), (address, port, "", INTERNAL)]);
+        assert!(route(&migrated, "/{*rest}").contains("status = 501"), "{}", migrated.text);
+        assert!(!migrated.is_whole && migrated.text.contains("asks for no certificate"), "{}", migrated.text);
+    }
+    let migrated = listeners(&[("0.0.0.0", 443, &certified, PUBLIC)]);
+    assert!(migrated.is_whole && migrated.text.contains("status = 204"), "{}", migrated.text);
+}

@@ -1,0 +1,72 @@
+//! Listeners that one draft cannot hold apart: all listeners serve all routes here, Envoy's each serve their own.
+
+use super::super::apart;
+use super::super::yaml::Node;
+use super::listeners::{address, https_redirect};
+use super::{Reading, kind};
+
+/// What becomes of a listener beside the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    /// Its routes stay open.
+    Main,
+    /// It has the rules of a main one, so it needs no routes of its own.
+    Twin,
+    /// Its routes are closed.
+    Apart,
+    /// Nothing says which of the two is the one for everybody, so it is not opened.
+    LeftOut,
+}
+
+impl<'d> Reading<'d> {
+    /// Which side a listener is on. One that serves no routes is a main one.
+    pub(super) fn side(&self, node: &'d Node) -> Side {
+        let Some(port) = served_at(node) else { return Side::Main };
+        let fronts = || self.resources.list("listeners").iter().filter_map(|it| Some((it, served_at(it)?)));
+        let ports: Vec<apart::Ports> = fronts().map(|(_, port)| apart::Ports::from([port])).collect();
+        let Some(main) = apart::main_port(ports.iter()).filter(|main| *main != port) else {
+            return Side::Main;
+        };
+        let is_twin = |other: &Node| node.is_like(other, OF_A_PORT);
+        if fronts().any(|(other, port)| port == main && is_twin(other)) {
+            Side::Twin
+        } else if apart::is_web(&main) || !apart::is_private(&main) && apart::is_private(&port) {
+            Side::Apart
+        } else {
+            Side::LeftOut
+        }
+    }
+
+    /// Whether a listener takes nobody without a certificate, and another one would serve its routes to anybody.
+    pub(super) fn is_certified_alone(&self, node: &'d Node) -> bool {
+        let is_open = |other: &&Node| served_at(other).is_some() && self.side(other) != Side::LeftOut;
+        let mut others = self.resources.list("listeners").iter().filter(is_open);
+        asks_for_certificates(node) && others.any(|other| !asks_for_certificates(other))
+    }
+}
+
+/// Where a listener serves routes; `None` if it serves none, or sends all clients to https.
+fn served_at(node: &Node) -> Option<String> {
+    let managers = managers(node);
+    let is_served = !managers.is_empty() && https_redirect(&managers).is_none();
+    is_served.then(|| node.get("address").and_then(address)).flatten().map(|bind| apart::port(&bind))
+}
+
+/// The connection managers of a listener.
+fn managers(node: &Node) -> Vec<&Node> {
+    let configs =
+        chains(node).flat_map(|chain| chain.list("filters")).filter_map(|it| it.get("typed_config"));
+    configs.filter(|config| kind(config) == "HttpConnectionManager").collect()
+}
+
+fn asks_for_certificates(node: &Node) -> bool {
+    let key = ["transport_socket", "typed_config", "require_client_certificate"];
+    chains(node).any(|chain| chain.at(&key).and_then(Node::flag) == Some(true))
+}
+
+pub(super) fn chains(node: &Node) -> impl Iterator<Item = &Node> {
+    node.list("filter_chains").iter().chain(node.get("default_filter_chain"))
+}
+
+/// Keys of a listener that say where it listens and what its numbers are called, not what it serves.
+const OF_A_PORT: &[&str] = &["name", "address", "transport_socket", "stat_prefix"];
