@@ -50,8 +50,26 @@ impl Fields {
         }
     }
 
-    /// As `headers` and `response-headers` have them; `None` if nothing is changed.
-    pub(super) fn shown(&self) -> Option<String> {
+    /// The first value that is added to a field which the gateway writes takes the place of its own.
+    fn once(&self, own: &[&str]) -> Fields {
+        let mut changes = Fields { add: Vec::new(), ..self.clone() };
+        for (name, values) in &self.add {
+            let is_own = own.contains(&name.as_str()) && !self.set.iter().any(|(known, _)| known == name);
+            let (first, more) = values.split_at(usize::from(is_own).min(values.len()));
+            changes.set.extend(first.iter().map(|value| (name.clone(), value.clone())));
+            changes.add.extend(Some((name.clone(), more.to_vec())).filter(|_| !more.is_empty()));
+        }
+        changes
+    }
+
+    /// As `headers` and `response-headers` have them; `None` if nothing is changed. `own` are the fields that the gateway
+    /// writes itself.
+    pub(super) fn shown(&self, own: &[&str]) -> Option<String> {
+        let parts = self.once(own).parts();
+        (!parts.is_empty()).then(|| table(parts))
+    }
+
+    fn parts(&self) -> Vec<(&'static str, String)> {
         let mut parts = Vec::new();
         if !self.remove.is_empty() {
             parts.push(("remove", texts(&self.remove)));
@@ -71,6 +89,21 @@ impl Fields {
             };
             parts.push(("add", table(self.add.iter().map(|(name, it)| (key(name), values(it))))));
         }
-        (!parts.is_empty()).then(|| table(parts))
+        parts
     }
 }
+
+/// Fields of requests that the gateway writes itself, so that one more value would be a second one.
+pub(super) const TO_SERVERS: &[&str] = &[
+    "forwarded",
+    "host",
+    "traceparent",
+    "tracestate",
+    "via",
+    "x-forwarded-for",
+    "x-forwarded-host",
+    "x-forwarded-proto",
+    "x-request-id",
+];
+/// Those of answers.
+pub(super) const TO_CLIENTS: &[&str] = &["x-request-id"];

@@ -1,16 +1,16 @@
 //! Fields that routes, hosts and tables of routes add and remove.
 
-use super::super::fields::Fields;
+use super::super::fields::{Fields, TO_CLIENTS, TO_SERVERS};
 use super::super::template;
 use super::super::values::is_field;
 use super::super::yaml::Node;
 use super::Reading;
 
-/// The keys of changes in one direction: what is added, what is removed.
-pub(super) type Keys = (&'static str, &'static str);
+/// The keys of changes in one direction: what is added, what is removed; and the fields that the gateway writes.
+pub(super) type Keys = (&'static str, &'static str, &'static [&'static str]);
 
-pub(super) const REQUEST: Keys = ("request_headers_to_add", "request_headers_to_remove");
-pub(super) const RESPONSE: Keys = ("response_headers_to_add", "response_headers_to_remove");
+pub(super) const REQUEST: Keys = ("request_headers_to_add", "request_headers_to_remove", TO_SERVERS);
+pub(super) const RESPONSE: Keys = ("response_headers_to_add", "response_headers_to_remove", TO_CLIENTS);
 
 impl<'d> Reading<'d> {
     /// The changes of all levels, the route's first, as `headers` has them. `host` is set beside them. A table that is applied
@@ -28,7 +28,7 @@ impl<'d> Reading<'d> {
         if is_route_last {
             levels.reverse();
         }
-        levels.into_iter().fold(fields, Fields::then).shown()
+        levels.into_iter().fold(fields, Fields::then).shown(keys.2)
     }
 
     fn fields_of(&mut self, level: &'d Node, keys: Keys) -> Fields {

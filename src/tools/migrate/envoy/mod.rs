@@ -34,6 +34,7 @@ pub(super) const EVERYWHERE: &[&str] = &[
     "Buckets refill continuously, not once in a `fill_interval`; a refusal has Retry-After and a body.",
     "An upstream connection takes 1 s at most and an answer's head 15 s unless a timeout is written.",
     "X-Forwarded-* of clients is removed unless `client-ip.trust` names them; x-envoy-* fields are not made.",
+    "What is added to a field that the gateway writes itself (X-Forwarded-*, X-Request-Id, Via) takes the place of its value.",
     "A request is tried once more at most, and only if it is idempotent and has no body.",
 ];
 

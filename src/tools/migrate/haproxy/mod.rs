@@ -27,6 +27,7 @@ pub(super) const EVERYWHERE: &[&str] = &[
     "A failed request is tried once more at most. WebSocket passes where `upgrade = true` alone.",
     "Timeouts that are not written have bounds here (1 s to connect, 15 s to answer).",
     "X-Forwarded-* of clients is removed; the gateway writes X-Forwarded-For, -Proto and -Host.",
+    "What is added to a field that the gateway writes itself (X-Forwarded-*, X-Request-Id, Via) takes the place of its value.",
     "Changes of answers do not reach refusals of the gateway (401, 403, 413, 429).",
     "Limits answer 429 with Retry-After. IPv6 clients are counted by /64 (`ipv6-prefix` of [client-ip]).",
 ];

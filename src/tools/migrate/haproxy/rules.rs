@@ -3,7 +3,7 @@
 use config::printer::{table, text};
 
 use super::super::draft::{Route, texts};
-use super::super::fields::Fields;
+use super::super::fields::{Fields, TO_CLIENTS, TO_SERVERS};
 use super::super::notes::Place;
 use super::super::order;
 use super::super::values::is_named;
@@ -638,9 +638,12 @@ impl Common {
             }
         }
         let is_forwarded = route.keys.iter().any(|(key, _)| *key == "to");
-        for (key, fields) in [("headers", &self.request), ("response-headers", &self.response)] {
+        let changes =
+            [("headers", &self.request, TO_SERVERS), ("response-headers", &self.response, TO_CLIENTS)];
+        for (key, fields, own) in changes {
             let is_there = route.keys.iter().any(|(known, _)| *known == key);
-            if let Some(shown) = fields.shown().filter(|_| !is_there && (is_forwarded || key != "headers")) {
+            if let Some(shown) = fields.shown(own).filter(|_| !is_there && (is_forwarded || key != "headers"))
+            {
                 route.key(key, shown);
             }
         }

@@ -134,3 +134,19 @@ fn addresses_that_lists_of_routes_cannot_say_close_the_section() {
     assert!(routes(&both)[1].ends_with("allow = \"10.0.0.0/8\""), "{}", both.text);
     assert!(!both.is_whole);
 }
+
+#[test]
+fn what_is_added_to_a_field_that_the_gateway_writes_is_set() {
+    for name in crate::fields::TO_SERVERS {
+        let migrated =
+            migrated(&format!("http-request add-header {name} a\nhttp-request add-header X-Own b"));
+        let changes = format!("headers = {{ set = {{ {name} = \"a\" }}, add = {{ x-own = \"b\" }} }}");
+        assert!(migrated.text.contains(&changes), "{}", migrated.text);
+    }
+    let twice = "http-request set-header X-Forwarded-Proto a\nhttp-request add-header X-Forwarded-Proto b";
+    let changes = "headers = { set = { x-forwarded-proto = \"a\" }, add = { x-forwarded-proto = \"b\" } }";
+    assert!(migrated(twice).text.contains(changes));
+    let migrated = migrated("http-response add-header X-Request-Id a\nhttp-response add-header Via b");
+    let changes = "response-headers = { set = { x-request-id = \"a\" }, add = { via = \"b\" } }";
+    assert!(migrated.text.contains(changes), "{}", migrated.text);
+}

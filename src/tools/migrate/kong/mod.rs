@@ -28,6 +28,7 @@ pub(super) const EVERYWHERE: &[&str] = &[
     "A failed request is tried once more at most. Certificates of https services are verified.",
     "Limits answer 429 with Retry-After; IPv6 clients are counted by /64 (`ipv6-prefix` of [client-ip]).",
     "X-Forwarded-* of clients is removed unless `client-ip.trust` names them; X-Kong-* fields are not made.",
+    "What is added to a field that the gateway writes itself (X-Forwarded-*, X-Request-Id, Via) takes the place of its value.",
     "Of X-Consumer-* and X-Credential-* upstreams get X-Consumer-Username alone.",
 ];
 

@@ -3,7 +3,7 @@
 use config::printer::{table, text};
 
 use super::super::draft::{Route, texts};
-use super::super::fields::Fields;
+use super::super::fields::{Fields, TO_CLIENTS, TO_SERVERS};
 use super::super::template;
 use super::super::yaml::Node;
 use super::{Reading, name_of};
@@ -226,9 +226,9 @@ impl Common {
         }
         if is_forwarded {
             route.keys.extend(self.max_body.clone().map(|most| ("max-body", most)));
-            route.keys.extend(request.shown().map(|shown| ("headers", shown)));
+            route.keys.extend(request.shown(TO_SERVERS).map(|shown| ("headers", shown)));
         }
-        route.keys.extend(self.response.shown().map(|shown| ("response-headers", shown)));
+        route.keys.extend(self.response.shown(TO_CLIENTS).map(|shown| ("response-headers", shown)));
     }
 }
 
