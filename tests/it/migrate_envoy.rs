@@ -66,10 +66,10 @@ fn envoy_routes_and_rewrites_go_where_they_went() {
     let listed = routes(
         "- match: { prefix: /api/ }\n  route: { cluster: orders, prefix_rewrite: /v1/, timeout: 5s }\n\
          - match: { path: /exact }\n  route: { cluster: orders, host_rewrite_literal: orders.example }\n\
-         - match: { prefix: /only, headers: [{ name: \":method\", string_match: { exact: POST } }] }\n  route: { cluster: orders }\n\
+         - match: { path_separated_prefix: /only, headers: [{ name: \":method\", string_match: { exact: POST } }] }\n  route: { cluster: orders }\n\
          - match: { safe_regex: { regex: \"/users/[^/]+\" } }\n  route: { cluster: orders }\n\
-         - match: { prefix: /old }\n  redirect: { path_redirect: /new, response_code: FOUND }\n\
-         - match: { prefix: /ok }\n  direct_response: { status: 200, body: { inline_string: \"said {ip}\" } }\n\
+         - match: { path_separated_prefix: /old }\n  redirect: { path_redirect: /new, response_code: FOUND }\n\
+         - match: { path_separated_prefix: /ok }\n  direct_response: { status: 200, body: { inline_string: \"said {ip}\" } }\n\
          - match: { prefix: / }\n  route: { cluster: web }\n  request_headers_to_add:\n\
          \x20 - { header: { key: x-from, value: \"%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%\" }, append_action: OVERWRITE_IF_EXISTS_OR_ADD }",
     );

@@ -149,13 +149,17 @@ impl<'d> Reading<'d> {
         rules.push((closed, what.to_owned()));
     }
 
-    /// Lists a prefix that ends in the middle of a segment, if it guards what is behind it.
+    /// Lists a prefix that may end in the middle of a segment: what goes on there is for other routes here.
     fn split_segments(&mut self, node: &'d Node, what: &str, prefix: &Prefix) {
-        let is_split = node.at(&["match", "prefix"]).is_some()
-            && matches!(prefix, Prefix::Begin(prefix) if !prefix.ends_with('/'));
-        if is_split && (refuses(node) || node.get("typed_per_filter_config").is_some()) {
-            let why = "whole segments of a path count: `/api` is not `/apix`, which goes to other routes; write a route for each such path that there is";
-            self.differs(node, what, why);
+        if let Prefix::Begin(prefix) = prefix
+            && node.at(&["match", "prefix"]).is_some()
+            && !prefix.is_empty()
+            && !prefix.ends_with('/')
+        {
+            let why = format!(
+                "whole segments of a path count: `{prefix}x` and `{prefix}0` go to other routes here; write a route for each such path that there is"
+            );
+            self.differs(node, what, &why);
         }
     }
 

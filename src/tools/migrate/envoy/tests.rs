@@ -204,3 +204,28 @@ fn routes_behind_certificates_are_not_served_to_those_without() {
     let migrated = listeners(&[("0.0.0.0", 443, &certified, PUBLIC)]);
     assert!(migrated.is_whole && migrated.text.contains("status = 204"), "{}", migrated.text);
 }
+
+#[test]
+fn prefixes_that_end_within_a_segment_are_listed_with_what_they_lose() {
+    let prefixed = |matched: &str, action: &str| {
+        listeners(&[("127.0.0.1", 80, "", &format!("{{ match: {{ {matched} }}, {action} }}"))])
+    };
+    for action in [
+        "direct_response: { status: 204 }",
+        "direct_response: { status: 403 }",
+        "redirect: { path_redirect: /new }",
+    ] {
+        let migrated = prefixed("prefix: /service/1", action);
+        assert!(
+            !migrated.is_whole && migrated.text.contains("`/service/10` go to other routes"),
+            "{}",
+            migrated.text
+        );
+        for matched in
+            ["prefix: /service/1/", "prefix: /", "path_separated_prefix: /service/1", "path: /service/1"]
+        {
+            let migrated = prefixed(matched, action);
+            assert!(migrated.is_whole, "{matched}\n{}", migrated.text);
+        }
+    }
+}
