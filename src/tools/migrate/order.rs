@@ -117,7 +117,7 @@ fn too_many(draft: &mut Draft, later: &mut Route, what: &str, first: &str, share
 }
 
 /// As [`both`], with the fields that either asks for.
-fn shared(first: &Route, later: &Route) -> Option<Route> {
+pub(super) fn shared(first: &Route, later: &Route) -> Option<Route> {
     let mut shared = both(first, later)?;
     let more = later.headers.iter().filter(|(name, _)| !first.headers.iter().any(|(known, _)| known == name));
     shared.headers.extend(more.cloned());

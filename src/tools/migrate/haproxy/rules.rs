@@ -152,7 +152,7 @@ impl<'d> Reading<'d> {
             None if section.kind == "listen" => {
                 let mut route =
                     Route { place: section.place.clone(), path: ANY.to_owned(), ..Route::default() };
-                let backend = self.to(&mut route, section, &rules.changed);
+                let backend = self.to(&mut route, section, &mut rules);
                 rules.routes.push(Ruled::forwarding(route, format!("listen {}", section.name), backend));
             }
             None => {}
@@ -498,7 +498,7 @@ impl<'d> Reading<'d> {
                 self.inexact(line, which);
             }
             for mut route in routes(which, &line.place) {
-                let backend = self.to(&mut route, backend, &rules.changed);
+                let backend = self.to(&mut route, backend, rules);
                 rules.routes.push(Ruled::forwarding(route, line.shown(), backend));
             }
         }
@@ -514,8 +514,8 @@ impl<'d> Reading<'d> {
     }
 
     /// Leads a route to a backend. Returns what the backend itself says of requests and answers.
-    /// `changed` are the fields that rules before it change.
-    fn to(&mut self, route: &mut Route, backend: &'d Section, changed: &[String]) -> Common {
+    /// What the backend answers itself is closed beside it. `outer` are the rules that lead to it.
+    fn to(&mut self, route: &mut Route, backend: &'d Section, outer: &mut Rules<'d>) -> Common {
         match self.upstream(backend) {
             Some(upstream) => route.key("to", text(&upstream)),
             None => {
@@ -527,7 +527,7 @@ impl<'d> Reading<'d> {
             return Common::default();
         }
         let mut rules = Rules::of(backend, self.rule_lines(backend));
-        rules.changed = changed.to_vec();
+        rules.changed.clone_from(&outer.changed);
         for line in self.rule_lines(backend).into_iter().filter(|line| line.begins("http-request")) {
             self.request_rule(line, &mut rules);
         }
@@ -535,10 +535,14 @@ impl<'d> Reading<'d> {
         for line in backend.lines.iter().filter(|line| line.begins("redirect")) {
             self.answer(line, 1, &mut rules);
         }
-        for Ruled { what, .. } in rules.routes {
-            let why = "a rule of a backend that answers: write a route for it; the backend's routes are closed (501)";
+        for Ruled { route: answer, what, .. } in rules.routes {
+            // Paths of rules have no parameters, so those that are no part of each other share no request.
+            let Some(mut part) = order::shared(&answer, route) else { continue };
+            let why =
+                "a rule of a backend that answers: write a route for it; what it is for is closed (501)";
             self.draft.notes.left_out(&backend.place, &what, why);
-            rules.common.is_closed = true;
+            part.close();
+            outer.routes.push(Ruled::forwarding(part, what, Common::default()));
         }
         self.forwarded_for(backend, &mut rules.common);
         self.response_rules(backend, &mut rules.common);

@@ -150,3 +150,31 @@ fn what_is_added_to_a_field_that_the_gateway_writes_is_set() {
     let changes = "response-headers = { set = { x-request-id = \"a\" }, add = { via = \"b\" } }";
     assert!(migrated.text.contains(changes), "{}", migrated.text);
 }
+
+#[test]
+fn what_a_backend_answers_itself_is_closed_and_the_rest_of_it_is_open() {
+    let answered = |lines: &str| {
+        let text = format!(
+            "defaults\n mode http\nfrontend www\n bind 127.0.0.1:80\n use_backend web if {{ path_beg /w/ }}\n\
+             backend web\n {lines}\n server a 127.0.0.1:1\n"
+        );
+        migrate_text(From::Haproxy, "haproxy.cfg", &text).expect("it can be parsed")
+    };
+    let open = "path = \"/w/{*rest}\"\nto = \"web\"";
+    for action in ["return status 200", "return status 403", "redirect location /x", "deny"] {
+        let migrated = answered(&format!("http-request {action} if {{ path /w/a }}"));
+        let closed = format!("path = \"/w/a\"\n{CLOSED}");
+        assert!(
+            migrated.text.contains(&closed) && migrated.text.contains(open),
+            "{action}\n{}",
+            migrated.text
+        );
+        assert!(!migrated.is_whole);
+        // What the backend is not asked for is not closed.
+        let elsewhere = answered(&format!("http-request {action} if {{ path /other }}"));
+        assert!(!elsewhere.text.contains("501"), "{action}\n{}", elsewhere.text);
+        // Without a condition it is all that leads there.
+        let whole = answered(&format!("http-request {action}"));
+        assert!(!whole.text.contains("to = ") && whole.text.contains("501"), "{action}\n{}", whole.text);
+    }
+}
