@@ -1,18 +1,17 @@
 //! One connection: HTTP/2 by hyper, each call a task of the thread that has the connection.
 
+use std::cell::RefCell;
 use std::convert::Infallible;
 use std::future::poll_fn;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::rc::Rc;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll};
+use std::task::Poll;
 
 use http::header::DATE;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
@@ -22,6 +21,7 @@ use super::limits::{
 };
 use super::service::{RateLimits, Service};
 use base::clock;
+use net::wire::http2::{Excess, Meter, Metered, Peer};
 use upstream::connect::LocalExecutor;
 
 /// Answers calls until the client leaves or says nothing at all. After `stopped`, those under way are the last.
@@ -30,9 +30,11 @@ pub(super) async fn converse<R: RateLimits>(
     service: Rc<Service<R>>,
     mut stopped: watch::Receiver<()>,
 ) {
-    let heard = Arc::new(AtomicUsize::new(0));
-    let stream = Heard { stream, bytes: Arc::clone(&heard) };
-    let service = service_fn(move |request| {
+    let meter = Rc::new(RefCell::new(Meter::new(Peer::Client, STREAMS_MAX, clock::instant())));
+    let stream = Metered::new(stream, Rc::clone(&meter), clock::instant);
+    let stats = service.stats.clone();
+    let service = service_fn(|request| {
+        meter.borrow_mut().accepted();
         let service = Rc::clone(&service);
         async move {
             let mut answer = service.answer(request).await;
@@ -60,69 +62,24 @@ pub(super) async fn converse<R: RateLimits>(
             timer.as_mut().reset(Instant::now() + GRACE);
             connection.as_mut().graceful_shutdown();
         }
-        if let Poll::Ready(ended) = connection.as_mut().poll(cx) {
+        let polled = connection.as_mut().poll(cx);
+        // What hyper has refused on its own waits for nobody.
+        while meter.borrow_mut().take_refused().is_some() {}
+        if let Poll::Ready(ended) = polled {
             return Poll::Ready(ended.err());
         }
         // Pings find out later whether the client is still there; only one that has not begun to speak needs a deadline.
-        let is_due = is_stopped || heard.load(Ordering::Relaxed) < BEGINNING_BYTES;
+        let is_due = is_stopped || !meter.borrow().is_announced();
         if is_due && timer.as_mut().poll(cx).is_ready() {
             return Poll::Ready(None);
         }
         Poll::Pending
     });
     if let Some(error) = ended.await {
-        tracing::debug!(%error, "gRPC connection broke off");
+        let excess = meter.borrow().excess();
+        if excess.is_some() {
+            stats.refused_connection();
+        }
+        tracing::debug!(%error, excess = excess.map_or("", Excess::name), "gRPC connection broke off");
     }
 }
-
-/// A stream that says how many bytes have come.
-struct Heard<S> {
-    stream: S,
-    bytes: Arc<AtomicUsize>,
-}
-
-impl<S: AsyncRead + Unpin> AsyncRead for Heard<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<std::io::Result<()>> {
-        let before = buf.filled().len();
-        let read = Pin::new(&mut self.stream).poll_read(cx, buf);
-        self.bytes.fetch_add(buf.filled().len() - before, Ordering::Relaxed);
-        read
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for Heard<S> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<std::io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        slices: &[std::io::IoSlice<'_>],
-    ) -> Poll<std::io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
-}
-
-/// What each client of HTTP/2 says first: its preface and the head of its settings (RFC 9113, sections 3.4 and 4.1).
-const BEGINNING_BYTES: usize = 24 + 9;

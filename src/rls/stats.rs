@@ -95,8 +95,7 @@ impl Stats {
         families.counters("rls_overrides_ignored", help, None, [([], self.overrides_left.value())])?;
         let help = "Descriptors that asked for units to be given back, which were only looked at";
         families.counters("rls_returns_ignored", help, None, [([], self.negative_hits.value())])?;
-        let help =
-            "Connections of gRPC that were closed at once: too many, or without a certificate that may ask";
+        let help = "Connections of gRPC that were closed: too many, without a certificate that may ask, or a flood of frames";
         families.counters(
             "grpc_connections_refused",
             help,

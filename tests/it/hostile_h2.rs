@@ -3,10 +3,13 @@
 
 use std::net::{SocketAddr, TcpStream};
 
+use rls::Code;
+
 use crate::support::h2::{
     CONTINUATION, Connection, DATA, END_HEADERS, END_STREAM, End, GOAWAY, HEADERS, PING, PRIORITY,
     RST_STREAM, SETTINGS, WINDOW_UPDATE, encoded, fields,
 };
+use crate::support::rls::Rls;
 use crate::support::{Client, Directory, Gateway, PATIENCE, Upstream, eventually, stdout_of, tls};
 
 /// A gateway in front of this address, with more lines of its listener.
@@ -57,6 +60,24 @@ fn flood(link: &mut Connection, most: u32, mut unit: impl FnMut(u32) -> Vec<u8>)
     }
 }
 
+/// Sends ten thousand frames of one kind.
+fn flood_of(kind: u8, payload: &[u8], link: &mut Connection) -> End {
+    let stream = if kind == PRIORITY { 3 } else { 0 };
+    let frames = encoded(kind, 0, stream, payload).repeat(50);
+    flood(link, 200, |_| frames.clone())
+}
+
+/// Kinds of frames that ask for work, each with a payload.
+const CONTROL: [(u8, &[u8]); 7] = [
+    (PING, &[0; 8]),
+    (SETTINGS, &[]),
+    (PRIORITY, &[0, 0, 0, 1, 9]),
+    (WINDOW_UPDATE, &[0, 0, 0, 1]),
+    (GOAWAY, &[0; 8]),
+    (0xbe, b"whatever"),
+    (0x10, &[0, 0, 0, 1, b'u']),
+];
+
 /// Whether the connection was ended for its manners, or closed before that could be said.
 fn is_ended(end: End) -> bool {
     matches!(end, End::GoneAway(11) | End::Closed)
@@ -73,28 +94,47 @@ fn is_told(gateway: &Gateway, reason: &str) {
 #[test]
 fn a_flood_of_any_frame_ends_its_connection_and_no_other() {
     let upstream = Upstream::ok();
-    for (kind, payload) in [
-        (PING, &[0; 8][..]),
-        (SETTINGS, &[]),
-        (PRIORITY, &[0, 0, 0, 1, 9]),
-        (WINDOW_UPDATE, &[0, 0, 0, 1]),
-        (GOAWAY, &[0; 8]),
-        (0xbe, b"whatever"),
-        (0x10, &[0, 0, 0, 1, b'u']),
-    ] {
+    for (kind, payload) in CONTROL {
         let gateway = before(upstream.addr(), "");
         let mut good = Connection::open(gateway.plain());
         good.request(1, "GET", "/good", true);
         assert_eq!(good.answer(1), b"ok");
         let mut bad = connect(&gateway);
-        let stream = if kind == PRIORITY { 3 } else { 0 };
-        let frames = encoded(kind, 0, stream, payload).repeat(50);
-        let end = flood(&mut bad, 200, |_| frames.clone());
+        let end = flood_of(kind, payload, &mut bad);
         assert!(is_ended(end), "frames of kind {kind}: {end:?}");
         is_told(&gateway, "frame-flood");
         good.request(3, "GET", "/good", true);
         assert_eq!(good.answer(3), b"ok", "frames of kind {kind}");
     }
+}
+
+#[test]
+fn a_flood_of_the_grpc_listener_ends_its_connection_and_no_other() {
+    let gateway = Gateway::start(
+        "[admin]\nbind = \"127.0.0.1:0\"\ngrpc = \"127.0.0.1:0\"\n\
+         [rls.edge]\ndescriptors = [{ entries = { user = \"*\" }, limit = \"per-user\" }]\n\
+         [policy.per-user]\nlimit = \"99/h\"\nby = [\"entry:user\"]\n",
+    );
+    let mut good = Rls::connect(gateway.listener("grpc"));
+    for (count, (kind, payload)) in (1..).zip(CONTROL) {
+        let end = flood_of(kind, payload, &mut Connection::open(gateway.listener("grpc")));
+        assert!(is_ended(end), "frames of kind {kind}: {end:?}");
+        assert_eq!(good.code("edge", &[("user", "ann")]), Code::Ok, "frames of kind {kind}");
+        let refused = gateway.metric("sluicegate_grpc_connections_refused_total", &[]);
+        assert_eq!(refused, f64::from(count), "frames of kind {kind}");
+    }
+}
+
+#[test]
+fn rapid_resets_end_a_connection_of_the_grpc_listener() {
+    let gateway = Gateway::start("[admin]\nbind = \"127.0.0.1:0\"\ngrpc = \"127.0.0.1:0\"\n");
+    let mut link = Connection::open(gateway.listener("grpc"));
+    let end = flood(&mut link, 10_000, |number| {
+        let stream = 2 * number + 1;
+        let call = head("POST", stream, END_HEADERS, &[("content-type", "application/grpc")]);
+        [call, encoded(RST_STREAM, 0, stream, &[0, 0, 0, 8])].concat()
+    });
+    assert!(is_ended(end), "{end:?}");
 }
 
 #[test]

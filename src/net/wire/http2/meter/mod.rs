@@ -367,6 +367,11 @@ impl Meter {
         self.streams_taken.unwrap_or(u32::MAX)
     }
 
+    /// Whether the peer has begun as it must: the head of its SETTINGS has come.
+    pub fn is_announced(&self) -> bool {
+        self.is_announced
+    }
+
     /// How many times something has come from the peer: as long as it stays the same, nothing has.
     pub fn heard(&self) -> u64 {
         self.heard
