@@ -461,6 +461,9 @@ fn a_field_of_the_body_is_counted_by_and_says_the_estimate() {
     assert_eq!(ask(&long), (429, 0), "longer than any number");
     let escaped = ask("{\"mod\\u0065l\":\"l\\u0061rge\",\"max_tokens\":100}");
     assert_eq!(escaped, (200, 500), "the same model");
+    for (spent, seven) in (1..).zip(["7", "7.0", "7e0", "70e-1", "0.7E+1", "\"7\""]) {
+        assert_eq!(ask(&format!("{{\"model\":{seven}}}")), (200, 1_000 - 50 * spent), "{seven} is one key");
+    }
     for refused in [
         "{}",
         "{\"model\":null}",
@@ -472,6 +475,8 @@ fn a_field_of_the_body_is_counted_by_and_says_the_estimate() {
         "[{\"model\":\"a\"}]",
         "{}{\"model\":\"a\"}",
         "{\"model\":\"a\"}{}",
+        "{\"model\":07}",
+        "{\"model\":7.}",
     ] {
         assert_eq!(ask(refused), (400, 0), "{refused}");
     }

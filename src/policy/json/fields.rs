@@ -1,8 +1,9 @@
 //! Fields at the beginning of a request's body.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::number::units;
+use super::number::{canonical, units};
 use super::path::Path;
 use super::scanner::{Scanner, Value};
 
@@ -16,10 +17,11 @@ pub struct Fields {
 /// One field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Field {
-    /// Its value: a string's text, or a number as it is written. Empty if it is a number that is too long to be kept.
+    /// Its value: a string's text, or a number in the form that all of its spellings have. Empty if it is no number of JSON,
+    /// or one that is too long to be kept.
     pub text: Box<str>,
-    /// Whether another reader may find another value: it came again with another one or with none that counts, or what
-    /// stands behind it is no JSON. Servers differ in what they take then.
+    /// Whether another reader may find another value: it came again with another one or with none that counts, it
+    /// is a number that is not JSON's or too long, or what stands behind it is no JSON. Servers differ in what they take then.
     pub differs: bool,
     /// The largest number that it was.
     pub units: Option<u64>,
@@ -29,7 +31,7 @@ pub struct Field {
 #[derive(Clone, Debug, Default)]
 struct Found {
     field: Option<Field>,
-    /// It came once with a value that does not count.
+    /// It came once with a value that does not count, or that readers take for different ones.
     is_void_once: bool,
 }
 
@@ -64,14 +66,15 @@ impl Found {
                 self.is_void_once = true;
                 return;
             }
-            Value::Word(text) | Value::Text(text) => (text, None),
-            Value::Number(text) => (std::str::from_utf8(text).unwrap_or_default(), units(text)),
-            // As a text it is too long, like a string.
-            Value::LongNumber { is_negative } => ("", (!is_negative).then_some(u64::MAX)),
+            Value::Word(text) | Value::Text(text) => (Some(Cow::Borrowed(text)), None),
+            Value::Number(text) => (canonical(text), units(text)),
+            Value::LongNumber { is_negative } => (None, (!is_negative).then_some(u64::MAX)),
         };
+        self.is_void_once |= text.is_none();
+        let text = text.unwrap_or_default();
         match &mut self.field {
             Some(known) => {
-                known.differs |= *known.text != *text;
+                known.differs |= *known.text != text;
                 known.units = known.units.max(number);
             }
             unknown => *unknown = Some(Field { text: text.into(), differs: false, units: number }),
@@ -163,10 +166,22 @@ mod tests {
             |number: &str| field("max_tokens", &format!("{{\"max_tokens\":{number}}}")).expect("a field");
         for digits in [257, 300, 9_000] {
             let long = of(&"9".repeat(digits));
-            assert_eq!((long.units, &*long.text), (Some(u64::MAX), ""), "{digits} digits");
+            assert_eq!((long.units, long.differs), (Some(u64::MAX), true), "{digits} digits");
             assert_eq!(of(&format!("-{}", "9".repeat(digits))).units, None);
         }
         let both = format!(r#"{{"max_tokens":1,"max_tokens":{}}}"#, "9".repeat(300));
         assert!(field("max_tokens", &both).is_some_and(|field| field.differs));
+    }
+
+    #[test]
+    fn spellings_of_one_value_are_one_and_what_is_no_number_is_ambiguous() {
+        for one in ["7", "7.0", "7e0", "70e-1", "\"7\"", "\"\\u0037\"", "7,\"user\":7.0"] {
+            assert_eq!(text("user", &format!("{{\"user\":{one}}}")).as_deref(), Some("7"), "{one}");
+        }
+        let long = format!("7.{}", "0".repeat(300));
+        for wrong in ["07", "-07", "7.", "7e", "1-2", "-", "1e999", &long] {
+            let found = field("user", &format!("{{\"user\":{wrong}}}"));
+            assert!(found.is_some_and(|field| field.differs), "{wrong}");
+        }
     }
 }

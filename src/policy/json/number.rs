@@ -1,4 +1,6 @@
-//! Numbers of JSON as units of a limit.
+//! Numbers of JSON: as units of a limit, and as a part of its key.
+
+use std::borrow::Cow;
 
 /// The units that a JSON number says: a fraction counts as a whole unit, and what is beyond `u64` as its most. `None` if it
 /// is negative, or no number of JSON (RFC 8259, section 6).
@@ -18,6 +20,48 @@ pub fn units(text: &[u8]) -> Option<u64> {
     // Rounded up, so that a part of a unit is not free; `as` stops at the most a u64 holds.
     Some(number.ceil() as u64)
 }
+
+/// The one text of all spellings of a JSON number: `7`, `7.0`, `7e0` and `70e-1` are `7`. Whole numbers of 64 bits are told
+/// apart exactly; others are what a reader in double precision finds, as most are, or they could be varied in digits that it
+/// does not see. `None` if it is no number of JSON, or too large for such a reader.
+pub fn canonical(text: &[u8]) -> Option<Cow<'_, str>> {
+    let size = text.strip_prefix(b"-").unwrap_or(text);
+    let (digits, rest) = size.split_at(size.iter().take_while(|byte| byte.is_ascii_digit()).count());
+    if !is_whole(digits) || !(rest.is_empty() || is_tail(rest)) {
+        return None;
+    }
+    let text = std::str::from_utf8(text).ok()?;
+    if rest.is_empty() && digits.len() <= WHOLE_DIGITS_MAX {
+        return Some(Cow::Borrowed(if digits == b"0" { "0" } else { text }));
+    }
+    if let Some(whole) = whole(digits, rest) {
+        let sign = if size.len() < text.len() && whole > 0 { "-" } else { "" };
+        return Some(Cow::Owned(format!("{sign}{whole}")));
+    }
+    match text.parse::<f64>().ok()? {
+        0.0 => Some(Cow::Borrowed("0")),
+        number => number.is_finite().then(|| Cow::Owned(number.to_string())),
+    }
+}
+
+/// The size of a number in these digits and this tail, if it is whole and fits 64 bits.
+fn whole(digits: &[u8], tail: &[u8]) -> Option<u64> {
+    let tail = std::str::from_utf8(tail).ok()?;
+    let (fraction, exponent) = tail.split_once(['e', 'E']).unwrap_or((tail, "0"));
+    let fraction = fraction.strip_prefix('.').unwrap_or(fraction);
+    let all = [std::str::from_utf8(digits).ok()?, fraction].concat();
+    let significant = all.trim_end_matches('0');
+    if significant.is_empty() {
+        return Some(0);
+    }
+    let dropped = i64::try_from(all.len() - significant.len()).ok()?;
+    let exponent = exponent.parse::<i64>().ok()?.checked_sub(i64::try_from(fraction.len()).ok()?)?;
+    let zeros = u32::try_from(exponent.checked_add(dropped)?).ok()?;
+    significant.parse::<u64>().ok()?.checked_mul(10_u64.checked_pow(zeros)?)
+}
+
+/// So many digits always fit 64 bits.
+const WHOLE_DIGITS_MAX: usize = 19;
 
 /// Digits without a leading zero.
 fn is_whole(digits: &[u8]) -> bool {
@@ -57,6 +101,32 @@ mod tests {
         assert_eq!([said("18446744073709551616"), said("1e30"), said("1e999")], [most, most, most]);
         assert_eq!(said(&"9".repeat(300)), most);
         for wrong in ["", "-1", "-0", "+1", "01", "1.", ".5", "1e", "1e+", "1.e3", "1-2", "1.2.3", "1e2e3"] {
+            assert_eq!(said(wrong), None, "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn spellings_of_one_number_have_one_text() {
+        let said = |text: &str| canonical(text.as_bytes()).map(Cow::into_owned);
+        let zeros = format!("7.{}", "0".repeat(200));
+        for (one, spellings) in [
+            ("7", &["7", "7.0", "7e0", "7E+0", "70e-1", "0.7e1", "0.07E2", "700.00e-2", &zeros][..]),
+            ("7", &["7.00000000000000000001", "6.9999999999999999999"]),
+            ("-7", &["-7", "-7.0", "-70e-1"]),
+            ("0", &["0", "-0", "0.0", "-0.0", "0e9", "0e999", "-0E-3", "1e-400", "0e99999999999999999999"]),
+            ("0.1", &["0.1", "0.10", "1e-1", "0.1000000000000000055", "10E-2"]),
+            ("1000", &["1000", "1e3", "1.0e+3", "100e1", "1000.000"]),
+            ("9007199254740993", &["9007199254740993", "9007199254740993.0", "90071992547409930e-1"]),
+            ("18446744073709551615", &["18446744073709551615", "184467440737095516150e-1"]),
+            ("100000000000000000000", &["1e20", "100000000000000000000", "100000000000000000000.0"]),
+        ] {
+            for spelling in spellings {
+                assert_eq!(said(spelling).as_deref(), Some(one), "{spelling}");
+            }
+        }
+        for wrong in
+            ["", "-", "07", "-07", "00", "+7", "7.", ".7", "7e", "1-2", "1.2.3", "--7", "1e999", "-1e400"]
+        {
             assert_eq!(said(wrong), None, "{wrong:?}");
         }
     }
