@@ -8,6 +8,7 @@ use http::header::COOKIE;
 use http::{HeaderMap, HeaderName};
 
 use super::cookie;
+use super::credential::push_value;
 use super::definition::Dimension;
 use super::percent::{self, Plus};
 use super::query;
@@ -91,12 +92,12 @@ impl Subject for HttpSubject<'_> {
     }
 }
 
-/// Appends a field's value. The same line twice is one value. Lines that differ count as absent: the upstream reads one of
+/// Appends a field's value, of a credential its one form. The same line twice is one value. Lines that differ count as absent: the upstream reads one of
 /// them, and a client could vary the other to get a new key each time. Cookies may come in pieces (RFC 9113 section 8.2.3).
 fn write_header(name: &HeaderName, headers: &HeaderMap, out: &mut Encoded) -> bool {
     let mut lines = headers.get_all(name).iter();
     let Some(first) = lines.next() else { return true };
-    out.extend_from_slice(first.as_bytes());
+    push_value(name, first.as_bytes(), out);
     if name == COOKIE {
         for piece in lines {
             out.extend_from_slice(b"; ");

@@ -21,6 +21,7 @@ use std::net::IpAddr;
 
 use siphasher::sip128::{Hasher128, SipHasher13};
 
+use super::credential::push_value;
 use super::definition::{Dimension, Missing};
 use super::host;
 use super::request::counted_address;
@@ -143,6 +144,7 @@ impl Keys {
             match dimension {
                 Dimension::Ip => self.write_address(value.parse().ok()?, &mut out),
                 Dimension::Host => out.extend_from_slice(host::routed(value).as_bytes()),
+                Dimension::Header(name) => push_value(name, value.as_bytes(), &mut out),
                 _ => out.extend_from_slice(value.as_bytes()),
             }
             let head = ((out.len() - start - LENGTH_BYTES) as u64) << 1;

@@ -13,6 +13,7 @@ pub mod compress;
 pub mod cookie;
 pub mod cors;
 pub mod counting;
+mod credential;
 pub mod definition;
 pub mod destination;
 pub mod domain;

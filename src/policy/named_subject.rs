@@ -11,6 +11,7 @@ use std::sync::Arc;
 use siphasher::sip128::{Hasher128, SipHasher13};
 
 use super::counting::Policy;
+use super::credential::push_value;
 use super::definition::{Dimension, Missing};
 use super::host;
 use super::rules::Rules;
@@ -108,6 +109,7 @@ impl Subject for NamedSubject {
         let Some((_, value)) = self.values.iter().find(|(by, _)| by == dimension) else { return true };
         match dimension {
             Dimension::Host => out.extend_from_slice(host::routed(value).as_bytes()),
+            Dimension::Header(name) => push_value(name, value.as_bytes(), out),
             // Policies read `address` instead, because they cut it to their IPv6 prefix.
             Dimension::Ip => {}
             _ => out.extend_from_slice(value.as_bytes()),

@@ -98,6 +98,24 @@ fn one_client_has_one_key_in_every_spelling() {
     let twice = ask.clone().header("x-key", "a").header("x-key", "a");
     assert_eq!(key(&by_header, &twice), key(&by_header, &ask.clone().header("x-key", "a")));
 
+    for field in ["authorization", "proxy-authorization"] {
+        let by_credential = counted_by(&format!("5/s by header:{field}"));
+        let of = |value| key(&by_credential, &ask.clone().header(field, value));
+        for spelling in ["bearer Ab", "BEARER  Ab", "Bearer\tAb", "bEARER \t Ab"] {
+            assert_eq!(of(spelling), of("Bearer Ab"), "{field}: {spelling:?}");
+            let written = by_credential.policies()[0].look_at(&[spelling.to_owned()]).expect("one dimension");
+            assert_eq!(written[0].key, of("Bearer Ab"), "as an operator writes it");
+        }
+        for other in ["Bearer ab", "Basic Ab", "Bearer Ab c", "BearerAb", "Bearer"] {
+            assert_ne!(of(other), of("Bearer Ab"), "{field}: {other:?}");
+        }
+        assert_ne!(of("Ab"), of("ab"), "a token without a scheme");
+    }
+    assert_ne!(
+        key(&by_header, &ask.clone().header("x-key", "Bearer a")),
+        key(&by_header, &ask.clone().header("x-key", "bearer a"))
+    );
+
     let by_param = table(&[limited("r", "/u/{user}", &["p"])], &[policy("p", &["5/s by param:user"])]);
     assert_eq!(key(&by_param, &Ask::new("GET /u/a@b")), key(&by_param, &Ask::new("GET /u/a%40b/")));
 }
