@@ -1,14 +1,15 @@
 //! How `sluicegate upgrade` hears what became of it: it listens on a socket whose name holds the number of the process
 //! it asks, and that process connects to it. So nothing listens for it while nobody asks.
 
-use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::net::UCred;
+use rustix::process::{Pid, Signal, Uid, kill_process};
 
 use super::messages::WITHIN_MAX;
 use base::clock;
@@ -75,10 +76,12 @@ impl Answer {
 pub(super) fn ask(pid: u32) -> anyhow::Result<Answer> {
     let process =
         i32::try_from(pid).ok().and_then(Pid::from_raw).context("a process id is a positive number")?;
+    let Some(asked) = Asked::find(process) else { return Ok(Answer::Gone(pid)) };
     let listener = address(pid).and_then(|address| UnixListener::bind_addr(&address));
     let listener = match listener {
         Err(error) if error.kind() == ErrorKind::AddrInUse => {
-            bail!("another `sluicegate upgrade` asks process {pid} already")
+            let holder = address(pid).and_then(|address| UnixStream::connect_addr(&address))?;
+            bail!(asked.held_by(rustix::net::sockopt::socket_peercred(holder)?))
         }
         listener => listener.context("the socket for the answer")?,
     };
@@ -86,33 +89,90 @@ pub(super) fn ask(pid: u32) -> anyhow::Result<Answer> {
         Err(Errno::SRCH) => return Ok(Answer::Gone(pid)),
         signalled => signalled.with_context(|| format!("process {pid}"))?,
     }
-    let answer = answer(&listener, pid)?;
+    let answer = asked.answer(&listener, CALLED_WITHIN)?;
     let mut line = String::new();
     answer.set_read_timeout(Some(WITHIN_MAX + TOLD_WITHIN))?;
-    BufReader::new(answer).read_line(&mut line).with_context(|| format!("process {pid} says nothing"))?;
-    match (line.strip_prefix(DONE), line.strip_prefix(FAILED).map(str::trim_end)) {
-        (Some(done), _) => Ok(Answer::Done(done.trim_end().to_owned())),
+    BufReader::new(answer.take(LINE_BYTES_MAX))
+        .read_line(&mut line)
+        .with_context(|| format!("process {pid} says nothing"))?;
+    let line = shown(line.trim_end());
+    match (line.strip_prefix(DONE), line.strip_prefix(FAILED)) {
+        (Some(done), _) => Ok(Answer::Done(done.to_owned())),
         (None, Some(DRAINS)) => Ok(Answer::Drains),
         (None, Some(why)) => Ok(Answer::Failed(why.to_owned())),
         (None, None) => bail!("process {pid} ended before it was upgraded"),
     }
 }
 
-/// Waits until the process calls back.
-fn answer(listener: &UnixListener, pid: u32) -> anyhow::Result<UnixStream> {
-    listener.set_nonblocking(true)?;
-    let until = clock::instant() + CALLED_WITHIN;
-    while clock::instant() < until {
-        match listener.accept() {
-            Ok((stream, _)) => {
-                stream.set_nonblocking(false)?;
-                return Ok(stream);
+/// The process that is asked. Any local user may connect to the socket for its answer, or hold the name of it.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    pid: Pid,
+    user: Uid,
+}
+
+impl Asked {
+    /// The process of this number; `None` if there is none. Its user is what /proc/PID/status says: the folder belongs to
+    /// root where the program has capabilities of its own.
+    fn find(pid: Pid) -> Option<Asked> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero())).ok()?;
+        let users = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+        let effective = users.split_ascii_whitespace().nth(1)?.parse().ok()?;
+        Some(Asked { pid, user: Uid::from_raw(effective) })
+    }
+
+    /// Whether a process is of root or of the gateway's user, as whoever may send the signal is.
+    fn is_trusted(self, peer: UCred) -> bool {
+        peer.uid.is_root() || peer.uid == self.user
+    }
+
+    /// Why the name cannot be had that this process holds.
+    fn held_by(self, holder: UCred) -> String {
+        let pid = self.pid;
+        if self.is_trusted(holder) {
+            return format!("another `sluicegate upgrade` asks process {pid} already");
+        }
+        format!(
+            "process {} of user {} holds the name of the socket on which process {pid} would answer, and may not: end it. \
+             Nobody was signalled",
+            holder.pid, holder.uid
+        )
+    }
+
+    /// Waits until the process calls back. Whoever else connects is not listened to.
+    fn answer(self, listener: &UnixListener, within: Duration) -> anyhow::Result<UnixStream> {
+        listener.set_nonblocking(true)?;
+        let (until, mut stranger) = (clock::instant() + within, None);
+        while clock::instant() < until {
+            match listener.accept() {
+                Ok((stream, _)) => match rustix::net::sockopt::socket_peercred(&stream)? {
+                    peer if peer.pid == self.pid && self.is_trusted(peer) => {
+                        stream.set_nonblocking(false)?;
+                        return Ok(stream);
+                    }
+                    peer => stranger = Some(peer),
+                },
+                Err(error) if error.kind() == ErrorKind::WouldBlock => std::thread::sleep(CALLED_EVERY),
+                Err(error) => return Err(error.into()),
             }
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => std::thread::sleep(CALLED_EVERY),
-            Err(error) => return Err(error.into()),
+        }
+        let others = stranger.map_or(String::new(), |peer| {
+            format!(" (process {} of user {} called in its place and was not heard)", peer.pid, peer.uid)
+        });
+        bail!("process {} does not answer: is it a gateway that serves?{others}", self.pid)
+    }
+}
+
+/// A text as a terminal may get it: what is not printed stands as an escape.
+fn shown(text: &str) -> String {
+    let mut shown = String::new();
+    for one in text.chars() {
+        match one {
+            '"' | '\'' | '\\' => shown.push(one),
+            one => shown.extend(one.escape_debug()),
         }
     }
-    bail!("process {pid} does not answer: is it a gateway that serves?")
+    shown
 }
 
 /// The socket on which an upgrade of that process is waited for.
@@ -127,6 +187,8 @@ const FAILED: &str = "failed ";
 /// How long the process may take to call back.
 const CALLED_WITHIN: Duration = Duration::from_secs(5);
 const CALLED_EVERY: Duration = Duration::from_millis(10);
+/// Bytes of an answer that are read: the last words of a successor are fewer.
+const LINE_BYTES_MAX: u64 = 64 * 1024;
 const TOLD_WITHIN: Duration = Duration::from_secs(2);
 
 #[cfg(test)]
@@ -144,5 +206,44 @@ mod tests {
         let said = answer.into_result().expect_err("nobody was upgraded").to_string();
         let expected = format!("process {} has just ended: another upgrade has replaced it", process.id());
         assert!(said.starts_with(&expected), "{said}");
+    }
+
+    #[test]
+    fn only_the_process_that_was_asked_is_heard() {
+        let mut process = Command::new("sleep").arg("60").spawn().expect("it is on every system");
+        let asked = Asked::find(Pid::from_child(&process)).expect("it runs");
+        assert_eq!(asked.user, rustix::process::geteuid());
+        let name = address(process.id()).expect("a name");
+        let listener = UnixListener::bind_addr(&name).expect("nobody has the name");
+        let mut forged = UnixStream::connect_addr(&name).expect("anybody may connect");
+        forged.write_all(b"done upgraded to process 1\n").expect("there is room");
+        let heard = asked.answer(&listener, Duration::from_millis(50)).expect_err("it is of another process");
+        let said = format!("process {} of user {} called in its place", std::process::id(), asked.user);
+        assert!(heard.to_string().contains(&said), "{heard}");
+        // The one that was asked is heard behind it.
+        let own = Asked { pid: rustix::process::getpid(), ..asked };
+        let _called = UnixStream::connect_addr(&name).expect("anybody may connect");
+        assert!(own.answer(&listener, Duration::from_secs(10)).is_ok());
+        process.kill().expect("it runs");
+        process.wait().expect("it is a child of ours");
+    }
+
+    #[test]
+    fn a_name_that_a_stranger_holds_is_told() {
+        let peer =
+            |uid| UCred { pid: Pid::INIT, uid: Uid::from_raw(uid), gid: rustix::process::Gid::from_raw(uid) };
+        let asked = Asked { pid: rustix::process::getpid(), user: Uid::from_raw(990) };
+        for trusted in [0, 990] {
+            let said = asked.held_by(peer(trusted));
+            assert!(said.starts_with("another `sluicegate upgrade` asks process"), "{said}");
+        }
+        let said = asked.held_by(peer(1000));
+        assert!(said.starts_with("process 1 of user 1000 holds the name of the socket"), "{said}");
+    }
+
+    #[test]
+    fn a_terminal_gets_no_escapes() {
+        assert_eq!(shown("process 7 serves, \"v2\" à \\"), "process 7 serves, \"v2\" à \\");
+        assert_eq!(shown("a\x1b[2J\r\u{202e}b"), "a\\u{1b}[2J\\r\\u{202e}b");
     }
 }
