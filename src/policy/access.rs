@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
+use super::request::carried_address;
 use base::cause::Cause;
 use base::identity::Identity;
 
@@ -52,10 +53,14 @@ pub struct Addresses {
 }
 
 impl Addresses {
-    /// Whether a client is admitted. `client` must be canonical, that is, not an IPv4-mapped IPv6 address.
+    /// Whether a client is admitted. `client` must be canonical, that is, not an IPv4-mapped IPv6 address. Behind a translator
+    /// it is denied for the IPv4 address that it carries, too, but not allowed for it: the translator's address is all that
+    /// is proven.
     pub fn admit(&self, client: IpAddr) -> bool {
-        let has = |networks: &[IpNet]| networks.iter().any(|network| network.contains(&client));
-        !has(&self.deny) && (self.allow.is_empty() || has(&self.allow))
+        let has = |networks: &[IpNet], ip| networks.iter().any(|network| network.contains(&ip));
+        !has(&self.deny, client)
+            && !has(&self.deny, carried_address(client))
+            && (self.allow.is_empty() || has(&self.allow, client))
     }
 }
 
@@ -75,6 +80,10 @@ mod tests {
             addresses.admit(client.parse().expect("an address"))
         };
         assert!(admits(&[], &[], "192.0.2.1"));
+        assert!(!admits(&[], &["192.0.2.0/24"], "64:ff9b::192.0.2.1"), "behind a translator");
+        assert!(!admits(&[], &["64:ff9b::/96"], "64:ff9b::192.0.2.1"));
+        assert!(admits(&[], &["192.0.2.0/24"], "64:ff9b::198.51.100.1"));
+        assert!(!admits(&["192.0.2.0/24"], &[], "64:ff9b::192.0.2.1"));
         assert!(admits(&["192.0.2.0/24"], &[], "192.0.2.1"));
         assert!(!admits(&["192.0.2.0/24"], &[], "198.51.100.1"));
         assert!(!admits(&["192.0.2.0/24"], &["192.0.2.1/32"], "192.0.2.1"));

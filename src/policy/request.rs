@@ -1,6 +1,6 @@
 //! The facts of a request that routes, limits and templates read: borrowed, sanitised by the proxy, cheap to copy.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use http::{HeaderMap, Method};
 
@@ -89,9 +89,23 @@ impl<'t, 'r> Params<'t, 'r> {
     }
 }
 
-/// The address that counts as one client: IPv4-mapped as IPv4, IPv6 cut to `ipv6_prefix` bits.
-pub fn counted_address(client: IpAddr, ipv6_prefix: u8) -> IpAddr {
+/// The IPv4 address that an IPv6 one carries, where it is mapped or a translator's (RFC 6052 section 2.1: `64:ff9b::/96`);
+/// else the address itself.
+pub fn carried_address(client: IpAddr) -> IpAddr {
     match client.to_canonical() {
+        IpAddr::V6(address) if address.to_bits() >> 32 == NAT64_PREFIX => {
+            IpAddr::V4(Ipv4Addr::from_bits(address.to_bits() as u32))
+        }
+        address => address,
+    }
+}
+
+/// The first 96 bits of an address behind a translator.
+const NAT64_PREFIX: u128 = 0x0064_ff9b_0000_0000_0000_0000;
+
+/// The address that counts as one client: the IPv4 address that it carries, or IPv6 cut to `ipv6_prefix` bits.
+pub fn counted_address(client: IpAddr, ipv6_prefix: u8) -> IpAddr {
+    match carried_address(client) {
         IpAddr::V4(address) => IpAddr::V4(address),
         IpAddr::V6(address) => {
             let cut = 128 - u32::from(ipv6_prefix.min(128));
@@ -114,5 +128,8 @@ mod tests {
         assert_eq!(counted("2001:db8:1:2:3:4:5:6", 0), "::");
         assert_eq!(counted("::ffff:192.0.2.7", 64), "192.0.2.7");
         assert_eq!(counted("192.0.2.7", 0), "192.0.2.7");
+        assert_eq!(counted("64:ff9b::192.0.2.7", 64), "192.0.2.7");
+        assert_eq!(counted("64:ff9b::1:c000:207", 64), "64:ff9b::", "no translator's");
+        assert_eq!(counted("64:ff9b:1::c000:207", 96), "64:ff9b:1::", "a translator of another prefix");
     }
 }

@@ -161,8 +161,15 @@ fn pair<'e>(element: &'e str, name: &str) -> Option<&'e str> {
     Some(value.strip_prefix('"').and_then(|value| value.strip_suffix('"')).unwrap_or(value))
 }
 
-/// An address with or without port and brackets (RFC 7239 section 6).
+/// An address with or without port, brackets and the zone of an IPv6 address, which says only where the hop has met it
+/// (RFC 7239 section 6, RFC 4007 section 11).
 fn address(node: &str) -> Option<IpAddr> {
+    let Some((ip, rest)) = node.split_once('%') else { return zoneless(node) };
+    let behind = rest.find(']').map_or("", |end| &rest[end..]);
+    zoneless(&[ip, behind].concat()).filter(IpAddr::is_ipv6)
+}
+
+fn zoneless(node: &str) -> Option<IpAddr> {
     if let Ok(ip) = node.parse() {
         return Some(ip);
     }
@@ -241,6 +248,14 @@ mod tests {
         }
         let mapped = map(&[("x-forwarded-for", "::ffff:203.0.113.9")]);
         assert_eq!(find(&config, ip("::ffff:10.0.0.1"), &mapped).ip, ip("203.0.113.9"));
+        for zoned in
+            ["fe80::9%eth0", "[fe80::9%eth0]", "[fe80::9%25eth0]:4711", "6.6.6.6, fe80::9%1, 10.2.2.2"]
+        {
+            let headers = map(&[("x-forwarded-for", zoned)]);
+            assert_eq!(find(&config, ip("10.0.0.1"), &headers).ip, ip("fe80::9"), "{zoned}");
+        }
+        let no_zone = map(&[("x-forwarded-for", "6.6.6.6, 203.0.113.9%eth0")]);
+        assert_eq!(find(&config, ip("10.0.0.1"), &no_zone).ip, ip("10.0.0.1"), "IPv4 has none");
         let port = map(&[("x-forwarded-for", "203.0.113.9:4711")]);
         assert_eq!(find(&config, ip("10.0.0.1"), &port).ip, ip("203.0.113.9"));
     }
