@@ -171,6 +171,11 @@ fn of_several_checks_each_has_its_verdict_or_all_are_charged_or_none() {
     let refused = together(5);
     assert_eq!((&refused["allowed"], &refused["verdicts"][1]["allowed"]), (&json!(false), &json!(false)));
     assert_eq!(refused["verdicts"][1]["violated"], json!([]), "it is refused with the other: {refused}");
+    // Bob's fifth unit comes back in its time, and ann waits with him.
+    let waits: Vec<&Value> =
+        refused["verdicts"].as_array().expect("a list").iter().map(|it| &it["retry_after_seconds"]).collect();
+    assert!(waits[0].as_u64().is_some_and(|wait| wait > 0) && waits[0] == waits[1], "{refused}");
+    assert_eq!(together(6)["verdicts"][1]["retry_after_seconds"], Value::Null, "six of five are never there");
     let taken = together(4);
     assert_eq!((&taken["allowed"], &taken["verdicts"][1]["remaining"]), (&json!(true), &json!(0)), "{taken}");
     assert_eq!([node.get("ann").status, node.get("bob").status], [429, 429]);
@@ -217,6 +222,20 @@ fn a_key_is_allowed_until_it_has_spent_its_limit() {
     assert!(refused["retryAfter"].as_u64().is_some_and(|wait| (1..=400).contains(&wait)), "{refused}");
     assert!(refused["resetAt"].is_string(), "{refused}");
     assert_eq!(ask("pairs", "ann:orders").json()["allowed"], true);
+    let at = |token: &str, now: &str| {
+        let body = json!({ "policyId": "pairs", "key": "ann:search", "now": now });
+        node.ask(token, "POST", "/v1/is-allowed", &body).json()
+    };
+    let now = time::OffsetDateTime::now_utc();
+    let in_a_day = (now + time::Duration::days(1)).date();
+    for _ in 0..2 {
+        let then = at("read-1", &format!("{in_a_day}T23:59:59Z"));
+        assert_eq!(
+            (&then["allowed"], &then["remaining"]),
+            (&json!(true), &json!(8)),
+            "nothing is spent: {then}"
+        );
+    }
     assert_eq!((ask("pairs", "ann").status, ask("nothing", "ann").status), (422, 422));
     let lines = node.0.stderr();
     assert!(
@@ -347,8 +366,15 @@ fn a_policy_in_the_flat_form_is_kept_in_the_words_of_the_file() {
         "by": ["consumer"], "limit": "30/60s", "algorithm": "sliding-window", "when-redis-down": "deny",
         "overshoot": 0,
     });
-    assert_eq!(made.json()["document"], document);
+    assert_eq!((&made.json()["document"], &made.json()["note"]), (&document, &Value::Null));
     assert_eq!(node.limit("ann"), 30);
+    let rounded = put(json!({ "keyType": "userId", "ratePerSec": 1.67, "windowSec": 60 }));
+    assert_eq!(rounded.json()["document"]["limit"], "100/60s", "{rounded:?}");
+    assert!(
+        rounded.json()["note"].as_str().is_some_and(|it| it.contains("rounded to 100 in 60 s")),
+        "{rounded:?}"
+    );
+    assert_eq!(put(json!({ "keyType": "userId", "ratePerSec": 0.5, "windowSec": 60 })).status, 200);
     let config = node.ask("read-1", "GET", "/config", &Value::Null).text();
     assert!(config.contains("when-redis-down = \"deny\"") && config.contains("overshoot = 0"), "{config}");
     for (body, said) in [

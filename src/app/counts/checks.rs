@@ -67,7 +67,7 @@ pub(super) async fn decide(counts: &Counts, asked: Vec<Asked>, is_together: bool
         for step in &steps {
             give_back(&counts.limiter, step);
         }
-        verdicts.iter_mut().for_each(refuse_with_others);
+        refuse_together(&mut verdicts);
     }
     verdicts
 }
@@ -228,15 +228,23 @@ fn give_back(limiter: &Arc<Limiter>, step: &Step<'_>) {
     }
 }
 
-/// The verdict on what would have been allowed alone.
-fn refuse_with_others(verdict: &mut Verdict) {
-    if let Verdict::Allowed { remaining, reset_at, .. } = verdict {
-        *verdict = Verdict::Refused {
-            remaining: *remaining,
-            reset_at: *reset_at,
-            retry_after_seconds: Some(0),
-            violated: Vec::new(),
-        };
+/// Refuses what would have been allowed alone, for as long as the others wait. What cannot be decided is never allowed.
+fn refuse_together(verdicts: &mut [Verdict]) {
+    let waits = verdicts.iter().map(|verdict| match verdict {
+        Verdict::Allowed { .. } => Some(0),
+        Verdict::Refused { retry_after_seconds, .. } => *retry_after_seconds,
+        Verdict::Undecided(_) => None,
+    });
+    let longest = waits.reduce(|one, other| Some(one?.max(other?))).flatten();
+    for verdict in verdicts {
+        if let Verdict::Allowed { remaining, reset_at, .. } = verdict {
+            *verdict = Verdict::Refused {
+                remaining: *remaining,
+                reset_at: *reset_at,
+                retry_after_seconds: longest,
+                violated: Vec::new(),
+            };
+        }
     }
 }
 

@@ -278,7 +278,7 @@ pub enum Verdict {
         remaining: Option<u64>,
         /// When that window is full again.
         reset_at: Option<Time>,
-        /// Seconds until every window would admit it, rounded up; `None`: one never does.
+        /// Seconds until every window would admit it, and all that it is refused with, rounded up; `None`: one never does.
         retry_after_seconds: Option<u64>,
         /// Every window that refuses; none if it is refused with others that were asked together.
         violated: Vec<Violated>,

@@ -77,7 +77,7 @@ pub(in crate::admin) async fn check(
     Ok(answer::json(&answered(&state, &client, once, decide).await?))
 }
 
-/// Spends a unit of a policy for a key, if it has one left.
+/// Spends a unit of a policy for a key, if it has one left. With `now` it says whether it had one then, and spends nothing.
 #[utoipa::path(post, path = "/v1/is-allowed", tag = "counts", operation_id = "is-allowed",
     params(answer::IdempotencyKey),
     request_body = described::IsAllowedBody,
@@ -96,14 +96,15 @@ pub(in crate::admin) async fn is_allowed(
     fields.require("key", "write whom it is about");
     let policy = fields.text("policyId", ID_CHARS_MAX);
     let key = fields.text("key", VALUE_CHARS_MAX);
+    let at = fields.instant("now");
     fields.finish().map_err(Refusal::Invalid)?;
     let asked = Asked {
         policy: policy.unwrap_or_default(),
         named: Named::Key(key.unwrap_or_default()),
         tier: None,
         cost: None,
-        is_dry: false,
-        at: None,
+        is_dry: at.is_some(),
+        at,
     };
     may_spend(&state, &client, std::slice::from_ref(&asked))?;
     let decide = async {
@@ -195,8 +196,8 @@ fn one(mut fields: Fields, state: &State) -> Result<Asked, Vec<Flaw>> {
     let tier = fields.text("tier", ID_CHARS_MAX);
     let cost = fields.integer("cost", 1..=COST_MAX).and_then(NonZeroU64::new);
     let is_dry = fields.boolean("dry").unwrap_or(false);
-    if fields.has("now") && !state.counts.takes_time {
-        fields.wrong("now", "`now` is for tests: it is taken by a gateway that runs with `--test-time`");
+    if fields.has("now") && !is_dry && !state.counts.takes_time {
+        fields.wrong("now", "`now` goes with `dry`: to spend at another time is for tests, of a gateway that runs with `--test-time`");
     }
     let at = fields.instant("now");
     fields.finish()?;

@@ -226,6 +226,9 @@ pub(in crate::admin) struct Policy {
     version: u64,
     updated_at: Instant,
     updated_by: String,
+    /// What a limit of the flat form was rounded to when it was written.
+    #[schema(required = false)]
+    note: String,
 }
 
 /// The keys of `[policy.*]` of gateway.toml, as its schema (`sluicegate schema`) has them.
@@ -263,7 +266,7 @@ pub(in crate::admin) struct FlatPolicy {
     key_type: String,
     /// The words of `algorithm` in gateway.toml, in any case and with `_` or `-`.
     algorithm: Option<String>,
-    /// Times `windowSec` it is a whole number.
+    /// Times `windowSec` it is the limit, rounded to the nearest whole number.
     #[schema(exclusive_minimum = 0)]
     rate_per_sec: f64,
     #[schema(minimum = 1, maximum = 1000000000)]
@@ -784,7 +787,7 @@ pub(in crate::admin) struct CheckBody {
     cost: Option<u64>,
     /// Whether nothing is to be spent.
     dry: Option<bool>,
-    /// When it is asked: only of a gateway that runs with `--test-time`.
+    /// When it is asked: with `dry`, or of a gateway that runs with `--test-time`.
     now: Option<Instant>,
     #[schema(min_items = 1, max_items = 1000)]
     checks: Option<Vec<Check>>,
@@ -885,6 +888,8 @@ pub(in crate::admin) struct IsAllowedBody {
     #[schema(min_length = 1, max_length = 4096, pattern = r"^[^\x00-\x1f\x7f-\x9f]*$")]
     key: String,
     policy_id: Name,
+    /// When it is asked. Nothing is spent then.
+    now: Option<Instant>,
 }
 
 /// Whether a key may.

@@ -13,11 +13,11 @@ pub(super) fn is_flat(fields: &Fields) -> bool {
     ["policyId", "keyType", "ratePerSec"].iter().any(|name| fields.has(name))
 }
 
-/// The policy of a flat form in the words of gateway.toml.
+/// The policy of a flat form in the words of gateway.toml, and what its limit was rounded to if it was.
 ///
 /// # Errors
 /// Everything that cannot be written in them.
-pub(super) fn policy(id: &str, mut fields: Fields) -> Result<Value, Vec<Flaw>> {
+pub(super) fn policy(id: &str, mut fields: Fields) -> Result<(Value, Option<String>), Vec<Flaw>> {
     fields.require("keyType", "write `userId`, `apiKey`, `ip` or `userId:endpoint`");
     fields.require("ratePerSec", "write how many units a second it allows");
     if fields.text("policyId", ID_CHARS_MAX).is_some_and(|named| named != id) {
@@ -25,7 +25,7 @@ pub(super) fn policy(id: &str, mut fields: Fields) -> Result<Value, Vec<Flaw>> {
     }
     let by = fields.text("keyType", ID_CHARS_MAX).and_then(|text| dimensions(&mut fields, &text));
     let algorithm = fields.text("algorithm", ID_CHARS_MAX);
-    let limit = limit(&mut fields);
+    let (limit, note) = limit(&mut fields).unzip();
     let when_down = fields.choice("failMode", &[("OPEN", "allow"), ("CLOSED", "deny")]);
     let fraction = fields.number("localQuotaFraction");
     if fraction.is_some_and(|fraction| fraction != 0.0) {
@@ -43,7 +43,7 @@ pub(super) fn policy(id: &str, mut fields: Fields) -> Result<Value, Vec<Flaw>> {
     }
     keys.extend(when_down.map(|word| ("when-redis-down".to_owned(), json!(word))));
     keys.extend(fraction.map(|_| ("overshoot".to_owned(), json!(0))));
-    Ok(Value::Object(keys))
+    Ok((Value::Object(keys), note.flatten()))
 }
 
 /// The dimensions of a key's type.
@@ -61,28 +61,39 @@ fn dimensions(fields: &mut Fields, text: &str) -> Option<Vec<&'static str>> {
     by
 }
 
-/// The limit as gateway.toml writes it, from rate, window and burst.
-fn limit(fields: &mut Fields) -> Option<String> {
+/// The limit as gateway.toml writes it, from rate, window and burst, and what it was rounded to if it was.
+fn limit(fields: &mut Fields) -> Option<(String, Option<String>)> {
     let window = fields.integer("windowSec", 1..=DURATION_MAX.as_secs());
     let burst = fields.integer("burst", 1..=LIMIT_MAX);
     let rate = fields.number("ratePerSec")?;
     // Without a window the shortest in which the limit is a whole number.
     let windows: &[u64] = if let Some(window) = &window { std::slice::from_ref(window) } else { &WINDOWS };
-    let limit = windows.iter().find_map(|window| Some((whole(rate * *window as f64)?, window)));
-    let Some((limit, window)) = limit else {
-        let hint = "`ratePerSec` × `windowSec` must be a whole number from 1 to 1000000000";
+    let exact = windows.iter().find_map(|window| Some((whole(rate * *window as f64)?, window)));
+    // In the longest of them rounding changes the rate least.
+    let nearest = || windows.last().and_then(|window| Some((nearest(rate * *window as f64)?, window)));
+    let Some((limit, window)) = exact.or_else(nearest) else {
+        let hint = "`ratePerSec` × `windowSec` must be a number from 1 to 1000000000, rounded to the nearest whole one";
         fields.wrong("ratePerSec", hint);
         return None;
     };
+    let note = exact.is_none().then(|| {
+        format!("{rate} a second is no whole number of units in {window} s: the limit is rounded to {limit} in {window} s")
+    });
     let burst = burst.map(|burst| format!(" burst {burst}")).unwrap_or_default();
-    Some(format!("{limit}/{window}s{burst}"))
+    Some((format!("{limit}/{window}s{burst}"), note))
 }
 
 /// A product of a decimal number that is meant as a whole one: 0.1 a second is 6 a minute.
 fn whole(number: f64) -> Option<u64> {
     let rounded = number.round();
     let is_whole = (number - rounded).abs() <= rounded * 1e-9;
-    (is_whole && (1.0..=LIMIT_MAX as f64).contains(&rounded)).then_some(rounded as u64)
+    nearest(number).filter(|_| is_whole)
+}
+
+/// The whole number nearest to one that is within the bounds of limits.
+fn nearest(number: f64) -> Option<u64> {
+    let rounded = number.round();
+    (1.0..=LIMIT_MAX as f64).contains(&rounded).then_some(rounded as u64)
 }
 
 /// What each part of `keyType` counts by.
@@ -100,7 +111,31 @@ mod tests {
     fn flat(body: Value) -> Result<Value, Vec<String>> {
         let fields = Fields::parse(body.to_string().as_bytes()).expect("an object");
         assert!(is_flat(&fields));
-        policy("search", fields).map_err(|flaws| flaws.into_iter().map(|flaw| flaw.detail).collect())
+        let read = policy("search", fields);
+        read.map(|(policy, _)| policy).map_err(|flaws| flaws.into_iter().map(|flaw| flaw.detail).collect())
+    }
+
+    #[test]
+    fn a_rate_that_is_no_whole_number_of_units_is_rounded_to_the_nearest_and_says_so() {
+        for (rate, window, limit, is_rounded) in [
+            (1.67, Some(60), "100/60s", true),
+            (1.675, Some(60), "101/60s", true),
+            (1.7, Some(60), "102/60s", false),
+            (0.5, Some(1), "1/1s", true),
+            (1.67, None, "6012/3600s", false),
+            (0.333_333, None, "28800/86400s", true),
+        ] {
+            let body = json!({ "keyType": "userId", "ratePerSec": rate, "windowSec": window });
+            let fields = Fields::parse(body.to_string().as_bytes()).expect("an object");
+            let (policy, note) = policy("search", fields).expect("it is a policy");
+            assert_eq!(
+                (policy["limit"].as_str(), note.is_some()),
+                (Some(limit), is_rounded),
+                "{body}: {note:?}"
+            );
+            let units = limit.split('/').next().expect("units");
+            assert!(note.is_none_or(|note| note.contains(&format!("rounded to {units} in"))), "{body}");
+        }
     }
 
     #[test]
@@ -145,8 +180,8 @@ mod tests {
             (json!({ "keyType": "user" }), "`keyType` is `userId`"),
             (json!({ "keyType": "composite" }), "as in `userId:endpoint`"),
             (json!({ "failMode": "open" }), "this is not a value of `failMode`"),
-            (json!({ "ratePerSec": 0.3, "windowSec": 1 }), "must be a whole number"),
-            (json!({ "ratePerSec": 0 }), "must be a whole number"),
+            (json!({ "ratePerSec": 0.3, "windowSec": 1 }), "must be a number from 1 to"),
+            (json!({ "ratePerSec": 0 }), "must be a number from 1 to"),
             (json!({ "policyId": "other" }), "another than the one of the path"),
             (json!({ "rate": 1 }), "unknown field: it takes"),
             (json!({ "burst": 0 }), "`burst` must be"),

@@ -52,19 +52,23 @@ pub(in crate::admin) async fn show(Of(state): Of<Arc<State>>, Values([id]): Valu
     responses((status = 200, description = "It is in force, or what would be done.",
         body = described::PolicyPut, headers(("etag" = String)))))]
 pub(in crate::admin) async fn put(change: Change, Values([id]): Values<1>, body: Body) -> Answer {
-    let document = match flat_policy::is_flat(&body.fields) {
+    let (document, note) = match flat_policy::is_flat(&body.fields) {
         true => flat_policy::policy(&id, body.fields).map_err(Refusal::Invalid)?,
-        false => body.fields.whole(),
+        false => (body.fields.whole(), None),
+    };
+    let noted = |mut shown: Value| {
+        note.iter().for_each(|note| shown["note"] = note.as_str().into());
+        shown
     };
     change.check(Proposal::Policy { name: id.clone(), document: Some(document.clone()) }).await?;
     if change.is_dry_run {
         let old = change.database.policy_by_id(&id).await?;
         change.check_version(old.as_ref().map(|old| old.version))?;
-        return Ok(answer::dry_run(json!(old), json!({ "id": id, "document": document })));
+        return Ok(answer::dry_run(json!(old), noted(json!({ "id": id, "document": document }))));
     }
     let put = change.database.put_policy(&change.by, &id, document, change.expected).await?;
     change.in_force(put.version).await;
-    Ok(answer::row(StatusCode::OK, put.version, &put))
+    Ok(answer::row(StatusCode::OK, put.version, &noted(json!(put))))
 }
 
 /// Deletes a policy of the database; the one of its name in gateway.toml is in force again. Refused if routes name it and
