@@ -37,6 +37,7 @@ pub(in crate::admin) async fn add(change: Change, body: Body) -> Answer {
     let key = keys::random().ok_or(Refusal::NoRandomness)?;
     let digest = keys::digest_text(key.as_bytes());
     let new = new_key(body.fields, digest.clone(), Time::now())?;
+    new.tier.as_deref().map(|tier| change.must_be_tier(tier)).transpose()?;
     if change.is_dry_run {
         let shown = json!({
             "consumer": new.consumer, "tenant": new.tenant, "tier": new.tier, "claims": new.claims,

@@ -14,6 +14,7 @@ use tokio::time;
 use super::conditions::{expected, idempotency_key, is_met};
 use super::fields::{At, Fields, Flaw};
 use super::query::Query;
+use super::why::unknown;
 use crate::admin::control::{Control, Proposal, Writes};
 use crate::admin::gate::Client;
 use crate::admin::refusal::Refusal;
@@ -55,6 +56,16 @@ impl Change {
         let Some(control) = &self.state.control else { return Err(Refusal::NoDatabase) };
         let checked = (control.check)(proposal).await;
         checked.map_err(|errors| Refusal::Invalid(vec![Flaw { at: At::Body(String::new()), detail: errors }]))
+    }
+
+    /// Refuses a tier that no policy in force has: whoever has misspelt the name would not notice. Where no policy is by tier
+    /// there is no name to compare with, and it is kept for policies to come.
+    pub(in crate::admin) fn must_be_tier(&self, tier: &str) -> Result<(), Refusal> {
+        let tiers = (self.state.counts.names)().tiers;
+        if tiers.is_empty() || tiers.iter().any(|known| known == tier) {
+            return Ok(());
+        }
+        Err(Refusal::Unusable(vec![Flaw::in_body("tier", unknown("tier", tier, &tiers))]))
     }
 
     /// Waits until this node has a change in force, so that the client's next request already meets it. A node that is slow

@@ -38,6 +38,7 @@ pub(in crate::admin) async fn put_tier(change: Change, Values([id]): Values<1>, 
     let tier = fields.text("tier", ID_CHARS_MAX);
     fields.finish().map_err(Refusal::Invalid)?;
     let tier = tier.unwrap_or_default();
+    change.must_be_tier(&tier)?;
     if change.is_dry_run {
         let old = change.database.assignment(&id).await?;
         change.check_version(old.as_ref().map(|old| old.version))?;

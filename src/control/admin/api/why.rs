@@ -103,7 +103,7 @@ fn check_names(state: &State, policy: Option<&str>, tier: Option<&str>) -> Resul
 }
 
 /// `no policy of this name is in force: did you mean `calls`? write `calls` or `search``
-fn unknown(kind: &str, name: &str, known: &[String]) -> String {
+pub(super) fn unknown(kind: &str, name: &str, known: &[String]) -> String {
     let known: Vec<&str> = known.iter().map(String::as_str).collect();
     if known.is_empty() {
         return format!("no {kind} is in force");

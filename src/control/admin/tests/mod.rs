@@ -174,7 +174,7 @@ fn state(readiness: Readiness) -> State {
             counts_by: Box::new(|policy, _| policy == "p"),
             names: Box::new(|| counts::Names {
                 policies: vec!["p".to_owned()],
-                tiers: vec!["pro".to_owned()],
+                tiers: vec!["free".to_owned(), "pro".to_owned()],
             }),
             hot_keys: Some(Box::new(|asked| {
                 let key = Named::new(7, "p", "consumer=ann".to_owned(), Some(1));

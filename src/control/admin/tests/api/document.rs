@@ -181,7 +181,10 @@ async fn answers_are_as_it_says() {
     matches("TierLimitPut", &api.ask("PUT /v1/tiers/a/b", tier.clone()).await.json());
     matches("TierLimitPut", &api.ask("PUT /v1/tiers/a/b?dry-run=true", tier).await.json());
     matches("Page_TierLimit", &api.ask("GET /v1/tiers", None).await.json());
-    matches("AssignmentPut", &api.ask("PUT /v1/consumers/a/tier", Some(json!({ "tier": "t" }))).await.json());
+    matches(
+        "AssignmentPut",
+        &api.ask("PUT /v1/consumers/a/tier", Some(json!({ "tier": "pro" }))).await.json(),
+    );
     let key = api.ask("POST /v1/api-keys", Some(json!({ "consumer": "a" }))).await.json();
     matches("ApiKeyMade", &key);
     let patch = format!("PATCH /v1/api-keys/{}", key["digest"].as_str().expect("a digest"));
