@@ -35,6 +35,7 @@ pub(super) async fn reload(
     }
     service_manager::reloading();
     let path = path.to_owned();
+    publisher.tell_again();
     let published = match read(path, control.is_some()).await {
         Ok(files) => publish(Arc::new(files), publisher, control).await,
         Err(error) => Err(error),
@@ -120,8 +121,10 @@ pub(super) async fn with_rows(
     let prepared = match again {
         Ok(None) => alone,
         Ok(Some(again)) => {
-            if !again.loaded.report.is_empty() {
-                tracing::warn!("{}", again.loaded.report);
+            // What the files say was told when they were read.
+            let news = again.loaded.report.news_since(&alone.loaded.report);
+            if !news.is_empty() {
+                tracing::warn!("{news}");
             }
             again
         }

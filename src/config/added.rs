@@ -252,6 +252,24 @@ mod tests {
     }
 
     #[test]
+    fn of_another_load_with_the_same_text_only_what_is_new_is_told() {
+        let load = |rows: &[TierRow<'_>]| {
+            let added: Vec<_> = rows.iter().map(|row| Added::tier(row).expect("TOML")).collect();
+            by_tier("told", &added).expect("they are warnings").report
+        };
+        let (fits, shard, shred) =
+            (row("pro", "shared", 10), row("pro", "shard", 10), row("pro", "shred", 10));
+        let first = load(&[shard]);
+        assert!(!first.is_empty() && first.news_since(&first).is_empty());
+        for rows in [&[shard][..], &[fits, shard], &[fits], &[]] {
+            assert!(load(rows).news_since(&first).is_empty(), "{rows:?}");
+        }
+        let news = load(&[fits, shred, shard]).news_since(&first).to_string();
+        assert!(news.contains("there is no policy `shred`") && !news.contains("`shard`"), "{news}");
+        assert!(!first.news_since(&load(&[])).is_empty(), "what had gone and comes back is told");
+    }
+
+    #[test]
     fn its_mistakes_are_told_in_the_words_of_a_file() {
         for (keys, message) in [
             (json!({ "limit": "5/s", "by": ["ip"], "algoritm": "x" }), "algorithm"),

@@ -188,6 +188,29 @@ impl Report {
         self.findings.is_empty()
     }
 
+    /// The same without what another load has found in the same places of the same texts.
+    pub fn news_since(&self, before: &Report) -> Report {
+        let is_news =
+            |finding: &&Finding| !before.findings.iter().any(|told| self.is_told(finding, before, told));
+        let findings = self.findings.iter().filter(is_news).cloned().collect();
+        Report { sources: self.sources.clone(), findings, places: Places::default() }
+    }
+
+    /// Whether another report tells the same of the same text.
+    fn is_told(&self, finding: &Finding, before: &Report, told: &Finding) -> bool {
+        let same_source = |(here, _): &(Place, String), (there, _): &(Place, String)| {
+            let (here, there) = (self.sources.get(here.file), before.sources.get(there.file));
+            here.zip(there).is_some_and(|(here, there)| here.path == there.path && here.text == there.text)
+        };
+        finding.message == told.message
+            && match (&finding.place, &told.place) {
+                (Some(here), Some(there)) => {
+                    (here.0.start, here.0.end) == (there.0.start, there.0.end) && same_source(here, there)
+                }
+                (here, there) => here.is_none() && there.is_none(),
+            }
+    }
+
     /// Whether there is an error among what was found.
     pub(super) fn has_errors(&self) -> bool {
         self.error_count() > 0

@@ -30,7 +30,7 @@ use super::read_files::{Part, Stale};
 use super::upgrade::{Given, Predecessor};
 use acme::Challenges;
 use base::clock;
-use config::{Config, Definition, Loaded, Shutdown};
+use config::{Config, Definition, Loaded, Report, Shutdown};
 use control::admin;
 use control::database;
 use gateway::proxy::snapshot::Snapshot;
@@ -87,6 +87,8 @@ pub(super) struct Publisher {
     /// The parts whose files were refused when they were last read.
     stale: Stale,
     fixed: Fixed,
+    /// What was found in the files and rows in force, which is told once a load.
+    told: Report,
     /// How many configurations have been put into force.
     published: u64,
 }
@@ -113,6 +115,7 @@ impl Publisher {
             watch: Watch::default(),
             stale: Stale::default(),
             fixed: Fixed::of(first),
+            told: Report::default(),
             published: 0,
         })
     }
@@ -210,6 +213,11 @@ impl Publisher {
         self.listeners.address(listener)
     }
 
+    /// Tells warnings that were told before again: the files are read anew.
+    pub(super) fn tell_again(&mut self) {
+        self.told = Report::default();
+    }
+
     /// Prepares a definition, puts it into force, and returns what changed.
     ///
     /// # Errors
@@ -219,8 +227,9 @@ impl Publisher {
         // Reads files and compiles up to a million routes, which would block the control runtime's only thread.
         let prepared = tokio::task::spawn_blocking(move || prepare_after(definition, &before)).await?;
         let prepared = prepared?;
-        if !prepared.loaded.report.is_empty() {
-            tracing::warn!("{}", prepared.loaded.report);
+        let news = prepared.loaded.report.news_since(&self.told);
+        if !news.is_empty() {
+            tracing::warn!("{news}");
         }
         let (changes, _) = self.put_in_force(prepared, Inherited::default(), None).await?;
         self.meet_peers().await;
@@ -258,7 +267,8 @@ impl Publisher {
         }
         // Nothing fails from here on, so what is in force may change.
         prepared.renew();
-        let Prepared { loaded: Loaded { config, table, .. }, kept, .. } = prepared;
+        let Prepared { loaded: Loaded { config, table, report }, kept, .. } = prepared;
+        self.told = report;
         let config = Arc::new(config);
         let made = self.make(Arc::clone(&config), table, kept.clone()).await?;
         self.current.store(Arc::new(made.snapshot));
