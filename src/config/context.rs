@@ -3,12 +3,15 @@
 use std::cell::RefCell;
 
 use super::expand::Variables;
+use super::mask::Secrets;
 use super::report::{Finding, Place, Source, SourceKind};
 
 pub(super) struct Context<'c> {
     pub(super) sources: &'c [Source],
     pub(super) variables: Variables<'c>,
     pub(super) findings: RefCell<Vec<Finding>>,
+    /// What came from outside the files so far and is shown nowhere.
+    pub(super) secrets: RefCell<Secrets>,
 }
 
 impl<'c> Context<'c> {

@@ -12,14 +12,15 @@ use super::{
 };
 
 impl Config {
-    /// The same configuration without its secrets: what a log, an answer or a terminal may show.
-    pub fn masked(&self) -> Config {
-        let mut masked = self.clone();
+    /// The same configuration without the secrets whose places are known; what else came from outside the files is
+    /// masked where it is written.
+    pub(super) fn masked(&self) -> Config {
+        let mut masked = Config { secrets: mask::Secrets::default(), ..self.clone() };
         for secret in masked.admin.iter_mut().flat_map(admin::secrets) {
             mask::MASK.clone_into(secret);
         }
         for secret in masked.redis.iter_mut().flat_map(global::Config::secrets) {
-            mask::MASK.clone_into(&mut secret.0);
+            mask::MASK.clone_into(secret);
         }
         if let Some(database) = &mut masked.database {
             database.url.hide_password(mask::MASK);
@@ -101,7 +102,7 @@ impl Config {
         node::show_privacy(&mut page, config.privacy);
         log::show(&mut page, &config.log_level, &config.access_log, &config.decisions);
         config.trace.iter().for_each(|config| trace::show(&mut page, config));
-        page.0
+        self.secrets.hide_in_toml(&page.0)
     }
 }
 

@@ -1,4 +1,4 @@
-//! `${VAR}`, `${VAR:-default}` and `${file:/path}` in a string value, replaced; `$${` is a plain `${`.
+//! `${VAR}`, `${VAR:-default}`, `${secret:VAR}` and `${file:/path}` in a string value, replaced; `$${` is a plain `${`.
 //!
 //! It works on parsed values, so that an inserted text is never read as TOML, and it does not expand an inserted text
 //! again: a secret may contain `${`.
@@ -7,6 +7,7 @@ use std::io;
 use std::path::Path;
 
 use base::whole_file;
+use policy::secret::is_secret_name;
 
 /// Looks up an environment variable.
 pub(super) type Variables<'v> = &'v dyn Fn(&str) -> Option<String>;
@@ -18,6 +19,8 @@ pub(super) struct Expanded {
     pub(super) text: String,
     /// Whether any of it came from outside the file. Such a text may be a secret, so messages do not quote it.
     pub(super) has_reference: bool,
+    /// What of it is a secret: the text of files, and of variables that are called like secrets or marked `secret:`.
+    pub(super) secrets: Vec<String>,
 }
 
 /// Why a reference could not be replaced, and what to write instead.
@@ -29,7 +32,8 @@ pub(super) struct Unresolved {
 
 /// Replaces every reference in `text`; paths start from `directory`.
 pub(super) fn expand(text: &str, directory: &Path, variables: Variables<'_>) -> Result<Expanded, Unresolved> {
-    let mut expanded = Expanded { text: String::with_capacity(text.len()), has_reference: false };
+    let mut expanded =
+        Expanded { text: String::with_capacity(text.len()), has_reference: false, secrets: Vec::new() };
     let mut rest = text;
     while let Some(at) = rest.find("${") {
         if rest[..at].ends_with('$') {
@@ -46,7 +50,11 @@ pub(super) fn expand(text: &str, directory: &Path, variables: Variables<'_>) -> 
                 "close it with `}`, or write `$${` for a plain `${`",
             ));
         };
-        expanded.text.push_str(&resolve(&inner[..end], directory, variables)?);
+        let value = resolve(&inner[..end], directory, variables)?;
+        expanded.text.push_str(&value);
+        if is_secret(&inner[..end]) {
+            expanded.secrets.push(value);
+        }
         expanded.has_reference = true;
         rest = &inner[end + 1..];
     }
@@ -54,10 +62,17 @@ pub(super) fn expand(text: &str, directory: &Path, variables: Variables<'_>) -> 
     Ok(expanded)
 }
 
+/// Whether what a reference stands for is a secret.
+fn is_secret(reference: &str) -> bool {
+    let name = reference.split(":-").next().unwrap_or_default();
+    reference.starts_with("file:") || reference.starts_with(SECRET) || is_secret_name(name)
+}
+
 fn resolve(reference: &str, directory: &Path, variables: Variables<'_>) -> Result<String, Unresolved> {
     if let Some(path) = reference.strip_prefix("file:") {
         return read(&directory.join(path));
     }
+    let reference = reference.strip_prefix(SECRET).unwrap_or(reference);
     let (name, default) = match reference.split_once(":-") {
         Some((name, default)) => (name, Some(default)),
         None => (reference, None),
@@ -67,7 +82,7 @@ fn resolve(reference: &str, directory: &Path, variables: Variables<'_>) -> Resul
     {
         return Err(unresolved(
             "`${...}` must name a variable or a file",
-            "write `${NAME}`, `${NAME:-default}` or `${file:/path}`; `$${` is a plain `${`",
+            "write `${NAME}`, `${NAME:-default}`, `${secret:NAME}` or `${file:/path}`; `$${` is a plain `${`",
         ));
     }
     if default.is_some_and(|default| default.contains("${")) {
@@ -109,6 +124,9 @@ fn unresolved(message: &str, hint: &str) -> Unresolved {
     Unresolved { message: message.to_owned(), hint: hint.to_owned() }
 }
 
+/// Marks a variable as a secret, whatever it is called.
+const SECRET: &str = "secret:";
+
 /// The longest file behind a `${file:...}`. It is meant for secrets, not for documents.
 const VALUE_BYTES_MAX: u64 = 64 * 1024;
 
@@ -133,6 +151,8 @@ mod tests {
             ("127.0.0.1:${PORT}", "127.0.0.1:8080"),
             ("${PORT}${PORT}", "80808080"),
             ("${OTHER:-a:-b}", "a:-b"),
+            ("${secret:PORT}", "8080"),
+            ("${secret:OTHER:-a}", "a"),
             ("${OTHER:-}", ""),
             ("${EMPTY:-x}", "x"),
             ("${EMPTY}", ""),

@@ -59,6 +59,9 @@ fn fields(table: &Table<'_>) -> Vec<(HeaderName, String)> {
                 let hint = "a field's value is one line of printable ASCII";
                 text.wrong(format!("{} cannot be a field's value", text.shown()), hint);
             }
+            if mask::is_secret_name(name.as_str()) && mask::is_mask(&text.text) {
+                text.wrong(format!("{} {}", quoted(&value.key), mask::MASKED), mask::WRITE_SECRET);
+            }
             if let Some((found, instead)) = foreign_value(&text.text).filter(|_| !text.has_reference) {
                 text.warn(format!("`{found}` is sent literally"), format!("write {instead}"));
             }

@@ -70,6 +70,7 @@ use toml::de::DeTable;
 
 use context::Context;
 use expand::Variables;
+use mask::Secrets;
 use reader::Table;
 use report::{Finding, Place, Places, Source};
 use tier_table::TierTable;
@@ -127,8 +128,8 @@ fn read_sources(
     findings: Vec<Finding>,
     variables: Variables<'_>,
 ) -> Result<Definition, Errors> {
-    let (definitions, findings) = parse(&sources, findings, variables);
-    let report = Report::new(sources, findings);
+    let (definitions, findings, secrets) = parse(&sources, findings, variables);
+    let report = Report::new(sources, findings, secrets);
     match definitions {
         Some((config, places)) => Ok(Definition::of_files(config, report.with_places(places))),
         None => Err(report.into_errors()),
@@ -140,8 +141,8 @@ fn parse(
     sources: &[Source],
     findings: Vec<Finding>,
     variables: Variables<'_>,
-) -> (Option<(Config, Places)>, Vec<Finding>) {
-    let ctx = Context { sources, variables, findings: RefCell::new(findings) };
+) -> (Option<(Config, Places)>, Vec<Finding>, Secrets) {
+    let ctx = Context { sources, variables, findings: RefCell::new(findings), secrets: RefCell::default() };
     let mut parsed = Vec::with_capacity(sources.len());
     for (file, source) in sources.iter().enumerate() {
         match DeTable::parse(&source.text) {
@@ -159,7 +160,10 @@ fn parse(
         let documents = parsed.iter().enumerate();
         define(&ctx, documents.map(|(file, document)| Table::of_document(&ctx, file, document)).collect())
     });
-    (definitions, ctx.findings.into_inner())
+    let secrets = ctx.secrets.into_inner();
+    let definitions =
+        definitions.map(|(config, places)| (Config { secrets: secrets.clone(), ..config }, places));
+    (definitions, ctx.findings.into_inner(), secrets)
 }
 
 /// Reads every section of every file.
@@ -198,6 +202,7 @@ fn define(ctx: &Context<'_>, documents: Vec<Table<'_>>) -> (Config, Places) {
         access_log,
         decisions,
         trace: None,
+        secrets: Secrets::default(),
     };
     (config.listeners, places.listeners) = listener::read_all(&documents);
     places.auth = auth_places;

@@ -218,12 +218,6 @@ pub(super) fn show_sink(sink: &Sink) -> String {
     }
 }
 
-/// Whether the last word of a field's name says that its value lets somebody in.
-fn may_hold_a_credential(name: &str) -> bool {
-    let last = name.rsplit(['-', '_']).next().unwrap_or_default();
-    mask::is_secret_name(name) || CREDENTIALS.contains(&last) || KEYS.contains(&name)
-}
-
 /// `headers` of the access log. Fields that may hold a credential are refused.
 fn logged_headers(value: &Value<'_>, auth: &[auth::Config]) -> Vec<HeaderName> {
     let mut names: Vec<HeaderName> = Vec::new();
@@ -234,7 +228,7 @@ fn logged_headers(value: &Value<'_>, auth: &[auth::Config]) -> Vec<HeaderName> {
             continue;
         };
         let is_credential = |place: &Place| matches!(place, Place::Header(header) if *header == name);
-        let is_secret = may_hold_a_credential(name.as_str())
+        let is_secret = mask::is_secret_name(name.as_str())
             || auth.iter().flat_map(auth::Config::places).any(is_credential);
         if is_secret {
             text.wrong(format!("`{name}` may hold a credential, which no log shows"), "leave it out");
@@ -303,23 +297,6 @@ const FORMATS: [(&str, Format); 4] = [
     ("combined", Format::Combined),
     ("ecs", Format::Ecs),
 ];
-
-/// Last words of names of fields that hold a credential, beside those of secrets.
-const CREDENTIALS: [&str; 11] = [
-    "auth",
-    "authentication",
-    "apikey",
-    "cookie",
-    "credential",
-    "credentials",
-    "jwt",
-    "session",
-    "sessionid",
-    "sid",
-    "signature",
-];
-/// Fields whose key opens something; many another key only names something (`cache-key`, `idempotency-key`).
-const KEYS: [&str; 4] = ["key", "x-key", "access-key", "x-access-key"];
 
 /// The values of `query`.
 const QUERIES: [(&str, Query); 3] = [("keep", Query::Keep), ("drop", Query::Drop), ("names", Query::Names)];

@@ -5,8 +5,10 @@
 //! It works on the plain text and not on parsed TOML, because messages also show lines that are not valid TOML. In doubt
 //! it hides too much.
 
+use std::fmt;
 use std::ops::Range;
 
+use super::printer;
 use policy::secret::SECRET_ENDINGS;
 pub use policy::secret::{MASK, is_secret_name};
 
@@ -21,9 +23,18 @@ pub(super) fn is_mask(secret: &str) -> bool {
     !secret.is_empty() && secret.bytes().all(|byte| byte == b'*')
 }
 
+/// Whether a key of gateway.toml has a secret. Some are called as secrets of messages are, and
+/// name a file, a method or a cookie.
+pub(super) fn is_secret_key(key: &str) -> bool {
+    is_secret_name(key) && !["auth", "key", "cookie"].contains(&key)
+}
+
 /// Whether a name is a secret's, or one with a letter wrong, missing, too many, or two letters swapped. The key is unknown then,
 /// and the line that shows it holds the secret all the same.
 fn is_nearly_secret_name(name: &str) -> bool {
+    if is_secret_name(name) {
+        return !["auth", "key"].contains(&name);
+    }
     let name = name.to_ascii_lowercase();
     SECRET_ENDINGS.iter().any(|ending| {
         let lengths = ending.len() - 1..=ending.len() + 1;
@@ -55,7 +66,11 @@ fn secrets(line: &str) -> Vec<Range<usize>> {
     let mut rest = 0;
     while let Some((name, after)) = next_word(line, rest) {
         rest = after;
+        // `cookie:name` is a dimension.
+        let is_dimension = name == "cookie"
+            && line[after..].strip_prefix(':').is_some_and(|rest| rest.starts_with(char::is_alphanumeric));
         if is_nearly_secret_name(name)
+            && !is_dimension
             && let Some(value) = value_after(line, after)
         {
             rest = value.end.max(after);
@@ -88,6 +103,13 @@ pub(super) fn message(text: &str) -> String {
 /// The range that may be a password: from the first colon that does not end a scheme to the last `@`.
 fn password(text: &str) -> Option<Range<usize>> {
     let end = text.rfind('@')?;
+    // Behind a scheme of Redis a single word before the `@` is a password without its colon more often than a user.
+    if let Some(at) = text[..end].rfind("redis") {
+        let rest = text[at + "redis".len()..end].trim_start_matches('s').trim_start_matches([':', '/']);
+        if at + "redis".len() + rest.len() < end && !rest.contains(':') {
+            return Some(end - rest.len()..end);
+        }
+    }
     let mut starts = text[..end].match_indices(':').map(|(at, _)| at);
     let first = starts.next()?;
     let is_scheme = |name: &str| text[..first].ends_with(name) && text[first..end].starts_with("://");
@@ -183,6 +205,84 @@ fn is_bare_reference(value: &str) -> bool {
     inner.is_some_and(|inner| !inner.contains(['}', '{']) && !inner.contains(":-"))
 }
 
+/// Texts that came from outside the files, and are masked wherever they turn up.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub(super) struct Secrets(Vec<String>);
+
+impl Secrets {
+    /// Adds some. A text of blanks hides nothing.
+    pub(super) fn add(&mut self, texts: &[String]) {
+        for text in texts.iter().map(|text| text.trim()).filter(|text| !text.is_empty() && !is_mask(text)) {
+            if !self.0.iter().any(|known| known == text) {
+                self.0.push(text.to_owned());
+            }
+        }
+        // The longest first: it may hold another one.
+        self.0.sort_by_key(|text| std::cmp::Reverse(text.len()));
+    }
+
+    /// The text with a mask for each of them. A short one would be found in any word, so it is masked only between quotes.
+    pub(super) fn hide(&self, text: &str) -> String {
+        let mut shown = text.to_owned();
+        for secret in &self.0 {
+            let in_toml = printer::text(secret);
+            // As they are, as TOML has them, and as messages quote them.
+            for form in [secret, &in_toml[1..in_toml.len() - 1], &secret.escape_debug().to_string()] {
+                if form.len() >= FOUND_BYTES_MIN {
+                    shown = replaced(&shown, form, MASK);
+                } else {
+                    for quote in ['"', '`'] {
+                        let quoted = |text| format!("{quote}{text}{quote}");
+                        shown = replaced(&shown, &quoted(form), &quoted(MASK));
+                    }
+                }
+            }
+        }
+        shown
+    }
+
+    /// The same in the strings of a TOML that the printer wrote, and in nothing else of it.
+    pub(super) fn hide_in_toml(&self, text: &str) -> String {
+        let mut shown = String::with_capacity(text.len());
+        let mut rest = text;
+        while let Some(start) = rest.find('"').filter(|_| !self.0.is_empty()) {
+            let mut escaped = false;
+            let length = rest[start + 1..].bytes().position(|byte| {
+                let closes = byte == b'"' && !escaped;
+                escaped = byte == b'\\' && !escaped;
+                closes
+            });
+            let end = length.map_or(rest.len(), |length| start + 1 + length + 1);
+            shown += &rest[..start];
+            shown += &self.hide(&rest[start..end]);
+            rest = &rest[end..];
+        }
+        shown + rest
+    }
+}
+
+impl fmt::Debug for Secrets {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Secrets(..)")
+    }
+}
+
+/// A text with each occurrence replaced. Hosts and names of fields are written in lower case, so case does not count.
+fn replaced(text: &str, from: &str, to: &str) -> String {
+    let (lower, from) = (text.to_ascii_lowercase(), from.to_ascii_lowercase());
+    let mut shown = String::with_capacity(text.len());
+    let mut rest = 0;
+    for (at, found) in lower.match_indices(&from) {
+        shown += &text[rest..at];
+        shown += to;
+        rest = at + found.len();
+    }
+    shown + &text[rest..]
+}
+
+/// A shorter secret is masked only where it is all between two quotes, bytes.
+const FOUND_BYTES_MIN: usize = 4;
+
 /// Schemes of URLs in a configuration. A colon after any other word may be the one before a password.
 const SCHEMES: [&str; 6] = ["redis", "rediss", "postgres", "postgresql", "http", "https"];
 
@@ -229,7 +329,20 @@ mod tests {
                 "shards = [{ url = \"redis//a:***@h\", weight = 2 }, { url = 'redis:******@i' }]",
             ),
             ("url = \"http://a:1\", mail = \"b@c\"", "url = \"http://a:1\", mail = \"b@c\""),
-            ("url = \"redis://me@host:1/0\"", "url = \"redis://me@host:1/0\""),
+            ("url = \"redis://hunter2@host:1/0\"", "url = \"redis://*******@host:1/0\""),
+            ("url = \"rediss//hun ter2@h\"", "url = \"rediss//********@h\""),
+            ("url = redis://hunter2@h,b", "url = redis://*******@h,b"),
+            ("set = { cookie = \"a=b\", x-a = \"c\" }", "set = { cookie = \"***\", x-a = \"c\" }"),
+            ("x-jwt = \"hunter2", "x-jwt = \"*******"),
+            ("x-session: hunter2", "x-session: *******"),
+            ("match = { header = { x-signature = 'a' } }", "match = { header = { x-signature = '*' } }"),
+            ("set = { x-auth = \"a\", X-Key = \"b\" }", "set = { x-auth = \"*\", X-Key = \"*\" }"),
+            ("auth = \"keys\"", "auth = \"keys\""),
+            (
+                "certs = { cert = \"a.pem\", key = \"a.key\" }",
+                "certs = { cert = \"a.pem\", key = \"a.key\" }",
+            ),
+            ("balance = \"hash:cookie:Session\"", "balance = \"hash:cookie:Session\""),
             ("set = { authorization = \"Basic x\" }", "set = { authorization = \"*******\" }"),
             ("path = \"/token\"", "path = \"/token\""),
             ("limit = \"5/m by header:x-token\"", "limit = \"5/m by header:x-token\""),
@@ -253,5 +366,24 @@ mod tests {
         assert_eq!(line(text, second, second + 7), "*******");
         let bind = text.find("bind").expect("it is in the text");
         assert_eq!(line(text, bind, text.len()), "bind = 1");
+    }
+
+    #[test]
+    fn texts_from_outside_are_hidden_in_every_form() {
+        let mut secrets = Secrets::default();
+        secrets.add(&["hun\"${ter2".to_owned(), "hunter2\n".to_owned(), "ip".to_owned(), " ".to_owned()]);
+        for (text, shown) in [
+            ("`HUNTER2` of /etc/hunter2/a", "`********` of /etc/********/a"),
+            ("`ip` of a zip \"ip\"", "`********` of a zip \"********\""),
+            ("hun\"${ter2", "********"),
+        ] {
+            assert_eq!(secrets.hide(text), shown);
+        }
+        let page = "hunter2 = [\"a hunter2\", \"\\\"hunter2\", \"hun\\\"$${ter2\"] # hunter2\nby = [\"ip\", \"tip\"]\n";
+        assert_eq!(
+            secrets.hide_in_toml(page),
+            "hunter2 = [\"a ********\", \"\\\"********\", \"********\"] # hunter2\nby = [\"********\", \"tip\"]\n"
+        );
+        assert_eq!(format!("{secrets:?}"), "Secrets(..)");
     }
 }

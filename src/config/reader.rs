@@ -318,9 +318,13 @@ impl<'c> Value<'c> {
             );
             return None;
         }
-        match expand::expand(text, directory, self.ctx.variables) {
+        let expanded = expand::expand(text, directory, self.ctx.variables);
+        if let Ok(expanded) = &expanded {
+            self.ctx.secrets.borrow_mut().add(&expanded.secrets);
+        }
+        match expanded {
             // Everybody knows the mask, so a secret of it would protect nothing.
-            Ok(expanded) if mask::is_secret_name(&self.key) && mask::is_mask(&expanded.text) => {
+            Ok(expanded) if mask::is_secret_key(&self.key) && mask::is_mask(&expanded.text) => {
                 self.wrong(format!("{} {MASKED}", quoted(&self.key)), WRITE_SECRET);
                 None
             }

@@ -224,7 +224,7 @@ fn read_url(text: &Text<'_>, default_port: u16) -> Option<Vec<Server>> {
     if password.is_some() && !text.has_reference {
         text.warn("a password is written in plain text", OUT_OF_FILE);
     }
-    if password.is_some_and(mask::is_mask) {
+    if mask::is_mask(password.unwrap_or(username)) {
         text.wrong(format!("the password of `url` {}", mask::MASKED), mask::WRITE_SECRET);
     }
     let (hosts, db) = hosts.split_once('/').unwrap_or((hosts, ""));

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
 
-use super::mask;
+use super::mask::{self, Secrets};
 use super::settings::Config;
 
 /// A configuration that cannot be used: at least one error, all of them, and the warnings beside them.
@@ -22,6 +22,7 @@ pub struct Report {
     sources: Vec<Source>,
     findings: Vec<Finding>,
     places: Places,
+    secrets: Secrets,
 }
 
 /// One configuration file.
@@ -162,8 +163,8 @@ impl Errors {
 }
 
 impl Report {
-    pub(super) fn new(sources: Vec<Source>, findings: Vec<Finding>) -> Report {
-        let mut report = Report { sources, ..Report::default() };
+    pub(super) fn new(sources: Vec<Source>, findings: Vec<Finding>, secrets: Secrets) -> Report {
+        let mut report = Report { sources, secrets, ..Report::default() };
         report.add(findings);
         report
     }
@@ -226,7 +227,7 @@ impl Report {
     }
 
     pub(super) fn add(&mut self, findings: Vec<Finding>) {
-        self.findings.extend(findings);
+        self.findings.extend(findings.into_iter().map(|finding| finding.without(&self.secrets)));
         // By place, so that an operator can walk down the file. Findings without a place concern the whole and come first.
         self.findings.sort_by_key(|finding| finding.place.as_ref().map(|(place, _)| *place));
     }
@@ -316,6 +317,15 @@ impl Finding {
     /// The same, as a warning.
     pub(super) fn into_warning(self) -> Finding {
         Finding { severity: Severity::Warning, ..self }
+    }
+
+    /// The same without these secrets.
+    fn without(mut self, secrets: &Secrets) -> Finding {
+        let places = [&mut self.place, &mut self.beside].into_iter().flatten().map(|(_, text)| text);
+        for text in places.chain([&mut self.message]) {
+            *text = secrets.hide(text);
+        }
+        self
     }
 
     pub(super) fn is_error(&self) -> bool {

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::mask::Secrets;
 use gateway::proxy::config::{ClientIp, ErrorPage, LimitHeaders, NodeShown};
 use gateway::service::config::{Listener, Overload};
 use observe::record::{self, decisions::DecisionsConfig};
@@ -65,6 +66,8 @@ pub struct Config {
     pub decisions: DecisionsConfig,
     /// Which requests are traced; `None`: none.
     pub trace: Option<observe::trace::Config>,
+    /// What came from outside the files and is shown nowhere.
+    pub(super) secrets: Secrets,
 }
 
 impl Config {

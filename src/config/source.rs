@@ -60,7 +60,7 @@ fn includes(sources: &[Source], variables: Variables<'_>) -> (Vec<(PathBuf, Plac
     let text = Arc::clone(&sources[0].text);
     // Invalid TOML is reported when the whole document is read.
     let Ok(document) = DeTable::parse(&text) else { return (Vec::new(), Vec::new()) };
-    let ctx = Context { sources, variables, findings: RefCell::default() };
+    let ctx = Context { sources, variables, findings: RefCell::default(), secrets: RefCell::default() };
     let patterns = Table::of_document(&ctx, 0, &document).value("include").map(|value| value.texts());
     let mut included: Vec<(PathBuf, Place)> = Vec::new();
     let mut seen: Vec<PathBuf> = std::fs::canonicalize(&sources[0].path).into_iter().collect();

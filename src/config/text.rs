@@ -64,7 +64,7 @@ impl Text<'_> {
 
     /// The value as a message may quote it. A text that is, or may be, a secret is not quoted at all.
     pub(super) fn shown(&self) -> String {
-        if self.has_reference || mask::is_secret_name(&self.key) {
+        if self.has_reference || mask::is_secret_key(&self.key) {
             format!("the value of {}", quoted(&self.key))
         } else {
             quoted(&self.text)

@@ -9,7 +9,6 @@ use std::hash::Hasher;
 use std::net::{IpAddr, Ipv6Addr};
 
 use http::HeaderName;
-use http::header::COOKIE;
 use siphasher::sip128::{Hasher128, SipHasher13};
 
 use super::counting::Policy;
@@ -191,7 +190,7 @@ fn parts(name: &str) -> impl Iterator<Item = &str> {
 /// Whether the value of a dimension may be a credential, by what it is called.
 fn sounds_secret(dimension: &Dimension) -> bool {
     match dimension {
-        Dimension::Header(name) => *name == COOKIE || is_secret_name(name.as_str()),
+        Dimension::Header(name) => is_secret_name(name.as_str()),
         Dimension::Query(name) | Dimension::Param(name) | Dimension::Claim(name) | Dimension::Entry(name) => {
             is_secret_name(name)
         }

@@ -1,14 +1,35 @@
-//! Names whose values are credentials, wherever they stand: in gateway.toml, in a request, in a key.
+//! Names whose values are credentials, wherever they stand: in gateway.toml, in a request, in a key, in a log.
 
-/// Whether a value under this key or header name is a secret.
+/// Whether a value under this key or field name is a secret.
 pub fn is_secret_name(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
+    let last = name.rsplit(['-', '_', '.']).next().unwrap_or_default();
     SECRET_ENDINGS.iter().any(|ending| name.ends_with(ending))
+        || LAST_WORDS.contains(&last)
+        || KEYS.contains(&name.as_str())
 }
 
 /// How names of secrets end, in lower case.
 pub const SECRET_ENDINGS: [&str; 7] =
     ["token", "secret", "password", "passwd", "api-key", "api_key", "authorization"];
+
+/// Last words of names of fields that hold a credential.
+const LAST_WORDS: [&str; 11] = [
+    "auth",
+    "authentication",
+    "apikey",
+    "cookie",
+    "credential",
+    "credentials",
+    "jwt",
+    "session",
+    "sessionid",
+    "sid",
+    "signature",
+];
+
+/// Fields whose key opens something; many another key only names something (`cache-key`, `idempotency-key`).
+const KEYS: [&str; 4] = ["key", "x-key", "access-key", "x-access-key"];
 
 /// Replaces a secret in everything that is shown.
 pub const MASK: &str = "********";

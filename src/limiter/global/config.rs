@@ -96,7 +96,7 @@ pub struct Secret(pub String);
 
 impl Config {
     /// Every secret in it, so that they can be masked before it is printed.
-    pub fn secrets(&mut self) -> Vec<&mut Secret> {
+    pub fn secrets(&mut self) -> Vec<&mut String> {
         let servers: Vec<&mut Server> = match &mut self.topology {
             Topology::Single(servers) | Topology::Cluster(servers) => servers.iter_mut().collect(),
             Topology::Sentinel { sentinels, .. } => sentinels.iter_mut().collect(),
@@ -105,8 +105,12 @@ impl Config {
                 shards.chain(dedicated.iter_mut().map(|shard| &mut shard.server)).collect()
             }
         };
-        let passwords = servers.into_iter().filter_map(|server| server.login.password.as_mut());
-        passwords.chain(self.key_secret.as_mut()).collect()
+        // A name without a password is often a password without its colon.
+        let words = servers.into_iter().filter_map(|server| match &mut server.login {
+            Login { password: Some(Secret(word)), .. } => Some(word),
+            login => login.username.as_mut(),
+        });
+        words.chain(self.key_secret.as_mut().map(|secret| &mut secret.0)).collect()
     }
 }
 
