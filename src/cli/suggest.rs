@@ -128,14 +128,20 @@ fn policy(suggestion: &Suggestion, names: &mut Vec<String>) -> String {
     if suggestion.windows.is_empty() {
         return shown;
     }
-    let _ = writeln!(
+    let _ = write!(
         shown,
-        "# {} by {who} with {}, of whom these windows refuse {} ({})",
+        "# {} by {who} with {}, of whom these windows refuse {} ({}), and of the requests ",
         text::counted(suggestion.callers, "caller", "callers"),
         requests(suggestion.requests),
         suggestion.refused,
         text::share(suggestion.refused, suggestion.callers)
     );
+    let _ = match suggestion.refused_requests {
+        Some(refused) => {
+            writeln!(shown, "{refused} ({})", text::share(refused, suggestion.requests))
+        }
+        None => writeln!(shown, "an unknown part: standard input cannot be read twice"),
+    };
     let name = name(suggestion.route.as_deref(), &by, names);
     let by: Vec<String> = by.iter().map(|by| toml::Value::from(by.as_str()).to_string()).collect();
     let windows: Vec<String> = suggestion.windows.iter().map(window).collect();

@@ -3,8 +3,9 @@
 //! Callers are counted by policies of its own, whose keys are those that a gateway would count by. Each has the gateway's
 //! sliding windows, with a limit that nothing meets; what was used of one at most is the limit that its caller needs.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::num::NonZeroU64;
+use std::path::Path;
 
 use super::logs::{Logs, Next};
 use super::options::Options;
@@ -58,6 +59,8 @@ pub struct Suggestion {
     pub windows: Vec<SuggestedWindow>,
     /// Callers that at least one of these windows would have refused.
     pub refused: u64,
+    /// Requests that they would have refused. `None`: the log cannot be read a second time.
+    pub refused_requests: Option<u64>,
 }
 
 /// One window.
@@ -100,15 +103,73 @@ pub fn suggest(options: &Options, asked: &Asked, routes: Option<Config>) -> Resu
         });
     }
     let span = logs.span();
-    let mut policies = Vec::new();
+    let mut policies: Vec<Suggestion> = Vec::new();
+    let mut judges: BTreeMap<(String, usize), Judge> = BTreeMap::new();
     for (route, of_route) in groups {
-        let route = asked.per_route.then_some(route);
-        for (by, group) in asked.by.iter().zip(of_route) {
-            policies.extend(group.suggestion(by, route.clone(), span.ns(), asked.refuse_ppm));
+        let named = asked.per_route.then_some(route.clone());
+        for (number, (by, group)) in asked.by.iter().zip(of_route).enumerate() {
+            let known: HashSet<Key> = group.callers.keys().copied().collect();
+            if let Some(suggestion) = group.suggestion(by, named.clone(), span.ns(), asked.refuse_ppm) {
+                let judge = Judge { windows: suggestion.quotas(), known, ..Judge::default() };
+                judges.insert((route.clone(), number), judge);
+                policies.push(suggestion);
+            }
+        }
+    }
+    // How many of its requests a caller loses is known only by the windows, so they are played.
+    if !options.logs.iter().any(|log| log == Path::new("-")) {
+        let mut again = Logs::open(options)?;
+        while let Some(Next { turn, request, .. }) = again.request() {
+            let now_ns = world.reading(turn.at_ns);
+            world.charges(&request, |route, charges| {
+                let route = if asked.per_route { route } else { "" };
+                for number in 0..asked.by.len() {
+                    let own = charges.iter().find(|charge| charge.policy.index() == number);
+                    if let (Some(judge), Some(own)) = (judges.get_mut(&(route.to_owned(), number)), own) {
+                        judge.judge(own.key, now_ns);
+                    }
+                }
+            });
+        }
+        for (suggestion, judge) in policies.iter_mut().zip(judges.values()) {
+            suggestion.refused_requests = Some(judge.refused);
         }
     }
     let logs = logs.read().into_iter().map(LogReport::of).collect();
     Ok(Suggested { logs, requests: span.requests, span_ns: span.ns(), policies, left_out: room.left_out })
+}
+
+/// The suggested windows of one group, and what is used of them.
+#[derive(Default)]
+struct Judge {
+    windows: Vec<Quota>,
+    /// Callers that were counted.
+    known: HashSet<Key>,
+    states: HashMap<Key, Vec<State>>,
+    refused: u64,
+}
+
+impl Judge {
+    /// Decides a request by all windows, or by none of them.
+    fn judge(&mut self, key: Key, now_ns: u64) {
+        if !self.known.contains(&key) {
+            return;
+        }
+        let states = self.states.entry(key).or_insert_with(|| vec![State::default(); self.windows.len()]);
+        let taken: Vec<_> =
+            self.windows.iter().zip(&*states).map(|(window, state)| state.take(window, 1, now_ns)).collect();
+        if taken.iter().all(|(_, outcome)| outcome.is_admitted()) {
+            *states = taken.into_iter().map(|(state, _)| state).collect();
+        } else {
+            self.refused += 1;
+        }
+    }
+}
+
+impl Suggestion {
+    fn quotas(&self) -> Vec<Quota> {
+        self.windows.iter().map(|window| sliding(window.limit, window.period_s)).collect()
+    }
 }
 
 /// A configuration whose routes have these policies and nothing else.
@@ -136,8 +197,12 @@ fn counting(asked: &Asked, routes: Option<Config>) -> Result<Loaded, config::Err
 
 /// A sliding window of so many seconds that nothing fills.
 fn endless(period_s: u64) -> Quota {
+    sliding(ENDLESS, period_s)
+}
+
+fn sliding(limit: u64, period_s: u64) -> Quota {
     let number = |number: u64| NonZeroU64::new(number).unwrap_or(NonZeroU64::MIN);
-    let limit = number(ENDLESS);
+    let limit = number(limit);
     Quota::new(Algorithm::SlidingWindow, limit, number(period_s * 1_000_000_000), limit)
 }
 
@@ -200,6 +265,7 @@ impl Group {
             requests: self.requests,
             refused: needs.iter().filter(|need| is_over(need, &limits)).count() as u64,
             windows,
+            refused_requests: None,
         })
     }
 }
