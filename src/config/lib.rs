@@ -150,7 +150,11 @@ fn parse(
             Err(error) => {
                 let span = error.span().unwrap_or_default();
                 let place = Place { file, start: span.start, end: span.end };
-                ctx.wrong(place, format!("this is not TOML: {}", error.message()), "");
+                ctx.wrong(
+                    place,
+                    format!("this is not TOML: {}", error.message()),
+                    other_language(&source.text),
+                );
             }
         }
     }
@@ -164,6 +168,18 @@ fn parse(
     let definitions =
         definitions.map(|(config, places)| (Config { secrets: secrets.clone(), ..config }, places));
     (definitions, ctx.findings.into_inner(), secrets)
+}
+
+/// What is said of a file that is in another language by its first line.
+fn other_language(text: &str) -> &'static str {
+    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    match lines.next() {
+        Some(line) if line.starts_with('{') => "this looks like JSON; write TOML, as in `[listener.main]`",
+        Some(line) if line == "---" || (line.contains(':') && !line.contains(['=', '['])) => {
+            "this looks like YAML; write TOML, as in `[listener.main]`"
+        }
+        _ => "",
+    }
 }
 
 /// Reads every section of every file.

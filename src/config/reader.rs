@@ -252,6 +252,9 @@ impl<'c> Value<'c> {
             }
             ("true or false", _) => "write `true` or `false`".to_owned(),
             ("a whole number", DeValue::Float(_)) => "write it without a fraction".to_owned(),
+            (_, DeValue::Integer(number)) if key == "limit" => {
+                format!("write its period, as in `limit = \"{}/m\"`", number.as_str())
+            }
             (_, DeValue::Integer(number)) => format!("write `{key} = \"{}\"`", number.as_str()),
             (_, DeValue::Float(number)) => format!("write `{key} = \"{}\"`", number.as_str()),
             _ => String::new(),

@@ -664,6 +664,25 @@ fn what_came_from_a_file_or_a_secret_variable_is_masked_wherever_it_goes() {
 }
 
 #[test]
+fn the_hint_of_a_bare_limit_and_of_another_language_can_be_followed() {
+    for text in ["[policy.a]\nby = []\nlimit = 300", "[[route]]\nto = \"echo\"\nlimit = 300"] {
+        let said = load(&[text]).expect_err("it has no period");
+        assert!(said.contains("write its period, as in `limit = \"300/m\"`"), "{said}");
+        assert!(load(&[&text.replace("300", "\"300/m\"")]).is_ok());
+    }
+    for (text, language) in [
+        ("{ \"listener\": {} }", "looks like JSON"),
+        ("# ours\nlistener:\n  main:\n    bind: a\n", "looks like YAML"),
+        ("---\nworkers: 2\n", "looks like YAML"),
+    ] {
+        let said = load(&[text]).expect_err("it is not TOML");
+        assert!(said.contains(language), "{said}");
+    }
+    let said = load(&["[listener.a\nbind = 1"]).expect_err("a bracket is missing");
+    assert!(!said.contains("looks like"), "{said}");
+}
+
+#[test]
 fn a_lone_word_before_the_hosts_of_redis_may_be_its_password() {
     let shown = config("[redis]\nurl = \"redis://hunter2@r1,r2:7/3\"").effective();
     assert!(shown.contains("redis://********@r1:6379,r2:7/3") && !shown.contains("hunter2"), "{shown}");

@@ -47,6 +47,15 @@ pub enum Problem {
     /// A number beyond 64 bits, or a period beyond 500 years.
     #[error("this is more than can be counted")]
     TooLarge,
+    /// A number with a point in it.
+    #[error("a limit is a whole number of requests")]
+    Fraction,
+    /// A number with letters behind it.
+    #[error("`{found}` is no part of a number")]
+    Letters {
+        /// As written.
+        found: String,
+    },
     /// A limit of 0.
     #[error("a limit of 0 admits nothing")]
     ZeroLimit,
@@ -103,6 +112,8 @@ impl Problem {
             Problem::NoNumber | Problem::NoPeriod => {
                 "write it as \"100/m\", \"5/s burst 10\", \"1_000/10s by consumer\" or \"32 in flight\""
             }
+            Problem::Fraction => "write a longer period, as in `1/2s` or `30/m`",
+            Problem::Letters { .. } => "write its digits, as in `10_000/d`",
             Problem::TooLarge => "write a smaller number",
             Problem::ZeroLimit | Problem::ZeroBurst | Problem::ZeroPeriod => "write 1 or more",
             Problem::UnknownUnit { .. } => "write s, m, h or d, or several of them as in 10s",
@@ -231,6 +242,19 @@ impl<'t> Reader<'t> {
     fn units(&mut self, zero: Problem) -> Result<NonZeroU64, Error> {
         self.skip_space();
         let (span, number) = self.number()?.ok_or_else(|| self.error_here(Problem::NoNumber))?;
+        let start = self.at;
+        if self.rest().starts_with('.') {
+            self.token(|char| char == '.' || char.is_ascii_digit());
+            return Err(Error { span: span.start..self.at, problem: Problem::Fraction });
+        }
+        let found = self.token(char::is_alphabetic);
+        if !matches!(found, "" | "per" | "in" | "by" | "burst") {
+            return Err(Error {
+                span: start..self.at,
+                problem: Problem::Letters { found: found.to_owned() },
+            });
+        }
+        self.at = start;
         NonZeroU64::new(number).ok_or(Error { span, problem: zero })
     }
 
@@ -423,7 +447,7 @@ mod tests {
         assert_eq!(error("5/s burst"), ("", Problem::NoNumber));
         assert_eq!(error("5/s burst by ip"), ("by", Problem::NoNumber));
         assert_eq!(error("5"), ("", Problem::NoPeriod));
-        assert_eq!(error("1.5/s"), (".5/s", Problem::NoPeriod));
+        assert_eq!(error("1.5/s"), ("1.5", Problem::Fraction));
         assert_eq!(error("5/w"), ("w", Problem::UnknownUnit { found: "w".into() }));
         assert_eq!(error("5/"), ("", Problem::UnknownUnit { found: "".into() }));
         assert_eq!(error("99999999999999999999/s"), ("99999999999999999999", Problem::TooLarge));
@@ -454,5 +478,17 @@ mod tests {
             let text = format!("{limit}/{count}m burst {burst} by ip");
             prop_assert_eq!(read(&text), (limit, count * 60, burst, vec![Dimension::Ip]));
         }
+    }
+
+    #[test]
+    fn numbers_that_are_not_whole_say_what_is_wrong_with_them() {
+        for text in ["0.5/s", "1.5/m", "5/s burst 0.5"] {
+            assert_eq!(parse(text).map_err(|error| error.problem), Err(Problem::Fraction), "{text}");
+        }
+        for (text, found) in [("10k/d", "k"), ("2M/h by ip", "M"), ("5/s burst 1k", "k")] {
+            let problem = Problem::Letters { found: found.to_owned() };
+            assert_eq!(parse(text).map_err(|error| error.problem), Err(problem), "{text}");
+        }
+        assert!(parse("5per minute").is_ok() && parse("5in flight").is_ok());
     }
 }
