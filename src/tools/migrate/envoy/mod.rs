@@ -24,7 +24,6 @@ use super::file::Error;
 use super::notes::Place;
 use super::yaml::Node;
 use super::yaml_file;
-use ports::Side;
 
 /// What differs in every configuration.
 pub(super) const EVERYWHERE: &[&str] = &[
@@ -59,13 +58,7 @@ pub(super) fn read(path: &Path, text: &str, draft: &mut Draft) -> Result<(), Err
     };
     let directory = path.parent().unwrap_or(Path::new(""));
     let mut reading = Reading { draft, file, directory, resources, policies: BTreeMap::new() };
-    let listeners = resources.list("listeners").iter();
-    let mut listeners: Vec<_> = listeners.map(|listener| (reading.side(listener), listener)).collect();
-    // Routes of other ports are closed beside those of the main one.
-    listeners.sort_by_key(|(side, _)| *side != Side::Main);
-    for (side, listener) in listeners {
-        reading.listener(listener, side);
-    }
+    reading.listeners();
     unread::UNREAD.list(&root, &reading.file, &mut reading.draft.notes);
     Ok(())
 }

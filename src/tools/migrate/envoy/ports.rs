@@ -19,8 +19,18 @@ pub(super) enum Side {
 }
 
 impl<'d> Reading<'d> {
+    /// All listeners, those of the main port first: routes of other ports are closed beside its own.
+    pub(super) fn listeners(&mut self) {
+        let listeners = self.resources.list("listeners").iter();
+        let mut listeners: Vec<_> = listeners.map(|listener| (self.side(listener), listener)).collect();
+        listeners.sort_by_key(|(side, _)| *side != Side::Main);
+        for (side, listener) in listeners {
+            self.listener(listener, side);
+        }
+    }
+
     /// Which side a listener is on. One that serves no routes is a main one.
-    pub(super) fn side(&self, node: &'d Node) -> Side {
+    fn side(&self, node: &'d Node) -> Side {
         let Some(port) = served_at(node) else { return Side::Main };
         let fronts = || self.resources.list("listeners").iter().filter_map(|it| Some((it, served_at(it)?)));
         let ports: Vec<apart::Ports> = fronts().map(|(_, port)| apart::Ports::from([port])).collect();
