@@ -194,7 +194,7 @@ impl Report {
         let is_news =
             |finding: &&Finding| !before.findings.iter().any(|told| self.is_told(finding, before, told));
         let findings = self.findings.iter().filter(is_news).cloned().collect();
-        Report { sources: self.sources.clone(), findings, places: Places::default() }
+        Report { sources: self.sources.clone(), findings, ..Report::default() }
     }
 
     /// Whether another report tells the same of the same text.

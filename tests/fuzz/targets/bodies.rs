@@ -106,8 +106,9 @@ fn check_policy(name: &str, keys: &Value) {
     }
 }
 
-fn without_policies(config: Config) -> Config {
-    Config { policies: Vec::new(), ..config }
+fn without_policies(mut config: Config) -> Config {
+    config.policies.clear();
+    config
 }
 
 /// Whether a name in it has what no value may be shown by.
