@@ -52,7 +52,7 @@ impl Reflection {
 
 /// The files, those that others import first.
 fn files() -> FileDescriptorSet {
-    let files = FileDescriptorSet {
+    FileDescriptorSet {
         file: vec![
             file("google/protobuf/duration.proto", "google.protobuf", &[], vec![duration()]),
             file(
@@ -86,8 +86,7 @@ fn files() -> FileDescriptorSet {
                 )
             },
         ],
-    };
-    files
+    }
 }
 
 fn duration() -> DescriptorProto {

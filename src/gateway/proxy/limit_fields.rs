@@ -263,7 +263,8 @@ mod tests {
         const NOW: u64 = 1_800_000_000;
         // What an upstream says, and what then stands in `RateLimit-Policy`, `RateLimit`, and the older three fields.
         let own = ("\"a\";q=1000;w=60", "\"a\";r=999;t=1", "1000 999 1800000001");
-        let cases: &[(&[(&str, &str)], &str, &str, &str)] = &[
+        type Case<'a> = (&'a [(&'a str, &'a str)], &'a str, &'a str, &'a str);
+        let cases: &[Case<'_>] = &[
             (&[], own.0, own.1, own.2),
             (&[("retry-after", "99")], own.0, own.1, own.2),
             (&[("x-ratelimit-remaining", "unlimited")], own.0, own.1, own.2),
