@@ -1,29 +1,19 @@
-//! How messages of Envoy's services are written and read: as prost does, in buffers of their size.
-
-use std::marker::PhantomData;
+//! How checks are read and answers written: as prost does, in buffers of their size.
 
 use tonic::codec::{BufferSettings, Codec};
 use tonic_prost::{ProstDecoder, ProstEncoder};
 
-/// Messages `In`, answers `Out`.
+use super::messages::{RateLimitRequest, RateLimitResponse};
+
+/// The codec of checks.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct EnvoyCodec<In, Out>(PhantomData<(In, Out)>);
+pub(super) struct CheckCodec;
 
-impl<In, Out> EnvoyCodec<In, Out> {
-    pub(super) fn new() -> EnvoyCodec<In, Out> {
-        EnvoyCodec(PhantomData)
-    }
-}
-
-impl<In, Out> Codec for EnvoyCodec<In, Out>
-where
-    In: prost::Message + Default + 'static,
-    Out: prost::Message + 'static,
-{
-    type Encode = Out;
-    type Decode = In;
-    type Encoder = ProstEncoder<Out>;
-    type Decoder = ProstDecoder<In>;
+impl Codec for CheckCodec {
+    type Encode = RateLimitResponse;
+    type Decode = RateLimitRequest;
+    type Encoder = ProstEncoder<RateLimitResponse>;
+    type Decoder = ProstDecoder<RateLimitRequest>;
 
     fn encoder(&mut self) -> Self::Encoder {
         ProstEncoder::new(BufferSettings::new(ANSWER_BYTES, YIELD_BYTES))

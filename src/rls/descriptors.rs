@@ -59,7 +59,7 @@ fn files() -> FileDescriptorSet {
                 "google/protobuf/wrappers.proto",
                 "google.protobuf",
                 &[],
-                vec![value("UInt32Value", Type::Uint32), value("UInt64Value", Type::Uint64)],
+                vec![message("UInt64Value", vec![one("value", 1, Type::Uint64)])],
             ),
             FileDescriptorProto {
                 enum_type: vec![enumeration("RateLimitUnit", &UNITS)],
@@ -91,10 +91,6 @@ fn files() -> FileDescriptorSet {
 
 fn duration() -> DescriptorProto {
     message("Duration", vec![one("seconds", 1, Type::Int64), one("nanos", 2, Type::Int32)])
-}
-
-fn value(name: &str, kind: Type) -> DescriptorProto {
-    message(name, vec![one("value", 1, kind)])
 }
 
 fn header_value() -> DescriptorProto {

@@ -18,7 +18,7 @@ use tonic::{Status, codegen::Service as _};
 use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::HealthService;
 
-use super::codec::EnvoyCodec;
+use super::codec::CheckCodec;
 use super::descriptors::Reflection;
 use super::held::Held;
 use super::limits::{CHECK_WITHIN, DESCRIPTORS_MAX, ENTRIES_MAX, MESSAGE_BYTES_MAX};
@@ -66,7 +66,7 @@ impl<R: RateLimits> Service<R> {
 
     async fn check(self: Rc<Self>, request: Request<Held>) -> Response<Body> {
         // The bound is that of what is unpacked, too.
-        let mut grpc = Grpc::new(EnvoyCodec::new())
+        let mut grpc = Grpc::new(CheckCodec)
             .max_decoding_message_size(MESSAGE_BYTES_MAX)
             .accept_compressed(CompressionEncoding::Gzip);
         let stats = self.stats.clone();

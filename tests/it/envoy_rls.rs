@@ -661,7 +661,7 @@ fn a_check_may_be_packed_and_no_larger_than_others() {
     }
     let grown = gateway.memory_kib().saturating_sub(before);
     assert!(grown < 16 * 1024, "{grown} KiB");
-    // Reports come as they are.
+    // Nobody takes reports of the quota service, packed or not.
     let reports = "/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas";
     assert_eq!(rls.call_gzip(reports, &[]).map_err(|failed| failed.code), Err(UNIMPLEMENTED));
 }

