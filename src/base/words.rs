@@ -22,8 +22,26 @@ pub fn listed(words: &[&str]) -> String {
     }
 }
 
+/// `no policy of this name is in force: did you mean `calls`? write `calls` or `search``
+pub fn unknown(kind: &str, name: &str, known: &[String]) -> String {
+    let known: Vec<&str> = known.iter().map(String::as_str).collect();
+    if known.is_empty() {
+        return format!("no {kind} is in force");
+    }
+    let near = did_you_mean(name, &known).map(|near| format!("{near} ")).unwrap_or_default();
+    let shown = &known[..known.len().min(NAMES_SHOWN)];
+    let more = match known.len() - shown.len() {
+        0 => String::new(),
+        more => format!(" or one of {more} more"),
+    };
+    format!("no {kind} of this name is in force: {near}write {}{more}", listed(shown))
+}
+
 /// Known words that an unknown one is compared with.
 const COMPARED_MAX: usize = 1_000;
 
 /// Longest word that is compared, and longest name of a definition, bytes.
 pub const NAME_BYTES_MAX: usize = 200;
+
+/// Names of an answer about an unknown one.
+const NAMES_SHOWN: usize = 20;

@@ -14,13 +14,13 @@ use tokio::time;
 use super::conditions::{expected, idempotency_key, is_met};
 use super::fields::{At, Fields, Flaw};
 use super::query::Query;
-use super::why::unknown;
 use crate::admin::control::{Control, Proposal, Writes};
 use crate::admin::gate::Client;
 use crate::admin::refusal::Refusal;
 use crate::admin::state::State;
 use crate::database::{Actor, Database, Expect, Once};
 use auth::keys::digest_text;
+use base::words;
 
 /// A change that a client asks for. Taking it from a request refuses what no endpoint could change.
 pub(in crate::admin) struct Change {
@@ -65,7 +65,7 @@ impl Change {
         if tiers.is_empty() || tiers.iter().any(|known| known == tier) {
             return Ok(());
         }
-        Err(Refusal::Unusable(vec![Flaw::in_body("tier", unknown("tier", tier, &tiers))]))
+        Err(Refusal::Unusable(vec![Flaw::in_body("tier", words::unknown("tier", tier, &tiers))]))
     }
 
     /// Waits until this node has a change in force, so that the client's next request already meets it. A node that is slow

@@ -22,7 +22,7 @@ use crate::admin::refusal::Refusal;
 use crate::admin::state::{Nodes, State};
 use crate::database::Time;
 use base::clock;
-use base::words::{did_you_mean, listed};
+use base::words;
 use limit::Algorithm;
 use observe::record::decisions::steady;
 
@@ -96,25 +96,10 @@ fn check_names(state: &State, policy: Option<&str>, tier: Option<&str>) -> Resul
     for (kind, name, known) in [("policy", policy, &names.policies), ("tier", tier, &names.tiers)] {
         let is_unknown = |name: &&str| known.binary_search_by(|other| other.as_str().cmp(name)).is_err();
         if let Some(name) = name.filter(is_unknown) {
-            return Err(Refusal::UnknownName(unknown(kind, name, known)));
+            return Err(Refusal::UnknownName(words::unknown(kind, name, known)));
         }
     }
     Ok(())
-}
-
-/// `no policy of this name is in force: did you mean `calls`? write `calls` or `search``
-pub(super) fn unknown(kind: &str, name: &str, known: &[String]) -> String {
-    let known: Vec<&str> = known.iter().map(String::as_str).collect();
-    if known.is_empty() {
-        return format!("no {kind} is in force");
-    }
-    let near = did_you_mean(name, &known).map(|near| format!("{near} ")).unwrap_or_default();
-    let shown = &known[..known.len().min(NAMES_SHOWN)];
-    let more = match known.len() - shown.len() {
-        0 => String::new(),
-        more => format!(" or one of {more} more"),
-    };
-    format!("no {kind} of this name is in force: {near}write {}{more}", listed(shown))
 }
 
 /// By the name of each policy the window that decided last about the consumer.
@@ -416,8 +401,6 @@ fn windows(usage: &[PolicyUsage]) -> impl Iterator<Item = (&PolicyUsage, &Window
 const POLICIES_MAX: usize = 50;
 /// Lines about penalties.
 const PENALTIES_SHOWN: usize = 10;
-/// Names of an answer about an unknown one.
-const NAMES_SHOWN: usize = 20;
 /// Refusals that are shown.
 const REFUSALS_SHOWN: usize = 5;
 
