@@ -433,17 +433,17 @@ fn explain_passes_the_bytes_of_a_header_on() {
 
 #[test]
 fn explain_says_which_route_and_which_limit() {
-    let config = "[policy.p]\nby = [\"header:x-key\"]\nlimit = \"10/m\"\n\
+    let config = "[policy.p]\nby = [\"header:x-user\"]\nlimit = \"10/m\"\n\
                   [[route]]\nname = \"orders\"\npath = \"/orders/{id}\"\nlimit = \"p\"\nto = \"http://127.0.0.1:1\"\n\
                   [[route]]\nname = \"rest\"\npath = \"/{*rest}\"\nto = \"http://127.0.0.1:1\"\n";
     let url = "http://localhost/orders/7";
     let output = sluicegate(
-        &["explain", "GET", url, "-H", "X-Key: k", "--from", "203.0.113.9", "--config", "FILE"],
+        &["explain", "GET", url, "-H", "X-User: k", "--from", "203.0.113.9", "--config", "FILE"],
         config,
     );
     let said = said(&output);
     assert_eq!(output.status.code(), Some(0), "{said}");
-    for expected in ["orders", "rest", "10", "p by header:x-key \"k\""] {
+    for expected in ["orders", "rest", "10", "p by header:x-user \"k\""] {
         assert!(said.contains(expected), "{expected} is not in\n{said}");
     }
 }

@@ -194,7 +194,7 @@ fn a_silent_call_both_ways_is_not_the_client_s_delay() {
     let mut standing = call("/call");
     assert_eq!(
         call("/short").end(),
-        End::Reset(8),
+        End::Reset(2),
         "the server's silence ends it, not the listener's deadline"
     );
     assert_eq!(gateway.logged("/short")["reason"], "upstream-timeout");
