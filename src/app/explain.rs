@@ -52,7 +52,7 @@ pub struct Asked<'a> {
     pub url: &'a Uri,
     /// The request's headers.
     pub headers: &'a HeaderMap,
-    /// The address it comes from, which may be that of a trusted hop, or [`NO_ADDRESS`](net::unix_socket::NO_ADDRESS)
+    /// The address it comes from, which may be that of a trusted hop, or [`NO_ADDRESS`](base::identity::NO_ADDRESS)
     /// over a Unix socket; loopback if none is given.
     pub from: Option<IpAddr>,
     /// Whether to list every route, not only the nearest.

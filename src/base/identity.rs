@@ -2,6 +2,11 @@
 //!
 //! It deliberately knows nothing of how a client proves it.
 
+use std::net::{IpAddr, Ipv4Addr};
+
+/// What stands for the address of who connects over a Unix socket. No connection comes from it: it means "this host".
+pub const NO_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+
 /// A client as authenticated. On a route without authentication every field is absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Identity {

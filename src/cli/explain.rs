@@ -16,10 +16,10 @@ use super::admin_client::{AdminClient, Place, encoded};
 use super::check::EXIT_CONFIG;
 use app::explain::Asked;
 use app::explain_from_outside;
+use base::identity::NO_ADDRESS;
 use config::Config;
 use control::admin;
 use net::listening::Bind;
-use net::unix_socket::NO_ADDRESS;
 
 /// The request to explain. Clap shows these comments as the help text.
 #[derive(Debug, clap::Args)]

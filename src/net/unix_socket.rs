@@ -1,18 +1,13 @@
-//! Unix sockets that this process listens on: their files, who may connect, and what stands for the address that their
-//! clients do not have.
+//! Unix sockets that this process listens on: their files, and who may connect.
 
 use std::fs::{self, Permissions};
 use std::io;
-use std::net::{IpAddr, Ipv4Addr};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use socket2::{Domain, SockAddr, Socket, Type};
-
-/// What stands for the address of who connects over a Unix socket. No connection comes from it: it means "this host".
-pub const NO_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
 /// Who may connect: the rights of the socket's file.
 #[derive(Clone, Debug, PartialEq, Eq)]

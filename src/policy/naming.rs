@@ -18,7 +18,7 @@ use super::list_field::split_unquoted;
 use super::query;
 use super::secret::{MASK, is_secret_name};
 use super::subject::Subject;
-use net::unix_socket::NO_ADDRESS;
+use base::identity::NO_ADDRESS;
 
 /// How much of a client's address a name shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

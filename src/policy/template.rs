@@ -13,7 +13,7 @@ use super::pattern::{Pattern, Segment};
 use super::percent::{self, Plus};
 use super::request::Values;
 use base::identity::Claim;
-use net::unix_socket::NO_ADDRESS;
+use base::identity::NO_ADDRESS;
 
 /// A compiled template.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,8 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use http::Uri;
 use http::uri::Scheme;
 
+use base::identity::NO_ADDRESS;
 use gateway::service::config::{Bind, Listener};
-use net::unix_socket::NO_ADDRESS;
 
 /// The listener of an explained request.
 #[derive(Debug, Default)]

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
 
-use net::unix_socket::NO_ADDRESS;
+use base::identity::NO_ADDRESS;
 use policy::percent::{self, Plus};
 
 /// A request to explain.

@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderName};
 
 use super::config::{ClientIp, ForwardedHeader};
 use super::headers::{X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PROTO};
-use net::unix_socket::NO_ADDRESS;
+use base::identity::NO_ADDRESS;
 use policy::host::is_authority;
 use policy::list_field::split_unquoted;
 

@@ -14,7 +14,7 @@ use http::{Method, StatusCode, Uri, Version};
 use super::config::ForwardedHeader;
 use crate::service::conn::Peer;
 use base::hex::Long;
-use net::unix_socket::NO_ADDRESS;
+use base::identity::NO_ADDRESS;
 use observe::trace::TraceFields;
 
 /// Which of the fields that this module handles a message has. Found in one pass over its names, because asking the map

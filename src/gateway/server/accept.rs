@@ -25,8 +25,8 @@ use super::{proxy_protocol, serve};
 use crate::service::overload::Step;
 use crate::service::{Ends, Service};
 use base::clock;
+use base::identity::NO_ADDRESS;
 use net::descriptors;
-use net::unix_socket::NO_ADDRESS;
 use upstream::connect::keep_alive;
 
 /// Accepts on one socket until the worker drains. Then it serves the connections that the kernel has accepted already

@@ -11,7 +11,7 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::service::config;
-use net::unix_socket::NO_ADDRESS;
+use base::identity::NO_ADDRESS;
 
 /// What all workers share of one listener. A reload keeps it, so that its caps count connections from before, too.
 #[derive(Debug)]

@@ -24,8 +24,8 @@ use super::worker::Worker;
 use super::{http1, http2, tls};
 use crate::service::{Ends, Service, config};
 use base::clock;
+use base::identity::NO_ADDRESS;
 use net::outbox::Socket;
-use net::unix_socket::NO_ADDRESS;
 
 /// Serves a connection that has just been accepted, until it ends (`None`) or becomes idle.
 pub async fn serve<S: Service>(

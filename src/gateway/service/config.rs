@@ -8,8 +8,9 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use acme::config::Challenge;
+use base::identity::NO_ADDRESS;
 use net::tls;
-use net::unix_socket::{NO_ADDRESS, Rights};
+use net::unix_socket::Rights;
 use policy::access::Addresses;
 use policy::definition::HttpsRedirect;
 

@@ -12,7 +12,7 @@ use super::event::Finished;
 use crate::proxy::facts::Steps;
 use crate::proxy::services::Services;
 use crate::service::reason::Reason;
-use net::unix_socket::NO_ADDRESS;
+use base::identity::NO_ADDRESS;
 use observe::record;
 use observe::trace::attribute::Attributes;
 use observe::trace::{Sampled, Span, Trace};

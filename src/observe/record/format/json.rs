@@ -12,7 +12,7 @@ use super::target;
 use super::value::{push_address, push_digits};
 use crate::record::{Decision, Entry};
 use base::hex;
-use net::unix_socket::NO_ADDRESS;
+use base::identity::NO_ADDRESS;
 
 /// Appends one line without its line feed: less than [`super::bounds::LINE_BYTES_MAX`] bytes.
 pub(super) fn push<N: Names>(out: &mut Vec<u8>, second: &date::Text, entry: &Entry<'_>) {

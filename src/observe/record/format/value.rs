@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::net::IpAddr;
 
-use net::unix_socket::NO_ADDRESS;
+use base::identity::NO_ADDRESS;
 
 /// Appends an address as people write it; `unix` for who has none.
 pub fn push_address(out: &mut Vec<u8>, address: IpAddr) {

@@ -12,8 +12,8 @@ use serde::Deserialize;
 use super::{common, time};
 use crate::request::{Client, Line, NoLine, Request};
 use base::identity::Identity;
+use base::identity::NO_ADDRESS;
 use gateway::service::reason::Reason;
-use net::unix_socket::NO_ADDRESS;
 
 /// The keys of a line that a decision may depend on.
 #[derive(Deserialize)]
