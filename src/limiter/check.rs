@@ -206,7 +206,8 @@ impl Limiter {
         self.route_tenant(&mut memories, subject.tenant());
         // Who has no repeats left is charged, whoever knows the key.
         memories.retain(|memory| {
-            check.first_charge(memory).is_some_and(|charge| self.has_repeats(memory, charge, now_ns))
+            first_charge(&check.charges, memory)
+                .is_some_and(|charge| self.has_repeats(memory, charge, now_ns))
         });
         let (known, unknown): (Vec<_>, Vec<_>) =
             memories.into_iter().partition(|memory| self.is_remembered(memory, now_ns));
@@ -321,20 +322,19 @@ impl Limiter {
     }
 }
 
-impl Check<'_> {
-    /// The first charge of the policy that a memory is of.
-    fn first_charge(&self, memory: &Charge) -> Option<&Charge> {
-        self.charges.iter().find(|charge| charge.policy == memory.policy)
-    }
+/// The first charge of the policy that a memory is of.
+fn first_charge<'c>(charges: &'c [Charge], memory: &Charge) -> Option<&'c Charge> {
+    charges.iter().find(|charge| charge.policy == memory.policy)
+}
 
+impl Check<'_> {
     /// Drops the charges of policies that have already charged this subject, and keeps in `memories` only those that
     /// have not. Concurrency is charged again: a retry is in flight like any other request. `is_free` is asked with a memory
     /// and the first charge of its policy.
     fn pass_retries(&mut self, is_free: impl Fn(&Charge, &Charge) -> bool) {
         let Check { charges, memories, event, .. } = self;
         memories.retain(|memory| {
-            let first = charges.iter().find(|charge| charge.policy == memory.policy);
-            if !first.is_some_and(|charge| is_free(memory, charge)) {
+            if !first_charge(charges, memory).is_some_and(|charge| is_free(memory, charge)) {
                 return true;
             }
             charges.retain(|charge| {
