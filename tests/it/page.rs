@@ -146,7 +146,7 @@ fn time_of(since_1970: Duration) -> String {
 const CONFIG: &str = r#"
 [policy.calls]
 limit = "1/h"
-by = ["header:x-key"]
+by = ["header:x-user"]
 
 [tier.pro]
 limit = "100/m"

@@ -21,8 +21,8 @@ with chromium() as browser:
         # The page's own policy would not let a check in.
         with opened(browser, admin, color_scheme=scheme, bypass_csp=True) as page:
             page.open().is_live()
-            ask(gateway + "/a", headers={"x-key": "a"})
-            ask(gateway + "/a", headers={"x-key": "a"})
+            ask(gateway + "/a", headers={"x-user": "a"})
+            ask(gateway + "/a", headers={"x-user": "a"})
             page.page.wait_for_timeout(1500)
             page.page.evaluate(AXE)
             found = page.page.evaluate(CHECK)

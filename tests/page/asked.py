@@ -11,7 +11,7 @@ admin, gateway = sys.argv[1:3]
 with chromium() as browser, opened(browser, admin) as page:
     page.open().is_live()
     for _ in range(50):
-        status, fields, _ = ask(gateway + "/a", headers={"x-key": "<b>alice</b>"})
+        status, fields, _ = ask(gateway + "/a", headers={"x-user": "<b>alice</b>"})
     assert status == 429
     expect(page.at("#hot-keys tbody")).to_contain_text("<b>alice</b>", timeout=SOON_MS)
     if ask(admin + "/v1/decisions")[0] == 200:

@@ -21,7 +21,7 @@ with chromium() as browser:
             # What the other node refuses is shown here.
             for turn in range(20):
                 for _ in range(10):
-                    ask(asked + "/a", headers={"x-key": "k"})
+                    ask(asked + "/a", headers={"x-user": "k"})
                 page.page.wait_for_timeout(1000)
                 if page.at("#fleet-policies tbody .bad").count():
                     break

@@ -80,7 +80,7 @@ class Terminal:
 for columns, lines in [(80, 24), (200, 60)]:
     terminal = Terminal(columns, lines, ["--url", url])
     terminal.shows("sluicegate", "live", "ready", "requests/s", "Policies")
-    refused = [ask(gateway + "/a", headers={"x-key": f"at {columns}"})[0] for _ in range(8)]
+    refused = [ask(gateway + "/a", headers={"x-user": f"at {columns}"})[0] for _ in range(8)]
     assert refused.count(429) == 7, refused
     shown = terminal.shows("calls", "refused/s")
     assert max(len(line.rstrip()) for line in terminal.screen.display) <= columns

@@ -37,7 +37,7 @@ with chromium() as browser:
         picture(page, "empty")
 
         # One is let through, eleven are refused, and the page says so within two seconds.
-        assert send("/a", 12, **{"x-key": "alice"}) == [200] + [429] * 11
+        assert send("/a", 12, **{"x-user": "alice"}) == [200] + [429] * 11
         begun = time.monotonic()
         expect(page.at("#policies tbody tr td").last).to_have_text("11", timeout=SOON_MS)
         took = time.monotonic() - begun
@@ -48,7 +48,7 @@ with chromium() as browser:
         page.at("#explain-url").focus()
         page.page.keyboard.press("Control+A")
         page.page.keyboard.type("/a?b=1")
-        page.at("#explain-headers").fill("x-key: bob")
+        page.at("#explain-headers").fill("x-user: bob")
         page.at("#explain-url").press("Enter")
         expect(page.at("#explained")).to_contain_text("calls", timeout=SOON_MS)
         page.at("#explain-url").fill("nowhere")
@@ -92,10 +92,10 @@ with chromium() as browser:
     ]:
         with opened(browser, admin, **how) as page:
             page.open().is_live()
-            send("/a", 5, **{"x-key": "alice"})
+            send("/a", 5, **{"x-user": "alice"})
             expect(page.at("#routes")).to_contain_text("hello", timeout=SOON_MS)
             for _ in range(3):
-                send("/a", 20, **{"x-key": "alice"})
+                send("/a", 20, **{"x-user": "alice"})
                 page.page.wait_for_timeout(700)
             width, shown = page.page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
             assert width <= shown, f"{name}: {width} pixels on {shown}: the page scrolls sideways"
