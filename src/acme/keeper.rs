@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use instant_acme::{Account, CertificateIdentifier};
 use tokio::sync::Mutex;
+use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use super::challenges::Challenges;
@@ -89,8 +90,12 @@ impl Keeper {
         }
     }
 
-    /// Keeps the certificate in date, for ever, and shows what other nodes ask to be shown.
-    pub async fn run(self) {
+    /// Starts a task that keeps the certificate in date, for ever, and shows what other nodes ask to be shown.
+    pub fn spawn(self) -> JoinHandle<()> {
+        tokio::spawn(self.run())
+    }
+
+    async fn run(self) {
         let (fleet, challenges) = (self.fleet.clone(), Arc::clone(&self.challenges));
         match fleet {
             None => self.keep().await,

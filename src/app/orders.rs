@@ -58,7 +58,7 @@ impl Orders {
             let Wanted { config, ways } = wanted.clone();
             let (challenges, counts) = (Arc::clone(&self.challenges), Arc::clone(&self.counts));
             let keeper = Keeper::new(config, ways, challenges, tls::connect(), counts, self.notes.clone());
-            self.running.push(Running { wanted, task: tokio::spawn(keeper.run()) });
+            self.running.push(Running { wanted, task: keeper.spawn() });
         }
     }
 

@@ -5,3 +5,4 @@
 pub mod proxy;
 pub mod server;
 pub mod service;
+pub mod workers;

@@ -26,7 +26,7 @@ pub use messages::{
     Code, DescriptorStatus, Entry, HeaderValue, Limit, RateLimitDescriptor, RateLimitOverride,
     RateLimitRequest, RateLimitResponse, Unit,
 };
-pub use serve::{Asked, serve};
+pub use serve::{Asked, spawn};
 pub use service::RateLimits;
 pub use stats::Stats;
 pub use threads::Threads;

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use rustls::ServerConfig;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 use tokio::time;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
@@ -34,14 +36,17 @@ pub struct Asked {
     pub is_ready: Box<dyn Fn() -> bool + Send + Sync>,
 }
 
-/// Serves until `shutdown` resolves, then waits a moment for calls under way. Every thread has ended when it returns.
-pub async fn serve(listener: Listener, asked: Asked, shutdown: impl Future<Output = ()>) {
-    let mut shutdown = std::pin::pin!(shutdown);
+/// Serves until `stopped` resolves, then waits a moment for calls under way. Every thread has ended when the task has.
+pub fn spawn(listener: Listener, asked: Asked, stopped: oneshot::Receiver<()>) -> JoinHandle<()> {
+    tokio::spawn(serve(listener, asked, stopped))
+}
+
+async fn serve(listener: Listener, asked: Asked, mut stopped: oneshot::Receiver<()>) {
     let mut looks = time::interval(LOOK_EVERY);
     let mut shown = None;
     loop {
         tokio::select! {
-            () = &mut shutdown => break,
+            _ = &mut stopped => break,
             accepted = listener.accept() => match accepted {
                 Ok(stream) => {
                     let Some(connected) = asked.stats.connect(CONNECTIONS_MAX) else {

@@ -46,9 +46,6 @@ impl Rls {
         let is_ready = Box::new(move || readiness.phase() == Phase::Ready);
         let clients = config.clients.into();
         let asked = Asked { threads, settings: parts.settings, clients, stats, health, is_ready };
-        let stopped = async {
-            let _: Result<(), _> = parts.stopped.await;
-        };
-        Ok(tokio::spawn(rls::serve(parts.listener, asked, stopped)))
+        Ok(rls::spawn(parts.listener, asked, parts.stopped))
     }
 }

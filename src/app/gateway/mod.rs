@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::Context;
-use tokio::sync::mpsc::{self, Receiver};
+use tokio::sync::mpsc;
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
@@ -37,16 +37,15 @@ use base::cause::Cause;
 use config::Config;
 use control::admin::{self, Phase, Readiness};
 use gateway::proxy::gathered::Room;
-use gateway::proxy::services::{self, Services};
-use gateway::server::run;
-use gateway::server::worker::{Order, Shared};
+use gateway::proxy::services;
+use gateway::server::worker::Shared;
 use gateway::service::overload::Overload;
 use gateway::service::reason::Reason;
+use gateway::workers;
+use metrics::Metrics;
 use metrics::hot_keys;
 use metrics::usage;
-use metrics::{Metrics, Worker};
 use net::tls;
-use observe::record;
 use observe::record::decisions::Memory;
 use observe::trace::{Exporter, Spans};
 
@@ -148,7 +147,8 @@ impl Gateway {
             spans: exporter.spans().clone(),
         };
         let services = Arc::new(services(&publisher, &metrics, gatherers, count));
-        let workers = spawn_workers(&shared, &services, &logs.access, cells, receivers)?;
+        let workers = workers::spawn(&shared, &services, &logs.access, cells, receivers)
+            .context("a worker does not start")?;
         register(&metrics, &publisher);
         let utilisation = Utilisation::new(&shared);
         show_utilisation(&metrics, &publisher, &utilisation);
@@ -372,10 +372,7 @@ fn serve_admin(
     stale: &Stale,
 ) -> anyhow::Result<listening::Serving> {
     opened.serve(stale, |listening::Parts { listener, settings, stopped }| {
-        let stopped = async {
-            let _: Result<(), _> = stopped.await;
-        };
-        Ok(tokio::spawn(admin::serve(listener, settings, state, stopped)))
+        Ok(admin::spawn(listener, settings, state, stopped))
     })
 }
 
@@ -457,21 +454,6 @@ fn services(
         spans: gatherers.spans,
         workers,
     }
-}
-
-fn spawn_workers(
-    shared: &Arc<Shared>,
-    services: &Arc<services::Shared>,
-    log: &Arc<record::Log>,
-    cells: Vec<Worker>,
-    orders: Vec<Receiver<Order>>,
-) -> anyhow::Result<Vec<JoinHandle<()>>> {
-    let spawn = |(index, (cells, orders))| {
-        let (services, log) = (Arc::clone(services), log.buffer());
-        let services = move || Services::new(services, cells, log);
-        run::spawn(index, Arc::clone(shared), orders, services).context("a worker does not start")
-    };
-    cells.into_iter().zip(orders).enumerate().map(spawn).collect()
 }
 
 /// Registers the parts of the process that write metric families of their own at each scrape.

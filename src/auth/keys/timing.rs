@@ -2,7 +2,7 @@
 //! as dudect does it (Reparaz, Balasch, Verbauwhede, "Dude, is my code constant time?", 2017).
 //!
 //! A machine's noise decides whether it passes, so it runs only when asked for:
-//! `cargo test --release --lib auth::keys::timing -- --ignored --nocapture --test-threads=1`.
+//! `cargo test --release -p sluicegate-auth --lib keys::timing -- --ignored --nocapture --test-threads=1`.
 
 use std::hint::black_box;
 

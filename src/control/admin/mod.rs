@@ -49,5 +49,5 @@ pub use host::canonical as canonical_host;
 pub use live::{Live, Summary};
 pub use readiness::{Phase, Readiness};
 pub use secured::Settings;
-pub use serve::serve;
+pub use serve::spawn;
 pub use state::{KeyReader, Nodes, State, Text};

@@ -10,8 +10,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use axum::Router;
-use tokio::sync::watch;
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::sync::{oneshot, watch};
+use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 use tokio::time;
 
 use super::activity::Activity;
@@ -24,18 +24,23 @@ use base::clock;
 use net::descriptors;
 use net::listening::{Listener, Stream};
 
-/// Serves until `shutdown` resolves, then waits a moment for answers in flight. Every task it spawned has ended when it
-/// returns.
-pub async fn serve(
+/// Serves until `stopped` resolves, then waits a moment for answers in flight. Every task it spawned has ended when this
+/// one has.
+pub fn spawn(
     listener: Listener,
     tls: Option<Settings>,
     state: Arc<State>,
-    shutdown: impl Future<Output = ()>,
-) {
-    let limits = Limits::default();
-    let router = routes::router(routes::endpoints(), &state, &limits);
-    let secured = tls.map(|settings| Secured { settings, state });
-    serve_within(&limits, listener, secured, router, shutdown).await;
+    stopped: oneshot::Receiver<()>,
+) -> JoinHandle<()> {
+    tokio::spawn(async move {
+        let limits = Limits::default();
+        let router = routes::router(routes::endpoints(), &state, &limits);
+        let secured = tls.map(|settings| Secured { settings, state });
+        let stopped = async {
+            let _: Result<(), _> = stopped.await;
+        };
+        serve_within(&limits, listener, secured, router, stopped).await;
+    })
 }
 
 /// Connections that may be closed for newer ones.

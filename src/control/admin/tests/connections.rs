@@ -96,9 +96,7 @@ async fn a_unix_socket_is_served() {
     let path = std::env::temp_dir().join(format!("sluicegate-admin-serve-{}.sock", std::process::id()));
     let listener = Listener::bind("admin listener", &Bind::Unix(path.clone())).expect("bound");
     let (stop, stopped) = oneshot::channel::<()>();
-    let task = tokio::spawn(serve(listener, None, Arc::new(state(Readiness::default())), async {
-        drop(stopped.await)
-    }));
+    let task = serve::spawn(listener, None, Arc::new(state(Readiness::default())), stopped);
     let stream = UnixStream::connect(&path).await.expect("connected");
     assert_eq!(exchange(stream, "GET /healthz", "").await.body(), "ok\n");
     stop.send(()).expect("listening");

@@ -1,0 +1,33 @@
+//! The worker threads, each with services of its own.
+//!
+//! What is polled on them is compiled where it is first put on a runtime, so this is done here and not in the crate that
+//! calls it: the crates above are then built beside this one.
+
+use std::io;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use tokio::sync::mpsc::Receiver;
+
+use crate::proxy::services::{self, Services};
+use crate::server::run;
+use crate::server::worker::{Order, Shared};
+use observe::record;
+
+/// Starts a worker for each of these cells of the metrics; each hears the orders of the receiver at the same place.
+///
+/// # Errors
+/// If a thread cannot be started or its runtime gets no descriptors.
+pub fn spawn(
+    shared: &Arc<Shared>,
+    services: &Arc<services::Shared>,
+    log: &record::Log,
+    cells: Vec<metrics::Worker>,
+    orders: Vec<Receiver<Order>>,
+) -> io::Result<Vec<JoinHandle<()>>> {
+    let spawn = |(index, (cells, orders))| {
+        let (services, log) = (Arc::clone(services), log.buffer());
+        run::spawn(index, Arc::clone(shared), orders, move || Services::new(services, cells, log))
+    };
+    cells.into_iter().zip(orders).enumerate().map(spawn).collect()
+}
