@@ -8,7 +8,7 @@ def parser(description: str, names: list[str]) -> argparse.ArgumentParser:
     """A parser that knows `--only` some of `names`, and `--gateway`."""
     made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--only", type=subset(names), default=names, help=f"some of {','.join(names)}")
-    made.add_argument("--gateway", type=Path, help="a built gateway (default: cargo build --release)")
+    made.add_argument("--gateway", type=Path, help="a built gateway (default: cargo build --profile dist)")
     return made
 
 

@@ -83,15 +83,15 @@ def envoy() -> Program:
 
 def relay() -> Program:
     """The bare byte relay beside this file, built by the project's own Cargo.toml."""
-    run(["cargo", "build", "--quiet", "--release", "--example", "relay"], cwd=ROOT)
-    return Program([str(TARGET / "release/examples/relay")], "a bare tokio byte relay")
+    run(["cargo", "build", "--quiet", "--profile", "dist", "--example", "relay"], cwd=ROOT)
+    return Program([str(TARGET / "dist/examples/relay")], "a bare tokio byte relay")
 
 
 def gateway(binary: Path | None) -> Program:
-    """The gateway: `binary`, or the one that a release build makes."""
+    """The gateway: `binary`, or the one that `dist` builds."""
     if binary is None:
-        run(["cargo", "build", "--quiet", "--release", "--bin", "sluicegate"], cwd=ROOT)
-        binary = TARGET / "release/sluicegate"
+        run(["cargo", "build", "--quiet", "--profile", "dist", "--bin", "sluicegate"], cwd=ROOT)
+        binary = TARGET / "dist/sluicegate"
     binary = binary.resolve()
     if not binary.exists():
         raise Missing(f"there is no {binary}")
@@ -102,7 +102,7 @@ def gateway(binary: Path | None) -> Program:
 
 def gateway_trained() -> Program:
     """The gateway that `train` has built."""
-    return gateway(TARGET / "trained/trained" / host() / "release/sluicegate").called("trained")
+    return gateway(TARGET / "trained/trained" / host() / "dist/sluicegate").called("trained")
 
 
 def host() -> str:
