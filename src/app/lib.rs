@@ -2,6 +2,8 @@
 //! reload and drain. No other module knows them all.
 //!
 //! The control runtime runs here, beside the workers. It never serves a request, and no request waits for it.
+//!
+//! README.md beside this file says why it is built so.
 
 mod admin_state;
 mod certificates;

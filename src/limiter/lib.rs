@@ -10,6 +10,8 @@
 //! units missing and be refused; it never finds too many.
 //!
 //! It does not know the names of policies, headers, or statuses.
+//!
+//! README.md beside this file says why it is built so.
 
 mod account;
 mod assignments;

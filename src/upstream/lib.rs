@@ -3,6 +3,8 @@
 //! [`Upstream`] is what all workers share of one: its configuration, its resolved addresses and the permits that
 //! keep the number of connections under the maximum. The connections themselves live in each worker's own
 //! [`Pool`]. Nothing here knows what a request means or which status an error becomes.
+//!
+//! README.md beside this file says why it is built so.
 
 pub mod balance;
 pub mod budget;

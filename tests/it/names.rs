@@ -1,14 +1,23 @@
-//! Names in ARCHITECTURE.md, CONTRIBUTING.md and SECURITY.md are those of the tree: files, modules, types, functions,
-//! constants, keys, tests, fuzz targets.
+//! Names in documents that speak of the code are those of the tree: files, modules, types, functions, constants, keys,
+//! tests, fuzz targets.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
 use crate::support::source::{File, Names, Tree};
 
-const ARCHITECTURE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/ARCHITECTURE.md"));
-const CONTRIBUTING: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/CONTRIBUTING.md"));
-const SECURITY: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/SECURITY.md"));
+/// The documents that speak of the code.
+const DOCUMENTS: &[&str] = &[
+    "ARCHITECTURE.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    "docs/bounds.md",
+    "src/app/README.md",
+    "src/control/README.md",
+    "src/gateway/README.md",
+    "src/limiter/README.md",
+    "src/upstream/README.md",
+];
 
 /// Names of others that the code does not have: fields of HTTP as they are written, commands of Redis, parts of
 /// names, what stands for a number, and what of a crate is left out.
@@ -27,16 +36,16 @@ const FOREIGN: &[&str] = &[
 ];
 
 #[test]
-fn every_name_in_the_architecture_is_in_the_tree() {
+fn every_name_in_the_documents_is_in_the_tree() {
     let trees = [Tree::read("src"), Tree::read("tests/it")];
     let known = trees.each_ref().map(Known::of);
     let mut missing = Vec::new();
-    let documents = [("ARCHITECTURE", ARCHITECTURE), ("CONTRIBUTING", CONTRIBUTING), ("SECURITY", SECURITY)];
-    for (document, text) in documents {
-        let spans = spans(text);
-        assert!(spans.len() > 20, "names between backticks were not found in {document}.md");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    for document in DOCUMENTS {
+        let spans = spans(&std::fs::read_to_string(root.join(document)).expect(document));
+        assert!(spans.len() > 20, "names between backticks were not found in {document}");
         let gone = spans.iter().filter(|(_, span)| !known.iter().any(|known| known.holds(span)));
-        missing.extend(gone.map(|(line, span)| format!("{document}.md:{line}: `{span}` is not in the tree")));
+        missing.extend(gone.map(|(line, span)| format!("{document}:{line}: `{span}` is not in the tree")));
     }
     assert!(missing.is_empty(), "{}", missing.join("\n"));
 }
