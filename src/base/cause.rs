@@ -288,10 +288,10 @@ mod tests {
     }
 
     #[test]
-    fn every_cause_is_in_the_readme() {
-        let readme = include_str!("../../README.md");
+    fn every_cause_is_on_the_page_of_the_access_log() {
+        let page = include_str!("../../docs/access-log.md");
         for cause in Cause::ALL {
-            assert!(readme.contains(&format!("`{}`", cause.word())), "{}", cause.word());
+            assert!(page.contains(&format!("`{}`", cause.word())), "{}", cause.word());
         }
     }
 

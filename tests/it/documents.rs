@@ -202,8 +202,8 @@ fn the_schema_refuses_what_the_reader_refuses() {
 
 #[test]
 fn a_wrong_configuration_that_is_shown_gives_the_errors_below_it() {
-    let readme = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md"));
-    let blocks = blocks("README.md", readme);
+    let commands = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/commands.md"));
+    let blocks = blocks("docs/commands.md", commands);
     let wrong = blocks.iter().find(|block| block.kind == "toml wrong").expect("there is one");
     let below = blocks.iter().find(|block| block.kind == "text errors").expect("they are shown");
     let shown: Vec<&str> = below.text.lines().map(str::trim_end).collect();
@@ -213,7 +213,7 @@ fn a_wrong_configuration_that_is_shown_gives_the_errors_below_it() {
     let end = shown.iter().rposition(|line| !line.is_empty()).map_or(0, |last| last + 1);
     assert!(
         said.starts_with(&shown[..end]),
-        "README.md shows\n{}\n\nsaid is\n{}",
+        "docs/commands.md shows\n{}\n\nsaid is\n{}",
         shown.join("\n"),
         said.join("\n")
     );
@@ -256,7 +256,7 @@ fn every_metric_that_a_document_names_stands_in_the_table() {
         for name in metrics(&text) {
             let family = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end));
             let is_listed = listed.contains(&name) || family.is_some_and(|family| listed.contains(family));
-            assert!(is_listed, "{document} names sluicegate_{name}, which README.md does not list");
+            assert!(is_listed, "{document} names sluicegate_{name}, which docs/metrics.md does not list");
         }
     }
 }

@@ -120,7 +120,7 @@ fn encoded(text: &str) -> String {
     text.bytes().map(|byte| format!("%{byte:02X}")).collect()
 }
 
-/// The names of metrics in an expression, as the table of the README has them.
+/// The names of metrics in an expression, as the table of metrics has them.
 fn named(expression: &str) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for piece in expression.split("sluicegate_").skip(1) {

@@ -12,6 +12,7 @@ const DOCUMENTS: &[&str] = &[
     "CONTRIBUTING.md",
     "SECURITY.md",
     "docs/bounds.md",
+    "docs/hostile-input.md",
     "src/app/README.md",
     "src/control/README.md",
     "src/gateway/README.md",

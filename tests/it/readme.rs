@@ -1,4 +1,4 @@
-//! What the README lists is what there is, and nothing that there is lacks.
+//! What the pages of metrics and of the access log list is what there is, and nothing that there is lacks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,13 +6,13 @@ use crate::support::redis::Redis;
 use crate::support::tls::certify;
 use crate::support::{Directory, Gateway, Upstream, eventually};
 
-const README: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md"));
+const METRICS: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/metrics.md"));
+const ACCESS_LOG: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/access-log.md"));
 
-/// The rows of the table under a heading, each as its cells.
-fn rows(heading: &str) -> Vec<Vec<String>> {
-    let section = README.split_once(&format!("\n{heading}\n")).expect("the heading is there").1;
+/// The rows of the table of metrics, each as its cells.
+fn rows() -> Vec<Vec<String>> {
     let lines =
-        section.lines().skip_while(|line| !line.starts_with('|')).take_while(|line| line.starts_with('|'));
+        METRICS.lines().skip_while(|line| !line.starts_with('|')).take_while(|line| line.starts_with('|'));
     let cells = |line: &str| line.trim_matches('|').split(" | ").map(|cell| cell.trim().to_owned()).collect();
     lines.skip(2).map(cells).collect()
 }
@@ -24,7 +24,7 @@ fn quoted(text: &str) -> impl Iterator<Item = &str> {
 
 /// The names of the table of metrics.
 pub fn metrics_listed() -> Vec<String> {
-    rows("### Metrics").iter().flat_map(|row| quoted(&row[0])).map(str::to_owned).collect()
+    rows().iter().flat_map(|row| quoted(&row[0])).map(str::to_owned).collect()
 }
 
 /// What a scrape shows: metrics by name, without what belongs to a histogram, and the labels of each.
@@ -93,7 +93,7 @@ fn every_metric_that_is_served_stands_in_the_table_with_its_labels() {
     });
     let served = served(&gateway.admin("/metrics").text());
     let mut listed: BTreeMap<&str, &str> = BTreeMap::new();
-    let rows = rows("### Metrics");
+    let rows = rows();
     for row in &rows {
         for name in quoted(&row[0]) {
             assert_eq!(listed.insert(name, &row[1]), None, "{name} is listed twice");
@@ -116,7 +116,7 @@ fn every_reason_of_the_metrics_stands_in_the_table_of_reasons() {
         page.lines().filter_map(|line| line.strip_prefix("sluicegate_refused_requests_total{reason=\""));
     let served: BTreeSet<&str> =
         reasons.filter_map(|line| line.split_once('"')).map(|(reason, _)| reason).collect();
-    let section = README.split_once("| reason | status |").expect("the table is there").1;
+    let section = ACCESS_LOG.split_once("| reason | status |").expect("the table is there").1;
     let lines = section.lines().skip(2).take_while(|line| line.starts_with('|'));
     let listed: BTreeSet<&str> = lines.filter_map(|line| line.split(" | ").next()).flat_map(quoted).collect();
     assert!(!served.is_empty());
