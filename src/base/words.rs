@@ -1,4 +1,24 @@
-//! Suggests words in messages: the nearest known word, and lists of all.
+//! Words in messages: the nearest known word, lists of all, and what others wrote as a terminal may get it.
+
+/// Whether a character steers a terminal, or changes how the text beside it reads: controls, and what Unicode formats text
+/// with (overrides of direction, joiners, tags, ends of lines and paragraphs), which nobody sees.
+pub fn steers(character: char) -> bool {
+    character.is_control()
+        || matches!(character,
+            '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+}
+
+/// A text in one line, with a replacement for each character that [`steers`]. What somebody else has written must not steer
+/// the terminal.
+pub fn plain(text: &str) -> String {
+    text.chars().map(|one| if steers(one) { char::REPLACEMENT_CHARACTER } else { one }).collect()
+}
+
+/// The same of a text of several lines.
+pub fn plain_lines(text: &str) -> String {
+    text.split('\n').map(plain).collect::<Vec<_>>().join("\n")
+}
 
 /// "did you mean `x`?", if a known word is near enough.
 pub fn did_you_mean(word: &str, known: &[&str]) -> Option<String> {
@@ -45,3 +65,21 @@ pub const NAME_BYTES_MAX: usize = 200;
 
 /// Names of an answer about an unknown one.
 const NAMES_SHOWN: usize = 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_that_steers_a_terminal_is_plain() {
+        for one in "\u{1b}\r\n\t\u{7f}\u{9b}\u{202a}\u{202e}\u{2066}\u{2069}\u{200b}\u{200f}\u{2028}\u{feff}\u{e0041}".chars() {
+            assert_eq!(plain(&format!("a{one}b")), "a\u{fffd}b", "{one:?}");
+        }
+        for text in
+            ["Zo\u{eb} e\u{301} \u{5e9}\u{5dc} \u{939}\u{93f}\u{928}\u{94d}\u{926}\u{940}", "\u{1f600} \"'\\"]
+        {
+            assert_eq!(plain(text), text);
+        }
+        assert_eq!(plain_lines("a\u{202e}\nb\n"), "a\u{fffd}\nb\n");
+    }
+}

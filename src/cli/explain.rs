@@ -164,7 +164,8 @@ fn ask(admin: &admin::Config, arguments: &Arguments) -> Result<Answer, Unasked> 
     }
     let explained: Option<serde_json::Value> = serde_json::from_slice(answer.body()).ok();
     let explained = explained.ok_or(Unasked::Nobody)?;
-    let text = explained["text"].as_str().ok_or(Unasked::Nobody)?.to_owned();
+    let text = explained["text"].as_str().ok_or(Unasked::Nobody)?;
+    let text = base::words::plain_lines(text);
     Ok(Answer { text, gateway: explained["gateway"].clone() })
 }
 

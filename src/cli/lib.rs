@@ -144,7 +144,7 @@ fn say(text: impl AsRef<[u8]>) {
 
 /// The same to standard error: `eprintln!` panics if nobody reads it any more.
 fn complain(text: impl Display) {
-    let _ = writeln!(io::stderr(), "{text}");
+    let _ = writeln!(io::stderr(), "{}", base::words::plain_lines(&text.to_string()));
 }
 
 fn failed(error: &anyhow::Error) -> ExitCode {

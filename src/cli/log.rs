@@ -10,6 +10,8 @@ use tracing_subscriber::field::MakeExt;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::fmt::format::{self, Writer};
 
+use base::words;
+
 /// Starts it for the whole process.
 pub(super) fn start(level: &str) {
     // The h2 crate warns about every misbehaving client, and hickory_net about every answer of DNS that is forged, so
@@ -57,9 +59,7 @@ impl Harmless<'_, '_> {
     fn is_harmful(&self, character: char) -> bool {
         match character {
             '\n' | '\t' => !self.has_lines,
-            // They end a line, too (Unicode section 5.8).
-            '\u{2028}' | '\u{2029}' => true,
-            _ => character.is_control(),
+            _ => words::steers(character),
         }
     }
 }

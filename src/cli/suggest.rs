@@ -120,7 +120,7 @@ fn policy(suggestion: &Suggestion, names: &mut Vec<String>) -> String {
     let who = if by.is_empty() { "all together".to_owned() } else { by.join(", ") };
     let mut shown = "\n".to_owned();
     if let Some(route) = &suggestion.route {
-        let _ = writeln!(shown, "# route {}", text::plain(route));
+        let _ = writeln!(shown, "# route {}", base::words::plain(route));
     }
     if suggestion.lacking > 0 {
         let _ = writeln!(shown, "# {} without a value for {who}", requests(suggestion.lacking));

@@ -8,6 +8,7 @@ use anyhow::{Context, bail};
 use http::{HeaderMap, Method, StatusCode};
 
 use super::admin_client::{AdminClient, Place, encoded};
+use base::words::plain_lines;
 
 /// Whom it is about. Clap shows these comments as the help text.
 #[derive(Debug, clap::Args)]
@@ -44,7 +45,7 @@ pub fn run(arguments: &Arguments, file: &Path, out: &mut dyn Write) -> anyhow::R
         bail!("the gateway answers {}: {detail}", answer.status().as_u16());
     }
     // Who reads only the beginning closes the pipe.
-    let _ = out.write_all(shown["text"].as_str().unwrap_or_default().as_bytes());
+    let _ = out.write_all(plain_lines(shown["text"].as_str().unwrap_or_default()).as_bytes());
     Ok(())
 }
 

@@ -4,6 +4,7 @@ use std::fmt::{self, Display, Write};
 use std::time::Duration;
 
 use base::units::{show_duration, show_size};
+use base::words;
 use upstream::deadline::FAR;
 
 /// What a bound is called that never comes ([`FAR`]).
@@ -44,8 +45,10 @@ pub fn text(value: &str) -> String {
     for character in value.replace("${", "$${").chars() {
         match character {
             '"' | '\\' => quoted.extend(['\\', character]),
-            _ if character.is_control() => {
-                write!(quoted, "\\u{:04X}", u32::from(character)).expect("writing to a string cannot fail");
+            _ if words::steers(character) => {
+                let (mark, digits) = if character > '\u{ffff}' { ('U', 8) } else { ('u', 4) };
+                write!(quoted, "\\{mark}{:0digits$X}", u32::from(character))
+                    .expect("writing to a string cannot fail");
             }
             _ => quoted.push(character),
         }

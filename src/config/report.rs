@@ -10,6 +10,7 @@ use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
 
 use super::mask::{self, Secrets};
 use super::settings::Config;
+use base::words;
 
 /// A configuration that cannot be used: at least one error, all of them, and the warnings beside them.
 #[derive(Debug, thiserror::Error)]
@@ -244,7 +245,7 @@ impl Report {
         {
             message.replace_range(first + 1..last, "…");
         }
-        if message.contains(char::is_control) {
+        if message.contains(words::steers) {
             *message = message.escape_debug().to_string();
         }
         finding

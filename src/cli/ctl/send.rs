@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 use super::call::{Call, View};
 use super::table;
 use crate::admin_client::AdminClient;
+use base::words;
 
 /// Sends a request and prints the answer. Of a list all pages are read.
 pub(super) fn send(
@@ -37,7 +38,7 @@ pub(super) fn send(
         };
     }
     let text = match (as_json, &call.view) {
-        (true, _) => format!("{:#}\n", Value::Object(answer)),
+        (true, _) => format!("{}\n", escaped(&format!("{:#}", Value::Object(answer)))),
         (false, View::Done(what)) if answer.is_empty() => format!("{what}\n"),
         (false, View::List(columns)) => table::list(columns, &answer),
         (false, View::Inner(of, columns)) => table::list(columns, &table::flat(of, &answer)),
@@ -46,6 +47,25 @@ pub(super) fn send(
     // Who reads only the beginning closes the pipe; the change is done all the same.
     let _ = out.write_all(text.as_bytes());
     Ok(())
+}
+
+/// JSON without characters that steer a terminal: they occur in strings alone, where each has an escape.
+fn escaped(json: &str) -> String {
+    let mut escaped = String::with_capacity(json.len());
+    for one in json.chars() {
+        match one {
+            one if one != '\n' && words::steers(one) => {
+                let units = one
+                    .encode_utf16(&mut [0; 2])
+                    .iter()
+                    .map(|unit| format!("\\u{unit:04x}"))
+                    .collect::<String>();
+                escaped += &units;
+            }
+            one => escaped.push(one),
+        }
+    }
+    escaped
 }
 
 fn ask(client: &AdminClient, call: &Call, after: Option<&str>) -> anyhow::Result<Map<String, Value>> {
@@ -90,4 +110,17 @@ pub(super) fn content(file: &std::path::Path) -> anyhow::Result<String> {
         return std::io::read_to_string(std::io::stdin()).context("standard input cannot be read");
     }
     std::fs::read_to_string(file).with_context(|| format!("{} cannot be read", file.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_that_is_printed_steers_no_terminal_and_says_the_same() {
+        let said = serde_json::json!({ "reason": "a\u{202e}\u{9b}\u{7f}\u{e0041}\u{1b}\nZo\u{eb}" });
+        let printed = escaped(&format!("{said:#}"));
+        assert!(printed.chars().all(|one| one == '\n' || !words::steers(one)), "{printed:?}");
+        assert_eq!(serde_json::from_str::<Value>(&printed).expect("it is JSON"), said);
+    }
 }

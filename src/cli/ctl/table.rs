@@ -5,6 +5,7 @@ use std::iter;
 use serde_json::{Map, Value};
 
 use super::call::Column;
+use base::words;
 
 /// The rows of a page under their headings.
 pub(super) fn list(columns: &[Column], page: &Map<String, Value>) -> String {
@@ -54,7 +55,7 @@ fn add(prefix: &str, fields: &Map<String, Value>, lines: &mut Vec<Vec<String>>) 
         match value {
             Value::Null => {}
             Value::Object(inner) => add(&format!("{prefix}{name}."), inner, lines),
-            value => lines.push(vec![format!("{prefix}{name}"), shown(value)]),
+            value => lines.push(vec![words::plain(&format!("{prefix}{name}")), shown(value)]),
         }
     }
 }
@@ -67,7 +68,7 @@ fn shown(value: &Value) -> String {
         Value::Array(values) => values.iter().map(shown).collect::<Vec<_>>().join(", "),
         other => other.to_string(),
     };
-    text.chars().map(|one| if one.is_control() { char::REPLACEMENT_CHARACTER } else { one }).collect()
+    words::plain(&text)
 }
 
 /// Lines with their cells under each other, two spaces apart.
@@ -132,5 +133,10 @@ mod tests {
         let fields =
             object(json!({ "a": null, "b": ["x", 1], "long": { "c": true }, "d": "\u{1b}[2J\nrow" }));
         assert_eq!(row(&fields), "b       x, 1\nd       \u{fffd}[2J\u{fffd}row\nlong.c  true\n");
+        let turned = object(json!({ "claims": { "x\u{202e}": ["\u{2066}y"] } }));
+        assert_eq!(row(&turned), "claims.x\u{fffd}  \u{fffd}y\n");
+        let page = object(json!({ "items": [{ "who": "ann\u{202e}", "what": { "a\u{200b}": 1 } }] }));
+        let text = list(&[("WHO", "who"), ("WHAT", "what")], &page);
+        assert_eq!(text, "WHO   WHAT\nann\u{fffd}  {\"a\u{fffd}\":1}\n");
     }
 }

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use super::text::{counted, date, minute_shown, notes, notes_of_log, overflowed, share, title};
+use base::words;
 use replay::report::{
     CallerReport, DifferencesReport, LogReport, MinuteReport, PolicyReport, Report, WorldReport,
 };
@@ -196,7 +197,7 @@ fn escaped(text: &str) -> String {
             '>' => escaped += "&gt;",
             '"' => escaped += "&quot;",
             '\'' => escaped += "&#39;",
-            one if one.is_control() => escaped.push(char::REPLACEMENT_CHARACTER),
+            one if words::steers(one) => escaped.push(char::REPLACEMENT_CHARACTER),
             one => escaped.push(one),
         }
     }
@@ -239,7 +240,7 @@ mod tests {
     fn no_value_breaks_out_of_its_place() {
         assert_eq!(
             escaped("<a href='x'>&\"\u{1b}\u{202e}"),
-            "&lt;a href=&#39;x&#39;&gt;&amp;&quot;\u{fffd}\u{202e}"
+            "&lt;a href=&#39;x&#39;&gt;&amp;&quot;\u{fffd}\u{fffd}"
         );
     }
 

@@ -107,7 +107,7 @@ pub fn is_readable(logs: &[LogReport], errors: &mut dyn Write) -> io::Result<boo
             writeln!(
                 errors,
                 "sluicegate: no line of {} is one of an access log: it is left out",
-                text::plain(&log.name)
+                base::words::plain(&log.name)
             )?;
         }
     }

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use crate::ctl::table::aligned;
+use base::words::plain;
 use replay::report::{
     CallerReport, DifferencesReport, LogReport, MinuteReport, PolicyReport, Report, WorldReport,
 };
@@ -249,11 +250,6 @@ pub fn share(part: u64, whole: u64) -> String {
         return "-".to_owned();
     }
     format!("{:.2}%", part as f64 * 100.0 / whole as f64)
-}
-
-/// What somebody else has written must not steer the terminal.
-pub fn plain(text: &str) -> String {
-    text.chars().map(|one| if one.is_control() { char::REPLACEMENT_CHARACTER } else { one }).collect()
 }
 
 fn lines(count: u64) -> String {

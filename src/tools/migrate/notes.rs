@@ -65,7 +65,7 @@ impl Note {
 /// The text in one line that can stand in a comment, cut: a longer one is not needed to find its place.
 pub(super) fn one_line(text: &str) -> String {
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let kept: String = words.chars().filter(|sign| !sign.is_control()).take(SHOWN_MAX + 1).collect();
+    let kept: String = words.chars().filter(|sign| !base::words::steers(*sign)).take(SHOWN_MAX + 1).collect();
     match kept.chars().count() > SHOWN_MAX {
         true => format!("{}…", kept.chars().take(SHOWN_MAX).collect::<String>()),
         false => kept,

@@ -95,7 +95,7 @@ fn list(out: &mut String, heading: &str, notes: &[Note]) {
 
 fn line(out: &mut String, text: &str) {
     // A line break in a name must not begin a line that is no comment.
-    let text: String = text.chars().filter(|sign| !sign.is_control()).collect();
+    let text: String = text.chars().filter(|sign| !base::words::steers(*sign)).collect();
     let comment = if text.is_empty() { "#".to_owned() } else { format!("# {text}") };
     writeln!(out, "{comment}").expect("writing to a string cannot fail");
 }
