@@ -7,7 +7,7 @@ use http::header::{
     ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE,
     ACCESS_CONTROL_REQUEST_HEADERS, ACCESS_CONTROL_REQUEST_METHOD, ORIGIN, VARY,
 };
-use http::{HeaderMap, HeaderValue, Method};
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
 
 use super::definition;
 use super::list_field::join_items;
@@ -150,8 +150,7 @@ impl Cors {
         self.tell_origin(Some(granted), headers);
         headers.append(VARY, VARY_PREFLIGHT);
         headers.insert(ACCESS_CONTROL_ALLOW_METHODS, self.methods.clone());
-        let wanted =
-            || asked.get(ACCESS_CONTROL_REQUEST_HEADERS).filter(|wanted| wanted.len() <= WANTED_BYTES_MAX);
+        let wanted = || asked.get(ACCESS_CONTROL_REQUEST_HEADERS).filter(|wanted| are_names(wanted));
         if let Some(names) = self.headers.as_ref().or_else(wanted).filter(|names| !names.is_empty()) {
             headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, names.clone());
         }
@@ -179,6 +178,12 @@ pub fn preflight(method: &Method, headers: &HeaderMap) -> Option<Method> {
     Method::from_bytes(headers.get(ACCESS_CONTROL_REQUEST_METHOD)?.as_bytes()).ok()
 }
 
+/// Whether a list of requested headers is one that may be echoed back: not too long, and nothing but names.
+fn are_names(wanted: &HeaderValue) -> bool {
+    let mut names = wanted.as_bytes().split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
+    wanted.len() <= WANTED_BYTES_MAX && names.all(|name| HeaderName::from_bytes(name).is_ok())
+}
+
 const METHODS: [&str; 6] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];
 const NOTHING: HeaderValue = HeaderValue::from_static("");
 const STAR: HeaderValue = HeaderValue::from_static("*");
@@ -193,6 +198,16 @@ const WANTED_BYTES_MAX: usize = 1_024;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_names_of_headers_are_echoed() {
+        let is_echoed = |text: &str| are_names(&HeaderValue::from_bytes(text.as_bytes()).expect("a value"));
+        assert!(["x-a", "Content-Type, x-b,x-c"].iter().all(|names| is_echoed(names)));
+        let long = "x".repeat(WANTED_BYTES_MAX + 1);
+        for wrong in ["<b>", "x-a, \"q\"", "a b", "a;b", "x:y", "x-\u{e4}", "x-a,,x-b", "", &long] {
+            assert!(!is_echoed(wrong), "{wrong}");
+        }
+    }
 
     #[test]
     fn an_origin_is_exact_or_has_one_label_more() {
