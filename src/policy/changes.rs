@@ -1,8 +1,9 @@
 //! The header changes of a route, compiled, and applied in this order: remove, set, add.
 
 use http::header::HOST;
-use http::{HeaderMap, HeaderName};
+use http::{HeaderMap, HeaderName, HeaderValue};
 
+use super::host::is_authority;
 use super::request::Values;
 use super::template::HeaderTemplate;
 
@@ -25,7 +26,7 @@ impl HeaderChanges {
         self.set.iter().chain(&self.add).flat_map(|(_, template)| template.claims())
     }
 
-    /// Changes the headers. A value that renders empty, or that a header must not contain, is not sent. `set` then removes the
+    /// Changes the headers. A value that renders empty, or that a header must not contain (`Host` anything but a host), is not sent. `set` then removes the
     /// header, so that a value of the client never passes for the gateway's.
     pub fn apply(&self, headers: &mut HeaderMap, values: &Values<'_, '_>) {
         for name in &self.remove {
@@ -35,7 +36,9 @@ impl HeaderChanges {
         for (name, template) in &self.set {
             // Several values of one field are adjacent: the first replaces what the client sent, the others are appended.
             let joins = before.replace(name) == Some(name);
-            match template.render(values) {
+            // What a client chose must not stand where the next hop reads another host out of it.
+            let is_sendable = |value: &HeaderValue| *name != HOST || names_host(value);
+            match template.render(values).filter(is_sendable) {
                 Some(value) if joins => drop(headers.append(name.clone(), value)),
                 Some(value) => drop(headers.insert(name.clone(), value)),
                 None if joins => {}
@@ -50,6 +53,11 @@ impl HeaderChanges {
             }
         }
     }
+}
+
+/// Whether a request may have this `Host`.
+pub(super) fn names_host(value: &HeaderValue) -> bool {
+    value.to_str().is_ok_and(is_authority)
 }
 
 /// Whether a header frames messages or belongs to one connection. No route may change it in either direction: the next

@@ -75,6 +75,9 @@ pub enum Error {
     /// A literal part no header may hold.
     #[error("a header value must not contain control characters, or spaces at its ends")]
     HeaderText,
+    /// A `Host` that no request may name.
+    #[error("a request is for one host, as `api.example.com` or `api.example.com:8443`")]
+    NotHost,
     /// A rewritten path that does not start with `/`.
     #[error("a rewritten path starts with `/`, or with `{{path}}`")]
     NoSlash,

@@ -286,6 +286,25 @@ fn a_request_keeps_its_host_where_another_comes_out_empty() {
 }
 
 #[test]
+fn a_request_keeps_its_host_where_another_is_none() {
+    let upstream = Upstream::ok();
+    let gateway = Gateway::start(&format!(
+        "[[route]]\npath = \"/to/{{host_of}}\"\nto = \"http://{}\"\nheaders = {{ set = {{ host = \"{{host_of}}\" }} }}",
+        upstream.addr()
+    ));
+    let sent = |path: &str| {
+        assert_eq!(gateway.client().request("GET", path, &["Host: h.example"], "").status, 200, "{path}");
+        upstream.request().all("host").join("|")
+    };
+    for (written, host) in [("a.example", "a.example"), ("a:8080", "a:8080"), ("%5B::1%5D:80", "[::1]:80")] {
+        assert_eq!(sent(&format!("/to/{written}")), host);
+    }
+    for written in ["a%20b", "%5B", "a@b", "a:b", "a,b", "::1", "a%C3%A4", "a..b", "a%3fb"] {
+        assert_eq!(sent(&format!("/to/{written}")), "h.example", "{written}");
+    }
+}
+
+#[test]
 fn a_value_that_would_break_a_header_breaks_none() {
     let upstream = Upstream::ok();
     let gateway = Gateway::start(&format!(

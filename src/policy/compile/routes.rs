@@ -18,7 +18,7 @@ use crate::location::Location;
 use crate::method::Methods;
 use crate::pattern::Pattern;
 use crate::route::{Access, Action, HeaderMatch, Respond, Route, RouteId};
-use crate::template::{HeaderTemplate, Rewrite};
+use crate::template::{self, HeaderTemplate, Rewrite};
 use base::rendezvous;
 use limit::PolicyId;
 
@@ -329,7 +329,13 @@ fn changes_of(
     written.add.iter().enumerate().for_each(|(index, (name, _))| check(Change::Add, index, name));
     let mut compiled = |change, list: &[(http::HeaderName, String)]| {
         let templates = list.iter().enumerate().filter_map(|(index, (name, text))| {
+            let is_host = |template: &HeaderTemplate| match template {
+                HeaderTemplate::Fixed(value) => *name != HOST || changes::names_host(value),
+                HeaderTemplate::Made(_) => true,
+            };
             let template = HeaderTemplate::parse(text, pattern);
+            let template = template
+                .and_then(|made| if is_host(&made) { Ok(made) } else { Err(template::Error::NotHost) });
             let field = RouteField::Change { direction, change, index };
             template
                 .map(|template| (name.clone(), template))

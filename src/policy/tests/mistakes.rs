@@ -22,6 +22,23 @@ fn mistakes(routes: &[Route], policies: &[Policy]) -> Vec<Error> {
 }
 
 #[test]
+fn a_fixed_host_that_is_none_is_a_mistake() {
+    let setting = |host: &str| {
+        let changes =
+            HeaderChanges { set: vec![(http::header::HOST, host.into())], ..HeaderChanges::default() };
+        compile(&[Route { request_headers: changes, ..route("one", "/a") }], &[]).err()
+    };
+    for host in ["a.example", "A.example.:8443", "[::1]", "{host}", "{tenant}.example"] {
+        assert_eq!(setting(host), None, "{host}");
+    }
+    let field = RouteField::Change { direction: Direction::Request, change: Change::Set, index: 0 };
+    for host in ["a b", "[", "a@b", "a:b", "http://a.example"] {
+        let problem = Problem::Template(crate::template::Error::NotHost);
+        assert_eq!(setting(host), Some(vec![at_route(0, field, problem)]), "{host}");
+    }
+}
+
+#[test]
 fn all_mistakes_of_routes_come_at_once() {
     let name = HeaderName::from_static;
     let bad = Route {
