@@ -1,5 +1,5 @@
-//! Wraps the stream of an admin connection: reports reads and flushes to its [`Activity`], and lingers on close so that the
-//! last answer arrives.
+//! Wraps the stream of an admin connection: refuses framing that servers read in two ways, as every listener does, reports
+//! reads and flushes to its [`Activity`], and lingers on close so that the last answer arrives.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -10,17 +10,53 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::activity::Activity;
 use super::limits::LINGER_BYTES_MAX;
+use net::wire::http1::{End, Framing, Scanned};
+
+/// No head has a NUL, and no size of a chunk. The ends of lines let hyper look at a head that it has seen a part of.
+const REFUSED: &[u8] = b"\0\n\n";
 
 pub(super) struct Watched<S> {
     stream: S,
     activity: Arc<Activity>,
+    framing: Framing,
+    /// What is left to pass on in place of bytes that are refused; all that comes after them goes nowhere.
+    refusal: Option<&'static [u8]>,
     is_shut: bool,
     discarded: usize,
 }
 
 impl<S> Watched<S> {
     pub(super) fn new(stream: S, activity: Arc<Activity>) -> Watched<S> {
-        Watched { stream, activity, is_shut: false, discarded: 0 }
+        Watched { stream, activity, framing: Framing::default(), refusal: None, is_shut: false, discarded: 0 }
+    }
+
+    /// Passes on as much of the refusal as there is room for.
+    fn refuse(&mut self, buffer: &mut ReadBuf<'_>) {
+        if let Some(refusal) = &mut self.refusal {
+            let (now, later) = refusal.split_at(refusal.len().min(buffer.remaining()));
+            buffer.put_slice(now);
+            *refusal = later;
+        }
+    }
+
+    /// Follows what has been read from `before` on. hyper must not see where a message is unclear: in place of those bytes
+    /// it gets what neither a head nor a chunk may have, which it answers with 400.
+    fn check(&mut self, buffer: &mut ReadBuf<'_>, before: usize) {
+        let mut at = before;
+        while at < buffer.filled().len() {
+            let Scanned { passed, end, .. } = self.framing.scan(&buffer.filled()[at..]);
+            at += passed;
+            match end {
+                End::Bytes => {}
+                // Nothing here switches the protocol.
+                End::Upgrade => self.framing.release(),
+                End::Head(_) | End::Body(_) => {
+                    buffer.set_filled(at);
+                    self.refusal = Some(REFUSED);
+                    return self.refuse(buffer);
+                }
+            }
+        }
     }
 }
 
@@ -30,10 +66,15 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if self.refusal.is_some() {
+            self.refuse(buffer);
+            return Poll::Ready(Ok(()));
+        }
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(cx, buffer))?;
         if buffer.filled().len() > before {
             self.activity.received();
+            self.check(buffer, before);
         }
         Poll::Ready(Ok(()))
     }

@@ -24,6 +24,49 @@ async fn a_head_that_is_too_large_is_refused() {
 }
 
 #[tokio::test]
+async fn framing_that_servers_read_in_two_ways_is_refused() {
+    let admin = Admin::start(None, Limits::default());
+    for (head, status) in [
+        ("GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n", "HTTP/1.1 200 OK"),
+        (
+            "GET /healthz HTTP/1.1\r\nhost: localhost\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n",
+            "HTTP/1.1 200 OK",
+        ),
+        ("GET /healthz HTTP/1.1\nhost: localhost\r\n\r\n", "HTTP/1.1 400 Bad Request"),
+        ("GET /healthz HTTP/1.1\r\nhost: localhost\n\r\n", "HTTP/1.1 400 Bad Request"),
+        ("GET /healthz HTTP/1.1\r\nhost: localhost\r\n\n", "HTTP/1.1 400 Bad Request"),
+        ("\nGET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n", "HTTP/1.1 400 Bad Request"),
+        ("GET /healthz HTTP/1.1\r\nhost: localhost\r\nx: a\r\n b\r\n\r\n", "HTTP/1.1 400 Bad Request"),
+        (
+            "GET /healthz HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1\r\ncontent-length: 1\r\n\r\na",
+            "HTTP/1.1 400 Bad Request",
+        ),
+        (
+            "GET /healthz HTTP/1.1\r\nhost: localhost\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+            "HTTP/1.1 400 Bad Request",
+        ),
+        (
+            "GET /healthz HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked, chunked\r\n\r\n0\r\n\r\n",
+            "HTTP/1.1 400 Bad Request",
+        ),
+    ] {
+        for piece in [head.len(), 1] {
+            let mut stream = TcpStream::connect(admin.address).await.expect("connected");
+            for bytes in head.as_bytes().chunks(piece) {
+                // It may be refused before its end.
+                let _ = stream.write_all(bytes).await;
+                tokio::task::yield_now().await;
+            }
+            let mut answer = vec![0; status.len()];
+            within(stream.read_exact(&mut answer))
+                .await
+                .unwrap_or_else(|error| panic!("{head:?} in pieces of {piece}: {error}"));
+            assert_eq!(String::from_utf8_lossy(&answer), status, "{head:?} in pieces of {piece}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn half_a_head_ends_with_its_deadline() {
     let admin = Admin::start(None, Limits { head: SHORT, ..Limits::default() });
     let mut stream = TcpStream::connect(admin.address).await.expect("connected");
