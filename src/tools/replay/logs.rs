@@ -25,13 +25,12 @@ pub struct Logs {
 struct Log {
     source: Source,
     /// Lines that were read to find out the format, and are not played yet.
-    first: VecDeque<Option<Vec<u8>>>,
+    first: VecDeque<(u64, Option<Vec<u8>>)>,
     /// `None`: no line so far has any.
     format: Option<Format>,
     order: Order<Box<Request>>,
     is_over: bool,
     read: Read,
-    numbers: u64,
 }
 
 /// A request and when it is played.
@@ -125,7 +124,7 @@ impl Log {
     fn new(source: Source, format: Option<Format>, held_max: usize) -> Log {
         let read = Read { name: source.name().to_owned(), format, ..Read::default() };
         let (first, order) = (VecDeque::new(), Order::new(held_max));
-        Log { source, first, format, order, is_over: false, read, numbers: 0 }
+        Log { source, first, format, order, is_over: false, read }
     }
 
     /// Reads lines until the format is known, a few at a time: lines of other logs may stand before the first one, as on a
@@ -133,12 +132,15 @@ impl Log {
     fn find_format(&mut self) {
         while self.first.len() < FIRST_LINES {
             match self.source.line() {
-                Some(Text::Line(line)) => self.first.push_back(Some(line.to_vec())),
-                Some(Text::Long) => self.first.push_back(None),
+                Some(Text::Line(line)) => {
+                    let line = line.to_vec();
+                    self.first.push_back((self.source.number(), Some(line)));
+                }
+                Some(Text::Long) => self.first.push_back((self.source.number(), None)),
                 None => break,
             }
         }
-        self.format = Format::of(self.first.iter().filter_map(Option::as_deref));
+        self.format = Format::of(self.first.iter().filter_map(|(_, line)| line.as_deref()));
         self.read.format = self.format;
     }
 
@@ -163,21 +165,19 @@ impl Log {
         if self.format.is_none() && self.first.is_empty() {
             self.find_format();
         }
-        let read = match self.first.pop_front() {
-            Some(None) => Some(Err(NoLine::Long)),
-            Some(Some(line)) if line.is_empty() => None,
-            Some(Some(line)) => Some(self.format.map_or(Err(NoLine::Format), |format| format.read(&line))),
-            None => match self.source.line() {
-                None => return false,
-                Some(Text::Long) => Some(Err(NoLine::Long)),
-                Some(Text::Line([])) => None,
-                Some(Text::Line(line)) => {
-                    Some(self.format.map_or(Err(NoLine::Format), |format| format.read(line)))
-                }
-            },
+        let format = self.format;
+        let read = |line: &[u8]| format.map_or(Err(NoLine::Format), |format| format.read(line));
+        let (number, read) = match self.first.pop_front() {
+            Some((number, line)) => (number, line.map_or(Err(NoLine::Long), |line| read(&line))),
+            None => {
+                let read = match self.source.line() {
+                    None => return false,
+                    Some(Text::Long) => Err(NoLine::Long),
+                    Some(Text::Line(line)) => read(line),
+                };
+                (self.source.number(), read)
+            }
         };
-        self.numbers += 1;
-        let Some(read) = read else { return true };
         self.read.lines += 1;
         match read {
             Ok(Line::Request(request)) => {
@@ -194,7 +194,7 @@ impl Log {
             Err(why) => {
                 self.read.unreadable += 1;
                 if self.read.examples.len() < EXAMPLES {
-                    self.read.examples.push((self.numbers, why));
+                    self.read.examples.push((number, why));
                 }
             }
         }

@@ -1,6 +1,6 @@
 //! The bytes of a log as lines: a file, or standard input; plain, gzip or zstd by its first bytes, whatever its name.
 //!
-//! A line that is too long is skipped and not kept. A compressed file that ends early gives the lines before its end.
+//! A line that is too long is skipped and not kept; empty ones are passed over without looking at each. A compressed file that ends early gives the lines before its end.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -15,7 +15,8 @@ pub struct Source {
     name: String,
     reader: Box<dyn BufRead>,
     line: Vec<u8>,
-    is_begun: bool,
+    /// The number of the present line, from 1 on; empty ones count.
+    number: u64,
     ended_early: Option<String>,
 }
 
@@ -74,7 +75,7 @@ impl Source {
         } else {
             Box::new(reader)
         };
-        Ok(Source { name, reader, line: Vec::new(), is_begun: false, ended_early: None })
+        Ok(Source { name, reader, line: Vec::new(), number: 0, ended_early: None })
     }
 
     /// The name of the file.
@@ -87,30 +88,36 @@ impl Source {
         self.ended_early.as_deref()
     }
 
-    /// The next line; `None` at the end.
+    /// The number of the line that was read last, from 1 on; empty ones count.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// The next line that is not empty; `None` at the end.
     pub fn line(&mut self) -> Option<Text<'_>> {
-        if self.ended_early.is_some() {
-            return None;
-        }
-        self.line.clear();
-        match self.fill() {
-            Ok(Filled::End) => None,
-            Ok(Filled::Line) => {
-                let is_first = !std::mem::replace(&mut self.is_begun, true);
-                let marked = self.line.strip_prefix(&BYTE_ORDER_MARK).filter(|_| is_first);
-                let line = marked.unwrap_or(&self.line);
-                let line = line.strip_suffix(b"\n").unwrap_or(line);
-                Some(Text::Line(line.strip_suffix(b"\r").unwrap_or(line)))
-            }
-            Ok(Filled::Long) => Some(Text::Long),
-            Err(error) => {
-                self.ended_early = Some(error.to_string());
-                None
+        while self.ended_early.is_none() {
+            self.line.clear();
+            match self.fill() {
+                Ok(Filled::End) => return None,
+                Ok(Filled::Line) => {
+                    let is_marked = self.number == 1 && self.line.starts_with(&BYTE_ORDER_MARK);
+                    let begin = if is_marked { BYTE_ORDER_MARK.len() } else { 0 };
+                    let line = self.line.strip_suffix(b"\n").unwrap_or(&self.line);
+                    let end = line.strip_suffix(b"\r").unwrap_or(line).len();
+                    if begin < end {
+                        return Some(Text::Line(&self.line[begin..end]));
+                    }
+                }
+                Ok(Filled::Long) => return Some(Text::Long),
+                Err(error) => self.ended_early = Some(error.to_string()),
             }
         }
+        None
     }
 
     fn fill(&mut self) -> io::Result<Filled> {
+        self.skip_empty()?;
+        self.number += 1;
         let mut limited = (&mut self.reader).take(LINE_BYTES_MAX as u64 + 2);
         if limited.read_until(b'\n', &mut self.line)? == 0 {
             return Ok(Filled::End);
@@ -121,6 +128,26 @@ impl Source {
         self.line.clear();
         self.reader.skip_until(b'\n')?;
         Ok(Filled::Long)
+    }
+
+    /// Passes over empty lines, of which a few kilobytes can unpack to hundreds of millions.
+    fn skip_empty(&mut self) -> io::Result<()> {
+        loop {
+            let bytes = self.reader.fill_buf()?;
+            let mut at = 0;
+            while let Some(length) = match &bytes[at..] {
+                [b'\n', ..] => Some(1),
+                [b'\r', b'\n', ..] => Some(2),
+                _ => None,
+            } {
+                at += length;
+                self.number += 1;
+            }
+            self.reader.consume(at);
+            if at == 0 {
+                return Ok(());
+            }
+        }
     }
 }
 
@@ -169,7 +196,7 @@ mod tests {
     #[test]
     fn compression_is_told_by_the_bytes() {
         let text = b"one\r\ntwo\n\nfour";
-        let expected = (["one", "two", "", "four"].map(str::to_owned).to_vec(), None);
+        let expected = (["one", "two", "four"].map(str::to_owned).to_vec(), None);
         let zstd = zstd::encode_all(&text[..], 3).expect("memory takes it");
         let members = [gzip(&text[..5]), gzip(&text[5..])].concat();
         let frames = [
@@ -182,6 +209,17 @@ mod tests {
         assert_eq!(lines(b""), (Vec::new(), None));
         let marked = lines("\u{feff}one\n\u{feff}two".as_bytes());
         assert_eq!(marked.0, ["one", "\u{feff}two"]);
+    }
+
+    #[test]
+    fn empty_lines_only_count() {
+        let empty = [&b"\n"[..], b"\r\n", b"\n\r\n\n"].map(|lines| lines.repeat(200_001)).concat();
+        for bytes in [[&empty[..], b"a\n\r\r\n"].concat(), gzip(&[&empty[..], b"a\n\n\n"].concat())] {
+            let mut source = Source::of("test".to_owned(), Box::new(io::Cursor::new(bytes))).expect("bytes");
+            assert_eq!(source.line(), Some(Text::Line(b"a")));
+            assert_eq!(source.number(), 5 * 200_001 + 1);
+            assert!(source.line().is_none_or(|line| line == Text::Line(b"\r")));
+        }
     }
 
     #[test]
