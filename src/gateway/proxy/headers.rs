@@ -98,16 +98,25 @@ pub fn strip_hop_by_hop(headers: &mut HeaderMap, present: Present) {
     }
 }
 
-/// Whether `Connection` names a field that is not hop-by-hop, such as `Host` or `Authorization`. Removing it would change
-/// how the gateway or a server behind it decides on the request.
-pub fn names_protected(headers: &HeaderMap, present: Present) -> bool {
-    let is_plain = |line: &HeaderValue| [&b"keep-alive"[..], b"close"].contains(&line.as_bytes());
-    present.connection
-        && headers
-            .get_all(CONNECTION)
-            .iter()
-            .filter(|line| !is_plain(line))
-            .any(|line| line.to_str().unwrap_or_default().split(',').any(|name| is_protected(name.trim())))
+/// Checks what `Connection` names: no field that is not hop-by-hop, such as `Host` or `Authorization`, because removing it
+/// would change how the gateway or a server behind it decides on the request; and no more than anybody has, because each is
+/// looked at.
+pub fn check_named(headers: &HeaderMap, present: Present) -> Result<(), &'static str> {
+    let is_plain = |line: &&HeaderValue| [&b"keep-alive"[..], b"close"].contains(&line.as_bytes());
+    if !present.connection {
+        return Ok(());
+    }
+    let lines = headers.get_all(CONNECTION).iter().filter(|line| !is_plain(line));
+    let names = lines.flat_map(|line| line.to_str().unwrap_or_default().split(','));
+    for (index, name) in names.enumerate() {
+        if index >= CONNECTION_NAMES_MAX {
+            return Err("Connection names too many fields");
+        }
+        if is_protected(name.trim()) {
+            return Err("Connection names a field that is not the connection's");
+        }
+    }
+    Ok(())
 }
 
 fn is_protected(name: &str) -> bool {
@@ -440,6 +449,8 @@ static CLAIMS: [HeaderName; 8] = [
     X_REAL_IP,
 ];
 
+/// Names that the `Connection` of a request may have, empty ones included.
+const CONNECTION_NAMES_MAX: usize = 100;
 /// So many fields the gateway adds to a message, about.
 const FIELDS_ADDED: usize = 8;
 const NOTHING: HeaderValue = HeaderValue::from_static("");

@@ -36,9 +36,7 @@ pub fn head(
         return Err(Refusal::Malformed("the scheme of the request target is neither http nor https"));
     }
     one_authority(head)?;
-    if headers::names_protected(&head.headers, present) {
-        return Err(Refusal::Malformed("Connection names a field that is not the connection's"));
-    }
+    headers::check_named(&head.headers, present).map_err(Refusal::Malformed)?;
     if present.underscore && underscores == Underscores::Refuse {
         // CGI and its successors read `x_real_ip` as `X-Real-IP` (RFC 3875 section 4.1.18).
         return Err(Refusal::Malformed("the name of a field has an underscore"));
@@ -269,6 +267,15 @@ mod tests {
             "a,,x-real-ip",
         ] {
             assert_eq!(named(names), Some(400), "{names:?}");
+        }
+        for (names, lines, expected) in
+            [("x,", 49, None), ("x,", 50, Some(400)), (",", 15_000, Some(400)), ("x, ", 10_000, Some(400))]
+        {
+            let all = names.repeat(lines);
+            assert_eq!(
+                refused("/", Version::HTTP_11, &[("host", "a"), ("connection", &all), ("connection", &all)]),
+                expected
+            );
         }
     }
 
