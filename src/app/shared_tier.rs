@@ -127,7 +127,7 @@ pub(super) fn share(table: &mut policy::Table, limiter: &Limiter) {
     table.share(|policy, quota, sharing| {
         plans.id(Plan { policy: policy.name.as_ref().into(), quota: *quota, sharing })
     });
-    limiter.declare(plans.fallbacks());
+    limiter.table().declare_more(plans.fallbacks());
 }
 
 impl SharedTier {

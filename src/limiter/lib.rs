@@ -295,7 +295,7 @@ impl Limiter {
     /// From now on these keys, and no others, are decided by this node alone, each by its quota, whose algorithm is that of
     /// its policy.
     pub fn keep_local(&self, quotas: HashMap<u64, Quota>) {
-        self.declare(quotas.values().copied());
+        self.table.declare_more(quotas.values().copied());
         self.hot.put(quotas);
     }
 

@@ -16,7 +16,7 @@ impl Limiter {
         let Some(fleet) = &self.fleet else { return };
         let quotas = fleet.plans.resize(fleet.link.nodes());
         if !quotas.is_empty() {
-            self.table.declare(quotas);
+            self.table.declare_more(quotas);
         }
         self.release_where(fleet, now_ns, |key, share, plan| {
             share.is_idle(plan, now_ns) && fleet.link.is_up(key) && !fleet.is_held_back_as(key, share)

@@ -95,7 +95,7 @@ impl Table {
         }
         let count = get(input)?;
         let quotas = (0..count).map(|_| read_quota(input)).collect::<Result<Vec<Quota>, HandoverError>>()?;
-        self.quotas.declare(quotas);
+        self.declare_more(quotas);
         let mut keys = 0;
         while let Some(number) = get_unless_end(input)? {
             let words = [get(input)?, get(input)?, get(input)?, get(input)?];

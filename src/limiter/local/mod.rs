@@ -32,7 +32,7 @@ use journal::Journal;
 use limit::penalty::Record;
 use limit::{Algorithm, Charge, Outcome, Quota, State};
 use logs::Logs;
-use quotas::Quotas;
+use quotas::{By, Quotas};
 use slots::{Entry, Locked, Slots};
 
 /// The table of key states.
@@ -103,7 +103,17 @@ impl Table {
     /// Announces the quotas of a configuration, at start and at every reload, before charges use them. A state of an
     /// unknown quota counts as spent when its key is charged under another, and its slot is evicted first.
     pub fn declare(&self, quotas: impl IntoIterator<Item = Quota>) {
-        self.quotas.declare(quotas);
+        self.declare_by(quotas, By::Configuration);
+    }
+
+    /// Announces quotas beside those of the configuration in force.
+    pub fn declare_more(&self, quotas: impl IntoIterator<Item = Quota>) {
+        self.declare_by(quotas, By::Others);
+    }
+
+    fn declare_by(&self, quotas: impl IntoIterator<Item = Quota>, by: By) {
+        let used = self.logs.overflow().keys().copied().collect();
+        self.quotas.declare(quotas, by, used);
         let known = self.quotas.known();
         self.logs.retain(|fingerprint| known.get(fingerprint).is_some());
     }

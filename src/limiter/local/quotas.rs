@@ -1,7 +1,7 @@
 //! Quotas by fingerprint, so that a state written under an old configuration can be read, and the overflow bucket of
 //! each quota. A key that has a slot under the present quota needs neither.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
 use arc_swap::ArcSwap;
@@ -11,22 +11,41 @@ use limit::{Quota, State};
 /// The known quotas and their overflow buckets.
 #[derive(Debug, Default)]
 pub(super) struct Quotas {
-    declared: ArcSwap<HashMap<u32, Quota>>,
+    declared: ArcSwap<HashMap<u32, Declared>>,
     /// Those of overrides, which come one by one.
     also: RwLock<HashMap<u32, Quota>>,
     overflow: Mutex<HashMap<u32, State>>,
 }
 
+/// A quota that was declared.
+#[derive(Clone, Copy, Debug)]
+struct Declared {
+    quota: Quota,
+    /// The number of the last declaration that had it.
+    number: u64,
+    /// Whether the configuration in force has it.
+    in_force: bool,
+}
+
+/// What declares quotas.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum By {
+    /// A configuration, which takes the place of the one before.
+    Configuration,
+    /// The fleet, a predecessor: beside the configuration in force.
+    Others,
+}
+
 /// All quotas that are known at this moment.
 pub(super) struct Known<'q> {
-    declared: Arc<HashMap<u32, Quota>>,
+    declared: Arc<HashMap<u32, Declared>>,
     also: &'q RwLock<HashMap<u32, Quota>>,
 }
 
 impl Known<'_> {
     /// The quota with this fingerprint.
     pub(super) fn get(&self, fingerprint: u32) -> Option<Quota> {
-        let declared = self.declared.get(&fingerprint).copied();
+        let declared = self.declared.get(&fingerprint).map(|it| it.quota);
         declared.or_else(|| self.also().get(&fingerprint).copied())
     }
 
@@ -34,7 +53,7 @@ impl Known<'_> {
     pub(super) fn all(&self) -> Vec<Quota> {
         let also = self.also();
         let others = also.iter().filter(|(fingerprint, _)| !self.declared.contains_key(fingerprint));
-        self.declared.values().copied().chain(others.map(|(_, quota)| *quota)).collect()
+        self.declared.values().map(|it| it.quota).chain(others.map(|(_, quota)| *quota)).collect()
     }
 
     fn also(&self) -> RwLockReadGuard<'_, HashMap<u32, Quota>> {
@@ -43,15 +62,25 @@ impl Known<'_> {
 }
 
 impl Quotas {
-    /// Adds the quotas of a configuration. Earlier ones stay known until there are more than `REMEMBERED_MAX`.
-    pub(super) fn declare(&self, quotas: impl IntoIterator<Item = Quota>) {
-        let current: HashMap<u32, Quota> =
-            quotas.into_iter().map(|quota| (quota.fingerprint(), quota)).collect();
+    /// Adds quotas. Earlier ones stay known while there is room, see [`forget`]; `used` have an overflow log.
+    pub(super) fn declare(&self, quotas: impl IntoIterator<Item = Quota>, by: By, mut used: HashSet<u32>) {
+        let current: Vec<Quota> = quotas.into_iter().collect();
+        let spent =
+            |(fingerprint, state): (&u32, &State)| (*state != State::default()).then_some(*fingerprint);
+        used.extend(self.overflow().iter().filter_map(spent));
         self.declared.rcu(|before| {
-            let mut declared = current.clone();
-            if before.len() + current.len() <= REMEMBERED_MAX {
-                declared.extend(before.iter().map(|(fingerprint, quota)| (*fingerprint, *quota)));
+            let mut declared = HashMap::clone(before);
+            let number = declared.values().map(|it| it.number).max().unwrap_or(0) + 1;
+            if by == By::Configuration {
+                declared.values_mut().for_each(|it| it.in_force = false);
             }
+            for quota in &current {
+                let it = Declared { quota: *quota, number, in_force: by == By::Configuration };
+                let known = declared.entry(quota.fingerprint()).or_insert(it);
+                known.number = number;
+                known.in_force |= it.in_force;
+            }
+            forget(&mut declared, number, &used);
             declared
         });
         let known = self.known();
@@ -79,8 +108,25 @@ impl Quotas {
     }
 }
 
-/// How many quotas are remembered over reloads, and how many of overrides. Beyond that only those of the newest
-/// configuration are kept.
+/// Forgets what is beyond `REMEMBERED_MAX`, the oldest first, and nothing that the configuration in force or the last
+/// declaration has: states under it would count as spent. What keys without a slot spend of stays beside that, as many
+/// again: it would be given anew.
+fn forget(declared: &mut HashMap<u32, Declared>, last: u64, used: &HashSet<u32>) {
+    let beyond = declared.len().saturating_sub(REMEMBERED_MAX);
+    if beyond == 0 {
+        return;
+    }
+    let past = declared.iter().filter(|(_, it)| !it.in_force && it.number != last);
+    let past = past.map(|(fingerprint, it)| (it.number, *fingerprint));
+    let (used, unused): (Vec<_>, Vec<_>) = past.partition(|(_, fingerprint)| used.contains(fingerprint));
+    let used_beyond = used.len().saturating_sub(REMEMBERED_MAX);
+    for (mut kind, count) in [(unused, beyond), (used, used_beyond)] {
+        kind.sort_unstable();
+        kind.iter().take(count).for_each(|(_, fingerprint)| drop(declared.remove(fingerprint)));
+    }
+}
+
+/// How many quotas are remembered over reloads, and how many of overrides.
 const REMEMBERED_MAX: usize = 65_536;
 
 #[cfg(test)]
@@ -100,11 +146,44 @@ mod tests {
         const EACH: usize = REMEMBERED_MAX / 4 + 1;
         for reload in 0..9 {
             let first = quota(reload * EACH).fingerprint();
-            quotas.declare((reload * EACH..(reload + 1) * EACH).map(quota));
+            quotas.declare(
+                (reload * EACH..(reload + 1) * EACH).map(quota),
+                By::Configuration,
+                HashSet::new(),
+            );
             quotas.overflow().insert(first, State::default());
             let known = quotas.known();
             assert!(known.all().len() <= REMEMBERED_MAX && known.get(first).is_some());
             assert!(quotas.overflow().len() <= 4);
         }
+    }
+
+    #[test]
+    fn a_fleet_of_another_size_takes_nothing_of_the_configuration_away() {
+        let quotas = Quotas::default();
+        let quota = |limit: usize| {
+            let whole = |number| NonZeroU64::new(number).expect("not zero");
+            Quota::new(Algorithm::TokenBucket, whole(limit as u64), whole(1_000), whole(1))
+        };
+        const MANY: usize = 40_000;
+        let spent = State([1, 2]);
+        let declare = |from: usize, by| quotas.declare((from..from + MANY).map(quota), by, HashSet::new());
+        declare(1, By::Configuration);
+        quotas.overflow().insert(quota(7).fingerprint(), spent);
+        for nodes in 2..12 {
+            declare(nodes * MANY + 1, By::Others);
+            quotas.overflow().insert(quota(nodes * MANY + 1).fingerprint(), spent);
+            assert!((1..=MANY).all(|limit| quotas.known().get(quota(limit).fingerprint()).is_some()));
+            assert!(quotas.known().all().len() <= 2 * MANY + 10);
+        }
+        // Buckets that are in use outlive what else is old.
+        assert_eq!(quotas.overflow().get(&quota(7).fingerprint()), Some(&spent));
+        assert_eq!(quotas.overflow().len(), 11);
+        // The configuration that comes next is the one in force.
+        declare(1_000_000, By::Configuration);
+        declare(2_000_000, By::Others);
+        assert!(quotas.known().get(quota(1_000_000).fingerprint()).is_some());
+        assert!(quotas.known().get(quota(8).fingerprint()).is_none());
+        assert_eq!(quotas.overflow().get(&quota(7).fingerprint()), Some(&spent));
     }
 }

@@ -429,7 +429,7 @@ fn share(table: &mut Table, nodes: &[Arc<Limiter>]) {
         others.iter().for_each(|fleet| _ = fleet.plans().id(plan.clone()));
         first.plans().id(plan)
     });
-    nodes.iter().zip(&fleets).for_each(|(node, fleet)| node.declare(fleet.plans().fallbacks()));
+    nodes.iter().zip(&fleets).for_each(|(node, fleet)| node.table().declare_more(fleet.plans().fallbacks()));
 }
 
 /// Random, so that nobody who writes into a log can prepare keys that collide.
