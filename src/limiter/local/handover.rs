@@ -67,12 +67,12 @@ impl Table {
             put(out, u64::from(fingerprint))?;
             words.iter().try_for_each(|word| put(out, *word))?;
         }
-        self.logs.each(|key, fingerprint, log| {
+        for (key, fingerprint, log) in self.logs.each() {
             keys += 1;
             put(out, u64::from(fingerprint))?;
             put_key(out, key)?;
-            put_log(out, log)
-        })?;
+            put_log(out, &log)?;
+        }
         put(out, END)?;
         let overflow = self.logs.overflow().clone();
         put(out, overflow.len() as u64)?;
@@ -187,6 +187,9 @@ const END: u64 = u64::MAX;
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, mpsc};
+    use std::time::Duration;
+
     use super::*;
     use limit::{Charge, Penalty};
 
@@ -232,6 +235,46 @@ mod tests {
                 _ => assert_eq!(before, after, "{algorithm:?} {number}"),
             }
         }
+    }
+
+    /// A successor that takes a word at a time, and meanwhile waits for decisions on every key.
+    struct Slow {
+        table: Arc<Table>,
+        taken: Vec<u8>,
+    }
+
+    impl Write for Slow {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.taken.extend_from_slice(bytes);
+            if self.taken.len().is_multiple_of(512) {
+                let (table, (decided, done)) = (Arc::clone(&self.table), mpsc::channel());
+                std::thread::spawn(move || {
+                    for algorithm in Algorithm::ALL {
+                        (0..100).for_each(|number| drop(table.take(&charge(algorithm, number, 1), NOW)));
+                    }
+                    table.declare([charge(Algorithm::SlidingLog, 1, 1).quota]);
+                    let _ = decided.send(());
+                });
+                done.recv_timeout(Duration::from_secs(20)).expect("a decision waits for the successor");
+            }
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn no_decision_waits_for_a_successor() {
+        let table = Arc::new(Table::with_memory(1 << 16));
+        table.declare(Algorithm::ALL.map(|algorithm| charge(algorithm, 0, 1).quota));
+        for number in 0..300 {
+            table.take(&charge(Algorithm::SlidingLog, number, 3), NOW);
+        }
+        assert!(!table.logs.overflow().is_empty(), "some share a log");
+        let mut slow = Slow { table: Arc::clone(&table), taken: Vec::new() };
+        assert!(table.write_states(&mut slow).expect("it takes all") >= 10);
     }
 
     #[test]

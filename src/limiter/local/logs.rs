@@ -130,15 +130,13 @@ impl Logs {
         self.with(charge, place, |log| log.debit(&charge.quota, charge.cost, now_ns));
     }
 
-    /// Every key's log and the quota it was written under, a shard at a time.
-    pub(super) fn each<E>(&self, mut tell: impl FnMut(Key, u32, &Log) -> Result<(), E>) -> Result<(), E> {
-        for shard in &self.shards {
+    /// Every key's log and the quota it was written under, copied a shard at a time: whoever is told of them may take long.
+    pub(super) fn each(&self) -> impl Iterator<Item = (Key, u32, Log)> {
+        self.shards.iter().flat_map(|shard| {
             let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-            for (key, kept) in &shard.logs {
-                tell(*key, kept.fingerprint, &kept.log)?;
-            }
-        }
-        Ok(())
+            let logs = shard.logs.iter().map(|(key, kept)| (*key, kept.fingerprint, kept.log.clone()));
+            logs.collect::<Vec<_>>()
+        })
     }
 
     /// Keeps a predecessor's log. Its logs fitted the same memory; how much each takes may differ a little, so that there
