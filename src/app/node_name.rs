@@ -5,10 +5,8 @@ use gateway::proxy::config::Node;
 
 /// The node of a configuration.
 pub(super) fn node(config: &config::Node) -> Node {
-    match &config.name {
-        Some(name) => Node::new(name, config.shown),
-        None => Node::new(&host(), config.shown),
-    }
+    let name = config.name.clone().unwrap_or_else(host);
+    Node::new(&name, config.shown, config.ids_shown)
 }
 
 /// The host's name as a node's: what no such name may have is a `-`.

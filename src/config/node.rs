@@ -4,7 +4,7 @@ use super::printer::{Page, text, word};
 use super::reader::Table;
 use super::sections;
 use super::settings::Node;
-use gateway::proxy::config::NodeShown;
+use gateway::proxy::config::Shown;
 use policy::naming::Addresses;
 
 /// Reads `[node]`.
@@ -20,7 +20,10 @@ pub(super) fn read(documents: &[Table<'_>]) -> Node {
         }
     }
     if let Some(value) = table.value("header") {
-        node.shown = value.choice(&SHOWN, &[]).unwrap_or_default();
+        node.shown = value.choice(&SHOWN, &[]).unwrap_or(node.shown);
+    }
+    if let Some(value) = table.value("request-id") {
+        node.ids_shown = value.choice(&SHOWN, &[]).unwrap_or(node.ids_shown);
     }
     table.finish(&[]);
     node
@@ -31,6 +34,7 @@ pub(super) fn show(page: &mut Page, node: &Node) {
     page.heading("[node]");
     node.name.iter().for_each(|name| page.key("name", text(name)));
     page.key("header", text(word(&SHOWN, &node.shown)));
+    page.key("request-id", text(word(&SHOWN, &node.ids_shown)));
 }
 
 /// Reads `[privacy]`.
@@ -57,9 +61,9 @@ pub fn is_node_name(text: &str) -> bool {
 /// Bytes of a node's name: those of a host's.
 pub const NODE_NAME_BYTES_MAX: usize = 255;
 const NODE_NAMES: &str = "write up to 255 letters, digits, `-`, `_`, `.` and `:`, as in `edge-1`";
-/// The values of `header`.
-const SHOWN: [(&str, NodeShown); 3] =
-    [("always", NodeShown::Always), ("trusted", NodeShown::Trusted), ("never", NodeShown::Never)];
+/// The values of `header` and `request-id`.
+const SHOWN: [(&str, Shown); 3] =
+    [("always", Shown::Always), ("trusted", Shown::Trusted), ("never", Shown::Never)];
 /// The values of `addresses`.
 const ADDRESSES: [(&str, Addresses); 3] =
     [("whole", Addresses::Whole), ("prefix", Addresses::Prefix), ("hash", Addresses::Hash)];

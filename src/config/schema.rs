@@ -1091,18 +1091,19 @@ struct Shutdown {
 }
 
 #[derive(JsonSchema)]
-#[schemars(deny_unknown_fields)]
+#[schemars(rename_all = "kebab-case", deny_unknown_fields)]
 struct Node {
     /// What this gateway is called; the host's name if it is not written
     #[schemars(length(max = 255))]
     name: Option<String>,
-    header: Option<NodeShown>,
+    header: Option<Shown>,
+    request_id: Option<Shown>,
 }
 
-/// Whose answers carry the node's name
+/// Whose answers carry it
 #[derive(JsonSchema)]
 #[schemars(rename_all = "kebab-case")]
-enum NodeShown {
+enum Shown {
     Always,
     Trusted,
     Never,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::mask::Secrets;
-use gateway::proxy::config::{ClientIp, ErrorPage, LimitHeaders, NodeShown};
+use gateway::proxy::config::{ClientIp, ErrorPage, LimitHeaders, Shown};
 use gateway::service::config::{Listener, Overload};
 use observe::record::{self, decisions::DecisionsConfig};
 use policy::naming::Addresses;
@@ -88,12 +88,20 @@ impl Config {
 }
 
 /// What this gateway is called among several, and whom it tells.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
     /// `None`: what the host is called.
     pub name: Option<String>,
     /// Whose answers carry it.
-    pub shown: NodeShown,
+    pub shown: Shown,
+    /// Whose answers carry the request's id.
+    pub ids_shown: Shown,
+}
+
+impl Default for Node {
+    fn default() -> Self {
+        Node { name: None, shown: Shown::Trusted, ids_shown: Shown::Always }
+    }
 }
 
 /// How the gateway drains when it is told to stop, or upgraded.

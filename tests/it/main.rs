@@ -12,6 +12,7 @@ mod acme_fleet;
 mod admin;
 mod admin_tls;
 mod algorithms;
+mod answer_fields;
 mod answers;
 mod auth;
 mod backstop;

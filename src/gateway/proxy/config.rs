@@ -56,19 +56,18 @@ pub enum LimitHeaders {
     None,
 }
 
-/// Whose answers carry the node's name.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum NodeShown {
+/// Whose answers carry a field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shown {
     /// Everybody's.
     Always,
     /// Those to trusted hops.
-    #[default]
     Trusted,
     /// Nobody's.
     Never,
 }
 
-/// What this gateway is called among several.
+/// What this gateway is called among several, and what it tells of itself.
 #[derive(Clone, Debug)]
 pub struct Node {
     /// Its name: letters, digits and few signs.
@@ -76,15 +75,17 @@ pub struct Node {
     /// The same as it stands in a field.
     pub value: HeaderValue,
     /// Whose answers carry it.
-    pub shown: NodeShown,
+    pub shown: Shown,
+    /// Whose answers carry the request's id.
+    pub ids_shown: Shown,
 }
 
 impl Node {
     /// A node of this name. One that no field can carry is not shown.
-    pub fn new(name: &str, shown: NodeShown) -> Node {
+    pub fn new(name: &str, shown: Shown, ids_shown: Shown) -> Node {
         let value = HeaderValue::from_str(name);
-        let shown = if value.is_ok() { shown } else { NodeShown::Never };
-        Node { name: name.into(), value: value.unwrap_or(HeaderValue::from_static("")), shown }
+        let shown = if value.is_ok() { shown } else { Shown::Never };
+        Node { name: name.into(), value: value.unwrap_or(HeaderValue::from_static("")), shown, ids_shown }
     }
 }
 

@@ -10,6 +10,7 @@ use http::header::{
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Uri, Version};
 
+use super::answer_fields;
 use super::attempt::UpstreamAttempt;
 use super::client::Client;
 use super::context::RequestContext;
@@ -275,6 +276,7 @@ fn accept(
     if let Some(names) = announced {
         headers.insert(TRAILER, names);
     }
+    answer_fields::add(&context, &mut headers);
     context.answer(status);
     if context.facts.is_call {
         context.outcome.grpc_status = grpc::ended(&headers);
@@ -331,6 +333,7 @@ fn switch(
     headers.insert(CONNECTION, UPGRADE_TOKEN);
     let is_websocket = protocol.as_bytes().eq_ignore_ascii_case(b"websocket");
     headers.insert(UPGRADE, protocol);
+    answer_fields::add(&context, &mut headers);
     let conn = Rc::clone(&context.conn);
     let idle = context.attempts.allowed.tunnel_idle;
     conn.switched.replace(Some(Switched { upstream: upgraded, is_websocket, idle, request: context }));

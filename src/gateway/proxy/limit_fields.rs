@@ -70,8 +70,8 @@ impl Fields {
     /// are joined with the gateway's own, and the older fields tell the least of both.
     ///
     /// Most values change with every answer. In HPACK's table they would push out fields that do repeat, so they are
-    /// marked as never indexed (RFC 7541 section 7.1.3). If `kept`, they are indexed all the same: that puts their names
-    /// into the table, which later answers then refer to.
+    /// marked as never indexed (RFC 7541 section 7.1.3). If `kept`, they are indexed all the same, for their names (see
+    /// `answer_fields::keeps_names`).
     pub fn insert(self, headers: &mut HeaderMap, kept: bool) {
         let changing = |mut value: HeaderValue| {
             value.set_sensitive(!kept);

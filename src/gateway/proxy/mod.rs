@@ -3,6 +3,7 @@
 //! Start at [`pipeline`], which has every step of a request in order. A header becomes a limiter key in
 //! `policy::key`; [`limits`] asks the limiter and turns a denial into a 429.
 
+mod answer_fields;
 pub mod answer_reader;
 mod attempt;
 mod authenticate;
@@ -25,7 +26,6 @@ pub mod headers;
 pub mod limit_fields;
 pub mod limits;
 mod mirror;
-mod node;
 pub mod pipeline;
 pub mod reply;
 pub mod request_body;

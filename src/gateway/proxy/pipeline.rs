@@ -14,9 +14,10 @@ use http_body::Body;
 use hyper::body::Incoming;
 use hyper::ext::ReasonPhrase;
 
+use super::answer_fields::keeps_names;
 use super::client::{Asked, Client};
 use super::compress::Wanted;
-use super::context::RequestContext;
+use super::context::{Panicked, RequestContext};
 use super::forward::{self, UpstreamRequest};
 use super::headers::Present;
 use super::limit_fields::Fields;
@@ -25,7 +26,9 @@ use super::request_body::RequestBody;
 use super::response_body::ResponseBody;
 use super::services::Services;
 use super::unread::Received;
-use super::{authenticate, client, compress, context, gather, headers, limits, node, shed, sticky, validate};
+use super::{
+    answer_fields, authenticate, client, compress, context, gather, headers, limits, shed, sticky, validate,
+};
 use crate::service::activity::Answer;
 use crate::service::conn::Conn;
 use crate::service::form::Form;
@@ -46,7 +49,9 @@ pub async fn handle(
     let (served, connection, version) = (Rc::clone(&services), Rc::clone(&conn), request.version());
     let is_head = *request.method() == Method::HEAD;
     // Pinned here: passed by value, the inner future would take its space in this one twice.
-    let mut answer = catch_panic(pin!(serve(services, conn, request))).await;
+    let mut answer = catch_panic(pin!(serve(services, conn, request)))
+        .await
+        .unwrap_or_else(|request| reply::panicked(&request, &served.last_view().snapshot, &connection));
     if is_head {
         leave_out_content(&mut answer);
     }
@@ -55,7 +60,7 @@ pub async fn handle(
         answer.extensions_mut().insert(NO_PHRASE);
     }
     answer.headers_mut().entry(DATE).or_insert_with(clock::http_date);
-    node::tell(&served.last_view().snapshot, &connection, answer.headers_mut());
+    answer_fields::tell_node(&served.last_view().snapshot, &connection, answer.headers_mut());
     shed::shed(&served.shared.overload, &connection, version, &mut answer);
     connection.activity.answer(match version {
         Version::HTTP_10 => {
@@ -101,10 +106,10 @@ fn is_unbounded(answer: &Response<ResponseBody>) -> bool {
 
 async fn catch_panic(
     mut serving: Pin<&mut impl Future<Output = Response<ResponseBody>>>,
-) -> Response<ResponseBody> {
-    let answer = poll_fn(|cx| {
-        catch_unwind(AssertUnwindSafe(|| serving.as_mut().poll(cx)))
-            .unwrap_or_else(|_| Poll::Ready(reply::panicked(context::panicked())))
+) -> Result<Response<ResponseBody>, Panicked> {
+    let answer = poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| serving.as_mut().poll(cx))) {
+        Ok(answer) => answer.map(Ok),
+        Err(_) => Poll::Ready(Err(context::panicked())),
     });
     answer.await
 }
@@ -362,12 +367,6 @@ impl Arriving {
     }
 }
 
-/// Whether the HTTP/2 encoder may put this answer's rate-limit fields into its table (see [`Fields::insert`]). One answer
-/// in [`NAMES_KEPT_EVERY`] does, because later entries push them out again.
-fn keeps_names(conn: &Conn) -> bool {
-    conn.activity.exchanges_ended().is_multiple_of(NAMES_KEPT_EVERY)
-}
-
 /// The upstream of this request and the key of its server, if its route chooses them anew for each request. Before
 /// credentials are hidden: what a client keeps them by may be one.
 fn choose(context: &RequestContext, found: &Found<'_, '_>, facts: &Facts<'_, '_>) -> Option<Picked> {
@@ -414,7 +413,6 @@ fn refused(context: Box<RequestContext>, refusal: &Refusal, fields: Fields) -> R
     response
 }
 
-const NAMES_KEPT_EVERY: u64 = 64;
 const NO_PHRASE: ReasonPhrase = ReasonPhrase::from_static(b"");
 
 #[cfg(test)]
@@ -461,13 +459,16 @@ mod tests {
     #[tokio::test]
     async fn the_answer_after_a_panic_has_the_request_id() {
         let (head, ()) = Request::new(()).into_parts();
-        let mut context = RequestContext::begin(services::tests::services().0, conn(), &head);
+        let (services, conn) = (services::tests::services().0, conn());
+        let mut context = RequestContext::begin(Rc::clone(&services), Rc::clone(&conn), &head);
         context.facts.request_id = HeaderValue::from_static("0123");
         let failing = async move {
             let _exchange = context;
             panic!("in a request");
         };
-        let (head, body) = catch_panic(pin!(failing)).await.into_parts();
+        let panicked = catch_panic(pin!(failing)).await.expect_err("it panics");
+        let answer = reply::panicked(&panicked, &services.last_view().snapshot, &conn);
+        let (head, body) = answer.into_parts();
         assert_eq!(head.status.as_u16(), 500);
         assert_eq!(head.headers[X_REQUEST_ID], "0123");
         let body = body.collect().await.expect("its body is in memory").to_bytes();

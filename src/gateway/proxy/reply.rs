@@ -4,14 +4,15 @@
 
 use bytes::Bytes;
 use http::header::{ALLOW, CONTENT_TYPE, LOCATION};
-use http::{HeaderMap, HeaderValue, Response, StatusCode, Version};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, Version};
 
 use super::context::{Panicked, RequestContext};
 use super::response_body::ResponseBody;
 
+use super::answer_fields;
 use super::grpc;
-use super::headers::X_REQUEST_ID;
-use super::node;
+use super::snapshot::Snapshot;
+use crate::service::conn::Conn;
 use crate::service::form::Form;
 use crate::service::problem::Problem;
 use crate::service::refusal::Refusal;
@@ -33,38 +34,62 @@ pub fn refuse(context: Box<RequestContext>, refusal: &Refusal) -> Response<Respo
 fn refuse_call(mut context: Box<RequestContext>, problem: &Problem<'_>) -> Response<ResponseBody> {
     context.refuse(problem.reason, problem.cause, StatusCode::OK.as_u16());
     context.outcome.grpc_status = Some(problem.code as u32);
-    let id = context.facts.request_id.clone();
-    call_refused(ResponseBody::empty(Some(context)), problem, id)
+    let mut headers = fields();
+    tell_call(problem, &mut headers);
+    own(context, StatusCode::OK, headers, Bytes::new())
 }
 
-fn call_refused(body: ResponseBody, problem: &Problem<'_>, id: HeaderValue) -> Response<ResponseBody> {
-    let mut response = Response::new(body);
-    let headers = response.headers_mut();
+fn tell_call(problem: &Problem<'_>, headers: &mut HeaderMap) {
     grpc::tell(headers, problem.code, &problem.detail, problem.retry_after_seconds);
-    if !id.is_empty() {
-        headers.insert(X_REQUEST_ID, id);
-    }
+}
+
+/// The fields of an answer of the gateway's own, with room for those that are added to it.
+fn fields() -> HeaderMap {
+    HeaderMap::with_capacity(FIELDS)
+}
+
+fn one(name: HeaderName, value: HeaderValue) -> HeaderMap {
+    let mut headers = fields();
+    headers.insert(name, value);
+    headers
+}
+
+/// An answer of the gateway's own, with the fields that every answer has.
+fn own(
+    context: Box<RequestContext>,
+    status: StatusCode,
+    mut headers: HeaderMap,
+    bytes: Bytes,
+) -> Response<ResponseBody> {
+    answer_fields::add(&context, &mut headers);
+    response(status, headers, ResponseBody::bytes(bytes, Some(context)))
+}
+
+fn response(status: StatusCode, headers: HeaderMap, body: ResponseBody) -> Response<ResponseBody> {
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    *response.headers_mut() = headers;
     response
 }
 
 fn refuse_request(mut context: Box<RequestContext>, problem: &Problem<'_>) -> Response<ResponseBody> {
     context.refuse(problem.reason, problem.cause, problem.status.as_u16());
-    let id = context.facts.request_id.clone();
     let may_close = context.facts.version != Version::HTTP_2;
     let form = context.facts.form;
-    let (bytes, kind) = match operators_body(&context, problem.status) {
-        Some((bytes, kind)) => (bytes, Some(kind)),
+    let mut headers = fields();
+    problem.write_headers(form, may_close, &mut headers);
+    let bytes = match operators_body(&context, problem.status) {
+        Some((bytes, kind)) => {
+            headers.insert(CONTENT_TYPE, kind);
+            bytes
+        }
         None => {
-            let node = node::shown(&context.view.snapshot, &context.conn);
-            (problem.body(form, &id, node), None)
+            let (snapshot, conn) = (&context.view.snapshot, &context.conn);
+            let id = answer_fields::told_id(snapshot, conn, &context.facts.request_id);
+            problem.body(form, &id, answer_fields::node(snapshot, conn))
         }
     };
-    let mut response =
-        request_refused(ResponseBody::bytes(bytes, Some(context)), problem, form, may_close, id);
-    if let Some(kind) = kind {
-        response.headers_mut().insert(CONTENT_TYPE, kind);
-    }
-    response
+    own(context, problem.status, headers, bytes)
 }
 
 /// The operator's own body for a request that is refused with this status, and its type; `None`: the gateway's own.
@@ -89,31 +114,24 @@ fn operators_body(context: &RequestContext, status: StatusCode) -> Option<(Bytes
     Some(page.render(&values))
 }
 
-fn request_refused(
-    body: ResponseBody,
-    problem: &Problem<'_>,
-    form: Form,
-    may_close: bool,
-    id: HeaderValue,
-) -> Response<ResponseBody> {
-    let mut response = Response::new(body);
-    *response.status_mut() = problem.status;
-    let headers = response.headers_mut();
-    problem.write_headers(form, may_close, headers);
-    if !id.is_empty() {
-        headers.insert(X_REQUEST_ID, id);
-    }
-    response
-}
-
 /// The answer to a request that panicked. Its context is gone and has left its id in `request`.
-pub fn panicked(request: Panicked) -> Response<ResponseBody> {
-    let (problem, id) = (Problem::of(&Refusal::Panic), request.request_id);
-    if request.is_call {
-        return call_refused(ResponseBody::empty(None), &problem, id);
+pub fn panicked(request: &Panicked, snapshot: &Snapshot, conn: &Conn) -> Response<ResponseBody> {
+    let (problem, mut headers) = (Problem::of(&Refusal::Panic), fields());
+    let id = answer_fields::told_id(snapshot, conn, &request.request_id);
+    let (status, bytes) = match request.is_call {
+        true => {
+            tell_call(&problem, &mut headers);
+            (StatusCode::OK, Bytes::new())
+        }
+        false => {
+            problem.write_headers(Form::Json, false, &mut headers);
+            (problem.status, problem.body(Form::Json, &id, None))
+        }
+    };
+    if !id.is_empty() {
+        answer_fields::tell_id(id, conn, &mut headers);
     }
-    let body = ResponseBody::bytes(problem.body(Form::Json, &id, None), None);
-    request_refused(body, &problem, Form::Json, false, id)
+    response(status, headers, ResponseBody::bytes(bytes, None))
 }
 
 /// A route's fixed answer.
@@ -123,14 +141,13 @@ pub fn respond(
     values: &Values<'_, '_>,
 ) -> Response<ResponseBody> {
     context.answer(fixed.status);
-    let mut response = Response::new(ResponseBody::bytes(fixed.body.render(values), Some(context)));
-    *response.status_mut() = fixed.status;
+    let mut headers = fields();
     for (name, template) in &fixed.headers {
         if let Some(value) = template.render(values) {
-            response.headers_mut().append(name, value);
+            headers.append(name, value);
         }
     }
-    response
+    own(context, fixed.status, headers, fixed.body.render(values))
 }
 
 /// The answer to a CORS preflight.
@@ -141,26 +158,21 @@ pub fn preflight(
     asked: &HeaderMap,
 ) -> Response<ResponseBody> {
     context.answer(StatusCode::NO_CONTENT);
-    let mut response = Response::new(ResponseBody::empty(Some(context)));
-    *response.status_mut() = StatusCode::NO_CONTENT;
-    cors.tell_preflight(granted, asked, response.headers_mut());
-    response
+    let mut headers = fields();
+    cors.tell_preflight(granted, asked, &mut headers);
+    own(context, StatusCode::NO_CONTENT, headers, Bytes::new())
 }
 
 /// The answer to `OPTIONS *` (RFC 9110 section 9.3.7), which asks about the server as a whole and not about a route.
 pub fn server_options(mut context: Box<RequestContext>) -> Response<ResponseBody> {
     context.answer(StatusCode::OK);
-    let mut response = Response::new(ResponseBody::empty(Some(context)));
-    response.headers_mut().insert(ALLOW, METHODS);
-    response
+    own(context, StatusCode::OK, one(ALLOW, METHODS), Bytes::new())
 }
 
 /// The answer to an authority that checks who controls a name (RFC 8555 section 8.3).
 pub fn challenge(mut context: Box<RequestContext>, text: String) -> Response<ResponseBody> {
     context.answer(StatusCode::OK);
-    let mut response = Response::new(ResponseBody::bytes(Bytes::from(text), Some(context)));
-    response.headers_mut().insert(CONTENT_TYPE, OCTETS);
-    response
+    own(context, StatusCode::OK, one(CONTENT_TYPE, OCTETS), Bytes::from(text))
 }
 
 /// Redirects to `location` with this status; refuses the request if that is `None`, because it names no host.
@@ -173,10 +185,7 @@ pub fn redirect(
         return refuse(context, &Refusal::Malformed("the request names no host"));
     };
     context.answer(status);
-    let mut response = Response::new(ResponseBody::empty(Some(context)));
-    *response.status_mut() = status;
-    response.headers_mut().insert(LOCATION, location);
-    response
+    own(context, status, one(LOCATION, location), Bytes::new())
 }
 
 /// The answer of a route's `echo` to a request with a body: the same body.
@@ -186,19 +195,19 @@ pub fn echo(
     kind: Option<HeaderValue>,
 ) -> Response<ResponseBody> {
     context.answer(StatusCode::OK);
-    let mut response = Response::new(ResponseBody::echo(body, context));
-    response.headers_mut().insert(CONTENT_TYPE, kind.unwrap_or(OCTETS));
-    response
+    let mut headers = one(CONTENT_TYPE, kind.unwrap_or(OCTETS));
+    answer_fields::add(&context, &mut headers);
+    response(StatusCode::OK, headers, ResponseBody::echo(body, context))
 }
 
 /// The answer of a route's `echo` to a request without a body: the head as an upstream would have seen it.
 pub fn echo_head(mut context: Box<RequestContext>, head: String) -> Response<ResponseBody> {
     context.answer(StatusCode::OK);
-    let mut response = Response::new(ResponseBody::bytes(Bytes::from(head), Some(context)));
-    response.headers_mut().insert(CONTENT_TYPE, TEXT);
-    response
+    own(context, StatusCode::OK, one(CONTENT_TYPE, TEXT), Bytes::from(head))
 }
 
+/// So many fields an answer of the gateway's own has, about.
+const FIELDS: usize = 8;
 /// The methods of RFC 9110 section 9 and PATCH, without CONNECT and TRACE, which the gateway does not serve.
 const METHODS: HeaderValue = HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
 const OCTETS: HeaderValue = HeaderValue::from_static("application/octet-stream");

@@ -10,7 +10,7 @@ use hyper::body::Incoming;
 use super::events::{self, FailedHandshake, UnreadHead};
 use super::response_body::ResponseBody;
 use super::services::Services;
-use super::{headers, pipeline};
+use super::{answer_fields, headers, pipeline};
 use crate::service::conn::Conn;
 use crate::service::reason::Reason;
 use crate::service::{Ends, Service};
@@ -32,7 +32,7 @@ impl Service for Services {
         let (request_id, _) = headers::request_id(&HeaderMap::new(), false, || self.random());
         let event = UnreadHead { conn, version, request_id: &request_id, reason, status };
         events::unread_head(self, &event);
-        request_id
+        answer_fields::told_id(&self.last_view().snapshot, conn, &request_id)
     }
 
     fn refuse_handshake(&self, listener: &str, ends: Ends, cause: Cause) {

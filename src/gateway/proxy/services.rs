@@ -250,7 +250,7 @@ fn unix_offset_ns() -> i64 {
 pub(super) mod tests {
     use super::*;
     use crate::proxy::config::{ClientIp, LimitHeaders};
-    use crate::proxy::config::{Node, NodeShown};
+    use crate::proxy::config::{Node, Shown};
     use crate::proxy::snapshot::Series;
     use limiter::local;
     use observe::record;
@@ -273,7 +273,7 @@ pub(super) mod tests {
             secret_parameters: Box::default(),
             listeners: Vec::new(),
             client_ip: ClientIp::default(),
-            node: Node::new("here", NodeShown::default()),
+            node: Node::new("here", Shown::Trusted, Shown::Always),
             naming: Naming::default(),
             limit_headers: LimitHeaders::default(),
             error_pages: None,

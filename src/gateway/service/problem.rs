@@ -8,8 +8,8 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 use http::header::{
-    ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER, SEC_WEBSOCKET_VERSION, UPGRADE,
-    WWW_AUTHENTICATE,
+    ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER, SEC_WEBSOCKET_VERSION,
+    UPGRADE, WWW_AUTHENTICATE,
 };
 use http::{HeaderMap, HeaderValue, StatusCode};
 
@@ -293,18 +293,9 @@ impl<'r> Problem<'r> {
 
     /// The whole answer as bytes, for a head that was refused before hyper read it.
     pub fn unread(&self, id: &HeaderValue) -> Vec<u8> {
-        let body = self.json(id, None);
-        let mut answer = format!(
-            "HTTP/1.1 {}\r\nconnection: close\r\ncontent-type: application/problem+json\r\n\
-             cache-control: no-store\r\ncontent-length: {}\r\nx-request-id: ",
-            self.status,
-            body.len()
-        )
-        .into_bytes();
-        answer.extend_from_slice(id.as_bytes());
-        answer.extend_from_slice(b"\r\n\r\n");
-        answer.extend_from_slice(&body);
-        answer
+        let mut headers = HeaderMap::new();
+        self.write_headers(Form::Json, true, &mut headers);
+        written(self.status, headers, id, &self.json(id, None))
     }
 }
 
@@ -360,11 +351,26 @@ fn violation_json(violation: &Violation) -> serde_json::Value {
 
 /// The whole answer as bytes to a head that does not come in time (RFC 9110 section 15.5.9).
 pub fn header_timeout(id: &HeaderValue) -> Vec<u8> {
-    let mut head =
-        b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\nx-request-id: ".to_vec();
-    head.extend_from_slice(id.as_bytes());
-    head.extend_from_slice(b"\r\n\r\n");
-    head
+    written(StatusCode::REQUEST_TIMEOUT, HeaderMap::new(), id, b"")
+}
+
+/// An answer that ends its connection, as bytes. `id` is empty where the client may not know it.
+fn written(status: StatusCode, mut headers: HeaderMap, id: &HeaderValue, body: &[u8]) -> Vec<u8> {
+    headers.insert(CONNECTION, CLOSE);
+    headers.insert(CONTENT_LENGTH, body.len().into());
+    if !id.is_empty() {
+        headers.insert("x-request-id", id.clone());
+    }
+    let mut answer = format!("HTTP/1.1 {status}\r\n").into_bytes();
+    for (name, value) in &headers {
+        answer.extend_from_slice(name.as_str().as_bytes());
+        answer.extend_from_slice(b": ");
+        answer.extend_from_slice(value.as_bytes());
+        answer.extend_from_slice(b"\r\n");
+    }
+    answer.extend_from_slice(b"\r\n");
+    answer.extend_from_slice(body);
+    answer
 }
 
 /// The reason for an answer that hyper gave on its own, derived from the status it chose: its error says no more.

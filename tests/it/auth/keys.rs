@@ -7,7 +7,7 @@ use super::{Guarded, config};
 use crate::support::gateway::binary;
 use crate::support::{Directory, Upstream, eventually, text};
 
-pub(super) const KEYS: &str = "[auth.keys]\nkind = \"api-key\"\nkeys = { file = \"keys.toml\" }\n";
+pub(crate) const KEYS: &str = "[auth.keys]\nkind = \"api-key\"\nkeys = { file = \"keys.toml\" }\n";
 
 /// What a file of keys holds for this key: `hash-key`'s word.
 pub fn hashed(key: &str, arguments: &[&str]) -> String {
