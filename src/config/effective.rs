@@ -1,7 +1,9 @@
 //! Writes a configuration as a gateway.toml with every default and masked secrets. Once the secrets are filled in again, it
 //! gives an equal configuration. With the masks it is refused: a secret that everybody knows would let everybody in.
 
-use ::policy::definition::Action;
+use http::HeaderName;
+
+use ::policy::definition::{Action, HeaderChanges};
 use limiter::global;
 
 use super::printer::Page;
@@ -39,6 +41,9 @@ impl Config {
         for auth in &mut masked.auth {
             auth.hide_secrets(mask::MASK);
         }
+        for listener in &mut masked.listeners {
+            hide(&mut listener.response_headers.written);
+        }
         for route in &mut masked.routes {
             for header in &mut route.headers {
                 if let Some(value) =
@@ -47,19 +52,10 @@ impl Config {
                     mask::MASK.clone_into(value);
                 }
             }
-            for changes in [&mut route.request_headers, &mut route.response_headers] {
-                for (name, value) in changes.set.iter_mut().chain(&mut changes.add) {
-                    if mask::is_secret_name(name.as_str()) {
-                        mask::MASK.clone_into(value);
-                    }
-                }
-            }
+            hide(&mut route.request_headers);
+            hide(&mut route.response_headers);
             if let Action::Respond(respond) = &mut route.action {
-                for (name, value) in &mut respond.headers {
-                    if mask::is_secret_name(name.as_str()) {
-                        mask::MASK.clone_into(value);
-                    }
-                }
+                hide_fields(respond.headers.iter_mut());
             }
         }
         masked
@@ -103,6 +99,16 @@ impl Config {
         log::show(&mut page, &config.log_level, &config.access_log, &config.decisions);
         config.trace.iter().for_each(|config| trace::show(&mut page, config));
         self.secrets.hide_in_toml(&page.0)
+    }
+}
+
+fn hide(changes: &mut HeaderChanges) {
+    hide_fields(changes.set.iter_mut().chain(&mut changes.add));
+}
+
+fn hide_fields<'f>(fields: impl Iterator<Item = &'f mut (HeaderName, String)>) {
+    for (_, value) in fields.filter(|(name, _)| mask::is_secret_name(name.as_str())) {
+        mask::MASK.clone_into(value);
     }
 }
 

@@ -1,9 +1,9 @@
-//! Reads and writes the header changes of a route and its fixed answer: `headers`, `response-headers`, `respond`.
+//! Reads and writes header changes and a route's fixed answer: `headers`, `response-headers`, `respond`.
 
 use http::header::HOST;
 use http::{HeaderName, StatusCode};
 
-use policy::changes::is_framing;
+use policy::changes::{FixedChanges, is_framing};
 use policy::definition::{HeaderChanges, Respond};
 
 use super::mask;
@@ -12,8 +12,28 @@ use super::reader::{Table, Value};
 use super::report::quoted;
 use super::text::Text;
 
+/// `headers` or `response-headers` of a route.
 pub(super) fn changes(value: &Value<'_>) -> HeaderChanges {
-    let mut changes = HeaderChanges::default();
+    read(value, HeaderChanges::default())
+}
+
+/// `response-headers` of a listener, which are of every answer.
+pub(super) fn of_listener(value: &Value<'_>) -> FixedChanges {
+    let written = read(value, HeaderChanges { always: true, ..HeaderChanges::default() });
+    if !written.always {
+        value.wrong("a listener's `response-headers` are of every answer", "leave `always` out");
+    }
+    if let Some(name) = written.remove.iter().find(|name| is_framing(name)) {
+        let message = format!("`{name}` is the gateway's own to set: it frames the message");
+        value.wrong(message, "leave it out");
+    }
+    FixedChanges::new(written).unwrap_or_else(|error| {
+        value.wrong(error.to_string(), "write it as it is to be sent, or at routes");
+        FixedChanges::default()
+    })
+}
+
+fn read(value: &Value<'_>, mut changes: HeaderChanges) -> HeaderChanges {
     let Some(table) = value.table(&format!("`{}`", value.key)) else { return changes };
     if let Some(remove) = table.value("remove") {
         let names = remove.texts();
@@ -34,6 +54,12 @@ pub(super) fn changes(value: &Value<'_>) -> HeaderChanges {
         changes.add = fields(&add);
         if let Some(host) = add.value("host").filter(|_| value.key == "headers") {
             host.wrong_key("`host` cannot be added: a request has exactly one", "`set` it instead");
+        }
+    }
+    if let Some(always) = table.value("always") {
+        changes.always = always.boolean().unwrap_or(changes.always);
+        if value.key == "headers" {
+            always.wrong_key("`always` is of `response-headers`", "leave it out");
         }
     }
     table.finish(&[]);
@@ -112,11 +138,12 @@ pub(super) fn respond(value: &Value<'_>) -> Option<Respond> {
 }
 
 pub(super) fn show_changes(changes: &HeaderChanges) -> String {
-    show_table([
+    let lists = [
         ("remove", array(changes.remove.iter().map(|name| show_text(name.as_str())))),
         ("set", show_fields(changes.set.iter().map(|(name, value)| (name.as_str(), value.as_str())))),
         ("add", show_fields(changes.add.iter().map(|(name, value)| (name.as_str(), value.as_str())))),
-    ])
+    ];
+    show_table(lists.into_iter().chain(changes.always.then(|| ("always", true.to_string()))))
 }
 
 /// Fields as a table. A field that comes several times is written as an array, because a TOML key may occur only once.

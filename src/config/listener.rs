@@ -12,6 +12,7 @@ use net::listening;
 use net::tls::{self, Demand};
 use net::unix_socket::Rights;
 use policy::access::Addresses;
+use policy::definition::HeaderChanges;
 
 use super::acme;
 use super::context::Context;
@@ -22,7 +23,7 @@ use super::report::{Fields, Place, Places};
 use super::sections::{self, Named};
 use super::settings::Config;
 use super::text::{self, Text};
-use super::{protocol, redirect, socket};
+use super::{headers, protocol, redirect, socket};
 
 /// Reads every listener. If none is written, there is one with plain HTTP on 127.0.0.1:8080.
 pub(super) fn read_all(documents: &[Table<'_>]) -> (Vec<Listener>, Vec<Fields>) {
@@ -294,6 +295,9 @@ fn read<'c>(named: Named<'c>) -> (Listener, Option<Text<'c>>) {
         sizes(&mut table, &mut listener.max);
         table.finish(&[]);
     }
+    if let Some(value) = table.value("response-headers") {
+        listener.response_headers = headers::of_listener(&value);
+    }
     listener.client_auth = client_auth(&table, !listener.certs.is_empty(), tls::Demand::Require);
     listener.addresses = addresses(&table);
     if let Some(value) = table.value("proxy-protocol") {
@@ -428,6 +432,10 @@ pub(super) fn show(page: &mut Page, listener: &Listener) {
     }
     if let Some(to) = &listener.redirect_https {
         page.key("redirect", redirect::show(to));
+    }
+    let changes = &listener.response_headers.written;
+    if *changes != HeaderChanges::default() {
+        page.key("response-headers", headers::show_changes(changes));
     }
     if listener.reuse_port {
         page.key("reuse-port", true);

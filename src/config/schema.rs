@@ -152,6 +152,8 @@ struct Listener {
     ciphers: Option<Texts>,
     sni: Option<Sni>,
     underscores: Option<Refuse>,
+    /// Of every answer; values are the same in all of them
+    response_headers: Option<Changes>,
     reuse_port: Option<bool>,
     redirect: Option<Redirect>,
     max_connections: Option<Number>,
@@ -919,6 +921,8 @@ struct Changes {
     remove: Option<Texts>,
     set: Option<BTreeMap<String, Texts>>,
     add: Option<BTreeMap<String, Texts>>,
+    /// Of answers: the gateway's own refusals, too
+    always: Option<bool>,
 }
 
 #[derive(JsonSchema)]

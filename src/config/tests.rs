@@ -226,7 +226,7 @@ limit = ["search", "100/m burst 20 by ip", "login", "5/d by consumer", "shaped",
 to = "orders"
 rewrite = "/orders/{id}"
 headers = { set = { x-tenant = "{tenant}", authorization = "Basic ${SECRET}" }, add = { via = ["a", "b"] }, remove = ["x-debug"] }
-response-headers = { set = { x-cost = "$${tenant}" } }
+response-headers = { set = { x-cost = "$${tenant}" }, always = true }
 max-body = "1GiB"
 upgrade = true
 path-escapes = "keep"
@@ -620,6 +620,9 @@ fn what_is_called_like_a_credential_is_masked_as_the_log_refuses_it() {
             let shown = config(&format!("[[route]]\nto = \"http://a\"\n{route}")).effective();
             assert!(!shown.contains("hunter2") && shown.contains(MASK), "{shown}");
         }
+        let listener = "[listener.a]\nbind = \"[::1]:1\"\nresponse-headers.add";
+        let shown = config(&format!("{listener}.{name} = \"hunter2\"")).effective();
+        assert!(!shown.contains("hunter2") && shown.contains(MASK), "{shown}");
         let masked = format!("[[route]]\nto = \"echo\"\nheaders.set.{name} = \"{MASK}\"");
         assert!(load(&[&masked]).is_err_and(|said| said.contains("only asterisks")), "{name}");
         let logged = load(&[&format!("[log]\naccess = {{ headers = [\"{name}\"] }}")]);
@@ -1439,6 +1442,30 @@ fn routes_are_checked() {
             "`transfer-encoding` is the gateway's own to set: it frames the message",
             "3:21",
             "leave it out",
+        ),
+        (
+            "[[route]]\nto = \"echo\"\nheaders = { set = { x-a = \"b\" }, always = true }",
+            "`always` is of `response-headers`",
+            "3:34",
+            "leave it out",
+        ),
+        (
+            "[listener.a]\nbind = \"[::1]:1\"\nresponse-headers = { set = { x-a = \"{ip}\" } }",
+            "`{ip}` is of one request, and these fields are the same in every answer",
+            "3:20",
+            "at routes",
+        ),
+        (
+            "[listener.a]\nbind = \"[::1]:1\"\nresponse-headers = { remove = \"te\" }",
+            "`te` is the gateway's own to set: it frames the message",
+            "3:20",
+            "leave it out",
+        ),
+        (
+            "[listener.a]\nbind = \"[::1]:1\"\nresponse-headers = { always = false }",
+            "a listener's `response-headers` are of every answer",
+            "3:20",
+            "leave `always` out",
         ),
         (
             "[[route]]\nto = \"echo\"\nmatch = { header = { x-a = false } }",

@@ -1,11 +1,12 @@
-//! The header changes of a route, compiled, and applied in this order: remove, set, add.
+//! The header changes of a route or a listener, compiled, and applied in this order: remove, set, add.
 
 use http::header::HOST;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
+use super::definition;
 use super::host::is_authority;
 use super::request::Values;
-use super::template::HeaderTemplate;
+use super::template::{Error, HeaderTemplate};
 
 /// What a route does to the headers of one direction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -13,6 +14,39 @@ pub struct HeaderChanges {
     pub(super) remove: Box<[HeaderName]>,
     pub(super) set: Box<[(HeaderName, HeaderTemplate)]>,
     pub(super) add: Box<[(HeaderName, HeaderTemplate)]>,
+    /// Whether refusals of the gateway's own are changed, too.
+    pub always: bool,
+}
+
+/// What a listener does to the headers of every answer. The values are the same in all of them: a request may be refused
+/// before anything of it is known.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FixedChanges {
+    /// As they were written.
+    pub written: definition::HeaderChanges,
+    changes: HeaderChanges,
+}
+
+impl FixedChanges {
+    /// Compiles them.
+    ///
+    /// # Errors
+    /// The first value that no field can have, or that depends on the request.
+    pub fn new(written: definition::HeaderChanges) -> Result<FixedChanges, Error> {
+        let fixed = |(name, text): &(HeaderName, String)| Ok((name.clone(), HeaderTemplate::fixed(text)?));
+        let compiled = |fields: &[_]| fields.iter().map(fixed).collect::<Result<_, Error>>();
+        let (set, add) = (compiled(&written.set)?, compiled(&written.add)?);
+        let changes = HeaderChanges { remove: written.remove.clone().into(), set, add, always: true };
+        Ok(FixedChanges { written, changes })
+    }
+
+    /// Changes the headers.
+    pub fn apply(&self, headers: &mut HeaderMap) {
+        self.changes.apply_with(headers, |template| match template {
+            HeaderTemplate::Fixed(value) => Some(value.clone()),
+            HeaderTemplate::Made(_) => None,
+        });
+    }
 }
 
 impl HeaderChanges {
@@ -29,6 +63,10 @@ impl HeaderChanges {
     /// Changes the headers. A value that renders empty, or that a header must not contain (`Host` anything but a host), is not sent. `set` then removes the
     /// header, so that a value of the client never passes for the gateway's.
     pub fn apply(&self, headers: &mut HeaderMap, values: &Values<'_, '_>) {
+        self.apply_with(headers, |template| template.render(values));
+    }
+
+    fn apply_with(&self, headers: &mut HeaderMap, render: impl Fn(&HeaderTemplate) -> Option<HeaderValue>) {
         for name in &self.remove {
             headers.remove(name);
         }
@@ -38,7 +76,7 @@ impl HeaderChanges {
             let joins = before.replace(name) == Some(name);
             // What a client chose must not stand where the next hop reads another host out of it.
             let is_sendable = |value: &HeaderValue| *name != HOST || names_host(value);
-            match template.render(values).filter(is_sendable) {
+            match render(template).filter(is_sendable) {
                 Some(value) if joins => drop(headers.append(name.clone(), value)),
                 Some(value) => drop(headers.insert(name.clone(), value)),
                 None if joins => {}
@@ -48,7 +86,7 @@ impl HeaderChanges {
             }
         }
         for (name, template) in &self.add {
-            if let Some(value) = template.render(values) {
+            if let Some(value) = render(template) {
                 headers.append(name.clone(), value);
             }
         }

@@ -230,6 +230,8 @@ pub struct HeaderChanges {
     pub set: Vec<(http::HeaderName, String)>,
     /// Added to existing values. Values may contain `{...}`.
     pub add: Vec<(http::HeaderName, String)>,
+    /// Of answers: the gateway's own refusals are changed, too.
+    pub always: bool,
 }
 
 /// One policy.

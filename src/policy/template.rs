@@ -78,6 +78,12 @@ pub enum Error {
     /// A `Host` that no request may name.
     #[error("a request is for one host, as `api.example.com` or `api.example.com:8443`")]
     NotHost,
+    /// A placeholder where all values are the same.
+    #[error("`{{{name}}}` is of one request, and these fields are the same in every answer")]
+    NotFixed {
+        /// As written.
+        name: String,
+    },
     /// A rewritten path that does not start with `/`.
     #[error("a rewritten path starts with `/`, or with `{{path}}`")]
     NoSlash,
@@ -175,11 +181,26 @@ impl HeaderTemplate {
         if template.parts.iter().any(|part| !matches!(part, Part::Literal(_))) {
             return Ok(HeaderTemplate::Made(template));
         }
-        let whole: String = literals.collect();
-        if whole.trim_matches([' ', '\t']) != whole {
+        HeaderTemplate::of_literal(&literals.collect::<String>())
+    }
+
+    /// Reads a header value that is the same for all requests.
+    ///
+    /// # Errors
+    /// If it is none.
+    pub(super) fn fixed(text: &str) -> Result<HeaderTemplate, Error> {
+        let pieces = braces::split(text)?.into_iter().map(|piece| match piece {
+            Piece::Literal(text) => Ok(text),
+            Piece::Name { name, .. } => Err(Error::NotFixed { name: name.to_owned() }),
+        });
+        HeaderTemplate::of_literal(&pieces.collect::<Result<String, _>>()?)
+    }
+
+    fn of_literal(text: &str) -> Result<HeaderTemplate, Error> {
+        if text.trim_matches([' ', '\t']) != text {
             return Err(Error::HeaderText);
         }
-        HeaderValue::from_bytes(whole.as_bytes()).map(HeaderTemplate::Fixed).map_err(|_| Error::HeaderText)
+        HeaderValue::from_bytes(text.as_bytes()).map(HeaderTemplate::Fixed).map_err(|_| Error::HeaderText)
     }
 
     /// Claims of identities that it uses.

@@ -139,3 +139,63 @@ fn a_route_may_change_the_id_it_answers_with() {
         assert_eq!(gateway.get("/up").all("x-request-id"), ids, "{changes}");
     }
 }
+
+/// What says no route of an answer: that of a listener, or of a request that no route takes.
+const OF_NO_ROUTE: [&str; 8] = [
+    "another method",
+    "a preflight",
+    "no route",
+    "the server as a whole",
+    "no host",
+    "no HTTP",
+    "a head that does not end",
+    "the way to https",
+];
+
+#[test]
+fn fields_of_a_listener_are_on_every_answer_and_those_of_a_route_too_where_it_says_always() {
+    let upstream = upstream();
+    let of_listener =
+        "response-headers = { set = { x-of = \"listener\", x-frame = \"deny\" }, add = { x-both = \"1\" } }";
+    let of_route = "response-headers = { set = { x-frame = \"{route}\", x-who = \"{consumer}\" }, add = { x-both = \"2\" }";
+    let with_route = |always: &str| {
+        let gateway = started(&config(&upstream, "", of_listener, &format!("{of_route}{always} }}")));
+        let mut with = Vec::new();
+        for (kind, status, answer) in answers(&gateway) {
+            assert_eq!((answer.status, answer.all("x-of")), (status, vec!["listener"]), "{kind}: {answer:?}");
+            let (frames, both) = (answer.all("x-frame"), answer.all("x-both"));
+            match frames[..] {
+                ["deny"] => assert_eq!(both, ["1"], "{kind}"),
+                [path] => assert!(path.contains('/') && both == ["1", "2"], "{kind}: {answer:?}"),
+                _ => panic!("{kind}: {answer:?}"),
+            }
+            with.extend((frames != ["deny"]).then_some(kind));
+        }
+        let known = gateway.client().request("GET", "/known", &["X-API-Key: right"], "");
+        assert_eq!((known.status, known.header("x-who")), (200, Some("alice")));
+        with
+    };
+    let of_a_route: Vec<&str> = answers(&started(&config(&upstream, "", "", "")))
+        .iter()
+        .map(|(kind, ..)| *kind)
+        .filter(|kind| !OF_NO_ROUTE.contains(kind))
+        .collect();
+    assert_eq!(with_route(", always = true"), of_a_route);
+    let refused =
+        ["too large a body", "no credential", "a limit", "a preflight from elsewhere", "another address"];
+    let answered: Vec<&str> = of_a_route.into_iter().filter(|kind| !refused.contains(kind)).collect();
+    assert_eq!(with_route(""), answered);
+}
+
+#[test]
+fn a_refusal_says_for_whom_it_is_where_its_route_always_does() {
+    let upstream = upstream();
+    let changes =
+        "response-headers = { set = { x-who = \"{consumer}\" }, always = true }\nlimit = \"1/h by consumer\"";
+    let routes = format!("[[route]]\npath = \"/mine\"\nauth = \"keys\"\nrespond = {{}}\n{changes}\n");
+    let gateway = started(&(config(&upstream, "", "", "") + &routes));
+    for status in [200, 429] {
+        let answer = gateway.client().request("GET", "/mine", &["X-API-Key: right"], "");
+        assert_eq!((answer.status, answer.header("x-who")), (status, Some("alice")));
+    }
+}

@@ -1,4 +1,5 @@
-//! The fields of every answer, whoever gives it: `X-Request-Id` and `X-Gateway-Node`, for those that may know them.
+//! The fields of every answer, whoever gives it: `X-Request-Id` and `X-Gateway-Node`, for those that may know them, and what
+//! the listener says.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
@@ -19,6 +20,7 @@ pub fn add(context: &RequestContext, headers: &mut HeaderMap) {
         // An upstream was told the id, and may say it again.
         headers.remove(X_REQUEST_ID);
     }
+    conn.config.response_headers.apply(headers);
 }
 
 /// Says a request's id on its answer. Each id is said once: in HPACK's table it would push out what repeats.

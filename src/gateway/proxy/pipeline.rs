@@ -38,7 +38,7 @@ use base::identity::NOBODY;
 use policy::cors::{self, Cors};
 use policy::definition::PathEscapes;
 use policy::destination::{ChoiceId, Destination, Picked};
-use policy::{Action, Facts, Found, HttpSubject, NotFound, Route, Table, path};
+use policy::{Action, Facts, Found, HttpSubject, NotFound, Table, path};
 
 /// Answers one request. A panic ends only this request, with 500; the worker goes on.
 pub async fn handle(
@@ -192,7 +192,7 @@ async fn serve(services: Rc<Services>, conn: Rc<Conn>, request: Request<Incoming
         && let Ok(asked) = route(&snapshot.table, &Facts { method: &method, ..facts }, doubt)
         && let Some(cors) = &asked.route.access.cors
     {
-        return preflight(context, asked.route, cors, &head.headers);
+        return preflight(context, &asked, &facts, cors);
     }
     let found = match route(&snapshot.table, &facts, doubt) {
         Ok(found) => found,
@@ -233,17 +233,17 @@ pub fn route<'t, 'r>(
 /// Answers a CORS preflight. It is neither authenticated nor charged: browsers send it without credentials.
 fn preflight(
     mut context: Box<RequestContext>,
-    route: &Route,
+    found: &Found<'_, '_>,
+    facts: &Facts<'_, '_>,
     cors: &Cors,
-    headers: &HeaderMap,
 ) -> Response<ResponseBody> {
-    context.facts.route = Some(route.id);
-    if !route.access.addresses.admit(context.facts.client) {
-        return reply::refuse(context, &Refusal::AddressDenied);
+    context.facts.route = Some(found.route.id);
+    if !found.route.access.addresses.admit(context.facts.client) {
+        return refused(context, &Refusal::AddressDenied, found, facts);
     }
-    match cors.grant(headers) {
-        Some(granted) => reply::preflight(context, cors, granted, headers),
-        None => reply::refuse(context, &Refusal::OriginDenied),
+    match cors.grant(facts.headers) {
+        Some(granted) => reply::preflight(context, cors, granted, facts.headers),
+        None => refused(context, &Refusal::OriginDenied, found, facts),
     }
 }
 
@@ -268,9 +268,6 @@ async fn pass(
 ) -> Response<ResponseBody> {
     let Arrived { client, present, host, method, uri, version } = arrived;
     let (route, conn) = (found.route, Rc::clone(&context.conn));
-    if !route.access.addresses.admit(client.ip) {
-        return reply::refuse(context, &Refusal::AddressDenied);
-    }
     let facts = Facts {
         method,
         host,
@@ -283,10 +280,13 @@ async fn pass(
         refused: false,
         body: None,
     };
+    if !route.access.addresses.admit(client.ip) {
+        return refused(context, &Refusal::AddressDenied, found, &facts);
+    }
     let passed = authenticate::identify(&mut context, found, &facts).await;
     let body_max = route.body_bytes_max.unwrap_or(conn.config.max.body_bytes);
     if passed.refusal.is_none() && incoming.size_hint().lower() > body_max {
-        return reply::refuse(context, &Refusal::BodyTooLarge);
+        return refused(context, &Refusal::BodyTooLarge, found, &facts);
     }
     let refused_by_auth = passed.identity.is_none() && passed.refusal.is_some();
     let identity = passed.identity.as_deref().unwrap_or(&NOBODY);
@@ -299,7 +299,7 @@ async fn pass(
             Ok(fields) => fields_of_body = Some(fields),
             Err(ended) => {
                 let refusal = gather::refusal(&context, ended);
-                return reply::refuse(context, &refusal);
+                return refused(context, &refusal, found, &facts);
             }
         }
         body = Arriving::Opened(opened);
@@ -314,7 +314,9 @@ async fn pass(
     };
     let fields = match decided {
         limits::Decided::Admitted(fields) => fields,
-        limits::Decided::Refused(refusal, fields) => return refused(context, &refusal, fields),
+        limits::Decided::Refused(refusal, fields) => {
+            return refused_with(context, &refusal, found, &facts, fields);
+        }
     };
     if context.held.is_some() {
         // Boxed: a timer is large, and few requests wait for their turn.
@@ -322,7 +324,7 @@ async fn pass(
     }
     // Only now, after the limits and the turn in the queue: guessing credentials must not be faster than real requests.
     if let Some(refusal) = &passed.refusal {
-        return refused(context, refusal, fields);
+        return refused_with(context, refusal, found, &facts, fields);
     }
 
     let request_id = context.facts.request_id.clone();
@@ -405,10 +407,35 @@ async fn answer(
     }
 }
 
-/// Refuses a request with the rate-limit fields of its decision.
-fn refused(context: Box<RequestContext>, refusal: &Refusal, fields: Fields) -> Response<ResponseBody> {
-    let kept = keeps_names(&context.conn);
+/// Refuses a request of a route before it is answered. What the route says of the fields of its answers holds of this one,
+/// too, where it says always.
+fn refused(
+    context: Box<RequestContext>,
+    refusal: &Refusal,
+    found: &Found<'_, '_>,
+    facts: &Facts<'_, '_>,
+) -> Response<ResponseBody> {
+    let changes = &found.route.response_headers;
+    if !changes.always {
+        return reply::refuse(context, refusal);
+    }
+    let (identity, id) = (context.facts.identity.clone(), context.facts.request_id.clone());
     let mut response = reply::refuse(context, refusal);
+    let facts = Facts { identity: identity.as_deref().unwrap_or(&NOBODY), ..*facts };
+    changes.apply(response.headers_mut(), &found.values(&facts, id.to_str().unwrap_or_default()));
+    response
+}
+
+/// The same with the rate-limit fields of its decision.
+fn refused_with(
+    context: Box<RequestContext>,
+    refusal: &Refusal,
+    found: &Found<'_, '_>,
+    facts: &Facts<'_, '_>,
+    fields: Fields,
+) -> Response<ResponseBody> {
+    let kept = keeps_names(&context.conn);
+    let mut response = refused(context, refusal, found, facts);
     fields.insert(response.headers_mut(), kept);
     response
 }

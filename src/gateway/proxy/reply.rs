@@ -131,6 +131,7 @@ pub fn panicked(request: &Panicked, snapshot: &Snapshot, conn: &Conn) -> Respons
     if !id.is_empty() {
         answer_fields::tell_id(id, conn, &mut headers);
     }
+    conn.config.response_headers.apply(&mut headers);
     response(status, headers, ResponseBody::bytes(bytes, None))
 }
 

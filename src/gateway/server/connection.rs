@@ -75,7 +75,7 @@ impl<S: Service> Connection<S> {
         self.deadline_passed(metrics::Deadline::Header);
         let request_id =
             self.refuse_unread(Version::HTTP_11, Reason::HeaderTimeout, problem::HEADER_TIMEOUT_STATUS);
-        linger::say(&mut stream, &problem::header_timeout(&request_id)).await;
+        linger::say(&mut stream, &problem::header_timeout(&request_id, &self.facts.config)).await;
     }
 
     pub fn deadline_passed(&self, deadline: metrics::Deadline) {

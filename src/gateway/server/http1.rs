@@ -189,7 +189,7 @@ async fn conclude<S: Service>(
             let refusal = Refusal::Framing(fault);
             let problem = Problem::of(&refusal);
             let request_id = conn.refuse_unread(Version::HTTP_11, problem.reason, problem.status.as_u16());
-            let answer = problem.unread(&request_id);
+            let answer = problem.unread(&request_id, &conn.facts.config);
             linger::say(&mut stream, if conn.may_be_preface(fault) { &[] } else { &answer }).await;
             linger::linger(&stream).await;
         }

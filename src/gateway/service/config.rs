@@ -12,6 +12,7 @@ use base::identity::NO_ADDRESS;
 use net::tls;
 use net::unix_socket::Rights;
 use policy::access::Addresses;
+use policy::changes::FixedChanges;
 use policy::definition::HttpsRedirect;
 
 /// One listener.
@@ -48,6 +49,8 @@ pub struct Listener {
     pub has_unix_proxies: bool,
     /// Every request is answered by this redirect.
     pub redirect_https: Option<HttpsRedirect>,
+    /// What is done to the fields of every answer.
+    pub response_headers: FixedChanges,
     /// Another process may listen on the address, too; the kernel spreads connections over both.
     pub reuse_port: bool,
     /// Connections at once.
@@ -111,6 +114,7 @@ impl Listener {
             proxies: Vec::new(),
             has_unix_proxies: false,
             redirect_https: None,
+            response_headers: FixedChanges::default(),
             reuse_port: false,
             connections_max: CONNECTIONS_MAX_UNWRITTEN,
             connections_per_ip_max: 50_000,

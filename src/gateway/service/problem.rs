@@ -13,6 +13,7 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderValue, StatusCode};
 
+use super::config::Listener;
 use super::form::Form;
 use super::reason::Reason;
 use super::refusal::{Limited, Refusal, Violation};
@@ -292,10 +293,10 @@ impl<'r> Problem<'r> {
     }
 
     /// The whole answer as bytes, for a head that was refused before hyper read it.
-    pub fn unread(&self, id: &HeaderValue) -> Vec<u8> {
+    pub fn unread(&self, id: &HeaderValue, listener: &Listener) -> Vec<u8> {
         let mut headers = HeaderMap::new();
         self.write_headers(Form::Json, true, &mut headers);
-        written(self.status, headers, id, &self.json(id, None))
+        written(self.status, headers, (id, listener), &self.json(id, None))
     }
 }
 
@@ -350,17 +351,23 @@ fn violation_json(violation: &Violation) -> serde_json::Value {
 }
 
 /// The whole answer as bytes to a head that does not come in time (RFC 9110 section 15.5.9).
-pub fn header_timeout(id: &HeaderValue) -> Vec<u8> {
-    written(StatusCode::REQUEST_TIMEOUT, HeaderMap::new(), id, b"")
+pub fn header_timeout(id: &HeaderValue, listener: &Listener) -> Vec<u8> {
+    written(StatusCode::REQUEST_TIMEOUT, HeaderMap::new(), (id, listener), b"")
 }
 
 /// An answer that ends its connection, as bytes. `id` is empty where the client may not know it.
-fn written(status: StatusCode, mut headers: HeaderMap, id: &HeaderValue, body: &[u8]) -> Vec<u8> {
-    headers.insert(CONNECTION, CLOSE);
-    headers.insert(CONTENT_LENGTH, body.len().into());
+fn written(
+    status: StatusCode,
+    mut headers: HeaderMap,
+    (id, listener): (&HeaderValue, &Listener),
+    body: &[u8],
+) -> Vec<u8> {
     if !id.is_empty() {
         headers.insert("x-request-id", id.clone());
     }
+    listener.response_headers.apply(&mut headers);
+    headers.insert(CONNECTION, CLOSE);
+    headers.insert(CONTENT_LENGTH, body.len().into());
     let mut answer = format!("HTTP/1.1 {status}\r\n").into_bytes();
     for (name, value) in &headers {
         answer.extend_from_slice(name.as_str().as_bytes());

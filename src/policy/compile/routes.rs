@@ -348,5 +348,6 @@ fn changes_of(
         remove: written.remove.clone().into(),
         set: compiled(Change::Set, &written.set),
         add: compiled(Change::Add, &written.add),
+        always: written.always,
     }
 }

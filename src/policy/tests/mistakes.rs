@@ -52,6 +52,7 @@ fn all_mistakes_of_routes_come_at_once() {
         remove: vec![name("content-length")],
         set: vec![(name("x"), "1".into()), (name("connection"), "close".into())],
         add: vec![(name("te"), "trailers".into())],
+        ..HeaderChanges::default()
     };
     let second = Route { action: forward, response_headers: changes, ..route("one", "/b") };
     let respond = Respond {

@@ -111,6 +111,7 @@ fn headers_are_removed_set_and_added_in_this_order() {
         remove: vec![name("x-a"), name("x-b")],
         set: vec![(name("x-b"), "{method}".to_owned()), (name("x-c"), "1".to_owned())],
         add: vec![(name("x-c"), "2".to_owned()), (name("x-d"), "{tenant}".to_owned())],
+        ..HeaderChanges::default()
     };
     let table = table(&[Route { response_headers: changes, ..route("r", "/") }], &[]);
     let ask = Ask::new("GET /");

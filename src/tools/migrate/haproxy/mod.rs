@@ -28,7 +28,7 @@ pub(super) const EVERYWHERE: &[&str] = &[
     "Timeouts that are not written have bounds here (1 s to connect, 15 s to answer).",
     "X-Forwarded-* of clients is removed; the gateway writes X-Forwarded-For, -Proto and -Host.",
     "What is added to a field that the gateway writes itself (X-Forwarded-*, X-Request-Id, Via) takes the place of its value.",
-    "Changes of answers do not reach refusals of the gateway (401, 403, 413, 429).",
+    "Changes of answers do not reach refusals of the gateway (401, 403, 413, 429) without `always = true`.",
     "Limits answer 429 with Retry-After. IPv6 clients are counted by /64 (`ipv6-prefix` of [client-ip]).",
 ];
 
@@ -191,8 +191,14 @@ const WHY: &[(&str, &str)] = &[
     ("use-server", "a server of an upstream cannot be chosen by a rule"),
     ("monitor-uri", "write a route with `respond`, or use /readyz of the admin listener"),
     ("acl", "no rule that was taken over uses it, or routes cannot say it"),
-    ("http-response", "answers are changed by `response-headers` alone, without conditions"),
-    ("http-after-response", "answers are changed by `response-headers` alone, without conditions"),
+    (
+        "http-response",
+        "answers are changed by `response-headers` alone, without conditions; with `always = true` refusals, too",
+    ),
+    (
+        "http-after-response",
+        "answers are changed by `response-headers` alone, without conditions; with `always = true` refusals, too",
+    ),
     ("http-request", "there is no counterpart of this rule"),
     (
         "unique-id-header",

@@ -221,6 +221,7 @@ impl<'d> Reading<'d> {
     /// Keys that every kind of route may have.
     fn shared(&mut self, route: &mut Route, scope: &Scope<'_>, around: &Around<'_, '_>) {
         let mut add: Vec<(String, String)> = Vec::new();
+        let mut always = false;
         for field in scope.all("add_header") {
             let Some(value) = around.template(field.taken().arg(1)) else {
                 self.draft.notes.left_out(
@@ -230,7 +231,9 @@ impl<'d> Reading<'d> {
                 );
                 continue;
             };
-            if field.arg(2) != "always" {
+            if field.arg(2) == "always" {
+                always = true;
+            } else {
                 let why = "the field is added to answers of any status (nginx: to a few)";
                 self.draft.notes.differs(&field.place, &field.shown(), why);
             }
@@ -244,6 +247,9 @@ impl<'d> Reading<'d> {
         }
         if !add.is_empty() {
             changes.push(("add", table(merged(add))));
+        }
+        if always {
+            changes.push(("always", always.to_string()));
         }
         if !changes.is_empty() {
             route.key("response-headers", table(changes));

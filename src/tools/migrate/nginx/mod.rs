@@ -30,7 +30,7 @@ use scope::Scope;
 pub(super) const EVERYWHERE: &[&str] = &[
     "Locations match whole segments of a path (`/api` is not `/apix`), and a slash at the end decides nothing.",
     "All listeners serve all routes.",
-    "Fields of `add_header` are on all answers but refusals of the gateway (401, 403, 413, 429), also with `always`.",
+    "Fields of `add_header` are on answers of every status; of what no location answers (404), `response-headers` of a listener.",
     "Limits answer 429 with Retry-After. IPv6 clients are counted by /64 (`ipv6-prefix` of [client-ip]).",
     "Paths that servers read in two ways (encoded slashes, `;`) are answered 400 (`path-escapes`).",
     "X-Forwarded-* and X-Real-IP of clients are removed; the gateway writes X-Forwarded-For, -Proto and -Host.",

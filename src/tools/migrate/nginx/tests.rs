@@ -389,3 +389,12 @@ fn a_path_without_the_slash_of_an_open_place_is_listed_if_it_was_kept_out() {
         assert!(!migrated.text.contains("comes here too"), "{}", migrated.text);
     }
 }
+
+#[test]
+fn fields_that_are_always_there_are_on_refusals_too() {
+    let add = |more: &str| {
+        let migrated = migrated(&format!("server {{ listen 80; add_header X-A 1{more}; {TO_A} }}\n"));
+        route(&migrated, "", "/{*rest}").contains("add = { x-a = \"1\" }, always = true }")
+    };
+    assert!(add(" always") && !add(""));
+}
