@@ -35,6 +35,11 @@ const SHAPES: &[Shape] = &[
         request: |n| ("api.example.com".to_owned(), format!("/v1/acme/service{n}/8f14e45f/items/{n}")),
     },
     Shape {
+        name: "prefixes",
+        route: |n| (None, format!("/service{n}{{*rest}}")),
+        request: |n| ("api.example.com".to_owned(), format!("/service{n}/v1/orders")),
+    },
+    Shape {
         name: "hosts",
         route: |n| {
             let host =

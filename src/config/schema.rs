@@ -807,7 +807,7 @@ struct Penalty {
 struct Route {
     name: Option<String>,
     host: Option<Texts>,
-    /// {id} is one segment, {*rest} at the end all that follows
+    /// {id} is one segment, {*rest} at the end all that follows; /api{*rest} takes whatever begins so
     path: Option<String>,
     methods: Option<Texts>,
     r#match: Option<RouteMatch>,

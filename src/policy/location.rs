@@ -10,7 +10,7 @@ use http::uri::Authority;
 use super::pattern::Pattern;
 use super::percent::{self, Plus};
 use super::request::Values;
-use super::template::{Error, HEADER_NAMES, Name, Part, Template, push_segment};
+use super::template::{Error, HEADER_NAMES, Name, Part, Template, push_path, push_segment};
 
 /// A compiled `Location`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,7 +80,7 @@ fn push_raw(raw: &str, is_query: bool, out: &mut String) {
         let decoded: Vec<u8> = percent::decode(raw, Plus::Itself).collect();
         percent::encode_segment(String::from_utf8_lossy(&decoded).as_bytes(), out);
     } else {
-        out.push_str(raw);
+        push_path(raw, out);
     }
 }
 

@@ -1,16 +1,17 @@
 //! Path patterns: `/v1/orders/{id}`, `/files/{*rest}`.
 //!
 //! A pattern is a row of segments: literal text, `{id}` (one segment that is not empty), and as the last one
-//! `{*rest}` (all that follows, also nothing: `/api/{*rest}` matches `/api`, `/api/` and `/api/a/b`).
+//! `{*rest}` (all that follows, also nothing: `/api/{*rest}` matches `/api`, `/api/` and `/api/a/b`). Text before it makes
+//! the pattern a plain prefix: `/api{*rest}` matches `/apix` too.
 //! **One trailing slash decides nothing**, in a pattern as in a request: `/login` and `/login/` are the same
 //! pattern and match the same requests, so that a slash gets nobody past a limit. (What is forwarded keeps
 //! the slash it came with.) Paths are compared byte by byte in their normalised, still encoded form: upper
 //! and lower case differ.
 //!
-//! There are no parameters within a segment and no regular expressions. What other gateways write for those (`*`,
+//! There are no other parameters within a segment and no regular expressions. What other gateways write for those (`*`,
 //! `:id`, `<id>`, `[0-9]+`) is an error rather than a literal that nobody meant; `{=:id}` is a segment of just that text.
 
-use std::cmp::Ordering;
+use std::cmp::{Ordering, Reverse};
 use std::fmt;
 
 use super::{path, percent};
@@ -29,8 +30,13 @@ pub enum Segment {
     Literal(Box<str>),
     /// `{name}`: one segment that is not empty.
     Param(Box<str>),
-    /// `{*name}`: what is left.
-    Rest(Box<str>),
+    /// `text{*name}`: what is left, if it begins with the text.
+    Rest {
+        /// Normalised; empty for `{*name}` alone.
+        begin: Box<str>,
+        /// The parameter's name; it is what follows the text.
+        name: Box<str>,
+    },
 }
 
 /// What is wrong with a pattern. Offsets are bytes into its text.
@@ -72,7 +78,9 @@ pub enum Error {
         found: char,
     },
     /// A parameter beside other text, or a brace that is none.
-    #[error("`{segment}`: a parameter is a whole segment, `{{name}}` or at the end `{{*name}}`")]
+    #[error(
+        "`{segment}`: a parameter is a whole segment, `{{name}}`; at the end `{{*name}}` may stand behind text"
+    )]
     PartialParam {
         /// Where.
         offset: usize,
@@ -215,7 +223,7 @@ impl Pattern {
         let mut segments: Vec<Segment> = Vec::new();
         let mut offset = 1;
         for written in inner.split('/').filter(|_| text != "/") {
-            if let Some(Segment::Rest(name)) = segments.last() {
+            if let Some(Segment::Rest { name, .. }) = segments.last() {
                 return Err(Error::RestNotLast { offset, name: name.to_string() });
             }
             let segment = parse_segment(written, offset)?;
@@ -245,8 +253,8 @@ impl Pattern {
         }
         let mut at = FIRST;
         for segment in &self.segments {
-            if let Segment::Rest(_) = segment {
-                return true;
+            if let Segment::Rest { begin, .. } = segment {
+                return path.get(at..).unwrap_or("").starts_with(&**begin);
             }
             if is_end(path, at) {
                 return false;
@@ -254,7 +262,7 @@ impl Pattern {
             let (found, next) = split(path, at);
             let matches = match segment {
                 Segment::Literal(text) => found == &**text,
-                Segment::Param(_) | Segment::Rest(_) => !found.is_empty(),
+                Segment::Param(_) | Segment::Rest { .. } => !found.is_empty(),
             };
             if !matches {
                 return false;
@@ -268,15 +276,17 @@ impl Pattern {
     pub fn common_segments(&self, path: &str) -> usize {
         let mut at = FIRST;
         let matching = self.segments.iter().take_while(|segment| {
+            if let Segment::Rest { begin, .. } = segment {
+                return path.get(at..).unwrap_or("").starts_with(&**begin);
+            }
             if is_end(path, at) {
-                return matches!(segment, Segment::Rest(_));
+                return false;
             }
             let (found, next) = split(path, at);
             at = next;
             match segment {
                 Segment::Literal(text) => found == &**text,
-                Segment::Param(_) => !found.is_empty(),
-                Segment::Rest(_) => true,
+                Segment::Param(_) | Segment::Rest { .. } => !found.is_empty(),
             }
         });
         matching.count()
@@ -302,15 +312,15 @@ impl Pattern {
             at = split(path, at).1;
         }
         match self.segments.get(index) {
-            Some(Segment::Rest(_)) => path.get(at..).unwrap_or(""),
+            Some(Segment::Rest { begin, .. }) => path.get(at + begin.len()..).unwrap_or(""),
             Some(_) if !is_end(path, at) => split(path, at).0,
             _ => "",
         }
     }
 
     /// Orders patterns that match one path, the more specific first: segment by segment from the left,
-    /// literal before `{id}` before `{*rest}`, and an end before `{*rest}`. Equal only where both match the
-    /// same paths.
+    /// literal before `text{*rest}` (the longer text first) before `{id}` before `{*rest}`, and an end before `{*rest}`.
+    /// Equal only where both match the same paths.
     pub fn cmp_specific(&self, other: &Pattern) -> Ordering {
         self.segments.iter().map(Segment::shape).cmp(other.segments.iter().map(Segment::shape))
     }
@@ -327,7 +337,7 @@ impl Segment {
     fn param(&self) -> Option<&str> {
         match self {
             Segment::Literal(_) => None,
-            Segment::Param(name) | Segment::Rest(name) => Some(name),
+            Segment::Param(name) | Segment::Rest { name, .. } => Some(name),
         }
     }
 
@@ -335,7 +345,8 @@ impl Segment {
         match self {
             Segment::Literal(text) => Shape::Literal(text),
             Segment::Param(_) => Shape::Param,
-            Segment::Rest(_) => Shape::Rest,
+            Segment::Rest { begin, .. } if begin.is_empty() => Shape::Rest,
+            Segment::Rest { begin, .. } => Shape::Begin(Reverse(begin.len()), begin),
         }
     }
 }
@@ -344,6 +355,7 @@ impl Segment {
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Shape<'p> {
     Literal(&'p str),
+    Begin(Reverse<usize>, &'p str),
     Param,
     Rest,
 }
@@ -356,34 +368,39 @@ fn parse_segment(written: &str, offset: usize) -> Result<Segment, Error> {
         true => Ok(Box::from(name)),
         false => Err(Error::ParamName { offset, name: name.to_owned() }),
     };
-    if let Some(inner) = written.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'))
-        && !inner.contains(['{', '}'])
-    {
-        if let Some(text) = inner.strip_prefix('=') {
-            return if text.is_empty() { Err(Error::EmptySegment { offset }) } else { literal(text, offset) };
-        }
+    let inner = written.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
+    if let Some(inner) = inner.filter(|inner| !inner.starts_with('=') && !inner.contains(['{', '}'])) {
         return match inner.strip_prefix('*') {
-            Some(name) => named(name).map(Segment::Rest),
+            Some(name) => named(name).map(|name| Segment::Rest { begin: "".into(), name }),
             None => named(inner).map(Segment::Param),
         };
     }
-    if written.contains(['{', '}']) {
-        return Err(Error::PartialParam { offset, segment: written.to_owned() });
+    if let Some((begin, name)) = written.strip_suffix('}').and_then(|rest| rest.rsplit_once("{*")) {
+        return Ok(Segment::Rest { begin: text(begin, offset)?, name: named(name)? });
     }
-    match Dialect::of(written) {
-        Some(dialect) => Err(Error::Foreign { offset, segment: written.to_owned(), dialect }),
-        None => literal(written, offset),
-    }
-}
-
-/// A segment of exactly this text, in the form that requests have.
-fn literal(written: &str, offset: usize) -> Result<Segment, Error> {
-    let text = percent::normalise(written).map_err(|inside| Error::Percent { offset: offset + inside })?;
+    let text = text(written, offset)?;
     if matches!(&*text, "." | "..") {
         return Err(Error::DotSegment { offset, segment: written.to_owned() });
     }
+    Ok(Segment::Literal(text))
+}
+
+/// The text that a segment, or the begin of one, stands for, in the form that requests have: itself, or `{=text}`.
+fn text(written: &str, offset: usize) -> Result<Box<str>, Error> {
+    let exact = written.strip_prefix("{=").and_then(|rest| rest.strip_suffix('}'));
+    if exact.is_some_and(str::is_empty) {
+        return Err(Error::EmptySegment { offset });
+    }
+    if exact.unwrap_or(written).contains(['{', '}']) {
+        return Err(Error::PartialParam { offset, segment: written.to_owned() });
+    }
+    if let Some(dialect) = Dialect::of(written).filter(|_| exact.is_none()) {
+        return Err(Error::Foreign { offset, segment: written.to_owned(), dialect });
+    }
+    let text = percent::normalise(exact.unwrap_or(written));
+    let text = text.map_err(|inside| Error::Percent { offset: offset + inside })?;
     match path::canonical(&text).map(|canonical| canonical.doubt) {
-        Ok(None) => Ok(Segment::Literal(text.into())),
+        Ok(None) => Ok(text.into()),
         Ok(Some(error)) | Err(error) => Err(Error::Refused { offset, segment: written.to_owned(), error }),
     }
 }
@@ -433,6 +450,27 @@ mod tests {
     }
 
     #[test]
+    fn text_before_the_rest_is_a_plain_prefix() {
+        let service = pattern("/service/1{*rest}");
+        for (path, rest) in [
+            ("/service/1", ""),
+            ("/service/10", "0"),
+            ("/service/1/", "/"),
+            ("/service/1/a", "/a"),
+            ("/service/1..", ".."),
+            ("/service/12/a/", "2/a/"),
+        ] {
+            assert!(service.matches(path), "{path}");
+            assert_eq!((service.value(1, path), service.common_segments(path)), (rest, 2), "{path}");
+        }
+        for path in ["/service", "/service/", "/service/2", "/service/21", "/service/a/1", "/"] {
+            assert!(!service.matches(path), "{path}");
+        }
+        assert!(pattern("/%7Ea{*rest}/").matches("/~ab") && pattern("/{=*}{*rest}").matches("/*x"));
+        assert!(pattern("/.{*rest}").matches("/.git") && pattern("/..{*rest}").matches("/..."));
+    }
+
+    #[test]
     fn a_trailing_slash_decides_nothing() {
         for text in ["/v1/orders/{id}", "/v1/orders/{id}/"] {
             let orders = pattern(text);
@@ -454,7 +492,19 @@ mod tests {
 
     #[test]
     fn specific_before_general() {
-        let ordered = ["/a/b", "/a/b/{*r}", "/a/{x}", "/a/{x}/c", "/a/{*r}", "/{x}/b", "/{*r}"];
+        let ordered = [
+            "/a/b",
+            "/a/b/{*r}",
+            "/a/b{*r}",
+            "/a/{x}",
+            "/a/{x}/c",
+            "/a/{*r}",
+            "/ab{*r}",
+            "/a{*r}",
+            "/b{*r}",
+            "/{x}/b",
+            "/{*r}",
+        ];
         for (index, left) in ordered.iter().enumerate() {
             for right in &ordered[index + 1..] {
                 assert_eq!(pattern(left).cmp_specific(&pattern(right)), Ordering::Less, "{left} {right}");
@@ -472,7 +522,12 @@ mod tests {
         assert!(matches!(error("/a/b%2fc"), Error::Refused { offset: 3, error: path::Error::Slash, .. }));
         assert_eq!(error("/a?x=1"), Error::NotPath { offset: 2, found: '?' });
         assert!(matches!(error("/a/{id}.json"), Error::PartialParam { offset: 3, .. }));
-        assert!(matches!(error("/a/{{id}}"), Error::PartialParam { .. }));
+        for text in ["/a/{{id}}", "/a/{id}{*rest}", "/a/x{*b}c", "/a/{=}{*rest}x", "/a/{x{*rest}"] {
+            assert!(matches!(error(text), Error::PartialParam { .. }), "{text}");
+        }
+        assert!(matches!(error("/a/*{*rest}"), Error::Foreign { offset: 3, .. }));
+        assert!(matches!(error("/a/x{*9}"), Error::ParamName { .. }));
+        assert!(matches!(error("/a{*b}/c"), Error::RestNotLast { offset: 7, .. }));
         assert!(matches!(error("/{9}"), Error::ParamName { .. }));
         assert!(matches!(error("/{}"), Error::ParamName { .. }));
         assert!(matches!(error("/{a}/{a}"), Error::ParamTwice { offset: 5, .. }));

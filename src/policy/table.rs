@@ -1,7 +1,7 @@
 //! The compiled table: which route answers a request, why others do not, and which policies charge it.
 //!
 //! Of the routes that match a request the most specific wins: by host (an exact one, then the longest
-//! wildcard, then any), then by path (segment by segment from the left: literal, `{id}`, `{*rest}`), then by
+//! wildcard, then any), then by path (segment by segment from the left: literal, `text{*rest}`, `{id}`, `{*rest}`), then by
 //! method (listed, HEAD by GET, any), then by how many headers it asks for. The order in which routes were
 //! written decides nothing; where it would have to, the table does not compile.
 

@@ -275,13 +275,14 @@ impl Rewrite {
 
     /// The path for one request: starts with exactly one `/`, and is as well formed as the request's was.
     /// Parameters and `{path}` go in as they came, encoded. Anything else stays within its segment: what a
-    /// segment must not hold is encoded, and where nothing is left of it, or only dots, `-` stands for it.
+    /// segment must not hold is encoded, and where nothing is left of it, or only dots, `-` stands for it. It stands for
+    /// a segment of dots, too, that a part of a segment (`/files{*rest}`, `/files../x`) would become.
     pub fn render(&self, values: &Values<'_, '_>) -> String {
         let mut out = String::with_capacity(values.path.len() + 16);
         for part in &self.0.parts {
             match part {
                 Part::Literal(text) => out.push_str(text),
-                Part::Value(Name::Param(index)) => out.push_str(values.params.at(*index)),
+                Part::Value(Name::Param(index)) => push_path(values.params.at(*index), &mut out),
                 Part::Value(Name::Path) => out.push_str(values.path),
                 Part::Value(name) => push_segment(&name.text(values), &mut out),
                 Part::Claim(name) => push_segment(&claim(name, values), &mut out),
@@ -290,6 +291,10 @@ impl Rewrite {
         // A server that builds a URL from `//host/…` would read `host` as the authority.
         let doubled = out.bytes().take_while(|&byte| byte == b'/').count();
         out.drain(..doubled.saturating_sub(1));
+        if out.contains("/.") {
+            let segments = out.split('/').map(|it| if matches!(it, "." | "..") { "-" } else { it });
+            return segments.collect::<Vec<_>>().join("/");
+        }
         out
     }
 }
@@ -316,7 +321,9 @@ impl Template {
     fn shortest(&self, pattern: &Pattern) -> String {
         let parts = self.parts.iter().map(|part| match part {
             Part::Literal(text) => text,
-            Part::Value(Name::Param(index)) if matches!(pattern.segments()[*index], Segment::Rest(_)) => "",
+            Part::Value(Name::Param(index)) if matches!(pattern.segments()[*index], Segment::Rest { .. }) => {
+                ""
+            }
             Part::Value(Name::Path) => "/",
             Part::Value(_) | Part::Claim(_) => "x",
         });
@@ -372,6 +379,12 @@ pub(super) fn claim<'r>(name: &str, values: &Values<'_, 'r>) -> Cow<'r, str> {
         Some(Claim::Many(texts)) => Cow::Owned(texts.join(",")),
         None => Cow::Borrowed(""),
     }
+}
+
+/// Appends a part of the request's path. One of a segment may begin with the slash behind the segment.
+pub(super) fn push_path(raw: &str, out: &mut String) {
+    let is_doubled = out.ends_with('/') && raw.starts_with('/');
+    out.push_str(&raw[usize::from(is_doubled)..]);
 }
 
 /// Appends a text that stays within its segment of a path.

@@ -22,12 +22,24 @@ use super::route::RouteId;
 pub struct Tree {
     nodes: Vec<Node>,
     literals: Literals,
+    begins: Vec<Begins>,
+}
+
+/// The texts before the rests of one node (`/service/1{*rest}`): a lookup for each length that there is.
+#[derive(Clone, Debug)]
+struct Begins {
+    /// The node whose literal children they are; no walk comes there.
+    node: u32,
+    /// The shortest first.
+    lengths: SmallVec<[usize; 4]>,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Node {
     param: Option<NonZeroU32>,
     rest: Option<NonZeroU32>,
+    /// The place of its plain prefixes in [`Tree::begins`], and one more.
+    begins: Option<NonZeroU32>,
     has_literals: bool,
     /// The routes whose pattern ends here.
     routes: SmallVec<[RouteId; 4]>,
@@ -41,7 +53,7 @@ type Step = (u32, usize);
 
 impl Default for Tree {
     fn default() -> Self {
-        Tree { nodes: vec![Node::default()], literals: Literals::default() }
+        Tree { nodes: vec![Node::default()], literals: Literals::default(), begins: Vec::new() }
     }
 }
 
@@ -91,13 +103,20 @@ impl Tree {
                 next = left.pop();
                 continue;
             }
-            if node.param.is_none() && !node.has_literals {
+            if node.param.is_none() && node.begins.is_none() && !node.has_literals {
                 next = left.pop();
                 continue;
             }
             let (segment, behind) = split(path, at);
             if !segment.is_empty() {
                 left.extend(node.param.map(|param| (param.get(), behind)));
+            }
+            if let Some(begins) = node.begins {
+                let begins = &self.begins[begins.get() as usize - 1];
+                let found = begins.lengths.iter().filter_map(|&length| segment.get(..length));
+                left.extend(
+                    found.filter_map(|text| Some((self.literals.find(begins.node, text)?.get(), path.len()))),
+                );
             }
             let literal = if node.has_literals { self.literals.find(index, segment) } else { None };
             next = literal.map(|literal| (literal.get(), behind)).or_else(|| left.pop());
@@ -110,7 +129,11 @@ impl Tree {
         let known = match segment {
             Segment::Literal(text) => self.literals.find(parent, text),
             Segment::Param(_) => node.param,
-            Segment::Rest(_) => node.rest,
+            Segment::Rest { begin, .. } if begin.is_empty() => node.rest,
+            Segment::Rest { begin, .. } => {
+                let begins = node.begins.map(|begins| self.begins[begins.get() as usize - 1].node);
+                begins.and_then(|node| self.literals.find(node, begin))
+            }
         };
         if let Some(child) = known {
             return child.get();
@@ -123,9 +146,25 @@ impl Tree {
                 self.literals.insert(parent, text, child);
             }
             Segment::Param(_) => node.param = Some(child),
-            Segment::Rest(_) => node.rest = Some(child),
+            Segment::Rest { begin, .. } if begin.is_empty() => node.rest = Some(child),
+            Segment::Rest { begin, .. } => self.insert_begin(parent, begin, child),
         }
         child.get()
+    }
+
+    fn insert_begin(&mut self, parent: u32, text: &str, child: NonZeroU32) {
+        let place = self.nodes[parent as usize].begins.unwrap_or_else(|| {
+            let node = self.push().get();
+            self.begins.push(Begins { node, lengths: SmallVec::new() });
+            let place = u32::try_from(self.begins.len()).ok().and_then(NonZeroU32::new);
+            place.expect("there are fewer than nodes, and one was added")
+        });
+        self.nodes[parent as usize].begins = Some(place);
+        let begins = &mut self.begins[place.get() as usize - 1];
+        if let Err(at) = begins.lengths.binary_search(&text.len()) {
+            begins.lengths.insert(at, text.len());
+        }
+        self.literals.insert(begins.node, text, child);
     }
 
     fn push(&mut self) -> NonZeroU32 {

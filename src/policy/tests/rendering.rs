@@ -129,6 +129,34 @@ fn headers_are_removed_set_and_added_in_this_order() {
 }
 
 #[test]
+fn a_part_of_a_segment_makes_no_segment_of_dots_and_no_second_slash() {
+    for (path, rewrite, expected) in [
+        ("/files/a", "/new{rest}", "/new/a"),
+        ("/files/a", "/new/{rest}", "/new/a"),
+        ("/files/a", "/{rest}", "/a"),
+        ("/files", "/new/{rest}", "/new/"),
+        ("/files10/a", "/new{rest}", "/new10/a"),
+        ("/files../a", "/new/{rest}", "/new/-/a"),
+        ("/files./", "/new/{rest}", "/new/-/"),
+        ("/files..", "/{rest}", "/-"),
+        ("/files...", "/{rest}/.x", "/.../.x"),
+        ("/files/", "/new{rest}..", "/new/-"),
+        ("/files%2E./a", "/new/{rest}", "/new/-/a"),
+    ] {
+        let path = crate::path::canonical(path).expect("a path").path;
+        let ask = Ask::new(&format!("GET {path}"));
+        assert_eq!(rewritten("/files{*rest}", rewrite, &ask), expected, "{path} {rewrite}");
+    }
+    let table = table(&[redirecting("/old{*rest}", "https://a.test/new/{rest}")], &[]);
+    let ask = Ask::new("GET /old/x");
+    let facts = ask.facts();
+    let found = table.find(&facts).expect("a route");
+    let crate::route::Action::Redirect { to, .. } = &found.route.action else { panic!("it redirects") };
+    let to = to.render(&found.values(&facts, "")).expect("a place");
+    assert_eq!(to, "https://a.test/new/x");
+}
+
+#[test]
 fn a_rewritten_path_keeps_parameters_as_they_came() {
     let ask = Ask::new("GET /v1/orders/a%3Fb%20c?x=1");
     assert_eq!(rewritten("/v1/orders/{id}", "/orders/{id}", &ask), "/orders/a%3Fb%20c");

@@ -22,8 +22,8 @@ struct Input {
 struct Wanted {
     host: Name,
     segments: Vec<Segment>,
-    /// `{*rest}` at the end.
-    rest: bool,
+    /// What stands before `{*rest}` at the end.
+    rest: Option<Begin>,
     slash: bool,
     get: bool,
     post: bool,
@@ -56,6 +56,14 @@ enum Segment {
     Param,
     Dots,
     Empty,
+    LongA,
+}
+
+#[derive(Arbitrary, Clone, Copy, Debug)]
+enum Begin {
+    Nothing,
+    A,
+    LongA,
 }
 
 fuzz_target!(|input: Input| {
@@ -103,9 +111,12 @@ fuzz_target!(|input: Input| {
 fn route(index: usize, wanted: &Wanted) -> Route {
     let mut path: String =
         wanted.segments.iter().zip(0..).map(|(segment, at)| pattern(*segment, at)).collect();
-    if wanted.rest {
-        path += "/{*rest}";
-    }
+    path += match wanted.rest {
+        None => "",
+        Some(Begin::Nothing) => "/{*rest}",
+        Some(Begin::A) => "/a{*rest}",
+        Some(Begin::LongA) => "/ab{*rest}",
+    };
     if wanted.slash || path.is_empty() {
         path += "/";
     }
@@ -119,7 +130,7 @@ fn route(index: usize, wanted: &Wanted) -> Route {
 
 fn pattern(segment: Segment, at: usize) -> String {
     match segment {
-        Segment::A => "/a".to_owned(),
+        Segment::A | Segment::LongA => "/a".to_owned(),
         Segment::B => "/b".to_owned(),
         Segment::Encoded | Segment::Dots | Segment::Empty => "/%7e".to_owned(),
         Segment::Param => format!("/{{p{at}}}"),
@@ -137,6 +148,7 @@ fn sent(asked: &Asked) -> String {
             Segment::Param => "/c",
             Segment::Dots => "/..",
             Segment::Empty => "/",
+            Segment::LongA => "/abc",
         })
         .collect();
     if asked.slash || path.is_empty() {
@@ -201,7 +213,7 @@ fn rank_host(route: &Route, host: &str) -> Option<(bool, usize)> {
     }
 }
 
-/// One number a segment: literal before parameter before the end before what takes the rest.
+/// One number a segment: literal before the longest beginning before parameter before the end before what takes the rest.
 fn rank_path(pattern: &str, path: &str) -> Option<Vec<u8>> {
     let parts = |text: &'_ str| -> Vec<String> {
         let inner = text.trim_start_matches('/');
@@ -216,9 +228,13 @@ fn rank_path(pattern: &str, path: &str) -> Option<Vec<u8>> {
             return Some(rank);
         }
         let asked = asked.get(index)?;
+        if let Some((begin, _)) = part.split_once("{*") {
+            rank.push(2 + begin.len() as u8);
+            return asked.starts_with(begin).then_some(rank);
+        }
         match part.starts_with('{') {
             true => rank.push(2),
-            false if part == asked => rank.push(3),
+            false if part == asked => rank.push(9),
             false => return None,
         }
     }
