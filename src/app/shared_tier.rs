@@ -40,7 +40,7 @@ pub(super) fn limiter(
     let global = Global::start(redis).context("[redis]")?;
     let link = Arc::clone(&global) as Arc<dyn limiter::Link>;
     let fleet =
-        Fleet::new(link, config.limits_memory - own_bytes_of(config), redis.deadline).salted(&salt(config));
+        Fleet::new(link, config.limits.memory - own_bytes_of(config), redis.deadline).salted(&salt(config));
     let limiter = Arc::new(Limiter::in_fleet(Table::with_memory(own_bytes), fleet));
     let sweeping = tokio::spawn(sweep(Arc::clone(&limiter)));
     Ok((Arc::clone(&limiter), Some(SharedTier { global, limiter, sweeping })))
@@ -50,8 +50,8 @@ pub(super) fn limiter(
 /// fall back on, takes the smaller part.
 pub(super) fn own_bytes_of(config: &Config) -> usize {
     match config.redis {
-        None => config.limits_memory,
-        Some(_) => config.limits_memory / OWN_PART,
+        None => config.limits.memory,
+        Some(_) => config.limits.memory / OWN_PART,
     }
 }
 

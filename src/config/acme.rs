@@ -3,25 +3,26 @@
 
 use std::path::PathBuf;
 
-use acme::config::{Challenge, Config, NAMES_MAX, STATE_UNWRITTEN, Secret};
-use net::fetch;
+use acme::config::{Config, NAMES_MAX, STATE_UNWRITTEN, Secret};
 use net::tls;
 use net::trust::Trust;
 
 use super::context::Context;
+use super::keys::listener::CHALLENGES;
 use super::listener;
 use super::printer::{array, table, text, word};
 use super::reader::{Table, Value};
 use super::report::{Place, Places};
 use super::settings;
 use super::sticky;
-use super::text::{Text, path};
+use super::text::Text;
+use super::values::Keys;
 
 /// The certificates of a listener in the order they are written, and those of them that are ordered.
 pub(super) fn certs(value: &Value<'_>) -> (Vec<tls::Pair>, Vec<Config>) {
     // One certificate that is ordered needs no list around it.
     if value.is_table() {
-        let read = value.table("`certs`").and_then(certificate);
+        let read = value.table().and_then(certificate);
         return read
             .map_or_else(Default::default, |(pair, ordered)| (vec![pair], ordered.into_iter().collect()));
     }
@@ -30,7 +31,7 @@ pub(super) fn certs(value: &Value<'_>) -> (Vec<tls::Pair>, Vec<Config>) {
         let hint = "write `[{ cert = \"a.pem\", key = \"a.key\" }]`, or leave it out for plain HTTP";
         value.wrong("`certs` is empty", hint);
     }
-    let read = items.iter().filter_map(|item| certificate(item.table("a pair of `certs`")?));
+    let read = items.iter().filter_map(|item| certificate(item.table()?));
     let (pairs, ordered): (Vec<_>, Vec<_>) = read.unzip();
     (pairs, ordered.into_iter().flatten().collect())
 }
@@ -45,59 +46,42 @@ fn certificate(table: Table<'_>) -> Option<(tls::Pair, Option<Config>)> {
 }
 
 /// `{ acme, names, email, agree, ca, challenge, state, secret }`.
-fn ordered(table: Table<'_>) -> Option<Config> {
-    let directory = table.value("acme").and_then(|value| directory(&value.text()?));
+fn ordered(mut table: Table<'_>) -> Option<Config> {
+    let directory = table.value("acme").and_then(|value| value.text()).and_then(|text| {
+        text.private_url(
+            "write it as in `https://acme-v02.api.letsencrypt.org/directory`",
+            "the URL of a directory cannot hold a user name or a password",
+            "over plain http anyone on the network path could pose as the authority",
+        )?;
+        Some(text.text)
+    });
     let names = names(&table);
     let email = table.value("email").and_then(|value| email(&value.text()?));
     if !table.value("agree").and_then(|value| value.boolean()).unwrap_or_default() {
         let hint = "read them where the directory names them, then write `agree = true`";
         table.wrong("an authority issues certificates only to those who agree to its terms", hint);
     }
-    let file = |key: &'static str| -> Option<PathBuf> {
-        table.value(key).and_then(|value| value.text()).map(|text| path(&text))
-    };
-    let trust = Trust { ca: file("ca"), ..Trust::default() };
-    let challenge = table.value("challenge").and_then(|value| value.choice(&CHALLENGES, &["dns-01"]));
-    let state = file("state").unwrap_or_else(|| PathBuf::from(STATE_UNWRITTEN));
-    let secret =
-        table.value("secret").and_then(|value| value.text()).map(|text| Secret(sticky::secret(&text)));
-    table.finish(&[]);
+    let challenge = table.value("challenge").and_then(|value| value.text()).and_then(|text| {
+        if text.text != "dns-01" {
+            return text.choice(&CHALLENGES);
+        }
+        let message = format!("{} is reserved: this version does not support it", text.shown());
+        text.wrong(message, "write `http-01` or `tls-alpn-01`");
+        None
+    });
+    let mut trust = Trust::default();
+    table.path_if("ca", &mut trust.ca);
+    let state = table.value("state").and_then(|value| value.path());
+    let state = state.unwrap_or_else(|| PathBuf::from(STATE_UNWRITTEN));
+    let secret = table.value("secret").and_then(|value| value.text());
+    let secret = secret.map(|text| Secret(sticky::secret(&text)));
     Some(Config { directory: directory?, names: names?, email, trust, challenge, state, secret })
-}
-
-/// Plain http is accepted for loopback only, since anyone on the network path could pose as the authority.
-fn directory(text: &Text<'_>) -> Option<String> {
-    let hint = "write it as in `https://acme-v02.api.letsencrypt.org/directory`";
-    let parsed = text.text.parse::<http::Uri>().ok().filter(|uri| uri.host().is_some());
-    let Some(uri) = parsed.filter(|uri| matches!(uri.scheme_str(), Some("http" | "https"))) else {
-        text.wrong(format!("{} is not a URL", text.shown()), hint);
-        return None;
-    };
-    if uri.authority().is_some_and(|authority| authority.as_str().contains('@')) {
-        text.wrong("the URL of a directory cannot hold a user name or a password", hint);
-        return None;
-    }
-    if uri.authority().is_some_and(|authority| text.has_wrong_port(authority)) {
-        return None;
-    }
-    if !fetch::is_private(&uri) {
-        let message = "over plain http anyone on the network path could pose as the authority";
-        text.wrong(message, "write `https://`");
-        return None;
-    }
-    Some(text.text.clone())
 }
 
 fn names(table: &Table<'_>) -> Option<Vec<String>> {
     let hint = "write the names that clients use, as in `names = [\"api.example.com\"]`";
-    let Some(value) = table.value("names") else {
-        table.wrong("a certificate that is ordered needs `names`", hint);
-        return None;
-    };
-    let texts = value.texts();
-    if texts.is_empty() && value.is_array() {
-        value.wrong("`names` is empty", hint);
-    }
+    let value = table.value("names")?;
+    let texts = value.some_texts(hint);
     if texts.len() > NAMES_MAX {
         value.wrong(
             format!("{} names are more than the {NAMES_MAX} of one certificate", texts.len()),
@@ -221,7 +205,3 @@ fn show_ordered(config: &Config) -> String {
     fields.extend(config.secret.iter().map(|secret| ("secret", text(&secret.0))));
     table(fields)
 }
-
-/// The values of `challenge`.
-const CHALLENGES: [(&str, Challenge); 2] =
-    [("http-01", Challenge::Http01), ("tls-alpn-01", Challenge::TlsAlpn01)];

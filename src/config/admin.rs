@@ -10,6 +10,7 @@ use net::tls::Demand;
 
 use super::acme;
 use super::grpc;
+use super::keys::admin::ROLES;
 use super::listener;
 use super::mask::MASK;
 use super::printer::{Page, array, table as show_table, text, word};
@@ -43,7 +44,7 @@ pub(super) fn read(documents: &[Table<'_>]) -> Read {
         );
         return alone(config);
     }
-    let Some(table) = value.table("[admin]") else { return alone(config) };
+    let Some(table) = value.table() else { return alone(config) };
     let bind = table.value("bind").and_then(|value| value.text());
     if let Some(bind) = bind.as_ref().and_then(bind_address) {
         config.bind = bind;
@@ -75,7 +76,6 @@ pub(super) fn read(documents: &[Table<'_>]) -> Read {
         value.wrong(message, "choose another port: gRPC has a listener of its own");
     }
     let places = table.places();
-    table.finish(&[]);
     Read { config: Some(config), grpc, places }
 }
 
@@ -125,9 +125,8 @@ fn secret(value: &Value<'_>) -> Option<String> {
     let token = value.text()?;
     if token.text.is_empty() {
         token.wrong("`token` is empty", "leave it out, or write `\"${file:/path}\"`");
-    } else if !token.has_reference {
-        let hint = "keep a secret out of it: `\"${NAME}\"` or `\"${file:/path}\"`";
-        token.warn("`token` is written in plain text", hint);
+    } else {
+        token.warn_if_plain();
     }
     Some(token.text)
 }
@@ -136,11 +135,7 @@ fn secret(value: &Value<'_>) -> Option<String> {
 fn tokens(value: &Value<'_>, own: Option<&String>) -> Vec<NamedToken> {
     let mut found: Vec<NamedToken> = Vec::new();
     let own = own.map(|text| Token::of_text(OWN_TOKEN_NAME, text, Role::Admin, None).digest);
-    let written = value.array().unwrap_or_default();
-    if written.len() > TOKENS_MAX {
-        value.wrong(format!("there are more than {TOKENS_MAX} tokens"), "leave some out");
-    }
-    for value in written.iter().take(TOKENS_MAX) {
+    for value in &bounded(value, "tokens") {
         let Some((token, name)) = named_token(value) else { continue };
         if token.name == OWN_TOKEN_NAME || found.iter().any(|other| other.name == token.name) {
             let message = format!("{} is the name of another token", name.shown());
@@ -157,9 +152,19 @@ fn tokens(value: &Value<'_>, own: Option<&String>) -> Vec<NamedToken> {
     found
 }
 
+/// The tables of a list, as many as are compared.
+fn bounded<'c>(value: &Value<'c>, what: &str) -> Vec<Value<'c>> {
+    let mut written = value.array().unwrap_or_default();
+    if written.len() > TOKENS_MAX {
+        value.wrong(format!("there are more than {TOKENS_MAX} {what}"), "leave some out");
+    }
+    written.truncate(TOKENS_MAX);
+    written
+}
+
 fn named_token<'c>(value: &Value<'c>) -> Option<(NamedToken, Text<'c>)> {
-    let table = value.table("a token")?;
-    let name = audit_name(value, &table, "a token");
+    let table = value.table()?;
+    let name = audit_name(&table);
     let (plain, hashed) = (table.value("token"), table.value("digest"));
     let secret = match (&plain, &hashed) {
         (Some(plain), None) => secret(plain).map(Secret::Text),
@@ -173,9 +178,8 @@ fn named_token<'c>(value: &Value<'c>) -> Option<(NamedToken, Text<'c>)> {
             None
         }
     };
-    let role = role(value, &table, "a token");
+    let role = role(&table);
     let expires = table.value("expires").map(|value| expires(&value));
-    table.finish(&[]);
     let name = name?;
     let expires = match expires {
         None => None,
@@ -193,11 +197,7 @@ fn certificates(value: &Value<'_>, config: &Config) -> Vec<NamedCertificate> {
         );
     }
     let mut found: Vec<NamedCertificate> = Vec::new();
-    let written = value.array().unwrap_or_default();
-    if written.len() > TOKENS_MAX {
-        value.wrong(format!("there are more than {TOKENS_MAX} certificates"), "leave some out");
-    }
-    for value in written.iter().take(TOKENS_MAX) {
+    for value in &bounded(value, "certificates") {
         let Some((certificate, name)) = named_certificate(value) else { continue };
         let names = config.tokens.iter().map(|token| &token.name);
         let mut names = names.chain(found.iter().map(|other| &other.name));
@@ -214,27 +214,22 @@ fn certificates(value: &Value<'_>, config: &Config) -> Vec<NamedCertificate> {
 }
 
 fn named_certificate<'c>(value: &Value<'c>) -> Option<(NamedCertificate, Text<'c>)> {
-    let table = value.table("a certificate")?;
-    let name = audit_name(value, &table, "a certificate");
-    let shows = table.value("shows");
-    if shows.is_none() {
-        value.wrong("a certificate needs `shows`, the name in it", SHOWS);
-    }
-    let shows = shows.and_then(|value| value.text()).and_then(|text| {
+    let table = value.table()?;
+    let name = audit_name(&table);
+    let shows = table.value("shows").and_then(|value| value.text()).and_then(|text| {
         let found = Name::written(&text.text).map(|(place, name)| (place, name.to_owned()));
         if found.is_none() {
             text.wrong("`shows` is not a name in a certificate", SHOWS);
         }
         found
     });
-    let role = role(value, &table, "a certificate");
-    table.finish(&[]);
+    let role = role(&table);
     let (name, (place, text)) = (name?, shows?);
     Some((NamedCertificate { name: name.text.clone(), place, text, role: role? }, name))
 }
 
 /// `name`, which the audit shows.
-fn audit_name<'c>(value: &Value<'c>, table: &Table<'c>, what: &str) -> Option<Text<'c>> {
+fn audit_name<'c>(table: &Table<'c>) -> Option<Text<'c>> {
     let name = table.value("name").and_then(|value| value.text());
     if let Some(name) = &name
         && (name.text.is_empty() || name.text.len() > NAME_BYTES_MAX || name.text.contains(char::is_control))
@@ -242,18 +237,11 @@ fn audit_name<'c>(value: &Value<'c>, table: &Table<'c>, what: &str) -> Option<Te
         let hint = format!("write up to {NAME_BYTES_MAX} bytes without control characters");
         name.wrong("`name` is not a name for the audit", hint);
     }
-    if name.is_none() {
-        value.wrong(format!("{what} needs `name`, which the audit shows"), "write `name = \"alice\"`");
-    }
     name
 }
 
-fn role(value: &Value<'_>, table: &Table<'_>, what: &str) -> Option<Role> {
-    let role = table.value("role");
-    if role.is_none() {
-        value.wrong(format!("{what} needs `role`, what its bearer may do"), "write `role = \"operate\"`");
-    }
-    role.and_then(|value| value.choice(&ROLES, &[]))
+fn role(table: &Table<'_>) -> Option<Role> {
+    table.value("role").and_then(|value| value.choice(&ROLES))
 }
 
 /// `sha256:` and the digest as `hash-key` prints it.
@@ -334,8 +322,6 @@ fn default_admin() -> Config {
         certificates: Vec::new(),
     }
 }
-
-const ROLES: [(&str, Role); 3] = [("read", Role::Read), ("operate", Role::Operate), ("admin", Role::Admin)];
 
 const SHOWS: &str = "write a place and the name there, as in `shows = \"san:email=alice@example.com\"` or `\"subject:cn=alice\"`";
 

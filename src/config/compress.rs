@@ -7,6 +7,7 @@ use policy::compress::{Coding, Compress, MediaRange};
 use super::printer::{array, size, table as show_table, text};
 use super::reader::{Table, Value};
 use super::sections;
+use super::values::Keys;
 
 /// The rules of routes that write none: `[compress]`. `None`: their answers stay as they are.
 pub(super) fn read_default(documents: &[Table<'_>]) -> Option<Arc<Compress>> {
@@ -20,32 +21,24 @@ pub(super) fn of_route(value: &Value<'_>, default: Option<&Arc<Compress>>) -> Op
         Some(false) => return None,
         None => {}
     }
-    let table = value.table("`compress`")?;
+    let mut table = value.table()?;
     let mut rules = default.map(|rules| Compress::clone(rules)).unwrap_or_default();
     if let Some(value) = table.value("types") {
         rules.types = types(&value);
     }
-    if let Some(bytes) = table.value("min").and_then(|value| value.size(0..=MIN_BYTES_MAX)) {
-        rules.min_bytes = bytes;
-    }
+    table.size("min", &mut rules.min_bytes);
     if let Some(value) = table.value("encodings") {
         rules.codings = codings(&value, &rules.codings);
     }
     if let Some(levels) = table.table("level") {
         read_levels(levels, &mut rules.codings);
     }
-    if let Some(value) = table.value("set-cookie") {
-        rules.set_cookie = value.boolean().unwrap_or_default();
-    }
-    table.finish(&[]);
+    table.boolean("set-cookie", &mut rules.set_cookie);
     Some(Arc::new(rules))
 }
 
 fn types(value: &Value<'_>) -> Vec<MediaRange> {
-    let texts = value.texts();
-    if texts.is_empty() && value.is_array() {
-        value.wrong("`types` is empty", "write `compress = false`, or leave it out for the usual ones");
-    }
+    let texts = value.some_texts("write `compress = false`, or leave it out for the usual ones");
     let mut ranges = Vec::new();
     for text in texts.iter().take(TYPES_MAX + 1) {
         match MediaRange::parse(&text.text) {
@@ -67,14 +60,11 @@ fn types(value: &Value<'_>) -> Vec<MediaRange> {
 
 /// Codings in the order written; `before` knows levels of some.
 fn codings(value: &Value<'_>, before: &[(Coding, u32)]) -> Vec<(Coding, u32)> {
-    let texts = value.texts();
-    if texts.is_empty() && value.is_array() {
-        value.wrong("`encodings` is empty", "write `compress = false`, or leave it out for all");
-    }
+    let texts = value.some_texts("write `compress = false`, or leave it out for all");
     let choices = Coding::ALL.map(|coding| (coding.name(), coding));
     let mut codings: Vec<(Coding, u32)> = Vec::new();
     for text in &texts {
-        let Some(coding) = text.choice(&choices, &[]) else { continue };
+        let Some(coding) = text.choice(&choices) else { continue };
         if codings.iter().any(|(known, _)| *known == coding) {
             text.wrong(format!("{} is named twice", text.shown()), "name it once");
         }
@@ -88,7 +78,7 @@ fn codings(value: &Value<'_>, before: &[(Coding, u32)]) -> Vec<(Coding, u32)> {
 fn read_levels(table: Table<'_>, codings: &mut [(Coding, u32)]) {
     for coding in Coding::ALL {
         let Some(value) = table.value(coding.name()) else { continue };
-        let Some(level) = value.integer(1..=coding.level_max().into()) else { continue };
+        let Some(level) = value.integer() else { continue };
         match codings.iter_mut().find(|(known, _)| *known == coding) {
             Some(entry) => entry.1 = u32::try_from(level).unwrap_or(entry.1),
             None => value.wrong_key(
@@ -97,7 +87,6 @@ fn read_levels(table: Table<'_>, codings: &mut [(Coding, u32)]) {
             ),
         }
     }
-    table.finish(&[]);
 }
 
 /// Writes the rules of a route.
@@ -112,5 +101,4 @@ pub(super) fn show(rules: &Compress) -> String {
     ])
 }
 
-const MIN_BYTES_MAX: u64 = 1 << 30;
 const TYPES_MAX: usize = 100;

@@ -34,9 +34,9 @@ impl<'c> Context<'c> {
         }
     }
 
-    /// Marks this moment, to ask later whether an error was found since.
-    pub(super) fn since_now(&self) -> Since<'_> {
-        Since { ctx: self, findings: self.findings.borrow().len() }
+    /// Marks this moment, to ask later whether an error was found since, or before it, if it `is_flawed`.
+    pub(super) fn since_now(&self, is_flawed: bool) -> Since<'_> {
+        Since { ctx: self, findings: self.findings.borrow().len(), is_flawed }
     }
 
     /// Reports an error at a place, with what to write instead.
@@ -55,11 +55,13 @@ impl<'c> Context<'c> {
 pub(super) struct Since<'c> {
     ctx: &'c Context<'c>,
     findings: usize,
+    /// Whether one was found before.
+    is_flawed: bool,
 }
 
 impl Since<'_> {
     pub(super) fn is_flawed(self) -> bool {
-        self.ctx.findings.borrow()[self.findings..].iter().any(Finding::is_error)
+        self.is_flawed || self.ctx.findings.borrow()[self.findings..].iter().any(Finding::is_error)
     }
 }
 

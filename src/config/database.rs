@@ -6,41 +6,35 @@ use std::path::PathBuf;
 use auth::Kind;
 use base::words;
 use control::database::config::{
-    COPY_UNWRITTEN, Config, PARAMETERS, Password, USAGE_ROWS_MAX, USAGE_ROWS_UNWRITTEN, Url, UrlError,
+    COPY_UNWRITTEN, Config, PARAMETERS, Password, USAGE_ROWS_UNWRITTEN, Url, UrlError,
 };
 
 use super::context::Context;
 use super::mask;
 use super::printer::{Page, text};
-use super::reader::{Table, Value};
+use super::reader::Table;
 use super::report::{Fields, Places};
 use super::sections;
 use super::settings;
 use super::text::{self, Text};
+use super::values::Keys;
 
 /// Reads `[database]`. `None`: nothing changes but by the files.
 pub(super) fn read(documents: &[Table<'_>]) -> (Option<Config>, Fields) {
-    let table = sections::single(documents, "database").and_then(|value| value.table("[database]"));
-    let Some(table) = table else { return (None, Fields::default()) };
+    let Some(table) = sections::table(documents, "database") else { return (None, Fields::default()) };
     let places = table.places();
     (read_table(table), places)
 }
 
-fn read_table(table: Table<'_>) -> Option<Config> {
-    let value = table.value("url");
-    if value.is_none() {
-        table.wrong("`[database]` needs `url`", "write `url = \"sqlite:state.db\"`");
-    }
-    let url = value.as_ref().and_then(Value::text).and_then(|text| url(&text));
+fn read_table(mut table: Table<'_>) -> Option<Config> {
+    let url = table.value("url").and_then(|value| value.text()).and_then(|text| url(&text));
     let password = table.value("password").and_then(|value| value.text());
     let password = password.and_then(|text| password_beside(&text, url.as_ref()));
-    let single_node = table.value("single-node").and_then(|value| value.boolean()).unwrap_or_default();
-    let copy =
-        table.value("copy").and_then(|value| value.text()).map(|text| text::path_from(&text, &text.text));
+    let copy = table.value("copy").and_then(|value| value.path());
     let copy = copy.unwrap_or_else(|| PathBuf::from(COPY_UNWRITTEN));
-    let usage_rows = table.value("usage-rows").and_then(|value| value.integer(0..=USAGE_ROWS_MAX));
-    let usage_rows = usage_rows.and_then(|rows| usize::try_from(rows).ok()).unwrap_or(USAGE_ROWS_UNWRITTEN);
-    table.finish(&[]);
+    let (mut single_node, mut usage_rows) = (false, USAGE_ROWS_UNWRITTEN);
+    table.boolean("single-node", &mut single_node);
+    table.number("usage-rows", &mut usage_rows);
     Some(Config { url: url?, password, single_node, copy, usage_rows })
 }
 
@@ -62,7 +56,7 @@ fn postgres(text: &Text<'_>) -> Option<Url> {
             if password.is_some_and(mask::is_mask) {
                 text.wrong(format!("the password of `url` {}", mask::MASKED), mask::WRITE_SECRET);
             } else if password.is_some() && !text.has_reference {
-                text.warn("a password is written in plain text", OUT_OF_FILE);
+                text.warn("a password is written in plain text", mask::OUT_OF_FILE);
             }
             return Some(url);
         }
@@ -99,8 +93,7 @@ fn password_beside(text: &Text<'_>, url: Option<&Url>) -> Option<Password> {
         Some(url) if url.password().is_some() => {
             text.wrong("there is a password in `url`, too", "keep one of the two");
         }
-        _ if !text.has_reference => text.warn("`password` is written in plain text", OUT_OF_FILE),
-        _ => {}
+        _ => text.warn_if_plain(),
     }
     Some(Password(text.text.clone()))
 }
@@ -150,5 +143,3 @@ pub(super) fn show(page: &mut Page, database: &Config) {
     }
     page.key("usage-rows", database.usage_rows);
 }
-
-const OUT_OF_FILE: &str = "keep a secret out of it: `\"${NAME}\"` or `\"${file:/path}\"`";

@@ -1,14 +1,12 @@
 //! Reads and writes `decisions` of `[log]`: which decisions on limits are sampled, and where they are written.
 
-use std::time::Duration;
-
 use observe::record::Sink;
 use observe::record::decisions::{DecisionsConfig, Draws, PER_SECOND_MAX, RETENTION};
 
 use super::log;
 use super::printer::{table as show_table, text as show_text};
-use super::reader::{Table, Value};
-use base::units::{show_duration, show_share};
+use super::reader::Value;
+use super::values::{Keys, Written};
 
 /// Every refusal is kept in memory, and written nowhere: a flood would fill a disk that nobody gave for it.
 pub(super) fn unwritten() -> DecisionsConfig {
@@ -20,24 +18,26 @@ pub(super) fn read(value: &Value<'_>) -> DecisionsConfig {
     if value.as_boolean() == Some(false) {
         return DecisionsConfig { draws: Draws::OFF, ..unwritten() };
     }
-    let Some(table) = value.table("`decisions`") else { return unwritten() };
+    let Some(mut table) = value.table() else { return unwritten() };
     let to = log::sink(&table, "samples of decisions").unwrap_or(Sink::Stdout);
-    let share = |key| table.value(key).and_then(|value| value.share_ppm());
-    let default = Draws::default();
-    let draws = Draws {
-        admitted_ppm: share("sample").unwrap_or(default.admitted_ppm),
-        denied_ppm: share("denied").unwrap_or(default.denied_ppm),
-        per_second_max: per_second(&table).unwrap_or(default.per_second_max),
-    };
-    let in_database = table.value("database").and_then(|value| value.boolean()).unwrap_or(true);
-    let retention = table.value("retention").and_then(|value| value.duration(RETENTION_MIN));
-    table.finish(&[]);
-    DecisionsConfig { to, draws, in_database, retention: retention.unwrap_or(RETENTION) }
+    let mut decisions = DecisionsConfig { to, in_database: true, ..unwritten() };
+    bounds(&mut table, &mut decisions);
+    decisions
 }
 
-/// `max`: `"1000/s"`.
-fn per_second(table: &Table<'_>) -> Option<u32> {
-    let text = table.value("max")?.text()?;
+fn bounds(keys: &mut impl Keys, decisions: &mut DecisionsConfig) {
+    let draws = &mut decisions.draws;
+    keys.share("sample", &mut draws.admitted_ppm);
+    keys.share("denied", &mut draws.denied_ppm);
+    let shown = |max: &u32| Some(show_text(&format!("{max}/s")));
+    keys.handle("max", &mut draws.per_second_max, per_second, shown);
+    keys.boolean("database", &mut decisions.in_database);
+    keys.duration("retention", &mut decisions.retention);
+}
+
+/// `"1000/s"`.
+fn per_second(value: Value<'_>) -> Option<u32> {
+    let text = value.text()?;
     let number = text.text.strip_suffix("/s").map(|number| number.replace('_', ""));
     let is_plain = |number: &String| number.bytes().all(|byte| byte.is_ascii_digit());
     let number = number.filter(is_plain).and_then(|number| number.parse().ok());
@@ -51,19 +51,9 @@ fn per_second(table: &Table<'_>) -> Option<u32> {
 
 /// Writes it.
 pub(super) fn show(decisions: &DecisionsConfig) -> String {
-    let Draws { admitted_ppm, denied_ppm, per_second_max } = decisions.draws;
     if decisions.draws == Draws::OFF {
         return "false".to_owned();
     }
-    show_table([
-        ("to", log::show_sink(&decisions.to)),
-        ("sample", show_text(&show_share(admitted_ppm))),
-        ("denied", show_text(&show_share(denied_ppm))),
-        ("max", show_text(&format!("{per_second_max}/s"))),
-        ("database", decisions.in_database.to_string()),
-        ("retention", show_text(&show_duration(decisions.retention))),
-    ])
+    let to = [("to", log::show_sink(&decisions.to))];
+    show_table(to.into_iter().chain(Written::of(decisions, bounds)))
 }
-
-/// The database is rid of what is over once an hour.
-const RETENTION_MIN: Duration = Duration::from_secs(3_600);

@@ -76,14 +76,7 @@ impl Config {
         config.auth.iter().for_each(|method| auth::show(&mut page, method));
         config.upstreams.iter().for_each(|upstream| upstream::show(&mut page, upstream));
         running::show_dns(&mut page, &config.dns);
-        running::show_limits(
-            &mut page,
-            &running::Limits {
-                memory: config.limits_memory,
-                headers: config.limit_headers,
-                hot_keys: config.hot_keys,
-            },
-        );
+        running::show_limits(&mut page, &config.limits);
         config.tiers.iter().for_each(|tier| tiers::show_tier(&mut page, tier));
         config.policies.iter().for_each(|policy| policy::show(&mut page, policy));
         config.routes.iter().for_each(|route| route::show(&mut page, route));

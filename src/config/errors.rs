@@ -13,8 +13,7 @@ use gateway::proxy::error_pages;
 
 /// Reads `[errors]`.
 pub(super) fn read(documents: &[Table<'_>]) -> (Vec<ErrorPage>, Fields) {
-    let table = sections::single(documents, "errors").and_then(|value| value.table("[errors]"));
-    let Some(table) = table else { return (Vec::new(), Fields::default()) };
+    let Some(table) = sections::table(documents, "errors") else { return (Vec::new(), Fields::default()) };
     let places = table.places();
     (table.entries().iter().flat_map(entry).collect(), places)
 }

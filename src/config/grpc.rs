@@ -20,15 +20,11 @@ pub(super) fn read(value: &Value<'_>) -> Option<Config> {
         check(&config, &written);
         return Some(config);
     }
-    let table = value.table("`grpc`")?;
+    let table = value.table()?;
     let written = table.value("bind").and_then(|value| value.text());
-    if !table.has("bind") {
-        value.wrong("`grpc` needs `bind`", "write `bind = \"127.0.0.1:9901\"`");
-    }
     let bind = written.as_ref().and_then(admin::bind_address);
     let tls = listener::files(&table, bind.as_ref(), Demand::Require);
     let clients = table.value("clients").map(|value| clients(&value, tls.as_ref())).unwrap_or_default();
-    table.finish(&[]);
     let config = Config { bind: bind?, tls, clients };
     written.iter().for_each(|written| check(&config, written));
     Some(config)

@@ -11,6 +11,7 @@ use super::printer::{array, key, table as show_table, text as show_text};
 use super::reader::{Table, Value};
 use super::report::quoted;
 use super::text::Text;
+use super::values::Keys;
 
 /// `headers` or `response-headers` of a route.
 pub(super) fn changes(value: &Value<'_>) -> HeaderChanges {
@@ -34,7 +35,7 @@ pub(super) fn of_listener(value: &Value<'_>) -> FixedChanges {
 }
 
 fn read(value: &Value<'_>, mut changes: HeaderChanges) -> HeaderChanges {
-    let Some(table) = value.table(&format!("`{}`", value.key)) else { return changes };
+    let Some(table) = value.table() else { return changes };
     if let Some(remove) = table.value("remove") {
         let names = remove.texts();
         let name = |text: &Text<'_>| header_name(&text.text, |message, hint| text.wrong(message, hint));
@@ -62,7 +63,6 @@ fn read(value: &Value<'_>, mut changes: HeaderChanges) -> HeaderChanges {
             always.wrong_key("`always` is of `response-headers`", "leave it out");
         }
     }
-    table.finish(&[]);
     changes
 }
 
@@ -92,10 +92,7 @@ fn fields(table: &Table<'_>) -> Vec<(HeaderName, String)> {
                 text.warn(format!("`{found}` is sent literally"), format!("write {instead}"));
             }
             if mask::is_secret_name(name.as_str()) && !text.has_reference && !text.text.contains('{') {
-                text.warn(
-                    format!("`{name}` is written in plain text"),
-                    "keep a secret out of it: `\"${NAME}\"` or `\"${file:/path}\"`",
-                );
+                text.warn(format!("`{name}` is written in plain text"), mask::OUT_OF_FILE);
             }
             fields.push((name.clone(), text.text));
         }
@@ -122,18 +119,17 @@ pub(super) fn header_name(name: &str, wrong: impl Fn(String, &str)) -> Option<He
 }
 
 pub(super) fn respond(value: &Value<'_>) -> Option<Respond> {
-    let table = value.table("`respond`")?;
-    let status_value = table.value("status");
-    let status = status_value.as_ref().and_then(|value| value.integer(200..=599)).unwrap_or(200);
-    let status = StatusCode::from_u16(u16::try_from(status).unwrap_or(200)).unwrap_or(StatusCode::OK);
-    let body = table.value("body").and_then(|value| value.text()).map(|text| text.text).unwrap_or_default();
+    let mut table = value.table()?;
+    let (mut status, mut body) = (200, None);
+    table.number("status", &mut status);
+    table.text_if("body", &mut body);
+    let (status, body) = (StatusCode::from_u16(status).unwrap_or(StatusCode::OK), body.unwrap_or_default());
     let is_bodiless =
         matches!(status, StatusCode::NO_CONTENT | StatusCode::RESET_CONTENT | StatusCode::NOT_MODIFIED);
     if is_bodiless && !body.is_empty() {
         table.wrong(format!("an answer of status {} has no body", status.as_u16()), "leave `body` out");
     }
     let headers = table.table("headers").map(|headers| fields(&headers)).unwrap_or_default();
-    table.finish(&[]);
     Some(Respond { status, headers, body })
 }
 

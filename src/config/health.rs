@@ -1,19 +1,17 @@
 //! `health`, `eject`, `slow-start` and `panic` of `[upstream.*]`, and sets of statuses.
 
 use std::ops::RangeInclusive;
-use std::time::Duration;
 
-use super::keys::{Keys, Written};
-use super::listener::TIMEOUT_MIN;
-use super::printer::{Page, array, table, text, time};
+use super::printer::{Page, array, table, text};
 use super::reader::{Table, Value};
+use super::values::{Keys, Written};
 use base::units::show_share;
 use policy::retry::Statuses;
 use upstream::config::{Check, Eject, Health, Outliers, Place, Probe, Server, Version};
 use upstream::health::SERVERS_MIN;
 
 /// Reads what an upstream with these servers says of their health.
-pub(super) fn read(upstream: &Table<'_>, http: Version, servers: &[Server]) -> Health {
+pub(super) fn read(upstream: &mut Table<'_>, http: Version, servers: &[Server]) -> Health {
     let mut health = Health::default();
     if let Some(value) = upstream.value("health") {
         health.check = check(&value, http, servers);
@@ -21,15 +19,17 @@ pub(super) fn read(upstream: &Table<'_>, http: Version, servers: &[Server]) -> H
     if let Some(value) = upstream.value("eject") {
         health.eject = eject(&value, servers);
     }
-    health.slow_start = upstream.value("slow-start").and_then(|value| value.duration(TIMEOUT_MIN));
-    if let Some(percent) = upstream.value("panic").and_then(|value| value.percent()) {
-        health.panic_percent = percent;
-    }
+    bounds(upstream, &mut health);
     health
 }
 
+fn bounds(keys: &mut impl Keys, health: &mut Health) {
+    keys.duration_if("slow-start", &mut health.slow_start);
+    keys.percent("panic", &mut health.panic_percent);
+}
+
 fn check(value: &Value<'_>, http: Version, servers: &[Server]) -> Option<Check> {
-    let table = value.table("`health`")?;
+    let table = value.table()?;
     let mut check = Check::default();
     let (path, tcp, grpc) = (table.value("path"), table.value("tcp"), table.value("grpc"));
     match (&path, &tcp, &grpc) {
@@ -43,24 +43,27 @@ fn check(value: &Value<'_>, http: Version, servers: &[Server]) -> Option<Check> 
         (None, None, None) => value.wrong_key("`health` does not say what to ask", ASKS),
         _ => value.wrong_key("`health` asks in one way only", "keep one of `path`, `tcp` and `grpc`"),
     }
+    for value in ["status", "body"].into_iter().filter_map(|key| table.value(key)).filter(|_| path.is_none())
+    {
+        let hint = "leave it out: only an answer to a GET has one";
+        value.wrong_key(format!("`{}` needs `path`", value.key), hint);
+    }
     let mut table = table;
     times(&mut table, &mut check);
-    if let Some(value) = table.value("port") {
-        let port = value.integer(1..=u64::from(u16::MAX));
-        check.port = port.and_then(|port| u16::try_from(port).ok());
-        if servers.iter().any(|server| matches!(server.place, Place::Unix(_))) {
-            value.wrong_key("`port` cannot be combined with a Unix socket", "leave it out");
-        }
+    if let Some(value) = table.value("port")
+        && servers.iter().any(|server| matches!(server.place, Place::Unix(_)))
+    {
+        value.wrong_key("`port` cannot be combined with a Unix socket", "leave it out");
     }
-    table.finish(&[]);
     Some(check)
 }
 
 fn times(keys: &mut impl Keys, check: &mut Check) {
-    keys.duration("every", TIMEOUT_MIN, &mut check.every);
-    keys.duration("timeout", TIMEOUT_MIN, &mut check.timeout);
-    keys.number("unhealthy-after", 1..=IN_A_ROW_MAX, &mut check.unhealthy_after);
-    keys.number("healthy-after", 1..=IN_A_ROW_MAX, &mut check.healthy_after);
+    keys.duration("every", &mut check.every);
+    keys.duration("timeout", &mut check.timeout);
+    keys.number("unhealthy-after", &mut check.unhealthy_after);
+    keys.number("healthy-after", &mut check.healthy_after);
+    keys.number_if("port", &mut check.port);
 }
 
 fn http_probe(table: &Table<'_>, path: &Value<'_>) -> Option<Probe> {
@@ -115,7 +118,7 @@ pub(super) fn statuses(value: &Value<'_>, least: u16) -> Statuses {
 
 fn statuses_of(value: &Value<'_>, least: u16) -> Option<RangeInclusive<u16>> {
     if value.is_integer() {
-        let status = value.integer(u64::from(least)..=u64::from(STATUS_MAX))?;
+        let status = value.integer()?;
         return u16::try_from(status).ok().map(|status| status..=status);
     }
     let text = value.text()?;
@@ -152,7 +155,7 @@ pub(super) fn show_statuses(statuses: &Statuses) -> impl Iterator<Item = String>
 
 fn eject(value: &Value<'_>, servers: &[Server]) -> Option<Eject> {
     let (has_names, servers) = (servers.iter().any(|server| server.unresolved().is_some()), servers.len());
-    let mut table = value.table("`eject`")?;
+    let mut table = value.table()?;
     let mut eject = Eject::default();
     eject_keys(&mut table, &mut eject);
     outliers(&mut table, value, &mut eject.outliers);
@@ -163,24 +166,17 @@ fn eject(value: &Value<'_>, servers: &[Server]) -> Option<Eject> {
             "list three servers, or leave `success-rate` and `latency` out",
         );
     }
-    if let Some(most) = table.value("most")
-        && let Some(percent) = most.percent()
-    {
-        eject.most_percent = percent;
-        if servers > 0 && servers * (percent as usize) < 100 {
-            most.warn(
-                format!("{percent}% of {servers} is less than one server: none is left out"),
-                "write more",
-            );
-        }
+    let percent = eject.most_percent;
+    if let Some(most) = table.value("most").filter(|_| servers > 0 && servers * (percent as usize) < 100) {
+        most.warn(format!("{percent}% of {servers} is less than one server: none is left out"), "write more");
     }
-    table.finish(&[]);
     Some(eject)
 }
 
 fn eject_keys(keys: &mut impl Keys, eject: &mut Eject) {
-    keys.number("after", 1..=IN_A_ROW_MAX, &mut eject.after);
-    keys.duration("for", TIMEOUT_MIN, &mut eject.time);
+    keys.number("after", &mut eject.after);
+    keys.duration("for", &mut eject.time);
+    keys.percent("most", &mut eject.most_percent);
 }
 
 /// When a server is worse than the others.
@@ -194,9 +190,7 @@ fn outliers(table: &mut Table<'_>, eject: &Value<'_>, outliers: &mut Outliers) {
             percent => outliers.success_rate_percent = percent,
         }
     }
-    if let Some(value) = table.value("latency") {
-        outliers.latency_times = value.integer(2..=TIMES_MAX).and_then(|times| u32::try_from(times).ok());
-    }
+    table.number_if("latency", &mut outliers.latency_times);
     outlier_keys(table, outliers);
     let is_set = table.value("every").is_some() || table.value("requests").is_some();
     if is_set && table.value("success-rate").is_none() && table.value("latency").is_none() {
@@ -208,8 +202,8 @@ fn outliers(table: &mut Table<'_>, eject: &Value<'_>, outliers: &mut Outliers) {
 }
 
 fn outlier_keys(keys: &mut impl Keys, outliers: &mut Outliers) {
-    keys.duration("every", EVERY_MIN, &mut outliers.every);
-    keys.number("requests", 1..=REQUESTS_MAX, &mut outliers.requests_min);
+    keys.duration("every", &mut outliers.every);
+    keys.number("requests", &mut outliers.requests_min);
 }
 
 /// Writes what [`read`] reads.
@@ -226,12 +220,10 @@ pub(super) fn show(page: &mut Page, health: &Health) {
             Probe::Grpc(service) => vec![("grpc", text(service))],
         };
         keys.extend(Written::of(check, times));
-        keys.extend(check.port.map(|port| ("port", port.to_string())));
         page.key("health", table(keys));
     }
     if let Some(eject) = &health.eject {
         let mut keys = Written::of(eject, eject_keys);
-        keys.push(("most", text(&show_share(eject.most_percent * 10_000))));
         let Outliers { success_rate_percent, latency_times, .. } = &eject.outliers;
         keys.extend(
             success_rate_percent.map(|percent| ("success-rate", text(&show_share(percent * 10_000)))),
@@ -242,10 +234,7 @@ pub(super) fn show(page: &mut Page, health: &Health) {
         }
         page.key("eject", table(keys));
     }
-    if let Some(slow_start) = health.slow_start {
-        page.key("slow-start", time(slow_start));
-    }
-    page.key("panic", text(&show_share(health.panic_percent * 10_000)));
+    page.keys(Written::of(health, bounds));
 }
 
 const ASKS: &str = "write `health = { path = \"/healthz\" }`, `{ tcp = true }` or `{ grpc = true }`";
@@ -253,9 +242,3 @@ const STATUS_HINT: &str = "write it as in `200`, `\"2xx\"` or `\"200-399\"`";
 /// One byte holds the length of a field with it in protobuf.
 const SERVICE_BYTES_MAX: usize = 100;
 const STATUS_MAX: u16 = 599;
-const IN_A_ROW_MAX: u64 = 1_000;
-/// Servers are looked at four times a second; more often they cannot be compared.
-const EVERY_MIN: Duration = Duration::from_millis(250);
-const REQUESTS_MAX: u64 = 1_000_000;
-/// How many times as long as the others' a server's answers may take.
-const TIMES_MAX: u64 = 1_000;

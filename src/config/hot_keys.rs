@@ -5,27 +5,32 @@ use policy::definition::HotKeys;
 use policy::shorthand;
 
 use super::limit_text;
-use super::printer::{table as show_table, text as show_text};
-use super::reader::Table;
-use super::text::Text;
-use base::units::show_share;
+use super::printer::text as show_text;
+use super::reader::{Table, Value};
+use super::values::{Keys, Written};
 
 /// `{ above = "5%", then = "report" }`, both with a default.
-pub(super) fn read(table: Table<'_>) -> HotKeys {
+pub(super) fn read(mut table: Table<'_>) -> HotKeys {
     let mut hot_keys = HotKeys::default();
-    if let Some(above) = table.value("above").and_then(|value| value.share_ppm()) {
-        hot_keys.above_ppm = above;
-    }
-    if let Some(then) = table.value("then").and_then(|value| value.text()) {
-        hot_keys.local_only = local_only(&then);
-    }
-    table.finish(&[]);
+    keys(&mut table, &mut hot_keys);
     hot_keys
 }
 
-fn local_only(then: &Text<'_>) -> Option<Quota> {
+fn keys(keys: &mut impl Keys, hot_keys: &mut HotKeys) {
+    keys.share("above", &mut hot_keys.above_ppm);
+    let shown = |quota: &Option<Quota>| {
+        Some(show_text(&match quota {
+            None => REPORT.to_owned(),
+            Some(quota) => format!("{LOCAL_ONLY}{}", limit_text::show_window(quota)),
+        }))
+    };
+    keys.handle("then", &mut hot_keys.local_only, local_only, shown);
+}
+
+fn local_only(value: Value<'_>) -> Option<Option<Quota>> {
+    let then = value.text()?;
     if then.text == REPORT {
-        return None;
+        return Some(None);
     }
     let limit = then.text.strip_prefix(LOCAL_ONLY).and_then(|limit| shorthand::parse(limit.trim()).ok());
     let is_plain = |limit: &shorthand::Shorthand| {
@@ -36,16 +41,12 @@ fn local_only(then: &Text<'_>) -> Option<Quota> {
         let hint = "write `\"report\"`, or a limit for each node as in `\"local-only:1000/m\"`";
         then.wrong(format!("{} is nothing that can be done about a hot key", then.shown()), hint);
     }
-    limit.map(|limit| limit.window)
+    Some(Some(limit?.window))
 }
 
 /// Writes the value of `hot-keys`.
 pub(super) fn show(hot_keys: &HotKeys) -> String {
-    let then = match &hot_keys.local_only {
-        None => REPORT.to_owned(),
-        Some(quota) => format!("{LOCAL_ONLY}{}", limit_text::show_window(quota)),
-    };
-    show_table([("above", show_text(&show_share(hot_keys.above_ppm))), ("then", show_text(&then))])
+    Written::table(hot_keys, keys)
 }
 
 const REPORT: &str = "report";

@@ -46,7 +46,6 @@ mod retry;
 mod rls;
 mod route;
 mod running;
-mod schema;
 mod sections;
 mod settings;
 mod socket;
@@ -60,6 +59,7 @@ mod tiers;
 mod trace;
 mod trust;
 mod upstream;
+mod values;
 mod warnings;
 mod windows;
 
@@ -81,12 +81,13 @@ pub use counted::counted_as;
 pub use definition::{Definition, Loaded};
 pub use effective::fingerprint;
 pub use files::Files;
+pub use keys::schema::schema;
 pub use mask::{MASK, is_secret_name};
 pub use node::{NODE_NAME_BYTES_MAX, is_node_name};
 pub use report::{Errors, Report, Subject};
 pub use running::UPGRADE_MAX;
-pub use schema::schema;
-pub use settings::{Config, Node, Shutdown};
+
+pub use settings::{Config, Limits, Node, Shutdown};
 
 /// Reads what a file and those it includes define; `${...}` are variables of the process.
 ///
@@ -187,8 +188,6 @@ fn define(ctx: &Context<'_>, documents: Vec<Table<'_>>) -> (Config, Places) {
     let mut places = Places::default();
     let (auth, auth_places, auth_names) = auth::read_all(&documents);
     let (log_level, access_log, decisions) = log::read(&documents, &auth);
-    let running::Limits { memory: limits_memory, headers: limit_headers, hot_keys } =
-        running::read_limits(&documents);
     let rows = TierTable::read(&documents);
     let mut config = Config {
         files: ctx.files().map(|source| source.path.clone()).collect(),
@@ -199,9 +198,7 @@ fn define(ctx: &Context<'_>, documents: Vec<Table<'_>>) -> (Config, Places) {
         auth,
         upstreams: Vec::new(),
         dns: running::read_dns(&documents),
-        limits_memory,
-        hot_keys,
-        limit_headers,
+        limits: running::read_limits(&documents),
         tiers: tiers::read_all(&documents, &rows),
         policies: Vec::new(),
         routes: Vec::new(),
@@ -254,7 +251,6 @@ fn define(ctx: &Context<'_>, documents: Vec<Table<'_>>) -> (Config, Places) {
             true => document.warn(NOTHING, "write a `[[route]]`, or do not include it"),
             false => {}
         }
-        document.finish(&["peers"]);
     }
     (config, places)
 }

@@ -1,13 +1,11 @@
 //! Reads and writes `[listener.*]` and `[client-ip]`. It binds nothing and reads no certificate.
 
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
-use std::time::Duration;
 
 use ipnet::IpNet;
 
-use gateway::proxy::config::{ClientIp, ForwardedHeader};
-use gateway::service::config::{Bind, Listener, Sizes, Timeouts, Underscores};
+use gateway::proxy::config::ClientIp;
+use gateway::service::config::{Bind, Listener, Sizes, Timeouts};
 use net::listening;
 use net::tls::{self, Demand};
 use net::unix_socket::Rights;
@@ -16,13 +14,14 @@ use policy::definition::HeaderChanges;
 
 use super::acme;
 use super::context::Context;
-use super::keys::{Keys, Written};
+use super::keys::listener::{DEMANDS, FORWARDED, SNI, UNDERSCORES};
 use super::printer::{Page, array, key, table, text, word};
 use super::reader::{Table, Value};
 use super::report::{Fields, Place, Places};
 use super::sections::{self, Named};
 use super::settings::Config;
-use super::text::{self, Text};
+use super::text::Text;
+use super::values::{Keys, Written};
 use super::{headers, protocol, redirect, socket};
 
 /// Reads every listener. If none is written, there is one with plain HTTP on 127.0.0.1:8080.
@@ -151,21 +150,17 @@ pub(super) fn address(text: &Text<'_>) -> Option<SocketAddr> {
 /// Reads `[client-ip]`.
 pub(super) fn read_client_ip(documents: &[Table<'_>]) -> ClientIp {
     let mut client_ip = ClientIp::default();
-    let value = sections::single(documents, "client-ip");
-    let Some(table) = value.and_then(|value| value.table("[client-ip]")) else { return client_ip };
+    let Some(mut table) = sections::table(documents, "client-ip") else { return client_ip };
     if let Some(value) = table.value("trust") {
         (client_ip.trust, client_ip.trusts_unix) = peers(&value.texts());
     }
-    if let Some(value) = table.value("header") {
-        let choices =
-            [("x-forwarded-for", ForwardedHeader::XForwarded), ("forwarded", ForwardedHeader::Forwarded)];
-        client_ip.header = value.choice(&choices, &[]).unwrap_or_default();
-    }
-    if let Some(bits) = table.value("ipv6-prefix").and_then(|value| value.integer(1..=128)) {
-        client_ip.ipv6_prefix = u8::try_from(bits).unwrap_or(128);
-    }
-    table.finish(&[]);
+    client_ip_keys(&mut table, &mut client_ip);
     client_ip
+}
+
+fn client_ip_keys(keys: &mut impl Keys, client_ip: &mut ClientIp) {
+    keys.word("header", &FORWARDED, &mut client_ip.header);
+    keys.number("ipv6-prefix", &mut client_ip.ipv6_prefix);
 }
 
 /// `allow` and `deny`: the addresses of clients that are admitted.
@@ -181,10 +176,7 @@ fn networks(table: &Table<'_>, key: &'static str, where_empty: &str) -> Vec<IpNe
 
 fn list<'c>(table: &Table<'c>, key: &'static str, where_empty: &str) -> Vec<Text<'c>> {
     let Some(value) = table.value(key) else { return Vec::new() };
-    let texts = value.texts();
-    if texts.is_empty() && value.is_array() {
-        value.wrong(format!("`{key}` is empty"), where_empty);
-    }
+    let texts = value.some_texts(where_empty);
     if texts.len() > NETWORKS_MAX {
         let hint = "each client is compared with every one of them";
         value.wrong(format!("`{key}` has more than {NETWORKS_MAX} ranges"), hint);
@@ -194,13 +186,8 @@ fn list<'c>(table: &Table<'c>, key: &'static str, where_empty: &str) -> Vec<Text
 
 /// `proxy-protocol`: the proxies that must send its header.
 fn proxies(value: &Value<'_>) -> (Vec<IpNet>, bool) {
-    let Some(table) = value.table("`proxy-protocol`") else { return Default::default() };
-    if table.value("from").is_none() {
-        let hint = "name the proxies that speak it, as in `from = [\"10.0.0.0/8\"]`";
-        table.wrong("`proxy-protocol` needs `from`", hint);
-    }
+    let Some(table) = value.table() else { return Default::default() };
     let texts = list(&table, "from", "name the proxies that speak it, or leave `proxy-protocol` out");
-    table.finish(&[]);
     peers(&texts)
 }
 
@@ -241,15 +228,9 @@ fn network(text: &Text<'_>) -> Option<IpNet> {
 
 /// Reads one listener. Also returns the text of its address, for errors about addresses that overlap.
 fn read<'c>(named: Named<'c>) -> (Listener, Option<Text<'c>>) {
-    let table = named.table;
+    let mut table = named.table;
     let mut listener = Listener::named(named.name);
-    let written = match table.value("bind") {
-        Some(value) => value.text(),
-        None => {
-            table.wrong("a listener needs `bind`", "write `bind = \"127.0.0.1:8080\"`");
-            None
-        }
-    };
+    let written = table.value("bind").and_then(|value| value.text());
     let bind = written.as_ref().and_then(bind);
     let is_read = bind.is_some();
     listener.bind = bind.unwrap_or(listener.bind);
@@ -261,39 +242,23 @@ fn read<'c>(named: Named<'c>) -> (Listener, Option<Text<'c>>) {
         (listener.certs, listener.acme) = acme::certs(&value);
     }
     listener.protocol = protocol::read(&table, !listener.certs.is_empty());
-    if let Some(value) = table.value("sni") {
-        listener.sni_strict = value.choice(&[("strict", true), ("any", false)], &[]).unwrap_or(true);
-    }
-    if let Some(value) = table.value("underscores") {
-        let choices = [("refuse", Underscores::Refuse), ("keep", Underscores::Keep)];
-        listener.underscores = value.choice(&choices, &[]).unwrap_or_default();
-    }
-    if let Some(value) = table.value("reuse-port") {
-        listener.reuse_port = value.boolean().unwrap_or_default();
-    }
+    words(&mut table, &mut listener);
+    table.boolean("reuse-port", &mut listener.reuse_port);
     if let Some(value) = table.value("redirect") {
         listener.redirect_https = redirect::of_listener(&value);
         if listener.redirect_https.is_some() && !listener.certs.is_empty() {
             value.wrong("a listener with `certs` is https already", "leave `redirect` or `certs` out");
         }
     }
-    if let Some(max) = table.value("max-connections").and_then(|value| value.integer(1..=CONNECTIONS_MAX)) {
-        listener.connections_max = as_usize(max);
-        // The default per address is never more than the maximum in all.
-        listener.connections_per_ip_max = listener.connections_per_ip_max.min(as_usize(max));
-    }
-    if let Some(max) =
-        table.value("max-connections-per-ip").and_then(|value| value.integer(1..=CONNECTIONS_MAX))
-    {
-        listener.connections_per_ip_max = as_usize(max);
-    }
+    table.number("max-connections", &mut listener.connections_max);
+    // The default per address is never more than the maximum in all.
+    listener.connections_per_ip_max = listener.connections_per_ip_max.min(listener.connections_max);
+    table.number("max-connections-per-ip", &mut listener.connections_per_ip_max);
     if let Some(mut table) = table.table("timeouts") {
         timeouts(&mut table, &mut listener.timeouts);
-        table.finish(&[]);
     }
     if let Some(mut table) = table.table("max") {
         sizes(&mut table, &mut listener.max);
-        table.finish(&[]);
     }
     if let Some(value) = table.value("response-headers") {
         listener.response_headers = headers::of_listener(&value);
@@ -303,15 +268,19 @@ fn read<'c>(named: Named<'c>) -> (Listener, Option<Text<'c>>) {
     if let Some(value) = table.value("proxy-protocol") {
         (listener.proxies, listener.has_unix_proxies) = proxies(&value);
     }
-    table.finish(&[]);
     (listener, written.filter(|_| is_read))
+}
+
+fn words(keys: &mut impl Keys, listener: &mut Listener) {
+    keys.word("sni", &SNI, &mut listener.sni_strict);
+    keys.word("underscores", &UNDERSCORES, &mut listener.underscores);
 }
 
 fn versions(value: &Value<'_>) -> (bool, bool) {
     let (mut http1, mut http2) = (false, false);
     let texts = value.texts();
     for text in &texts {
-        match text.choice(&[("http/1.1", false), ("h2", true)], &[]) {
+        match text.choice(&[("http/1.1", false), ("h2", true)]) {
             Some(true) => http2 = true,
             Some(false) => http1 = true,
             None => {}
@@ -324,17 +293,11 @@ fn versions(value: &Value<'_>) -> (bool, bool) {
 }
 
 /// A certificate and its key that are in files.
-pub(super) fn pair(table: Table<'_>) -> Option<tls::Pair> {
-    let file = |key: &'static str| -> Option<PathBuf> {
-        let Some(value) = table.value(key) else {
-            table.wrong(format!("a pair of `certs` needs `{key}`"), "a PEM file, as in `certs/api.pem`");
-            return None;
-        };
-        value.text().map(|text| text::path(&text))
-    };
+pub(super) fn pair(mut table: Table<'_>) -> Option<tls::Pair> {
+    let file = |key| table.value(key).and_then(|value| value.path());
     let (cert, key) = (file("cert"), file("key"));
-    let self_signed = table.value("self-signed").and_then(|value| value.boolean()).unwrap_or_default();
-    table.finish(&[]);
+    let mut self_signed = false;
+    table.boolean("self-signed", &mut self_signed);
     let absent = if self_signed { tls::Absent::MakeSelfSigned } else { tls::Absent::Refuse };
     Some(tls::Pair { cert: cert?, key: key?, absent })
 }
@@ -352,12 +315,7 @@ pub(super) fn files(
     if let Some(listening::Bind::Unix(_)) = bind {
         certs.wrong_key("a Unix socket needs no TLS", "leave `certs` out: only its owner can connect");
     }
-    let pairs = certs.array().unwrap_or_default();
-    if pairs.is_empty() && certs.is_array() {
-        certs.wrong("`certs` is empty", "write `[{ cert = \"a.pem\", key = \"a.key\" }]`, or leave it out");
-    }
-    let pairs = pairs.iter().filter_map(|value| pair(value.table("a pair of `certs`")?)).collect();
-    Some(tls::Files { certs: pairs, client_auth })
+    Some(tls::Files { certs: acme::certs(&certs).0, client_auth })
 }
 
 /// `client-ca`, `client-cert` and `client-crl`; `unwritten` is what is demanded if nothing is.
@@ -377,25 +335,24 @@ pub(super) fn client_auth(
     if !has_certs {
         ca.wrong_key("`client-ca` needs `certs`", "certificates are shown over TLS only");
     }
-    let demand = demand.and_then(|value| value.choice(&DEMANDS, &[]));
-    let path = |value: Value<'_>| value.text().map(|text| text::path(&text));
-    let crl = crl.and_then(path);
-    Some(tls::ClientAuth { ca: path(ca)?, demand: demand.unwrap_or(unwritten), crl })
+    let demand = demand.and_then(|value| value.choice(&DEMANDS));
+    let crl = crl.and_then(|value| value.path());
+    Some(tls::ClientAuth { ca: ca.path()?, demand: demand.unwrap_or(unwritten), crl })
 }
 
 fn timeouts(keys: &mut impl Keys, timeouts: &mut Timeouts) {
-    keys.duration("handshake", TIMEOUT_MIN, &mut timeouts.handshake);
-    keys.duration("header", TIMEOUT_MIN, &mut timeouts.header);
-    keys.duration("idle", TIMEOUT_MIN, &mut timeouts.idle);
-    keys.duration("body-stall", TIMEOUT_MIN, &mut timeouts.body_stall);
+    keys.duration("handshake", &mut timeouts.handshake);
+    keys.duration("header", &mut timeouts.header);
+    keys.duration("idle", &mut timeouts.idle);
+    keys.duration("body-stall", &mut timeouts.body_stall);
 }
 
 fn sizes(keys: &mut impl Keys, sizes: &mut Sizes) {
-    keys.size("header-bytes", 1024..=HEADER_BYTES_MAX, &mut sizes.header_bytes);
-    keys.number("headers", 1..=HEADERS_MAX, &mut sizes.headers);
-    keys.size("uri-bytes", 64..=URI_BYTES_MAX, &mut sizes.uri_bytes);
-    keys.size("body", 0..=BODY_BYTES_MAX, &mut sizes.body_bytes);
-    keys.number("streams", 1..=STREAMS_MAX, &mut sizes.streams);
+    keys.size("header-bytes", &mut sizes.header_bytes);
+    keys.number("headers", &mut sizes.headers);
+    keys.size("uri-bytes", &mut sizes.uri_bytes);
+    keys.size("body", &mut sizes.body_bytes);
+    keys.number("streams", &mut sizes.streams);
 }
 
 /// Writes `[listener.*]`.
@@ -416,12 +373,7 @@ pub(super) fn show(page: &mut Page, listener: &Listener) {
         page.key("certs", array(listener.certs.iter().map(|pair| acme::show(pair, &listener.acme))));
         protocol::show(page, &listener.protocol);
     }
-    page.key("sni", text(if listener.sni_strict { "strict" } else { "any" }));
-    let underscores = match listener.underscores {
-        Underscores::Refuse => "refuse",
-        Underscores::Keep => "keep",
-    };
-    page.key("underscores", text(underscores));
+    page.keys(Written::of(listener, words));
     listener.client_auth.iter().for_each(|auth| show_client_auth(page, auth));
     for (key, value) in show_addresses(&listener.addresses) {
         page.key(key, value);
@@ -450,12 +402,7 @@ pub(super) fn show(page: &mut Page, listener: &Listener) {
 pub(super) fn show_client_ip(page: &mut Page, client_ip: &ClientIp) {
     page.heading("[client-ip]");
     page.key("trust", show_peers(&client_ip.trust, client_ip.trusts_unix));
-    let header = match client_ip.header {
-        ForwardedHeader::XForwarded => "x-forwarded-for",
-        ForwardedHeader::Forwarded => "forwarded",
-    };
-    page.key("header", text(header));
-    page.key("ipv6-prefix", client_ip.ipv6_prefix);
+    page.keys(Written::of(client_ip, client_ip_keys));
 }
 
 /// Writes what [`peers`] reads.
@@ -487,27 +434,8 @@ pub(super) fn client_auth_entries(auth: &tls::ClientAuth) -> impl Iterator<Item 
     always.into_iter().chain(crl)
 }
 
-fn as_usize(number: u64) -> usize {
-    usize::try_from(number).unwrap_or(usize::MAX)
-}
-
-/// A shorter deadline would fail every request, so it is surely a typing error.
-pub(super) const TIMEOUT_MIN: Duration = Duration::from_millis(1);
-
 /// Whoever connects over a Unix socket, in a list of addresses.
 const UNIX: &str = "unix";
 
-/// The values of `client-auth`.
-pub(super) const DEMANDS: [(&str, tls::Demand); 2] =
-    [("ask", tls::Demand::Ask), ("require", tls::Demand::Require)];
-
 /// Each client is compared with every range of a list, so lists are bounded.
 const NETWORKS_MAX: usize = 1_000;
-const CONNECTIONS_MAX: u64 = 10_000_000;
-const HEADER_BYTES_MAX: u64 = 1 << 20;
-const HEADERS_MAX: u64 = 1_000;
-/// The `http` crate's own bound of a target is just below 64 KiB.
-const URI_BYTES_MAX: u64 = 65_534;
-/// One PiB, in effect "no limit".
-pub(super) const BODY_BYTES_MAX: u64 = 1 << 50;
-const STREAMS_MAX: u64 = 100_000;

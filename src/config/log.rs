@@ -8,13 +8,15 @@ use auth::place::Place;
 use observe::record::decisions::DecisionsConfig;
 use observe::record::format::Template;
 use observe::record::syslog::{Address, Syslog};
-use observe::record::{AccessConfig, FIELD_NAME_BYTES_MAX, FIELDS_MAX, Format, Query, Sink, StatusMatch};
+use observe::record::{AccessConfig, FIELD_NAME_BYTES_MAX, FIELDS_MAX, Format, Sink, StatusMatch};
 
+use super::keys::log::QUERIES;
 use super::printer::{Page, array, table as show_table, text as show_text, word};
 use super::reader::{Table, Value};
 use super::sections;
 use super::socket;
 use super::text::{self, Text};
+use super::values::Keys;
 use super::{decisions, mask};
 use base::units::show_share;
 use base::words;
@@ -27,8 +29,7 @@ pub(super) fn read(
     let mut log_level = "info".to_owned();
     let mut access_log = AccessConfig::default();
     let mut decisions = decisions::unwritten();
-    let table = sections::single(documents, "log").and_then(|value| value.table("[log]"));
-    if let Some(table) = table {
+    if let Some(table) = sections::table(documents, "log") {
         if let Some(level) = table.value("level").and_then(|value| value.text()) {
             log_level = directives(&level).unwrap_or(log_level);
         }
@@ -40,7 +41,6 @@ pub(super) fn read(
         if let Some(value) = table.value("decisions") {
             decisions = decisions::read(&value);
         }
-        table.finish(&[]);
     }
     (log_level, access_log, decisions)
 }
@@ -58,7 +58,7 @@ fn directives(text: &Text<'_>) -> Option<String> {
     // `tracing` reads an unknown single word as a module's name, so a misspelt level would silence the log.
     if !text.text.contains(['=', ',']) {
         let levels = LEVELS.map(|level| (level, ()));
-        return text.choice(&levels, &[]).map(|()| text.text.clone());
+        return text.choice(&levels).map(|()| text.text.clone());
     }
     match EnvFilter::builder().parse(&text.text) {
         Ok(_) => Some(text.text.clone()),
@@ -71,7 +71,7 @@ fn directives(text: &Text<'_>) -> Option<String> {
 }
 
 fn read_access(value: &Value<'_>, auth: &[auth::Config], access_log: &mut AccessConfig) {
-    let Some(table) = value.table("`access`") else { return };
+    let Some(mut table) = value.table() else { return };
     if let Some(to) = sink(&table, "the access log") {
         access_log.to = to;
     }
@@ -81,9 +81,7 @@ fn read_access(value: &Value<'_>, auth: &[auth::Config], access_log: &mut Access
     if let Some(text) = table.value("format").and_then(|value| value.text()) {
         access_log.format = format(&text, &access_log.headers).unwrap_or_default();
     }
-    if let Some(value) = table.value("query") {
-        access_log.query = value.choice(&QUERIES, &[]).unwrap_or_default();
-    }
+    table.word("query", &QUERIES, &mut access_log.query);
     for entry in table.table("sample").iter().flat_map(Table::entries) {
         let status = status_match(&entry.key);
         if status.is_none() {
@@ -94,7 +92,6 @@ fn read_access(value: &Value<'_>, auth: &[auth::Config], access_log: &mut Access
             access_log.sample.push((status, ppm));
         }
     }
-    table.finish(&[]);
 }
 
 /// `to` of a log: a text, or a table for a syslog.
@@ -132,18 +129,13 @@ fn sink_in_one(to: &Text<'_>, log: &str) -> Option<Sink> {
 
 /// `{ syslog = "udp://127.0.0.1:514", facility = "local0", severity = "info" }`.
 fn syslog(value: &Value<'_>) -> Option<Syslog> {
-    let table = value.table("`to`")?;
-    let to = table.value(SYSLOG);
-    if to.is_none() {
-        table.wrong("`to` needs `syslog`", "write `{ syslog = \"udp://127.0.0.1:514\" }`");
-    }
-    let to = to.and_then(|value| value.text()).and_then(|text| address(&text));
+    let table = value.table()?;
+    let to = table.value(SYSLOG).and_then(|value| value.text()).and_then(|text| address(&text));
     let word = |key, words: &[&str]| -> Option<u8> {
         let choices: Vec<(&str, u8)> = words.iter().copied().zip(0..).collect();
-        table.value(key)?.choice(&choices, &[])
+        table.value(key)?.choice(&choices)
     };
     let (facility, severity) = (word("facility", &FACILITIES), word("severity", &SEVERITIES));
-    table.finish(&[]);
     let syslog = Syslog::new(to?);
     let facility = facility.unwrap_or(syslog.facility);
     Some(Syslog { facility, severity: severity.unwrap_or(syslog.severity), ..syslog })
@@ -297,8 +289,5 @@ const FORMATS: [(&str, Format); 4] = [
     ("combined", Format::Combined),
     ("ecs", Format::Ecs),
 ];
-
-/// The values of `query`.
-const QUERIES: [(&str, Query); 3] = [("keep", Query::Keep), ("drop", Query::Drop), ("names", Query::Names)];
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];

@@ -8,10 +8,7 @@ use base::words::did_you_mean;
 
 /// Reads a list of methods, and reports those that the gateway itself refuses: no request would ever match.
 pub(super) fn list(value: &Value<'_>) -> Vec<Method> {
-    let texts = value.texts();
-    if texts.is_empty() && value.is_array() {
-        value.wrong(format!("`{}` is empty", value.key), "leave it out for any method");
-    }
+    let texts = value.some_texts("leave it out for any method");
     let one = |text: &Text<'_>| {
         if text.text == "*" {
             text.wrong("`*` is not a method", format!("leave `{}` out for any method", value.key));

@@ -1,16 +1,17 @@
 //! Reads and writes `[node]`, what this gateway is called among several, and `[privacy]`, how much of clients is shown.
 
+use super::keys::process::{ADDRESSES, SHOWN};
 use super::printer::{Page, text, word};
 use super::reader::Table;
 use super::sections;
 use super::settings::Node;
-use gateway::proxy::config::Shown;
+use super::values::Keys;
 use policy::naming::Addresses;
 
 /// Reads `[node]`.
 pub(super) fn read(documents: &[Table<'_>]) -> Node {
     let mut node = Node::default();
-    let Some(table) = sections::single(documents, "node").and_then(|value| value.table("[node]")) else {
+    let Some(mut table) = sections::table(documents, "node") else {
         return node;
     };
     if let Some(name) = table.value("name").and_then(|value| value.text()) {
@@ -19,13 +20,8 @@ pub(super) fn read(documents: &[Table<'_>]) -> Node {
             false => name.wrong(format!("{} cannot be the name of a node", name.shown()), NODE_NAMES),
         }
     }
-    if let Some(value) = table.value("header") {
-        node.shown = value.choice(&SHOWN, &[]).unwrap_or(node.shown);
-    }
-    if let Some(value) = table.value("request-id") {
-        node.ids_shown = value.choice(&SHOWN, &[]).unwrap_or(node.ids_shown);
-    }
-    table.finish(&[]);
+    table.word("header", &SHOWN, &mut node.shown);
+    table.word("request-id", &SHOWN, &mut node.ids_shown);
     node
 }
 
@@ -39,10 +35,8 @@ pub(super) fn show(page: &mut Page, node: &Node) {
 
 /// Reads `[privacy]`.
 pub(super) fn read_privacy(documents: &[Table<'_>]) -> Addresses {
-    let table = sections::single(documents, "privacy").and_then(|value| value.table("[privacy]"));
-    let Some(table) = table else { return Addresses::default() };
-    let addresses = table.value("addresses").and_then(|value| value.choice(&ADDRESSES, &[]));
-    table.finish(&[]);
+    let Some(table) = sections::table(documents, "privacy") else { return Addresses::default() };
+    let addresses = table.value("addresses").and_then(|value| value.choice(&ADDRESSES));
     addresses.unwrap_or_default()
 }
 
@@ -61,9 +55,3 @@ pub fn is_node_name(text: &str) -> bool {
 /// Bytes of a node's name: those of a host's.
 pub const NODE_NAME_BYTES_MAX: usize = 255;
 const NODE_NAMES: &str = "write up to 255 letters, digits, `-`, `_`, `.` and `:`, as in `edge-1`";
-/// The values of `header` and `request-id`.
-const SHOWN: [(&str, Shown); 3] =
-    [("always", Shown::Always), ("trusted", Shown::Trusted), ("never", Shown::Never)];
-/// The values of `addresses`.
-const ADDRESSES: [(&str, Addresses); 3] =
-    [("whole", Addresses::Whole), ("prefix", Addresses::Prefix), ("hash", Addresses::Hash)];

@@ -11,12 +11,9 @@ use base::units;
 
 /// `{ after = 20, within = "1m", factor = 2, max = "1h" }`, all but `after` with a default.
 pub(super) fn read(table: Table<'_>, windows: &[Quota]) -> Option<Penalty> {
-    let after = table.value("after").map(|value| value.integer(1..=u64::from(Penalty::AFTER_MAX)));
-    if after.is_none() {
-        table.wrong("a penalty needs `after`: how many refusals pass before it", "write `after = 20`");
-    }
+    let after = table.value("after").map(|value| value.integer());
     let within = table.value("within").map(|value| bounded(&value, WITHIN_MAX));
-    let factor = table.value("factor").map(|value| value.integer(1..=u64::from(Penalty::FACTOR_MAX)));
+    let factor = table.value("factor").map(|value| value.integer());
     let max = table.value("max").map(|value| bounded(&value, PENALTY_MAX));
     if !windows.is_empty() && windows.iter().all(|window| window.algorithm() == Algorithm::Concurrency) {
         table.wrong(
@@ -24,7 +21,6 @@ pub(super) fn read(table: Table<'_>, windows: &[Quota]) -> Option<Penalty> {
             "leave `penalty` out, or write a limit over time",
         );
     }
-    table.finish(&[]);
     let whole = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
     let within = within.unwrap_or(Some(Duration::from_secs(60)))?;
     let max = max.unwrap_or(Some(Duration::from_secs(3_600)))?;
@@ -46,7 +42,7 @@ pub(super) fn show(penalty: &Penalty) -> String {
 
 /// A duration from one second to `max`.
 fn bounded(value: &Value<'_>, max: Duration) -> Option<Duration> {
-    let time = value.duration(Duration::from_secs(1))?;
+    let time = value.duration()?;
     if time > max {
         let hint = format!("write `\"{}\"` or less", units::show_duration(max));
         value.wrong(format!("{} is too long", quoted(&value.key)), hint);

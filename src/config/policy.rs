@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use limit::{Algorithm, Quota};
-use policy::definition::{Dimension, Idempotency, Matches, Missing, Origin, Policy, Tier};
+use policy::definition::{Dimension, Idempotency, Matches, Origin, Policy, Tier};
 
+use super::keys::policy::{ALGORITHMS, MISSING, WHEN_DOWN};
 use super::printer::{Page, array, key, table, text, time, word};
 use super::reader::{Table, Value};
 use super::report::Fields;
@@ -12,7 +13,8 @@ use super::sections::{self, Named};
 use super::text::Text;
 use super::tier_table::TierTable;
 use super::tiers::{self, Base};
-use super::windows::{self, ALGORITHMS, Counting, WHEN_DOWN, counting, dimension, overshoot, window};
+use super::values::{Keys, Written};
+use super::windows::{self, Counting, counting, dimension, overshoot, window};
 use super::{candidate, cost, hot_keys, limit_text, method, penalty};
 
 /// Reads every policy that has a name.
@@ -41,7 +43,7 @@ pub(super) fn of_shorthand(name: String, text: &Text<'_>) -> Option<Policy> {
 }
 
 fn read(named: Named<'_>, tiers: &[Tier], rows: &TierTable<'_>) -> Policy {
-    let table = named.table;
+    let mut table = named.table;
     let mut policy = Policy::new(named.name, Vec::new());
     policy.origin = if table.is_added() { Origin::Database } else { Origin::File };
     match table.value("by") {
@@ -56,9 +58,7 @@ fn read(named: Named<'_>, tiers: &[Tier], rows: &TierTable<'_>) -> Policy {
     if let Some(value) = table.value("overshoot") {
         policy.overshoot_ppm = overshoot(&value).unwrap_or_default();
     }
-    if let Some(value) = table.value("when-redis-down") {
-        policy.when_down = value.choice(&WHEN_DOWN, &[]).unwrap_or_default();
-    }
+    plain(&mut table, &mut policy);
     let base = Base {
         policy: &policy.name,
         counting: counting(&table, Counting::default()).unwrap_or_default(),
@@ -66,15 +66,8 @@ fn read(named: Named<'_>, tiers: &[Tier], rows: &TierTable<'_>) -> Policy {
         when_down: policy.when_down,
         origin: policy.origin,
     };
-    match table.value("limit") {
-        Some(limit) => {
-            (policy.windows, policy.tiers) = tiers::divide(&table, &limit, &base, tiers, rows);
-        }
-        None => table.wrong("a policy needs `limit`", "write `limit = \"100/m\"`"),
-    }
-    if let Some(value) = table.value("missing") {
-        let choices = [("ip", Missing::Ip), ("skip", Missing::Skip), ("reject", Missing::Reject)];
-        policy.missing = value.choice(&choices, &[]).unwrap_or_default();
+    if let Some(limit) = table.value("limit") {
+        (policy.windows, policy.tiers) = tiers::divide(&table, &limit, &base, tiers, rows);
     }
     if let Some(matches) = table.table("match") {
         policy.matches = read_matches(matches);
@@ -88,12 +81,6 @@ fn read(named: Named<'_>, tiers: &[Tier], rows: &TierTable<'_>) -> Policy {
                 "write the cost in a policy of limits over time, and what is in flight in another",
             );
         }
-    }
-    if let Some(value) = table.value("shadow") {
-        policy.shadow = value.boolean().unwrap_or_default();
-    }
-    if let Some(value) = table.value("count-denied") {
-        policy.count_denied = value.boolean().unwrap_or_default();
     }
     if let Some(value) = table.value("idempotency-key") {
         policy.idempotency = idempotency(&value);
@@ -112,14 +99,19 @@ fn read(named: Named<'_>, tiers: &[Tier], rows: &TierTable<'_>) -> Policy {
         policy.hot_keys = hot_keys::read(table);
     }
     policy.replaces = candidate::read(&table);
-    table.finish(&[]);
     policy
+}
+
+fn plain(keys: &mut impl Keys, policy: &mut Policy) {
+    keys.word("missing", &MISSING, &mut policy.missing);
+    keys.boolean("shadow", &mut policy.shadow);
+    keys.boolean("count-denied", &mut policy.count_denied);
+    keys.word("when-redis-down", &WHEN_DOWN, &mut policy.when_down);
 }
 
 fn read_matches(table: Table<'_>) -> Matches {
     let methods = table.value("method").map(|value| method::list(&value)).unwrap_or_default();
     let path = table.value("path").and_then(|value| value.text());
-    table.finish(&[]);
     Matches { methods, path: path.map(|text| text.text) }
 }
 
@@ -130,16 +122,12 @@ fn idempotency(value: &Value<'_>) -> Option<Idempotency> {
         let header = value.text().and_then(|text| key_header(&text))?;
         return Some(Idempotency { header, window, by_address: false });
     }
-    let table = value.table("`idempotency-key`")?;
+    let mut table = value.table()?;
     let header = table.value("key").and_then(|value| value.text()).and_then(|text| key_header(&text));
-    if header.is_none() && table.value("key").is_none() {
-        table.wrong("`idempotency-key` needs a `key`", "write `key = \"header:idempotency-key\"`");
-    }
-    if let Some(value) = table.value("window") {
-        window = value.duration(Duration::from_secs(1)).unwrap_or(window).min(IDEMPOTENCY_WINDOW_MAX);
-    }
-    let by_address = table.value("by-address").and_then(|value| value.boolean()).unwrap_or_default();
-    table.finish(&[]);
+    let mut by_address = false;
+    table.duration("window", &mut window);
+    table.boolean("by-address", &mut by_address);
+    let window = window.min(IDEMPOTENCY_WINDOW_MAX);
     Some(Idempotency { header: header?, window, by_address })
 }
 
@@ -179,14 +167,7 @@ pub(super) fn show(page: &mut Page, policy: &Policy) {
         }
     };
     page.key("algorithm", text(word(&ALGORITHMS, &algorithm)));
-    page.key(
-        "missing",
-        text(match policy.missing {
-            Missing::Ip => "ip",
-            Missing::Skip => "skip",
-            Missing::Reject => "reject",
-        }),
-    );
+    page.keys(Written::of(policy, plain));
     if policy.matches != Default::default() {
         let methods = &policy.matches.methods;
         let mut keys = vec![("method", array(methods.iter().map(|method| text(method.as_str()))))];
@@ -194,8 +175,6 @@ pub(super) fn show(page: &mut Page, policy: &Policy) {
         page.key("match", table(keys));
     }
     cost::show(page, &policy.cost);
-    page.key("shadow", policy.shadow);
-    page.key("count-denied", policy.count_denied);
     if let Some(Idempotency { header, window, by_address }) = &policy.idempotency {
         let by_address = by_address.then(|| ("by-address", "true".to_owned()));
         let keys = [("key", text(&format!("header:{header}"))), ("window", time(*window))];
@@ -207,7 +186,6 @@ pub(super) fn show(page: &mut Page, policy: &Policy) {
     }
     page.key("hot-keys", hot_keys::show(&policy.hot_keys));
     page.key("overshoot", windows::show_overshoot(policy.overshoot_ppm));
-    page.key("when-redis-down", text(word(&WHEN_DOWN, &policy.when_down)));
 }
 
 /// Longer than any client retries.

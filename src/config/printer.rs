@@ -24,6 +24,11 @@ impl Page {
         self.line(format_args!("{key} = {value}"));
     }
 
+    /// Several keys of that table.
+    pub fn keys(&mut self, keys: impl IntoIterator<Item = (&'static str, String)>) {
+        keys.into_iter().for_each(|(key, value)| self.key(key, value));
+    }
+
     /// Something that is no part of the configuration. It must fit on a line.
     pub fn comment(&mut self, comment: &str) {
         self.line(format_args!("# {comment}"));

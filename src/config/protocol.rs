@@ -2,6 +2,7 @@
 
 use net::tls::{Protocol, Suite, Version};
 
+use super::keys::listener::VERSIONS;
 use super::printer::{Page, array, text, word};
 use super::reader::{Table, Value};
 use super::report::quoted;
@@ -15,7 +16,7 @@ pub(super) fn read(table: &Table<'_>, has_certs: bool) -> Protocol {
             "without them there is no TLS; leave it out",
         );
     }
-    let min_version = min.and_then(|value| value.choice(&VERSIONS, &[])).unwrap_or_default();
+    let min_version = min.and_then(|value| value.choice(&VERSIONS)).unwrap_or_default();
     let suites = ciphers.as_ref().map(suites).unwrap_or_default();
     let protocol = Protocol { min_version, suites };
     if let Some(value) = ciphers.filter(|_| !protocol.suites.is_empty()) {
@@ -33,10 +34,7 @@ pub(super) fn read(table: &Table<'_>, has_certs: bool) -> Protocol {
 }
 
 fn suites(value: &Value<'_>) -> Vec<Suite> {
-    let texts = value.texts();
-    if texts.is_empty() && value.is_array() {
-        value.wrong("`ciphers` is empty", "leave it out for the usual ones");
-    }
+    let texts = value.some_texts("leave it out for the usual ones");
     let names: Vec<String> = Suite::all().map(Suite::name).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let mut suites = Vec::new();
@@ -63,6 +61,3 @@ pub(super) fn show(page: &mut Page, protocol: &Protocol) {
         page.key("ciphers", array(protocol.suites.iter().map(|suite| text(&suite.name()))));
     }
 }
-
-/// The values of `min-version`.
-const VERSIONS: [(&str, Version); 2] = [("1.2", Version::Tls12), ("1.3", Version::Tls13)];

@@ -1,11 +1,11 @@
 //! Reads a parsed TOML document key by key, and collects errors instead of stopping at the first.
 //!
-//! A table records the keys it was asked for, so that unknown keys need no second list: a section asks for every key, then
-//! calls [`Table::finish`]. A value that cannot be read is reported here, once, and returned as `None`. The section
+//! Which keys a table has, and what their values may be, its rows say (`keys`): a key that has no row is reported as soon as
+//! the table is looked into. A value that cannot be read is reported here, once, and returned as `None`. The section
 //! continues with a default, because a report with an error never becomes a configuration.
 
-use std::cell::RefCell;
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use toml::Spanned;
@@ -13,25 +13,30 @@ use toml::de::{DeTable, DeValue};
 
 use super::context::{Context, Since};
 use super::expand;
+use super::keys::process::ROOT;
+use super::keys::{Kind, Section, Unwritten};
 use super::mask::{self, MASKED, WRITE_SECRET};
 use super::printer::OFF;
 use super::report::{Fields, Finding, Place, Source, SourceKind, quoted};
-use super::text::Text;
+use super::text::{self, Text};
 use base::units;
 use base::words::{did_you_mean, listed};
 use upstream::deadline::FAR;
 
-/// A table, and the keys it was asked for.
+/// A table, and what its keys may be.
 pub(super) struct Table<'c> {
     ctx: &'c Context<'c>,
-    /// As a message names it: `a route`, `[listener.edge]`.
-    what: String,
     /// Its name or heading.
     pub(super) place: Place,
     entries: &'c DeTable<'c>,
+    /// Its rows. `None`: the operator chooses its keys.
+    section: Option<&'static Section>,
+    /// What values under keys without a row are.
+    others: Option<&'static Kind>,
     /// Where some keys are taken from that it does not have.
     below: Option<Below<'c>>,
-    asked: RefCell<Vec<&'static str>>,
+    /// Whether it has a key that it cannot have.
+    is_flawed: bool,
 }
 
 /// A table below another: some of its values are those of the other too, which does not have them itself.
@@ -50,6 +55,8 @@ pub(super) struct Value<'c> {
     /// The key's place; of an array's element, the element's.
     pub(super) key_place: Place,
     pub(super) place: Place,
+    /// What it may be. `None`: its key has no row.
+    kind: Option<&'static Kind>,
     value: &'c DeValue<'c>,
 }
 
@@ -61,12 +68,12 @@ impl<'c> Table<'c> {
         document: &'c Spanned<DeTable<'c>>,
     ) -> Table<'c> {
         let place = Place { file, start: 0, end: 0 };
-        Table::new(ctx, "the configuration".to_owned(), place, document.get_ref())
+        Table::new(ctx, place, document.get_ref(), None).known(Some(&ROOT), "")
     }
 
     /// Marks this moment, to ask later whether an error was found since.
     pub(super) fn since_now(&self) -> Since<'c> {
-        self.ctx.since_now()
+        self.ctx.since_now(self.is_flawed)
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -78,8 +85,50 @@ impl<'c> Table<'c> {
         self.ctx.is_added(self.place)
     }
 
-    fn new(ctx: &'c Context<'c>, what: String, place: Place, entries: &'c DeTable<'c>) -> Table<'c> {
-        Table { ctx, what, place, entries, below: None, asked: RefCell::new(Vec::new()) }
+    fn new(
+        ctx: &'c Context<'c>,
+        place: Place,
+        entries: &'c DeTable<'c>,
+        others: Option<&'static Kind>,
+    ) -> Table<'c> {
+        Table { ctx, place, entries, section: None, others, below: None, is_flawed: false }
+    }
+
+    /// The same as a table with these rows, called `name`. Reports every key that it cannot have.
+    fn known(mut self, section: Option<&'static Section>, name: &str) -> Table<'c> {
+        self.section = section;
+        let Some(section) = section.filter(|_| self.others.is_none()) else { return self };
+        let is_added = self.is_added();
+        let is_known = |kind: &Kind| match kind {
+            Kind::Elsewhere(..) => false,
+            Kind::Added(_) => is_added,
+            _ => true,
+        };
+        for entry in self.entries() {
+            match entry.kind {
+                Some(Kind::Elsewhere(message, hint)) => entry.wrong_key(*message, *hint),
+                Some(kind) if is_known(kind) => continue,
+                _ => {
+                    let known = section.keys().filter(|key| is_known(&key.kind));
+                    let known: Vec<_> = known.map(|key| key.name).collect();
+                    let key = entry.key.as_str();
+                    let hint =
+                        did_you_mean(key, &known).unwrap_or_else(|| format!("it takes {}", listed(&known)));
+                    let heading = section.heading.replace("<name>", name).replace("<key>", name);
+                    entry.wrong_key(format!("unknown key {} in {heading}", quoted(key)), hint);
+                }
+            }
+            self.is_flawed = true;
+        }
+        for key in section.keys() {
+            if let Unwritten::Needs(message, hint) = key.unwritten
+                && !self.has(key.name)
+            {
+                self.wrong(message, hint);
+                self.is_flawed = true;
+            }
+        }
+        self
     }
 
     /// Its values of these keys, for another table.
@@ -99,7 +148,6 @@ impl<'c> Table<'c> {
 
     /// The value of a key, if it was written.
     pub(super) fn value(&self, key: &'static str) -> Option<Value<'c>> {
-        self.asked.borrow_mut().push(key);
         let below = self.below.as_ref().filter(|below| below.keys.contains(&key) && !self.has(key));
         let (place, entries) = match below {
             Some(below) => (below.place, below.entries),
@@ -111,7 +159,7 @@ impl<'c> Table<'c> {
 
     /// A table under a key.
     pub(super) fn table(&self, key: &'static str) -> Option<Table<'c>> {
-        self.value(key)?.table(&format!("`{key}`"))
+        self.value(key)?.table()
     }
 
     /// All entries, for a table whose keys the operator chooses.
@@ -132,25 +180,6 @@ impl<'c> Table<'c> {
         Fields { whole: Some(self.place), is_flawed: false, fields }
     }
 
-    /// Reports every key that was not asked for: those of `later` as reserved for a later version, all others as unknown.
-    pub(super) fn finish(self, later: &[&str]) {
-        let known = self.asked.borrow();
-        for entry in self.entries() {
-            let key = entry.key.as_str();
-            if known.contains(&key) {
-                continue;
-            }
-            if later.contains(&key) {
-                let message = format!("`{key}` is reserved: this version does not support it");
-                self.ctx.wrong(entry.key_place, message, "leave it out");
-                continue;
-            }
-            let hint = did_you_mean(key, &known).unwrap_or_else(|| format!("it takes {}", listed(&known)));
-            let message = format!("unknown key {} in {}", quoted(key), self.what);
-            self.ctx.wrong(entry.key_place, message, hint);
-        }
-    }
-
     /// Reports an error about the table as a whole.
     pub(super) fn wrong(&self, message: impl Into<String>, hint: impl Into<String>) {
         self.ctx.wrong(self.place, message, hint);
@@ -167,11 +196,13 @@ impl<'c> Table<'c> {
         key: &Spanned<std::borrow::Cow<'c, str>>,
         value: &'c Spanned<DeValue<'c>>,
     ) -> Value<'c> {
+        let row = self.section.and_then(|section| section.key(key.get_ref()));
         Value {
             ctx: self.ctx,
             key: key.get_ref().clone().into_owned(),
             key_place: place_in(table.file, key.span()),
             place: place_in(table.file, value.span()),
+            kind: row.map(|row| &row.kind).or(self.others),
             value: value.get_ref(),
         }
     }
@@ -192,8 +223,8 @@ impl<'c> Value<'c> {
                     element.place_into(&format!("{path}[{index}]"), fields);
                 }
             }
-            DeValue::Table(_) => {
-                for entry in self.table(path).iter().flat_map(Table::entries) {
+            DeValue::Table(entries) => {
+                for entry in Table::new(self.ctx, self.place, entries, None).entries() {
                     entry.place_into(&format!("{path}.{}", entry.key), fields);
                 }
             }
@@ -345,6 +376,11 @@ impl<'c> Value<'c> {
         }
     }
 
+    /// The path of a file.
+    pub(super) fn path(&self) -> Option<PathBuf> {
+        self.text().map(|text| text::path(&text))
+    }
+
     pub(super) fn boolean(&self) -> Option<bool> {
         let boolean = self.as_boolean();
         if boolean.is_none() {
@@ -354,7 +390,8 @@ impl<'c> Value<'c> {
     }
 
     /// A whole number in a range. A string is accepted if it came out of a `${...}`, which can only stand in a string.
-    pub(super) fn integer(&self, range: RangeInclusive<u64>) -> Option<u64> {
+    pub(super) fn integer(&self) -> Option<u64> {
+        let range = self.range();
         let number = match self.value {
             DeValue::Integer(integer) => i128::from_str_radix(integer.as_str(), integer.radix()).ok(),
             DeValue::String(text) if text.contains("${") => {
@@ -381,15 +418,31 @@ impl<'c> Value<'c> {
         within
     }
 
+    /// From where to where its row lets a number or a size go.
+    fn range(&self) -> RangeInclusive<u64> {
+        let bounds = |kind: &Kind| match kind {
+            Kind::Number(min, max) | Kind::Size(min, max) => Some(*min..=*max),
+            _ => None,
+        };
+        self.kinds().find_map(bounds).unwrap_or(0..=u64::MAX)
+    }
+
+    /// What it may be.
+    fn kinds(&self) -> impl Iterator<Item = &'static Kind> {
+        self.kind.into_iter().flat_map(Kind::each)
+    }
+
     /// The elements of an array.
     pub(super) fn array(&self) -> Option<Vec<Value<'c>>> {
         let DeValue::Array(array) = self.value else {
             self.wrong_type("an array");
             return None;
         };
+        let kind = self.kinds().find_map(|kind| if let Kind::List(of) = kind { Some(*of) } else { None });
         let element = |element: &'c Spanned<DeValue<'c>>| {
             let place = place_in(self.place.file, element.span());
-            Value { ctx: self.ctx, key: self.key.clone(), key_place: place, place, value: element.get_ref() }
+            let (key, value) = (self.key.clone(), element.get_ref());
+            Value { ctx: self.ctx, key, key_place: place, place, kind, value }
         };
         Some(array.iter().map(element).collect())
     }
@@ -406,32 +459,64 @@ impl<'c> Value<'c> {
         }
     }
 
-    /// A table; `what` is how messages name it.
-    pub(super) fn table(&self, what: &str) -> Option<Table<'c>> {
-        match self.value {
-            DeValue::Table(entries) => Some(Table::new(self.ctx, what.to_owned(), self.key_place, entries)),
-            _ => {
-                self.wrong_type("a table");
-                None
+    /// The same, but for an empty array, which is reported with what to write instead.
+    pub(super) fn some_texts(&self, hint: &str) -> Vec<Text<'c>> {
+        if self.is_empty_array() {
+            self.wrong(format!("`{}` is empty", self.key), hint);
+        }
+        self.texts()
+    }
+
+    /// A table. Of several that it may be it is the first whose first key it has, or else the last.
+    pub(super) fn table(&self) -> Option<Table<'c>> {
+        let DeValue::Table(entries) = self.value else {
+            self.wrong_type("a table");
+            return None;
+        };
+        let (mut section, mut others) = (None, None);
+        for kind in self.kinds() {
+            match kind {
+                Kind::Table(one) | Kind::Added(one) => section = Some(*one),
+                Kind::Open(one, other) => (section, others) = (Some(*one), Some(*other)),
+                Kind::Map(other) => others = Some(*other),
+                Kind::ByKind(several) => section = self.by_kind(entries, several),
+                _ => continue,
+            }
+            if section.is_some_and(|it| it.keys.first().is_some_and(|key| entries.contains_key(key.name))) {
+                break;
             }
         }
+        let name = self.key.rsplit('.').next().unwrap_or_default();
+        Some(Table::new(self.ctx, self.key_place, entries, others).known(section, name))
     }
 
-    /// A duration of at least `min`.
-    pub(super) fn duration(&self, min: Duration) -> Option<Duration> {
-        self.duration_where(min, |_| None)
+    /// The rows of the word under `kind`.
+    fn by_kind(
+        &self,
+        entries: &'c DeTable<'c>,
+        several: &[(&str, &'static Section)],
+    ) -> Option<&'static Section> {
+        let kind = Table::new(self.ctx, self.key_place, entries, None).value("kind");
+        let word = kind.filter(Value::is_string)?.text()?.text;
+        several.iter().find(|(known, _)| *known == word).map(|(_, section)| *section)
     }
 
-    /// The same where some `words` are durations.
-    fn duration_where(&self, min: Duration, words: impl Fn(&str) -> Option<Duration>) -> Option<Duration> {
+    /// A duration as its row bounds it; `"off"` is one that never ends.
+    pub(super) fn duration(&self) -> Option<Duration> {
+        let bound = |kind: &Kind| match kind {
+            Kind::Time(min) => Some((*min, false)),
+            Kind::TimeOrOff(min) => Some((*min, true)),
+            _ => None,
+        };
+        let (min, can_be_off) = self.kinds().find_map(bound).unwrap_or_default();
         if let DeValue::Integer(number) = self.value {
             let message = format!("{} needs a unit", quoted(&self.key));
             self.wrong(message, format!("write `\"{}s\"` or `\"{}ms\"`", number.as_str(), number.as_str()));
             return None;
         }
         let text = self.text()?;
-        if let Some(duration) = words(&text.text) {
-            return Some(duration);
+        if can_be_off && text.text == OFF {
+            return Some(FAR);
         }
         match units::duration(&text.text) {
             Ok(duration) if duration >= min => Some(duration),
@@ -447,16 +532,12 @@ impl<'c> Value<'c> {
         }
     }
 
-    /// A duration of at least `min`; `"off"` is one that never ends.
-    pub(super) fn duration_or_off(&self, min: Duration) -> Option<Duration> {
-        self.duration_where(min, |text| (text == OFF).then_some(FAR))
-    }
-
     /// A size in bytes, in a range: a string with a unit or a whole number.
-    pub(super) fn size(&self, range: RangeInclusive<u64>) -> Option<u64> {
+    pub(super) fn size(&self) -> Option<u64> {
         if !self.is_string() {
-            return self.integer(range);
+            return self.integer();
         }
+        let range = self.range();
         let text = self.text()?;
         match units::size(&text.text) {
             Ok(bytes) if range.contains(&bytes) => Some(bytes),
@@ -491,9 +572,9 @@ impl<'c> Value<'c> {
         Some(ppm / PPM_PER_PERCENT)
     }
 
-    /// One of a few words; `later` are words that are reserved for a later version.
-    pub(super) fn choice<T: Clone>(&self, choices: &[(&str, T)], later: &[&str]) -> Option<T> {
-        self.text()?.choice(choices, later)
+    /// One of a few words.
+    pub(super) fn choice<T: Clone>(&self, choices: &[(&str, T)]) -> Option<T> {
+        self.text()?.choice(choices)
     }
 }
 

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use limiter::global::Config;
 use limiter::global::config::{
-    CONNECTIONS, CONNECTIONS_MAX, DEADLINE, Dedicated, Login, PORT, PREFIX, SENTINEL_PORT, Secret, Server,
-    Topology, Weighted,
+    CONNECTIONS, DEADLINE, Dedicated, Login, PORT, PREFIX, SENTINEL_PORT, Secret, Server, Topology, Weighted,
 };
 
 use super::mask;
@@ -13,39 +12,48 @@ use super::printer::{Page, array, table, text, time};
 use super::reader::{Table, Value};
 use super::report::Fields;
 use super::sections;
-use super::text::{self, Text};
+use super::text::Text;
+use super::values::{Keys, Written};
 
 /// Reads `[redis]`. `None`: each node limits on its own.
 pub(super) fn read(documents: &[Table<'_>]) -> (Option<Config>, Fields) {
-    let table = sections::single(documents, "redis").and_then(|value| value.table("[redis]"));
-    let Some(table) = table else { return (None, Fields::default()) };
+    let Some(table) = sections::table(documents, "redis") else { return (None, Fields::default()) };
     let places = table.places();
     (read_table(table), places)
 }
 
-fn read_table(table: Table<'_>) -> Option<Config> {
+fn read_table(mut table: Table<'_>) -> Option<Config> {
     let topology = read_topology(&table);
-    let deadline = table.value("deadline").and_then(|value| deadline(&value)).unwrap_or(DEADLINE);
-    let prefix = table.value("prefix").and_then(|value| prefix(&value.text()?));
-    let connections = table.value("connections").and_then(|value| value.integer(1..=CONNECTIONS_MAX as u64));
-    let key_secret = table.value("key-secret").and_then(|value| value.text());
-    if let Some(secret) = &key_secret {
-        if secret.text.is_empty() {
-            secret.wrong("`key-secret` is empty", "leave it out, or write `\"${file:/path}\"`");
-        } else if !secret.has_reference {
-            secret.warn("`key-secret` is written in plain text", OUT_OF_FILE);
-        }
+    let mut config = Config {
+        topology: Topology::Single(Vec::new()),
+        deadline: DEADLINE,
+        prefix: PREFIX.to_owned(),
+        key_secret: None,
+        connections: CONNECTIONS,
+        ca: None,
+    };
+    plain(&mut table, &mut config);
+    Some(Config { topology: topology?, ..config })
+}
+
+fn plain(keys: &mut impl Keys, config: &mut Config) {
+    keys.handle("deadline", &mut config.deadline, |value| deadline(&value), |value| Some(time(*value)));
+    let prefix = |value: Value<'_>| prefix(&value.text()?);
+    keys.handle("prefix", &mut config.prefix, prefix, |prefix| Some(text(prefix)));
+    keys.number("connections", &mut config.connections);
+    let shown = |secret: &Option<Secret>| secret.as_ref().map(|secret| text(&secret.0));
+    keys.handle("key-secret", &mut config.key_secret, |value| Some(Some(key_secret(&value)?)), shown);
+    keys.path_if("ca", &mut config.ca);
+}
+
+fn key_secret(value: &Value<'_>) -> Option<Secret> {
+    let secret = value.text()?;
+    if secret.text.is_empty() {
+        secret.wrong("`key-secret` is empty", "leave it out, or write `\"${file:/path}\"`");
+    } else {
+        secret.warn_if_plain();
     }
-    let ca = table.value("ca").and_then(|value| value.text()).map(|text| text::path(&text));
-    table.finish(&[]);
-    Some(Config {
-        topology: topology?,
-        deadline,
-        prefix: prefix.unwrap_or_else(|| PREFIX.to_owned()),
-        key_secret: key_secret.map(|text| Secret(text.text)),
-        connections: connections.map_or(CONNECTIONS, |count| usize::try_from(count).unwrap_or(CONNECTIONS)),
-        ca,
-    })
+    Some(Secret(secret.text))
 }
 
 pub(super) fn topology_word(topology: &Topology) -> String {
@@ -83,15 +91,7 @@ pub(super) fn show(page: &mut Page, redis: &Config) {
         page.key("url", text(&url(servers)));
     }
     page.key("topology", text(&topology_word(&redis.topology)));
-    page.key("deadline", time(redis.deadline));
-    page.key("prefix", text(&redis.prefix));
-    page.key("connections", redis.connections);
-    if let Some(secret) = &redis.key_secret {
-        page.key("key-secret", text(&secret.0));
-    }
-    if let Some(ca) = &redis.ca {
-        page.key("ca", text(&ca.to_string_lossy()));
-    }
+    page.keys(Written::of(redis, plain));
     if let Topology::Ring { shards, dedicated } = &redis.topology {
         page.heading("[redis.ring]");
         let url = |server: &Server| ("url", text(&url(std::slice::from_ref(server))));
@@ -127,7 +127,7 @@ fn read_topology(table: &Table<'_>) -> Option<Topology> {
             );
             return None;
         }
-        (Some(word), None) => word.choice(&KINDS, &[])?,
+        (Some(word), None) => word.choice(&KINDS)?,
     };
     if kind == Kind::Ring {
         if let Some(url) = url {
@@ -140,7 +140,7 @@ fn read_topology(table: &Table<'_>) -> Option<Topology> {
             );
             return None;
         };
-        return read_ring(ring.table("[redis.ring]")?);
+        return read_ring(ring.table()?);
     }
     if let Some(ring) = ring {
         ring.wrong_key("`[redis.ring]` is for a ring", "write `topology = \"ring\"`, or leave it out");
@@ -165,22 +165,20 @@ fn read_topology(table: &Table<'_>) -> Option<Topology> {
 fn read_ring(table: Table<'_>) -> Option<Topology> {
     let mut shards = Vec::new();
     for value in table.value("shards").and_then(|value| value.array()).unwrap_or_default() {
-        let Some(shard) = value.table("a shard") else { continue };
-        let weight = shard.value("weight").and_then(|value| value.integer(1..=WEIGHT_MAX)).unwrap_or(1);
-        let weight = u32::try_from(weight).unwrap_or(1);
+        let Some(mut shard) = value.table() else { continue };
+        let mut weight = 1;
+        shard.number("weight", &mut weight);
         shards.extend(one_server(&shard).map(|server| Weighted { server, weight }));
-        shard.finish(&[]);
     }
     let mut dedicated = Vec::new();
     for value in table.value("dedicated").and_then(|value| value.array()).unwrap_or_default() {
-        let Some(shard) = value.table("a dedicated shard") else { continue };
+        let Some(shard) = value.table() else { continue };
         let tenants: Vec<String> =
             shard.value("tenants").iter().flat_map(Value::texts).map(|text| text.text).collect();
         if tenants.is_empty() {
             shard.wrong("a dedicated shard needs `tenants`", "write `tenants = [\"acme\"]`");
         }
         dedicated.extend(one_server(&shard).map(|server| Dedicated { server, tenants }));
-        shard.finish(&[]);
     }
     if shards.is_empty() || shards.len() > SHARDS_MAX || dedicated.len() > DEDICATED_MAX {
         table.wrong(
@@ -189,16 +187,11 @@ fn read_ring(table: Table<'_>) -> Option<Topology> {
         );
         return None;
     }
-    table.finish(&[]);
     Some(Topology::Ring { shards, dedicated })
 }
 
 fn one_server(table: &Table<'_>) -> Option<Server> {
-    let Some(url) = table.value("url") else {
-        table.wrong("a shard needs `url`", "write `{ url = \"redis://127.0.0.1:6379\" }`");
-        return None;
-    };
-    let text = url.text()?;
+    let text = table.value("url")?.text()?;
     let mut servers = read_url(&text, PORT)?;
     if servers.len() > 1 {
         text.wrong("a shard is one server", "write one host, or use `topology = \"sentinel:…\"`");
@@ -222,7 +215,7 @@ fn read_url(text: &Text<'_>, default_port: u16) -> Option<Vec<Server>> {
     let (user, hosts) = rest.rsplit_once('@').unwrap_or(("", rest));
     let (username, password) = user.split_once(':').map_or((user, None), |(user, word)| (user, Some(word)));
     if password.is_some() && !text.has_reference {
-        text.warn("a password is written in plain text", OUT_OF_FILE);
+        text.warn("a password is written in plain text", mask::OUT_OF_FILE);
     }
     if mask::is_mask(password.unwrap_or(username)) {
         text.wrong(format!("the password of `url` {}", mask::MASKED), mask::WRITE_SECRET);
@@ -263,7 +256,7 @@ fn host_and_port(text: &str, default_port: u16) -> Option<(String, u16)> {
 }
 
 fn deadline(value: &Value<'_>) -> Option<Duration> {
-    let deadline = value.duration(DEADLINE_MIN)?;
+    let deadline = value.duration()?;
     if deadline > DEADLINE_MAX {
         value.wrong("`deadline` is too long", "write `\"1s\"` or less: every request may wait so long");
         return None;
@@ -290,10 +283,7 @@ enum Kind {
 }
 
 const KINDS: [(&str, Kind); 3] = [("single", Kind::Single), ("cluster", Kind::Cluster), ("ring", Kind::Ring)];
-const OUT_OF_FILE: &str = "keep a secret out of it: `\"${NAME}\"` or `\"${file:/path}\"`";
-const DEADLINE_MIN: Duration = Duration::from_millis(1);
 const DEADLINE_MAX: Duration = Duration::from_secs(1);
 const PREFIX_BYTES_MAX: usize = 32;
-const WEIGHT_MAX: u64 = 100;
 const SHARDS_MAX: usize = 256;
 const DEDICATED_MAX: usize = 255;

@@ -1,22 +1,20 @@
 //! Reads and writes `retry` of an upstream and of a route. The budget is an upstream's alone and not read here.
 
 use super::health;
-use super::listener::TIMEOUT_MIN;
 use super::printer::{array, text, time};
 use super::reader::{Table, Value};
+use super::values::Keys;
 use policy::retry::{Retry, Statuses};
 
 /// Reads when a request is sent a second time, within this budget.
-pub(super) fn read(table: &Table<'_>, budget_percent: u32) -> Retry {
+pub(super) fn read(table: &mut Table<'_>, budget_percent: u32) -> Retry {
     let mut retry = Retry::default();
-    if let Some(times) = table.value("times").and_then(|value| value.integer(0..=1)) {
-        retry.times = u32::try_from(times).unwrap_or(0);
-    }
+    table.number("times", &mut retry.times);
     if let Some(value) = table.value("on") {
         occasions(&value, &mut retry);
     }
     if let Some(value) = table.value("hedge-after") {
-        retry.hedge_after = value.duration(TIMEOUT_MIN);
+        retry.hedge_after = value.duration();
         if retry.times == 0 || budget_percent == 0 {
             value.wrong_key("`hedge-after` needs second tries", "leave `times` and `budget` above 0");
         }
@@ -36,7 +34,7 @@ fn occasions(value: &Value<'_>, retry: &mut Retry) {
             statuses.push(range);
             continue;
         }
-        match text.choice(&[("connect", 0), ("reset-before-bytes", 1), ("timeout", 2)], &[]) {
+        match text.choice(&[("connect", 0), ("reset-before-bytes", 1), ("timeout", 2)]) {
             Some(0) => retry.on_connect = true,
             Some(1) => retry.on_reset = true,
             Some(_) => retry.on_timeout = true,
@@ -47,7 +45,7 @@ fn occasions(value: &Value<'_>, retry: &mut Retry) {
 }
 
 /// The keys of `retry`, but for the budget.
-pub(super) fn show(retry: &Retry) -> impl Iterator<Item = (&'static str, String)> {
+pub(super) fn show(retry: &Retry) -> Vec<(&'static str, String)> {
     let on = [
         ("connect", retry.on_connect),
         ("reset-before-bytes", retry.on_reset),
@@ -55,6 +53,7 @@ pub(super) fn show(retry: &Retry) -> impl Iterator<Item = (&'static str, String)
     ];
     let on = on.iter().filter(|(_, is_on)| *is_on).map(|(name, _)| text(name));
     let on = array(on.chain(health::show_statuses(&retry.on_status)));
-    let hedge_after = retry.hedge_after.map(|after| ("hedge-after", time(after)));
-    [("times", retry.times.to_string()), ("on", on)].into_iter().chain(hedge_after)
+    let mut keys = vec![("times", retry.times.to_string()), ("on", on)];
+    keys.extend(retry.hedge_after.map(|after| ("hedge-after", time(after))));
+    keys
 }

@@ -11,27 +11,19 @@ use super::policy_names::PolicyNames;
 use super::printer::{Page, array, key, table as show_table, text as show_text};
 use super::reader::{Table, Value};
 use super::report::{Places, quoted};
-use super::sections::{self, NAMES, Named};
+use super::sections::{self, Named};
 use super::settings::Config;
+use super::values::Keys;
 
 /// Reads every domain into `config`, and with them the policies that their rules write as shorthands.
 pub(super) fn read_all(documents: &[Table<'_>], config: &mut Config, places: &mut Places) {
     let mut policies = PolicyNames::of(config);
-    for Named { name, table } in sections::named(documents, "rls") {
+    for Named { name, mut table } in sections::named(documents, "rls") {
         let (mut fields, since) = (table.places(), table.since_now());
         let mut reader = Reader { domain: &name, policies: &mut policies, config, places };
-        let overrides = table.value("overrides").and_then(|value| value.boolean()).unwrap_or(false);
-        let rules = match table.value("descriptors") {
-            Some(value) => reader.rules(&value),
-            None => {
-                table.wrong(
-                    "a domain needs `descriptors`",
-                    "write `descriptors = [{ entries = { remote_address = \"*\" }, limit = \"100/m by ip\" }]`",
-                );
-                Vec::new()
-            }
-        };
-        table.finish(&[]);
+        let mut overrides = false;
+        table.boolean("overrides", &mut overrides);
+        let rules = table.value("descriptors").map(|value| reader.rules(&value)).unwrap_or_default();
         fields.is_flawed = since.is_flawed();
         config.domains.push(Domain { name, overrides, rules });
         places.domains.push(fields);
@@ -59,24 +51,18 @@ impl Reader<'_> {
         }
         let numbered = rules.iter().zip(1..);
         numbered
-            .map(|(rule, number)| rule.table("a rule").map_or_else(nothing, |table| self.rule(table, number)))
+            .map(|(rule, number)| rule.table().map_or_else(nothing, |table| self.rule(table, number)))
             .collect()
     }
 
     fn rule(&mut self, table: Table<'_>, number: usize) -> Rule {
-        let (entries, is_ordered) = match table.value("entries") {
-            Some(value) => entries(&value),
-            None => {
-                table.wrong("a rule needs `entries`", "write `entries = { remote_address = \"*\" }`");
-                (Vec::new(), true)
-            }
-        };
+        let entries = table.value("entries").map(|value| entries(&value));
+        let (entries, is_ordered) = entries.unwrap_or((Vec::new(), true));
         let given = table.value("dimensions").map(|value| given(&value)).unwrap_or_default();
-        let name = table.value("name").and_then(|value| rule_name(&value));
+        let name = table.value("name").and_then(|value| sections::name(&value));
         let instead_of = table.value("instead-of").map(|value| value.texts()).unwrap_or_default();
         let counted = entries.first().map_or("ip", |entry| &entry.key);
         let verdict = self.verdict(&table, counted, name.as_deref(), number);
-        table.finish(&[]);
         let instead_of = instead_of.into_iter().map(|text| text.text).collect();
         Rule { name, instead_of, entries, is_ordered, given, verdict }
     }
@@ -129,12 +115,12 @@ fn nothing() -> Rule {
 /// The entries, and whether they come in this order: a table has none.
 fn entries(value: &Value<'_>) -> (Vec<EntryMatch>, bool) {
     if value.is_table() {
-        let table = value.table("`entries`");
+        let table = value.table();
         let entries = table.iter().flat_map(Table::entries).filter_map(|value| entry(&value)).collect();
         return (entries, false);
     }
     let one = |value: &Value<'_>| {
-        let entries = value.table("an entry")?.entries();
+        let entries = value.table()?.entries();
         match entries.as_slice() {
             [only] => entry(only),
             _ => {
@@ -163,7 +149,7 @@ fn entry(value: &Value<'_>) -> Option<EntryMatch> {
 
 /// What the entries say beside themselves.
 fn given(value: &Value<'_>) -> Vec<(Given, String)> {
-    let table = value.table("`dimensions`");
+    let table = value.table();
     let one = |value: Value<'_>| {
         let given = match value.key.as_str() {
             "tier" => Given::Tier,
@@ -185,15 +171,6 @@ fn dimension(value: &Value<'_>, written: &str) -> Option<Dimension> {
     let hint = hint.unwrap_or_else(|| problem.hint().to_owned());
     value.wrong_key(format!("{} is not a dimension", quoted(written)), hint);
     None
-}
-
-fn rule_name(value: &Value<'_>) -> Option<String> {
-    let text = value.text()?;
-    if !sections::is_name(&text.text) {
-        text.wrong(format!("{} cannot be a name", text.shown()), NAMES);
-        return None;
-    }
-    Some(text.text)
 }
 
 /// The policy of a shorthand is named after its domain and its rule, by the rule's name or else its place:

@@ -8,19 +8,21 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use policy::definition::{
-    Access, Action, Compress, Destination, HeaderChanges, HeaderMatch, Part, PathEscapes, Route, Timeouts,
+    Access, Action, Compress, Destination, HeaderChanges, HeaderMatch, Part, Route, Timeouts,
 };
 use policy::host::Host;
 use policy::retry::Retry;
 
-use super::listener::{self, BODY_BYTES_MAX, TIMEOUT_MIN};
+use super::keys::route::PATH_ESCAPES;
+use super::listener;
 use super::policy_names::PolicyNames;
-use super::printer::{Page, array, key, size, table as show_table, text as show_text, time};
+use super::printer::{Page, array, key, size, table as show_table, text as show_text};
 use super::reader::{Table, Value};
 use super::report::{Fields, Place, Places, quoted};
 use super::sections;
 use super::settings::Config;
 use super::text::Text;
+use super::values::{Keys, Written};
 use super::{access, compress, headers, limit_text, method, mirror, redirect, retry, upstream, windows};
 use base::words;
 
@@ -43,7 +45,7 @@ pub(super) fn read_all(
             continue;
         }
         for value in value.array().unwrap_or_default() {
-            let Some(table) = value.table("a route") else { continue };
+            let Some(table) = value.table() else { continue };
             let (mut fields, since) = (table.places(), table.since_now());
             let place = fields.place("name").unwrap_or(table.place);
             let route = reader.route(table);
@@ -72,7 +74,7 @@ struct Reader<'r> {
 }
 
 impl Reader<'_> {
-    fn route(&mut self, table: Table<'_>) -> Route {
+    fn route(&mut self, mut table: Table<'_>) -> Route {
         let hosts = table.value("host").map(|value| hosts(&value)).unwrap_or_default();
         let methods = table.value("methods").map(|value| method::list(&value)).unwrap_or_default();
         let path = match table.value("path") {
@@ -91,11 +93,11 @@ impl Reader<'_> {
                 .value("response-headers")
                 .map(|value| headers::changes(&value))
                 .unwrap_or_default(),
-            body_bytes_max: table.value("max-body").and_then(|value| value.size(0..=BODY_BYTES_MAX)),
+            body_bytes_max: table.value("max-body").and_then(|value| value.size()),
             ..Route::new(String::new(), path.unwrap_or_else(|| ANY_PATH.to_owned()))
         };
         route.name = match table.value("name") {
-            Some(value) => name(&value).unwrap_or(unknown),
+            Some(value) => sections::name(&value).unwrap_or(unknown),
             None if is_known => made_name(&route),
             None => unknown,
         };
@@ -110,17 +112,12 @@ impl Reader<'_> {
             route.timeouts = self::timeouts(&timeouts, &route.action);
         }
         route.retry = table.value("retry").and_then(|value| self::retry(&value, &route.action));
-        route.upgrade = table.value("upgrade").and_then(|value| value.boolean()).unwrap_or(false);
-        if let Some(value) = table.value("path-escapes") {
-            let choices = [("refuse", PathEscapes::Refuse), ("keep", PathEscapes::Keep)];
-            route.path_escapes = value.choice(&choices, &[]).unwrap_or_default();
-        }
+        plain(&mut table, &mut route);
         route.compress = match table.value("compress") {
             Some(value) => compress::of_route(&value, self.compress.as_ref()),
             None => self.compress.clone(),
         };
         route.access = self.access(&table);
-        table.finish(&[]);
         route
     }
 
@@ -206,15 +203,12 @@ impl Reader<'_> {
             let text = value.text()?;
             return Some(Part { upstream: self.upstream(&text, &[])?, weight: 1 });
         }
-        let table = value.table("an upstream")?;
+        let mut table = value.table()?;
         let name = table.value("upstream");
-        if name.is_none() {
-            table.wrong("a share needs `upstream`", "write `{ upstream = \"orders\", weight = 95 }`");
-        }
-        let weight = table.value("weight").and_then(|value| value.integer(0..=upstream::WEIGHT_MAX));
-        table.finish(&[]);
+        let mut weight = 1;
+        table.number("weight", &mut weight);
         let upstream = self.upstream(&name?.text()?, &[])?;
-        Some(Part { upstream, weight: weight.and_then(|weight| u32::try_from(weight).ok()).unwrap_or(1) })
+        Some(Part { upstream, weight })
     }
 
     /// The name of an upstream, which may be written as a URL; `others` may be written, too.
@@ -266,10 +260,7 @@ impl Reader<'_> {
 
     /// The authentication methods that a route names.
     fn auth(&self, value: &Value<'_>) -> Vec<String> {
-        let texts = value.texts();
-        if texts.is_empty() && value.is_array() {
-            value.wrong("`auth` is empty", "leave it out to serve everybody");
-        }
+        let texts = value.some_texts("leave it out to serve everybody");
         let names: Vec<&str> = self.auth_names.iter().map(String::as_str).collect();
         let mut auth: Vec<String> = Vec::new();
         for text in texts {
@@ -287,33 +278,37 @@ impl Reader<'_> {
     }
 }
 
+fn plain(keys: &mut impl Keys, route: &mut Route) {
+    keys.boolean("upgrade", &mut route.upgrade);
+    keys.word("path-escapes", &PATH_ESCAPES, &mut route.path_escapes);
+}
+
 /// When a request is sent a second time, whatever the upstream says.
 fn retry(value: &Value<'_>, action: &Action) -> Option<Retry> {
-    let table = value.table("`retry`")?;
+    let mut table = value.table()?;
     if !matches!(action, Action::Forward { .. }) {
         value.wrong_key("`retry` needs an upstream", "leave it out, or name an upstream in `to`");
     }
-    if let Some(budget) = table.value("budget") {
-        budget.wrong_key("`budget` is the upstream's", "write it in `retry` of the upstream");
-    }
-    let retry = retry::read(&table, BUDGET_UNKNOWN);
-    table.finish(&[]);
-    Some(retry)
+    Some(retry::read(&mut table, BUDGET_UNKNOWN))
 }
 
 /// Deadlines that go before the upstream's.
 fn timeouts(value: &Value<'_>, action: &Action) -> Timeouts {
-    let Some(table) = value.table("`timeouts`") else { return Timeouts::default() };
+    let Some(mut table) = value.table() else { return Timeouts::default() };
     if !matches!(action, Action::Forward { .. }) {
         value.wrong_key("`timeouts` needs an upstream", "leave it out, or name an upstream in `to`");
     }
-    let duration = |key| table.value(key).and_then(|value| value.duration(TIMEOUT_MIN));
-    let (response, per_try, total) = (duration("response"), duration("try"), duration("total"));
-    let or_off = |key| table.value(key).and_then(|value| value.duration_or_off(TIMEOUT_MIN));
-    let (stall, tunnel_idle) = (or_off("stall"), or_off("tunnel-idle"));
-    let timeouts = Timeouts { response, per_try, total, stall, tunnel_idle };
-    table.finish(&[]);
+    let mut timeouts = Timeouts::default();
+    times(&mut table, &mut timeouts);
     timeouts
+}
+
+fn times(keys: &mut impl Keys, timeouts: &mut Timeouts) {
+    keys.duration_if("response", &mut timeouts.response);
+    keys.duration_if("try", &mut timeouts.per_try);
+    keys.duration_if("total", &mut timeouts.total);
+    keys.duration_if("stall", &mut timeouts.stall);
+    keys.duration_if("tunnel-idle", &mut timeouts.tunnel_idle);
 }
 
 /// The policy of a shorthand is named after its route: `route:orders`, then `route:orders#2`.
@@ -322,18 +317,6 @@ fn shorthand_name(route: &str, number: usize) -> String {
     // Cut to the length of a name. Slicing is safe, because a route's name is ASCII.
     let room = words::NAME_BYTES_MAX - "route:".len() - suffix.len();
     format!("route:{}{suffix}", &route[..route.len().min(room)])
-}
-
-fn name(value: &Value<'_>) -> Option<String> {
-    let text = value.text()?;
-    if !sections::is_name(&text.text) {
-        text.wrong(
-            format!("{} cannot be a name", text.shown()),
-            "start with a letter, then printable ASCII characters without `\"` and `\\`",
-        );
-        return None;
-    }
-    Some(text.text)
 }
 
 /// A name that says which requests a route takes: `GET,POST api.example.com/v1/orders/{id} [x-beta]`.
@@ -355,10 +338,7 @@ fn made_name(route: &Route) -> String {
 }
 
 fn hosts(value: &Value<'_>) -> Vec<String> {
-    let texts = value.texts();
-    if texts.is_empty() && value.is_array() {
-        value.wrong("`host` is empty", "leave it out for any host");
-    }
+    let texts = value.some_texts("leave it out for any host");
     texts.iter().filter_map(host).collect()
 }
 
@@ -405,16 +385,6 @@ fn path(value: &Value<'_>) -> Option<String> {
 
 fn matches(table: Table<'_>) -> Vec<HeaderMatch> {
     let headers = table.table("header").map(|headers| headers.entries()).unwrap_or_default();
-    for own in ["path", "host", "methods"] {
-        // Asked for only where it is, or an unknown key would be told that it may be here.
-        if table.entries().iter().any(|entry| entry.key == own)
-            && let Some(value) = table.value(own)
-        {
-            let hint = format!("write it beside `match`: `{own} = …`");
-            value.wrong_key(format!("`{own}` is a key of the route itself"), hint);
-        }
-    }
-    table.finish(&[]);
     headers.iter().filter_map(header_match).collect()
 }
 
@@ -480,26 +450,12 @@ pub(super) fn show(page: &mut Page, route: &Route) {
         page.key("max-body", size(bytes));
     }
     if route.timeouts != Timeouts::default() {
-        let Timeouts { response, per_try, total, stall, tunnel_idle } = route.timeouts;
-        let written = [
-            ("response", response),
-            ("try", per_try),
-            ("total", total),
-            ("stall", stall),
-            ("tunnel-idle", tunnel_idle),
-        ];
-        let written = written.into_iter().filter_map(|(key, value)| Some((key, time(value?))));
-        page.key("timeouts", show_table(written));
+        page.key("timeouts", Written::table(&route.timeouts, times));
     }
     if let Some(retry) = &route.retry {
         page.key("retry", show_table(retry::show(retry)));
     }
-    page.key("upgrade", route.upgrade);
-    let path_escapes = match route.path_escapes {
-        PathEscapes::Refuse => "refuse",
-        PathEscapes::Keep => "keep",
-    };
-    page.key("path-escapes", show_text(path_escapes));
+    page.keys(Written::of(route, plain));
     if let Some(rules) = &route.compress {
         page.key("compress", compress::show(rules));
     }

@@ -7,13 +7,12 @@ use gateway::proxy::config::LimitHeaders;
 use gateway::service::config::{Memory, Overload};
 use upstream::dns;
 
-use super::keys::{Keys, Written};
-use super::listener::TIMEOUT_MIN;
-use super::printer::{Page, array, size, text, word};
+use super::keys::process::LIMIT_HEADERS;
+use super::printer::{Page, array, size, text};
 use super::reader::Table;
 use super::sections;
-use super::settings::Shutdown;
-use base::units::show_share;
+use super::settings::{Limits, Shutdown};
+use super::values::{Keys, Written};
 
 /// Reads `workers`: a number, or `"auto"` for one for each core.
 pub(super) fn read_workers(documents: &[Table<'_>]) -> Option<usize> {
@@ -28,42 +27,28 @@ pub(super) fn read_workers(documents: &[Table<'_>]) -> Option<usize> {
             return None;
         }
     }
-    value.integer(1..=WORKERS_MAX).and_then(|workers| usize::try_from(workers).ok())
-}
-
-/// What `[limits]` says.
-pub(super) struct Limits {
-    /// Of the local table, bytes.
-    pub(super) memory: usize,
-    pub(super) headers: LimitHeaders,
-    pub(super) hot_keys: bool,
+    value.integer().and_then(|workers| usize::try_from(workers).ok())
 }
 
 /// Reads `[limits]`.
 pub(super) fn read_limits(documents: &[Table<'_>]) -> Limits {
-    let mut memory = LIMITS_MEMORY;
-    let mut headers = LimitHeaders::default();
-    let mut hot_keys = true;
-    let table = sections::single(documents, "limits").and_then(|value| value.table("[limits]"));
-    if let Some(table) = table {
-        let range = LIMITS_MEMORY_MIN..=LIMITS_MEMORY_MAX;
-        memory = table.value("memory").and_then(|value| value.size(range)).unwrap_or(memory);
-        if let Some(value) = table.value("headers") {
-            headers = value.choice(&LIMIT_HEADERS, &[]).unwrap_or_default();
-        }
-        if let Some(value) = table.value("hot-keys") {
-            hot_keys = value.boolean().unwrap_or(true);
-        }
-        table.finish(&[]);
+    let mut limits = Limits { memory: LIMITS_MEMORY, headers: LimitHeaders::default(), hot_keys: true };
+    if let Some(mut table) = sections::table(documents, "limits") {
+        limits_keys(&mut table, &mut limits);
     }
-    Limits { memory: usize::try_from(memory).unwrap_or(usize::MAX), headers, hot_keys }
+    limits
+}
+
+fn limits_keys(keys: &mut impl Keys, limits: &mut Limits) {
+    keys.size("memory", &mut limits.memory);
+    keys.word("headers", &LIMIT_HEADERS, &mut limits.headers);
+    keys.boolean("hot-keys", &mut limits.hot_keys);
 }
 
 /// Reads `[dns]`: name servers instead of the system's.
 pub(super) fn read_dns(documents: &[Table<'_>]) -> dns::Config {
     let mut config = dns::Config::default();
-    let table = sections::single(documents, "dns").and_then(|value| value.table("[dns]"));
-    let Some(table) = table else { return config };
+    let Some(table) = sections::table(documents, "dns") else { return config };
     for text in table.value("servers").map(|value| value.texts()).unwrap_or_default() {
         let address = text.text.parse().or_else(|_| {
             let host = text.text.trim_start_matches('[').trim_end_matches(']');
@@ -83,7 +68,6 @@ pub(super) fn read_dns(documents: &[Table<'_>]) -> dns::Config {
             format!("write at most {DNS_SERVERS_MAX} `servers`"),
         );
     }
-    table.finish(&[]);
     config
 }
 
@@ -98,30 +82,28 @@ pub(super) fn show_dns(page: &mut Page, config: &dns::Config) {
 /// Reads `[shutdown]`.
 pub(super) fn read_shutdown(documents: &[Table<'_>]) -> Shutdown {
     let mut shutdown = default_shutdown();
-    let table = sections::single(documents, "shutdown").and_then(|value| value.table("[shutdown]"));
-    if let Some(mut table) = table {
+    if let Some(mut table) = sections::table(documents, "shutdown") {
         shutdown_keys(&mut table, &mut shutdown);
         if shutdown.upgrade > UPGRADE_MAX
             && let Some(value) = table.value("upgrade")
         {
             value.wrong("`upgrade` is too long", "write `\"1h\"` or less: two processes serve for so long");
         }
-        table.finish(&[]);
     }
     shutdown
 }
 
 fn shutdown_keys(keys: &mut impl Keys, shutdown: &mut Shutdown) {
-    keys.duration("ready-delay", Duration::ZERO, &mut shutdown.ready_delay);
-    keys.duration("drain", Duration::ZERO, &mut shutdown.drain);
-    keys.duration("drain-tunnels", Duration::ZERO, &mut shutdown.drain_tunnels);
-    keys.duration("upgrade", TIMEOUT_MIN, &mut shutdown.upgrade);
+    keys.duration("ready-delay", &mut shutdown.ready_delay);
+    keys.duration("drain", &mut shutdown.drain);
+    keys.duration("drain-tunnels", &mut shutdown.drain_tunnels);
+    keys.duration("upgrade", &mut shutdown.upgrade);
 }
 
 /// Writes `[shutdown]`.
 pub(super) fn show_shutdown(page: &mut Page, shutdown: &Shutdown) {
     page.heading("[shutdown]");
-    Written::of(shutdown, shutdown_keys).into_iter().for_each(|(key, value)| page.key(key, value));
+    page.keys(Written::of(shutdown, shutdown_keys));
 }
 
 /// Writes `workers`.
@@ -135,9 +117,7 @@ pub(super) fn show_workers(page: &mut Page, workers: Option<usize>) {
 /// Writes `[limits]`.
 pub(super) fn show_limits(page: &mut Page, limits: &Limits) {
     page.heading("[limits]");
-    page.key("memory", size(limits.memory as u64));
-    page.key("headers", text(word(&LIMIT_HEADERS, &limits.headers)));
-    page.key("hot-keys", limits.hot_keys);
+    page.keys(Written::of(limits, limits_keys));
 }
 
 /// Writes `[overload]`.
@@ -148,36 +128,36 @@ pub(super) fn show_overload(page: &mut Page, overload: &Overload) {
         Memory::Bytes(bytes) => page.key("memory", size(bytes)),
         Memory::Unbounded => page.key("memory", false),
     }
-    for (key, ppm) in OVERLOAD_MARKS.into_iter().zip(overload.marks_ppm) {
-        page.key(key, text(&show_share(ppm)));
-    }
+    page.keys(Written::of(&overload.marks_ppm, overload_marks));
+}
+
+fn overload_marks(keys: &mut impl Keys, [keep_alive, requests, connections]: &mut [u32; 3]) {
+    keys.share("keep-alive", keep_alive);
+    keys.share("requests", requests);
+    keys.share("connections", connections);
 }
 
 /// Reads `[overload]`: the memory, and the shares of it at which keep-alive, requests and connections are given up.
 pub(super) fn read_overload(documents: &[Table<'_>]) -> Overload {
     let mut overload = Overload::default();
-    let Some(table) = sections::single(documents, "overload").and_then(|value| value.table("[overload]"))
-    else {
+    let Some(mut table) = sections::table(documents, "overload") else {
         return overload;
     };
     match table.value("memory") {
         Some(value) if value.as_boolean() == Some(false) => overload.memory = Memory::Unbounded,
         Some(value) if value.is_string() && value.text().is_some_and(|text| text.text == "auto") => {}
         Some(value) => {
-            let bytes = value.size(OVERLOAD_MEMORY_MIN..=LIMITS_MEMORY_MAX);
+            let bytes = value.size();
             overload.memory = bytes.map_or(overload.memory, Memory::Bytes);
         }
         None => {}
     }
-    for (key, mark) in OVERLOAD_MARKS.into_iter().zip(&mut overload.marks_ppm) {
-        *mark = table.value(key).and_then(|value| value.share_ppm()).unwrap_or(*mark);
-    }
+    overload_marks(&mut table, &mut overload.marks_ppm);
     if !overload.marks_ppm.is_sorted() {
         let hint =
             "write them rising, as in `keep-alive = \"92%\"`, `requests = \"95%\"`, `connections = \"98%\"`";
         table.wrong("the marks of [overload] do not rise", hint);
     }
-    table.finish(&[]);
     overload
 }
 
@@ -196,23 +176,5 @@ const DNS_PORT: u16 = 53;
 pub const UPGRADE_MAX: Duration = Duration::from_secs(3_600);
 /// Name servers that may be written.
 const DNS_SERVERS_MAX: usize = 8;
-/// The values of `headers` in `[limits]`.
-const LIMIT_HEADERS: [(&str, LimitHeaders); 4] = [
-    ("ietf", LimitHeaders::Ietf),
-    ("legacy", LimitHeaders::Legacy),
-    ("both", LimitHeaders::Both),
-    ("none", LimitHeaders::None),
-];
-
-/// More threads than any machine has cores for.
-const WORKERS_MAX: u64 = 1_024;
-
-/// Names of the marks of `[overload]`, rising.
-const OVERLOAD_MARKS: [&str; 3] = ["keep-alive", "requests", "connections"];
-/// Less than the program itself takes, so every request would be refused.
-const OVERLOAD_MEMORY_MIN: u64 = 1 << 20;
-
 /// The default memory of the local table: two million slots of 32 bytes, for a million keys.
-const LIMITS_MEMORY: u64 = 64 << 20;
-const LIMITS_MEMORY_MIN: u64 = 64 << 10;
-const LIMITS_MEMORY_MAX: u64 = 1 << 40;
+const LIMITS_MEMORY: usize = 64 << 20;

@@ -17,13 +17,13 @@ pub(super) fn named<'c>(documents: &[Table<'c>], section: &'static str) -> Vec<N
     let mut all: Vec<Named<'c>> = Vec::new();
     let mut places: HashMap<String, Place> = HashMap::new();
     for value in documents.iter().filter_map(|document| document.value(section)) {
-        let Some(names) = value.table(&format!("[{section}]")) else { continue };
+        let Some(names) = value.table() else { continue };
         for value in names.entries() {
             if !is_name(&value.key) {
                 value.wrong_key(format!("{} cannot be a name", quoted(&value.key)), NAMES);
                 continue;
             }
-            let Some(table) = value.table(&format!("[{section}.{}]", value.key)) else { continue };
+            let Some(table) = value.table() else { continue };
             if let Some(first) = places.insert(value.key.clone(), value.key_place) {
                 if value.is_added() {
                     all.retain(|named| named.name != value.key);
@@ -44,9 +44,24 @@ pub(super) fn named<'c>(documents: &[Table<'c>], section: &'static str) -> Vec<N
     all
 }
 
+/// A text that can be a name.
+pub(super) fn name(value: &Value<'_>) -> Option<String> {
+    let text = value.text()?;
+    if !is_name(&text.text) {
+        text.wrong(format!("{} cannot be a name", text.shown()), NAMES);
+        return None;
+    }
+    Some(text.text)
+}
+
 /// What a name is made of, for messages.
 pub(super) const NAMES: &str =
     "start with a letter, then at most 200 printable ASCII characters without `\"` and `\\`";
+
+/// A section that may occur in one file only.
+pub(super) fn table<'c>(documents: &[Table<'c>], key: &'static str) -> Option<Table<'c>> {
+    single(documents, key)?.table()
+}
 
 /// A key that may occur in one file only. A second one is reported.
 pub(super) fn single<'c>(documents: &[Table<'c>], key: &'static str) -> Option<Value<'c>> {

@@ -28,12 +28,8 @@ pub struct Config {
     pub upstreams: Vec<upstream::Config>,
     /// Whom the names of servers are asked of.
     pub dns: upstream::dns::Config,
-    /// Memory of the local table, bytes.
-    pub limits_memory: usize,
-    /// Whether the keys that use most of each policy are watched.
-    pub hot_keys: bool,
-    /// Rate-limit fields on responses.
-    pub limit_headers: LimitHeaders,
+    /// What `[limits]` says.
+    pub limits: Limits,
     /// Tiers and their windows, in the order written.
     pub tiers: Vec<policy::definition::Tier>,
     /// Policies, including those that shorthands expand to.
@@ -102,6 +98,17 @@ impl Default for Node {
     fn default() -> Self {
         Node { name: None, shown: Shown::Trusted, ids_shown: Shown::Always }
     }
+}
+
+/// The local table, and what is shown of limits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Memory of the local table, bytes.
+    pub memory: usize,
+    /// Rate-limit fields on responses.
+    pub headers: LimitHeaders,
+    /// Whether the keys that use most of each policy are watched.
+    pub hot_keys: bool,
 }
 
 /// How the gateway drains when it is told to stop, or upgraded.

@@ -1,29 +1,23 @@
 //! `sticky = { cookie, secret, ... }` of `[upstream.*]`.
 
-use std::time::Duration;
-
-use super::printer::{table as show_table, text, time, word};
+use super::keys::upstream::SITES;
+use super::printer::{table as show_table, text};
 use super::reader::Value;
 use super::text::Text;
+use super::values::{Keys, Written};
 use upstream::config::{SameSite, Secret, Sticky};
 
 /// Reads the table. `None` if it has no cookie or no secret.
 pub(super) fn read(value: &Value<'_>) -> Option<Sticky> {
-    let table = value.table("`sticky`")?;
+    let mut table = value.table()?;
     let (cookie, secret) = (table.value("cookie"), table.value("secret"));
     let name = cookie.as_ref().and_then(|cookie| name(&cookie.text()?));
     let secret = secret.map(|value| value.text());
-    if cookie.is_none() {
-        value.wrong_key("`sticky` needs the name of a cookie", "write `cookie = \"server\"`");
-    }
-    if secret.is_none() {
-        value.wrong_key("`sticky` needs `secret`, which signs the cookie", WRITE_SECRET);
-    }
     let mut sticky = Sticky::new(name.unwrap_or_default());
     if let Some(Some(text)) = secret {
         sticky.secret = Secret(self::secret(&text));
     }
-    sticky.max_age = table.value("max-age").and_then(|value| value.duration(Duration::from_secs(1)));
+    plain(&mut table, &mut sticky);
     if let Some(path) = table.value("path").and_then(|value| value.text()) {
         if !path.text.starts_with('/') || !path.text.bytes().all(is_path_byte) {
             path.wrong(format!("{} is not the path of a cookie", path.shown()), "write it as in `/app`");
@@ -31,18 +25,18 @@ pub(super) fn read(value: &Value<'_>) -> Option<Sticky> {
             sticky.path.clone_from(&path.text);
         }
     }
-    let (site, secure) = (table.value("same-site"), table.value("secure"));
-    sticky.same_site = site.and_then(|value| value.choice(&SITES, &[])).unwrap_or_default();
     // Browsers drop a cookie with `SameSite=None` without `Secure`.
-    sticky.is_secure = sticky.same_site == SameSite::None;
-    if let Some(value) = secure {
-        sticky.is_secure |= value.boolean().unwrap_or(true);
-    }
+    sticky.is_secure |= sticky.same_site == SameSite::None;
     if let Some(cookie) = &cookie {
         prefix(cookie, &sticky);
     }
-    table.finish(&[]);
     (!sticky.cookie.is_empty() && !sticky.secret.0.is_empty()).then_some(sticky)
+}
+
+fn plain(keys: &mut impl Keys, sticky: &mut Sticky) {
+    keys.duration_if("max-age", &mut sticky.max_age);
+    keys.word("same-site", &SITES, &mut sticky.same_site);
+    keys.boolean("secure", &mut sticky.is_secure);
 }
 
 /// A name that every client takes for one (RFC 6265 section 4.1.1).
@@ -92,14 +86,10 @@ fn is_path_byte(byte: u8) -> bool {
 /// Writes it.
 pub(super) fn show(sticky: &Sticky) -> String {
     let mut keys = vec![("cookie", text(&sticky.cookie)), ("secret", text(&sticky.secret.0))];
-    keys.extend(sticky.max_age.map(|max_age| ("max-age", time(max_age))));
     keys.push(("path", text(&sticky.path)));
-    keys.push(("same-site", text(word(&SITES, &sticky.same_site))));
-    keys.push(("secure", sticky.is_secure.to_string()));
+    keys.extend(Written::of(sticky, plain));
     show_table(keys)
 }
 
-const SITES: [(&str, SameSite); 3] =
-    [("lax", SameSite::Lax), ("strict", SameSite::Strict), ("none", SameSite::None)];
 const SECRET_BYTES_MIN: usize = 32;
 const WRITE_SECRET: &str = "keep it out of the file: `secret = \"${NAME}\"` or `\"${file:/path}\"`";

@@ -6,6 +6,7 @@ mod candidates;
 mod compress;
 mod costs;
 mod database;
+mod keys;
 mod mirror;
 mod protocol;
 mod rls;
@@ -311,7 +312,7 @@ limit = "100/m burst 20 by ip"
     assert_eq!(config.listeners.len(), 1);
     assert_eq!(config.listeners[0].name, "default");
     assert_eq!(config.listeners[0].bind.tcp(), Some(([127, 0, 0, 1], 8080).into()));
-    assert_eq!(config.limits_memory, 64 << 20);
+    assert_eq!(config.limits.memory, 64 << 20);
     assert!(
         config
             .admin
@@ -792,7 +793,12 @@ fn shapes_are_checked() {
             "`\"1s\"` or less",
         ),
         ("[peers]", "`peers` is reserved: this version does not support it", "1:2", "leave it out"),
-        ("zzzzzzzz = 1", "unknown key `zzzzzzzz` in the configuration", "1:1", "it takes `auth`, `log`"),
+        (
+            "zzzzzzzz = 1",
+            "unknown key `zzzzzzzz` in the configuration",
+            "1:1",
+            "it takes `include`, `workers`",
+        ),
         ("[policy.1a]", "`1a` cannot be a name", "1:9", "start with a letter"),
         ("workers = true", "`workers` must be a whole number, not a boolean", "1:11", ""),
         ("workers = \"many\"", "`workers` must be a whole number or \"auto\"", "1:11", "workers = \"auto\""),
@@ -1074,9 +1080,9 @@ fn upstreams_are_checked() {
         ),
         (
             "[upstream.a]\nservers = \"http://a\"\nhealth = { tcp = true, body = \"ok\" }",
-            "unknown key `body` in `health`",
+            "`body` needs `path`",
             "3:24",
-            "it takes",
+            "leave it out",
         ),
         (
             "[upstream.a]\nservers = \"http://a\"\nslow-start = \"0s\"",

@@ -2,7 +2,10 @@
 
 use std::path::PathBuf;
 
+use http::Uri;
 use http::uri::Authority;
+
+use net::fetch;
 
 use super::context::Context;
 use super::mask;
@@ -57,6 +60,33 @@ impl Text<'_> {
         is_wrong
     }
 
+    /// A URL that only its server can answer: over TLS, or on this machine. The hint shows how one is written; the others say
+    /// what is wrong with a user in it, and with plain http, where anyone on the network path could answer.
+    pub(super) fn private_url(&self, hint: &str, with_user: &str, in_the_clear: &str) -> Option<Uri> {
+        let parsed = self.text.parse::<Uri>().ok().filter(|uri| uri.host().is_some());
+        let Some(uri) = parsed.filter(|uri| matches!(uri.scheme_str(), Some("http" | "https"))) else {
+            self.wrong(format!("{} is not a URL", self.shown()), hint);
+            return None;
+        };
+        if uri.authority().is_some_and(|authority| authority.as_str().contains('@')) {
+            self.wrong(with_user, hint);
+            return None;
+        }
+        let has_wrong_port = uri.authority().is_some_and(|authority| self.has_wrong_port(authority));
+        if !has_wrong_port && !fetch::is_private(&uri) {
+            self.wrong(in_the_clear, "write `https://`");
+            return None;
+        }
+        (!has_wrong_port).then_some(uri)
+    }
+
+    /// Reports a warning if the value, a secret, is written in the file itself.
+    pub(super) fn warn_if_plain(&self) {
+        if !self.has_reference {
+            self.warn(format!("{} is written in plain text", quoted(&self.key)), mask::OUT_OF_FILE);
+        }
+    }
+
     /// Reports a warning at the value.
     pub(super) fn warn(&self, message: impl Into<String>, hint: impl Into<String>) {
         self.ctx.report(Finding::warning(message).at(self.place, hint));
@@ -94,22 +124,11 @@ impl Text<'_> {
         self.ctx.wrong(place, message, hint);
     }
 
-    /// One of a few words; `later` are words that are reserved for a later version.
-    pub(super) fn choice<T: Clone>(&self, choices: &[(&str, T)], later: &[&str]) -> Option<T> {
+    /// One of a few words.
+    pub(super) fn choice<T: Clone>(&self, choices: &[(&str, T)]) -> Option<T> {
         let word = self.text.as_str();
         if let Some((_, choice)) = choices.iter().find(|(name, _)| *name == word) {
             return Some(choice.clone());
-        }
-        // `hash` in `later` also covers `hash:<dimension>`.
-        let is_later = |name: &&str| {
-            word.strip_prefix(*name).is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
-        };
-        if later.iter().any(is_later) {
-            self.wrong(
-                format!("{} is reserved: this version does not support it", self.shown()),
-                format!("write {}", listed(&choices.iter().map(|(name, _)| *name).collect::<Vec<_>>())),
-            );
-            return None;
         }
         let names: Vec<_> = choices.iter().map(|(name, _)| *name).collect();
         let hint = did_you_mean(word, &names).unwrap_or_else(|| format!("write {}", listed(&names)));

@@ -10,10 +10,11 @@ use std::num::NonZeroU64;
 use base::words;
 use limit::{Algorithm, Quota};
 
+use super::keys::policy::ALGORITHMS;
 use super::reader::{Table, Value};
 use super::sections;
 use super::text::Text;
-use super::windows::{self, ALGORITHMS, Counting};
+use super::windows::{self, Counting};
 
 /// The rows, by resource and in the order given.
 pub(super) struct TierTable<'c>(HashMap<String, Vec<Row<'c>>>);
@@ -94,8 +95,7 @@ fn read<'c>(table: &Table<'c>) -> Option<Row<'c>> {
         None => None,
     };
     let (window, _) = windows::window(&limit, Counting::default())?;
-    let burst =
-        table.value("burst").and_then(|value| value.integer(1..=u64::MAX)).and_then(NonZeroU64::new)?;
+    let burst = table.value("burst").and_then(|value| value.integer()).and_then(NonZeroU64::new)?;
     Some(Row { tier: tier.text, algorithm, resource, limit, window, burst })
 }
 

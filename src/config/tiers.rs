@@ -7,13 +7,14 @@ use base::words;
 use limit::{Quota, WhenDown};
 use policy::definition::{Origin, Tier, TierPart, Tiers};
 
+use super::keys::policy::{ALGORITHMS, WHEN_DOWN};
 use super::printer::{Page, key, table, text, word};
 use super::reader::{Table, Value};
 use super::report::quoted;
 use super::sections::{self, Named};
 use super::text::Text;
 use super::tier_table::{Row, TierTable};
-use super::windows::{self, ALGORITHMS, Counting, WHEN_DOWN, counted, counting, overshoot, show_overshoot};
+use super::windows::{self, Counting, counted, counting, overshoot, show_overshoot};
 
 /// Reads every tier, with the windows that the tier table has for every policy.
 pub(super) fn read_all(documents: &[Table<'_>], rows: &TierTable<'_>) -> Vec<Tier> {
@@ -44,7 +45,6 @@ fn read(Named { name, table }: Named<'_>) -> Tier {
         }
     };
     let (overshoot_ppm, when_down) = sharing(&table);
-    table.finish(&[]);
     let algorithm = counting.map(|counting| counting.algorithm);
     Tier { name, windows, algorithm, overshoot_ppm, when_down, origin: Origin::File }
 }
@@ -52,7 +52,7 @@ fn read(Named { name, table }: Named<'_>) -> Tier {
 /// Reads `overshoot` and `when-redis-down`.
 fn sharing(table: &Table<'_>) -> (Option<u32>, Option<WhenDown>) {
     let overshoot_ppm = table.value("overshoot").and_then(|value| overshoot(&value));
-    let when_down = table.value("when-redis-down").and_then(|value| value.choice(&WHEN_DOWN, &[]));
+    let when_down = table.value("when-redis-down").and_then(|value| value.choice(&WHEN_DOWN));
     (overshoot_ppm, when_down)
 }
 
@@ -85,7 +85,11 @@ pub(super) fn divide(
 ) -> (Vec<Quota>, Option<Tiers>) {
     let rows = rows.of(base.policy);
     let shared = word_tier(limit);
-    let is_by_tier = shared.is_some() || limit.is_table();
+    let default = table.value("default-tier");
+    if let Some(default) = default.as_ref().filter(|_| shared.is_none() && !limit.is_table()) {
+        default
+            .wrong_key("`default-tier` needs a limit by tier", "leave it out, or write `limit = \"tier\"`");
+    }
     let mut parts = match &shared {
         Some(text) => of_tiers(text, tiers, base),
         None if limit.is_table() => of_own(limit, base),
@@ -98,10 +102,7 @@ pub(super) fn divide(
         }
     };
     rows.iter().for_each(|row| put(row, base, &mut parts));
-    let default = match is_by_tier {
-        true => table.value("default-tier").and_then(|value| value.text()),
-        false => None,
-    };
+    let default = default.and_then(|value| value.text());
     let Some(default) = default_of(&parts, default, shared.is_none()) else {
         // A table whose tiers are all wrong has been reported.
         match shared {
@@ -153,7 +154,7 @@ fn of_tiers(limit: &Text<'_>, tiers: &[Tier], base: &Base<'_>) -> Vec<Part> {
 
 /// `{ free = "60/m", pro = { limit = "600/m", overshoot = 0 }, default = "30/m" }`
 fn of_own(limit: &Value<'_>, base: &Base<'_>) -> Vec<Part> {
-    let entries = limit.table("`limit`").map(|table| table.entries()).unwrap_or_default();
+    let entries = limit.table().map(|table| table.entries()).unwrap_or_default();
     entries.iter().filter_map(|entry| own(entry, base)).collect()
 }
 
@@ -166,7 +167,7 @@ fn own(entry: &Value<'_>, base: &Base<'_>) -> Option<Part> {
     if !entry.is_table() {
         return Some((part, windows::windows(entry, base.counting)));
     }
-    let table = entry.table(&format!("`limit.{}`", entry.key))?;
+    let table = entry.table()?;
     let limit = table.value("limit");
     let counting = counting(&table, base.counting).unwrap_or(base.counting);
     let windows = match limit {
@@ -178,7 +179,6 @@ fn own(entry: &Value<'_>, base: &Base<'_>) -> Option<Part> {
         }
     };
     let (overshoot_ppm, when_down) = sharing(&table);
-    table.finish(&[]);
     part.overshoot_ppm = overshoot_ppm.unwrap_or(part.overshoot_ppm);
     part.when_down = when_down.unwrap_or(part.when_down);
     Some((part, windows))

@@ -3,11 +3,11 @@
 use http::uri::Scheme;
 use http::{HeaderName, HeaderValue, Uri};
 
-use base::units::show_share;
 use net::trust::Trust;
 use observe::trace::{Config, Decides, Heeded, Protocol, TRACES_PATH};
 use policy::changes::is_framing;
 
+use super::keys::log::{DECIDES, HEEDED, PROTOCOLS};
 use super::mask;
 use super::printer::{Page, key, table as show_table, text as show_text, word};
 use super::reader::{Table, Value};
@@ -15,22 +15,19 @@ use super::report::Fields;
 use super::sections;
 use super::text::Text;
 use super::trust;
+use super::values::{Keys, Written};
 
 /// Reads `[trace]`. `None`: no request is traced.
 pub(super) fn read(documents: &[Table<'_>]) -> (Option<Config>, Fields) {
-    let table = sections::single(documents, "trace").and_then(|value| value.table("[trace]"));
-    let Some(table) = table else { return (None, Fields::default()) };
+    let Some(table) = sections::table(documents, "trace") else { return (None, Fields::default()) };
     let places = table.places();
     (read_table(table), places)
 }
 
-fn read_table(table: Table<'_>) -> Option<Config> {
+fn read_table(mut table: Table<'_>) -> Option<Config> {
     let written = table.value("otlp");
-    if written.is_none() {
-        table.wrong("[trace] needs `otlp`", "write `otlp = \"http://127.0.0.1:4318\"`");
-    }
     let otlp = written.as_ref().and_then(Value::text).and_then(|text| url(&text));
-    let protocol = table.value("protocol").and_then(|value| value.choice(&PROTOCOLS, &[]));
+    let protocol = table.value("protocol").and_then(|value| value.choice(&PROTOCOLS));
     if let (Some(GRPC_PORT), None, Some(written)) =
         (otlp.as_ref().and_then(Uri::port_u16), protocol, &written)
     {
@@ -50,17 +47,24 @@ fn read_table(table: Table<'_>) -> Option<Config> {
     }
     let trust = tls.map(|tls| trust::read(&tls)).unwrap_or_default();
     let headers = table.table("headers").map(|headers| fields(&headers)).unwrap_or_default();
-    let sample_ppm = table.value("sample").and_then(|value| value.share_ppm()).unwrap_or(SAMPLE_PPM);
-    let decides = table.value("decides").and_then(|value| value.choice(&DECIDES, &[])).unwrap_or_default();
-    let parent = table.value("parent").and_then(|value| value.choice(&HEEDED, &[])).unwrap_or_default();
     let service = table.value("service").and_then(|value| value.text());
     if let Some(service) = service.as_ref().filter(|service| service.text.is_empty()) {
         service.wrong("`service` is empty", "write the name that traces show");
     }
     let service = service.map_or_else(|| SERVICE.to_owned(), |service| service.text);
     let protocol = protocol.unwrap_or_default();
-    table.finish(&[]);
-    Some(Config { otlp: otlp?, protocol, trust, headers, sample_ppm, decides, parent, service })
+    let (sample_ppm, decides, parent) = (SAMPLE_PPM, Decides::default(), Heeded::default());
+    let url = otlp.clone().unwrap_or_default();
+    let mut config = Config { otlp: url, protocol, trust, headers, sample_ppm, decides, parent, service };
+    which(&mut table, &mut config);
+    otlp.map(|_| config)
+}
+
+/// Which requests are traced.
+fn which(keys: &mut impl Keys, config: &mut Config) {
+    keys.share("sample", &mut config.sample_ppm);
+    keys.word("decides", &DECIDES, &mut config.decides);
+    keys.word("parent", &HEEDED, &mut config.parent);
 }
 
 /// The URL of a collector.
@@ -132,16 +136,10 @@ pub(super) fn show(page: &mut Page, config: &Config) {
         .iter()
         .map(|(name, value)| (key(name.as_str()), show_text(value.to_str().unwrap_or_default())));
     page.key("headers", show_table(headers));
-    page.key("sample", show_text(&show_share(config.sample_ppm)));
-    page.key("decides", show_text(word(&DECIDES, &config.decides)));
-    page.key("parent", show_text(word(&HEEDED, &config.parent)));
+    page.keys(Written::of(config, which));
     page.key("service", show_text(&config.service));
 }
 
-const PROTOCOLS: [(&str, Protocol); 2] = [("http", Protocol::Http), ("grpc", Protocol::Grpc)];
-const DECIDES: [(&str, Decides); 2] = [("parent", Decides::Parent), ("ratio", Decides::Ratio)];
-const HEEDED: [(&str, Heeded); 3] =
-    [("trusted", Heeded::Trusted), ("always", Heeded::Always), ("never", Heeded::Never)];
 /// Fields beside those that frame a message: the exporter sets them, or HTTP gives them to no sender of a whole one.
 const OF_THE_MESSAGE: [&str; 7] =
     ["content-encoding", "content-range", "content-type", "expect", "host", "http2-settings", "range"];

@@ -3,19 +3,19 @@
 
 use rustls::pki_types::ServerName;
 
-use net::trust::{Shown, Trust, Version};
+use net::trust::{Shown, Trust};
 
+use super::keys::upstream::TLS_VERSIONS;
 use super::printer::{table as show_table, text, word};
 use super::reader::Value;
-use super::text;
+use super::values::Keys;
 
 /// Reads the table.
 pub(super) fn read(value: &Value<'_>) -> Trust {
     let mut trust = Trust::default();
-    let Some(table) = value.table("`tls`") else { return trust };
-    let file =
-        |key: &'static str| table.value(key).and_then(|value| value.text()).map(|text| text::path(&text));
-    trust.ca = file("ca");
+    let Some(mut table) = value.table() else { return trust };
+    table.path_if("ca", &mut trust.ca);
+    let file = |key: &'static str| table.value(key).and_then(|value| value.path());
     trust.shown = match (file("cert"), file("key")) {
         (Some(cert), Some(key)) => Some(Shown { cert, key }),
         _ => None,
@@ -34,9 +34,7 @@ pub(super) fn read(value: &Value<'_>) -> Trust {
             ),
         }
     }
-    if let Some(value) = table.value("min-version") {
-        trust.min_version = value.choice(&VERSIONS, &[]).unwrap_or_default();
-    }
+    table.word("min-version", &TLS_VERSIONS, &mut trust.min_version);
     if let Some(value) = table.value("verify") {
         trust.verify = value.boolean().unwrap_or(true);
         if !trust.verify && trust.ca.is_some() {
@@ -51,7 +49,6 @@ pub(super) fn read(value: &Value<'_>) -> Trust {
             );
         }
     }
-    table.finish(&[]);
     trust
 }
 
@@ -63,10 +60,7 @@ pub(super) fn show(trust: &Trust) -> String {
         keys.extend([("cert", path(&shown.cert)), ("key", path(&shown.key))]);
     }
     keys.extend(trust.sni.as_ref().map(|sni| ("sni", text(sni))));
-    keys.push(("min-version", text(word(&VERSIONS, &trust.min_version))));
+    keys.push(("min-version", text(word(&TLS_VERSIONS, &trust.min_version))));
     keys.push(("verify", trust.verify.to_string()));
     show_table(keys)
 }
-
-/// The values of `min-version`.
-const VERSIONS: [(&str, Version); 2] = [("1.2", Version::V1_2), ("1.3", Version::V1_3)];

@@ -5,14 +5,14 @@ use upstream::config::{
     Balance, Connections, Health, HostHeader, Place, RETRY_BUDGET_PERCENT, Server, Timeouts, Uploads, Version,
 };
 
-use super::keys::{Keys, Written};
-use super::listener::TIMEOUT_MIN;
-use super::printer::{Page, array, key, table, text, time, word};
+use super::keys::upstream::{BALANCES, HOSTS, VERSIONS};
+use super::printer::{Page, array, key, table, text, word};
 use super::reader::{Table, Value};
 use super::report::Fields;
 use super::sections::{self, Named};
 use super::socket;
 use super::text::Text;
+use super::values::{Keys, Written};
 use super::{health, limit_text, retry, sticky, trust, windows};
 use base::units::show_share;
 use net::trust::Trust;
@@ -47,19 +47,16 @@ pub(super) fn of_url(text: &Text<'_>) -> Option<Config> {
 }
 
 fn read(named: Named<'_>) -> Config {
-    let table = named.table;
+    let mut table = named.table;
     let mut upstream = default(named.name);
-    match table.value("servers") {
-        Some(value) => upstream.servers = servers(&value),
-        None => table.wrong("an upstream needs `servers`", "write `servers = [\"http://127.0.0.1:3000\"]`"),
+    if let Some(value) = table.value("servers") {
+        upstream.servers = servers(&value);
     }
     if let Some(value) = table.value("balance") {
         upstream.balance = balance(&value).unwrap_or_default();
     }
     upstream.sticky = table.value("sticky").and_then(|value| sticky::read(&value));
-    if let Some(value) = table.value("http") {
-        upstream.http = value.choice(&[("h1", Version::H1), ("h2", Version::H2)], &[]).unwrap_or_default();
-    }
+    words(&mut table, &mut upstream);
     if let Some(value) = table.value("tls") {
         upstream.tls = trust::read(&value);
         if !upstream.servers.is_empty() && !upstream.servers.iter().any(|server| server.tls) {
@@ -69,33 +66,20 @@ fn read(named: Named<'_>) -> Config {
             );
         }
     }
-    if let Some(value) = table.value("host") {
-        let choices = [("client", HostHeader::Client), ("server", HostHeader::Server)];
-        upstream.host = value.choice(&choices, &[]).unwrap_or_default();
-    }
     if let Some(mut table) = table.table("connections") {
         connections(&mut table, &mut upstream.connections);
-        table.finish(&[]);
     }
     if let Some(mut table) = table.table("timeouts") {
         timeouts(&mut table, &mut upstream.timeouts);
-        upstream.timeouts.per_try = table.value("try").and_then(|value| value.duration(TIMEOUT_MIN));
-        upstream.timeouts.total = table.value("total").and_then(|value| value.duration(TIMEOUT_MIN));
-        table.finish(&[]);
     }
-    if let Some(keys) = table.table("retry") {
-        if let Some(percent) = keys.value("budget").and_then(|value| value.percent()) {
-            upstream.retry_budget_percent = percent;
-        }
-        upstream.retry = retry::read(&keys, upstream.retry_budget_percent);
-        keys.finish(&[]);
+    if let Some(mut keys) = table.table("retry") {
+        keys.percent("budget", &mut upstream.retry_budget_percent);
+        upstream.retry = retry::read(&mut keys, upstream.retry_budget_percent);
     }
     if let Some(mut table) = table.table("uploads") {
         uploads(&mut table, &mut upstream.uploads);
-        table.finish(&[]);
     }
-    upstream.health = health::read(&table, upstream.http, &upstream.servers);
-    table.finish(&[]);
+    upstream.health = health::read(&mut table, upstream.http, &upstream.servers);
     upstream
 }
 
@@ -111,7 +95,7 @@ fn balance(value: &Value<'_>) -> Option<Balance> {
             text.wrong("`hash` needs a dimension", "write it as in `hash:consumer`");
             None
         }
-        _ => text.choice(&BALANCES, &[]),
+        _ => text.choice(&BALANCES),
     }
 }
 
@@ -131,15 +115,12 @@ fn weighted(value: &Value<'_>) -> Option<Server> {
     if !value.is_table() {
         return server(&value.text()?);
     }
-    let table = value.table("a server")?;
+    let mut table = value.table()?;
     let url = table.value("url");
-    if url.is_none() {
-        table.wrong("a server needs `url`", "write `{ url = \"http://127.0.0.1:3000\", weight = 2 }`");
-    }
-    let weight = table.value("weight").and_then(|value| value.integer(1..=WEIGHT_MAX)).unwrap_or(1);
-    table.finish(&[]);
+    let mut weight = 1;
+    table.number("weight", &mut weight);
     let server = server(&url?.text()?)?;
-    Some(Server { weight: u32::try_from(weight).unwrap_or(1), ..server })
+    Some(Server { weight, ..server })
 }
 
 /// Whether a text means a server, and not an upstream by its name.
@@ -219,25 +200,32 @@ fn show_url(server: &Server) -> String {
     }
 }
 
+fn words(keys: &mut impl Keys, upstream: &mut Config) {
+    keys.word("http", &VERSIONS, &mut upstream.http);
+    keys.word("host", &HOSTS, &mut upstream.host);
+}
+
 fn connections(keys: &mut impl Keys, connections: &mut Connections) {
-    keys.number("max", 1..=CONNECTIONS_MAX, &mut connections.max);
-    keys.number("idle", 0..=CONNECTIONS_MAX, &mut connections.idle);
-    keys.duration("idle-timeout", TIMEOUT_MIN, &mut connections.idle_timeout);
-    keys.duration("max-age", TIMEOUT_MIN, &mut connections.max_age);
-    keys.duration("wait", TIMEOUT_MIN, &mut connections.wait);
-    keys.number("waiting", 0..=CONNECTIONS_MAX, &mut connections.waiting);
-    keys.number("streams", 1..=CONNECTIONS_MAX, &mut connections.streams);
+    keys.number("max", &mut connections.max);
+    keys.number("idle", &mut connections.idle);
+    keys.duration("idle-timeout", &mut connections.idle_timeout);
+    keys.duration("max-age", &mut connections.max_age);
+    keys.duration("wait", &mut connections.wait);
+    keys.number("waiting", &mut connections.waiting);
+    keys.number("streams", &mut connections.streams);
 }
 
 fn timeouts(keys: &mut impl Keys, timeouts: &mut Timeouts) {
-    keys.duration("connect", TIMEOUT_MIN, &mut timeouts.connect);
-    keys.duration("response", TIMEOUT_MIN, &mut timeouts.response);
-    keys.duration_or_off("stall", TIMEOUT_MIN, &mut timeouts.stall);
+    keys.duration("connect", &mut timeouts.connect);
+    keys.duration("response", &mut timeouts.response);
+    keys.duration("stall", &mut timeouts.stall);
+    keys.duration_if("try", &mut timeouts.per_try);
+    keys.duration_if("total", &mut timeouts.total);
 }
 
 fn uploads(keys: &mut impl Keys, uploads: &mut Uploads) {
-    keys.size("gather", 0..=GATHER_BYTES_MAX, &mut uploads.gather_bytes);
-    keys.size("least-rate", 0..=RATE_MAX, &mut uploads.rate_min);
+    keys.size("gather", &mut uploads.gather_bytes);
+    keys.size("least-rate", &mut uploads.rate_min);
 }
 
 /// Writes `[upstream.*]`.
@@ -258,34 +246,14 @@ pub(super) fn show(page: &mut Page, upstream: &Config) {
         },
     );
     upstream.sticky.iter().for_each(|sticky| page.key("sticky", sticky::show(sticky)));
-    page.key(
-        "http",
-        text(match upstream.http {
-            Version::H1 => "h1",
-            Version::H2 => "h2",
-        }),
-    );
     if upstream.servers.iter().any(|server| server.tls) {
         page.key("tls", trust::show(&upstream.tls));
     }
-    page.key(
-        "host",
-        text(match upstream.host {
-            HostHeader::Client => "client",
-            HostHeader::Server => "server",
-        }),
-    );
-    show_bounds(page, upstream);
-}
-
-fn show_bounds(page: &mut Page, upstream: &Config) {
+    page.keys(Written::of(upstream, words));
     page.key("connections", Written::table(&upstream.connections, connections));
-    let mut keys = Written::of(&upstream.timeouts, timeouts);
-    keys.extend(upstream.timeouts.per_try.map(|per_try| ("try", time(per_try))));
-    keys.extend(upstream.timeouts.total.map(|total| ("total", time(total))));
-    page.key("timeouts", table(keys));
+    page.key("timeouts", Written::table(&upstream.timeouts, timeouts));
     let budget = text(&show_share(upstream.retry_budget_percent * 10_000));
-    page.key("retry", table(retry::show(&upstream.retry).chain([("budget", budget)])));
+    page.key("retry", table(retry::show(&upstream.retry).into_iter().chain([("budget", budget)])));
     page.key("uploads", Written::table(&upstream.uploads, uploads));
     health::show(page, &upstream.health);
 }
@@ -315,12 +283,3 @@ fn scheme(tls: bool) -> &'static str {
 fn default_port(tls: bool) -> u16 {
     if tls { 443 } else { 80 }
 }
-
-/// The words of `balance`; a dimension follows `hash:`.
-const BALANCES: [(&str, Balance); 3] =
-    [("p2c", Balance::P2c), ("round-robin", Balance::RoundRobin), ("least-requests", Balance::LeastRequests)];
-const GATHER_BYTES_MAX: u64 = 1 << 20;
-const RATE_MAX: u64 = 1 << 30;
-/// The most a weight may be.
-pub(super) const WEIGHT_MAX: u64 = 1_000;
-const CONNECTIONS_MAX: u64 = 1_000_000;

@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use base::units::show_share;
 use base::words;
-use limit::{Algorithm, Quota, WhenDown, sliding_log};
+use limit::{Algorithm, Quota, sliding_log};
 use policy::definition::Dimension;
 use policy::shorthand::{self, Shorthand};
 
+use super::keys::policy::ALGORITHMS;
 use super::limit_text;
 use super::printer::{array, text};
 use super::reader::{Table, Value};
@@ -41,13 +42,13 @@ impl Counting {
 
 /// Reads `algorithm` and `max-delay`. `None` if neither is written: then the windows count by `base`.
 pub(super) fn counting(table: &Table<'_>, base: Counting) -> Option<Counting> {
-    let algorithm = table.value("algorithm").map(|value| value.choice(&ALGORITHMS, &[]));
+    let algorithm = table.value("algorithm").map(|value| value.choice(&ALGORITHMS));
     let delay_max = table.value("max-delay");
     let is_written = algorithm.is_some() || delay_max.is_some();
     let mut counting = base.by(algorithm.flatten());
     if let Some(value) = delay_max {
         if counting.algorithm == Algorithm::LeakyBucket {
-            counting.delay_max = value.duration(Duration::from_millis(1));
+            counting.delay_max = value.duration();
         } else {
             value.wrong_key(
                 "only a leaky bucket lets requests wait",
@@ -189,16 +190,3 @@ pub(super) fn show(windows: &[Quota]) -> String {
 
 const WRITE_CHOICE: &str = "write consumer, tenant, ip, route, method, host, path, header:<name>, cookie:<name>, \
                             query:<name>, param:<name> or claim:<name>";
-
-/// The values of `when-redis-down`.
-pub(super) const WHEN_DOWN: [(&str, WhenDown); 3] =
-    [("local", WhenDown::Local), ("allow", WhenDown::Allow), ("deny", WhenDown::Deny)];
-
-/// The values of `algorithm`. Concurrency is not one of them: `in flight` in the limit selects it.
-pub(super) const ALGORITHMS: [(&str, Algorithm); 5] = [
-    ("token-bucket", Algorithm::TokenBucket),
-    ("sliding-window", Algorithm::SlidingWindow),
-    ("fixed-window", Algorithm::FixedWindow),
-    ("sliding-log", Algorithm::SlidingLog),
-    ("leaky-bucket", Algorithm::LeakyBucket),
-];

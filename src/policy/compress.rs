@@ -37,7 +37,7 @@ impl Coding {
     }
 
     /// The highest level. Beyond it an answer takes many times as long, and of brotli more than 4 MiB for its tables.
-    pub fn level_max(self) -> u32 {
+    pub const fn level_max(self) -> u32 {
         match self {
             Coding::Zstd | Coding::Gzip => 9,
             Coding::Brotli => 6,

@@ -139,7 +139,8 @@ impl Gateway {
             orders: senders,
         });
         let usage = usage_of(config);
-        let hot_keys = config.hot_keys.then(|| HotKeys::new(&publisher, &metrics, shared_tier.as_ref()));
+        let hot_keys =
+            config.limits.hot_keys.then(|| HotKeys::new(&publisher, &metrics, shared_tier.as_ref()));
         let gatherers = Gatherers {
             usage: usage.clone(),
             decisions: Arc::clone(&samples),

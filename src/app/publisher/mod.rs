@@ -406,8 +406,8 @@ impl Fixed {
     fn of(config: &Config) -> Fixed {
         Fixed {
             workers: config.workers,
-            limits_memory: config.limits_memory,
-            hot_keys: config.hot_keys,
+            limits_memory: config.limits.memory,
+            hot_keys: config.limits.hot_keys,
             redis: config.redis.clone(),
             database: config.database.clone(),
             admin: config.admin.clone(),
@@ -423,8 +423,8 @@ impl Fixed {
         let has_database = self.database.is_some() && config.database.is_some();
         let fixed = [
             ("workers", self.workers != config.workers),
-            ("limits.memory", self.limits_memory != config.limits_memory),
-            ("limits.hot-keys", self.hot_keys != config.hot_keys),
+            ("limits.memory", self.limits_memory != config.limits.memory),
+            ("limits.hot-keys", self.hot_keys != config.limits.hot_keys),
             ("redis", self.redis != config.redis),
             ("database", self.database != config.database),
             ("admin", self.admin != config.admin || self.grpc != config.grpc),

@@ -58,7 +58,7 @@ pub(super) fn snapshot(
         listeners: config.listeners.clone(),
         client_ip: config.client_ip.clone(),
         naming: config.naming(salt),
-        limit_headers: config.limit_headers,
+        limit_headers: config.limits.headers,
         error_pages: kept.error_pages.as_ref().map(|pages| Arc::new(ArcSwap::new(Arc::clone(pages)))),
         sampler: Sampler::new(&config.access_log),
         draws: config.decisions.draws,

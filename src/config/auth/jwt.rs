@@ -3,52 +3,35 @@
 use std::time::Duration;
 
 use super::{Fields, claim_name, file, places, show_file, show_places};
-use crate::printer::{array, table as show_table, text, time};
+use crate::printer::{array, text};
 use crate::reader::{Table, Value};
 use crate::text::Text;
 use crate::trust;
+use crate::values::{Keys, Written};
 use auth::Kind;
 use auth::jwt::remote;
 use auth::jwt::{Algorithm, Config, Naming, Rules, Secret, Source};
 use auth::place::Place;
 use base::words::listed;
-use net::fetch;
 use net::trust::Trust;
 
-pub(super) fn read(table: &Table<'_>) -> Option<Kind> {
+pub(super) fn read(table: &mut Table<'_>) -> Option<Kind> {
     let source = source(table);
-    let algorithms = match table.value("algorithms") {
-        Some(value) => algorithms(&value),
-        None => {
-            table.wrong(
-                "tokens need `algorithms`: the signatures that are accepted",
-                "write `algorithms = [\"ES256\"]`",
-            );
-            Vec::new()
-        }
+    let algorithms = table.value("algorithms").map(|value| algorithms(&value)).unwrap_or_default();
+    let mut rules = Rules {
+        issuers: Vec::new(),
+        audiences: Vec::new(),
+        typ: None,
+        leeway: LEEWAY,
+        required: vec!["exp".to_owned()],
     };
-    let texts = |key| -> Vec<String> {
-        let texts = table.value(key).map(|value| value.texts()).unwrap_or_default();
-        texts.into_iter().map(|text| text.text).collect()
-    };
-    let (issuers, audiences) = (texts("issuer"), texts("audience"));
-    if audiences.is_empty() {
+    self::rules(table, &mut rules);
+    if rules.audiences.is_empty() {
         table.warn(
             "without `audience`, tokens that the issuer made for other services are accepted too",
             "write `audience = \"…\"`: what tokens for this gateway say in `aud`",
         );
     }
-    let required = match table.value("required") {
-        Some(value) => value.texts().into_iter().map(|text| text.text).collect(),
-        None => vec!["exp".to_owned()],
-    };
-    let rules = Rules {
-        issuers,
-        audiences,
-        typ: table.value("typ").and_then(|value| value.text()).map(|text| text.text),
-        leeway: table.value("leeway").and_then(|value| value.duration(Duration::ZERO)).unwrap_or(LEEWAY),
-        required,
-    };
     let naming = Naming {
         consumer: claim_name(table, "consumer").or(Some("sub".to_owned())),
         tenant: claim_name(table, "tenant"),
@@ -56,6 +39,20 @@ pub(super) fn read(table: &Table<'_>) -> Option<Kind> {
     };
     let places = table.value("in").map_or_else(|| vec![Place::Bearer], |value| places(&value));
     Some(Kind::Jwt(Box::new(Config { places, source: source?, algorithms, rules, naming })))
+}
+
+fn rules(keys: &mut impl Keys, rules: &mut Rules) {
+    keys.texts("issuer", &mut rules.issuers);
+    keys.texts("audience", &mut rules.audiences);
+    keys.texts("required", &mut rules.required);
+    keys.text_if("typ", &mut rules.typ);
+    keys.duration("leeway", &mut rules.leeway);
+}
+
+fn times(keys: &mut impl Keys, config: &mut remote::Config) {
+    keys.duration("every", &mut config.every);
+    keys.duration("pause", &mut config.rest);
+    keys.duration("timeout", &mut config.timeout);
 }
 
 fn algorithms(value: &Value<'_>) -> Vec<Algorithm> {
@@ -70,8 +67,9 @@ fn algorithms(value: &Value<'_>) -> Vec<Algorithm> {
 fn source(table: &Table<'_>) -> Option<Source> {
     let (jwks, secret) = (table.value("jwks"), table.value("secret"));
     let has_file = table.value("keys").is_some();
-    if let Some(tls) = table.value("tls").filter(|_| jwks.is_none()) {
-        tls.wrong_key("`tls` needs `jwks`", "only fetched keys come over TLS");
+    for value in ["tls", "fetch"].into_iter().filter_map(|key| table.value(key)).filter(|_| jwks.is_none()) {
+        let hint = if value.key == "tls" { "only fetched keys come over TLS" } else { "leave it out" };
+        value.wrong_key(format!("`{}` needs `jwks`", value.key), hint);
     }
     match (jwks, has_file, secret) {
         (Some(jwks), false, None) => {
@@ -85,15 +83,15 @@ fn source(table: &Table<'_>) -> Option<Source> {
                     );
                 }
             }
-            Some(Source::Url(Box::new(schedule(table, config))))
+            if let Some(mut fetch) = table.table("fetch") {
+                times(&mut fetch, &mut config);
+            }
+            Some(Source::Url(Box::new(config)))
         }
         (None, true, None) => file(table, "keys", "jwks.json").map(Source::File),
         (None, false, Some(secret)) => {
             let text = secret.text()?;
-            if !text.has_reference {
-                let hint = "keep a secret out of it: `\"${NAME}\"` or `\"${file:/path}\"`";
-                text.warn("`secret` is written in plain text", hint);
-            }
+            text.warn_if_plain();
             Some(Source::Secret(Secret(text.text)))
         }
         _ => {
@@ -108,37 +106,12 @@ fn source(table: &Table<'_>) -> Option<Source> {
 
 /// The URL of `jwks`. Plain http is accepted for loopback only, since anyone on the network path could replace the keys.
 fn url(text: &Text<'_>) -> Option<remote::Config> {
-    let parsed = text.text.parse::<http::Uri>().ok().filter(|uri| uri.host().is_some());
-    let hint = "write it as in `https://id.example.com/.well-known/jwks.json`";
-    let Some(uri) = parsed.filter(|uri| matches!(uri.scheme_str(), Some("http" | "https"))) else {
-        text.wrong(format!("{} is not a URL", text.shown()), hint);
-        return None;
-    };
-    if uri.authority().is_some_and(|authority| authority.as_str().contains('@')) {
-        text.wrong("a URL of keys cannot hold a user name or a password", hint);
-        return None;
-    }
-    if uri.authority().is_some_and(|authority| text.has_wrong_port(authority)) {
-        return None;
-    }
-    if !fetch::is_private(&uri) {
-        text.wrong("keys over plain http can be replaced by anyone on the network path", "write `https://`");
-        return None;
-    }
+    let uri = text.private_url(
+        "write it as in `https://id.example.com/.well-known/jwks.json`",
+        "a URL of keys cannot hold a user name or a password",
+        "keys over plain http can be replaced by anyone on the network path",
+    )?;
     Some(remote::Config { url: uri, trust: Trust::default(), every: EVERY, rest: PAUSE, timeout: TIMEOUT })
-}
-
-fn schedule(table: &Table<'_>, mut config: remote::Config) -> remote::Config {
-    let Some(fetch) = table.table("fetch") else { return config };
-    for (key, least, duration) in [
-        ("every", PAUSE_MIN, &mut config.every),
-        ("pause", PAUSE_MIN, &mut config.rest),
-        ("timeout", Duration::from_millis(1), &mut config.timeout),
-    ] {
-        *duration = fetch.value(key).and_then(|value| value.duration(least)).unwrap_or(*duration);
-    }
-    fetch.finish(&[]);
-    config
 }
 
 /// A name of RFC 7518 section 3.1. No similar name is suggested: `HS512` for `ES512` would accept other keys.
@@ -159,23 +132,15 @@ pub(super) fn show(config: &Config, fields: &mut Fields) {
         Source::File(path) => fields.push(("keys", show_file(path))),
         Source::Url(remote) => {
             fields.push(("jwks", text(&remote.url.to_string())));
-            let times = [("every", remote.every), ("pause", remote.rest), ("timeout", remote.timeout)];
             if remote.is_tls() {
                 fields.push(("tls", trust::show(&remote.trust)));
             }
-            fields.push(("fetch", show_table(times.map(|(key, duration)| (key, time(duration))))));
+            fields.push(("fetch", Written::table(&**remote, times)));
         }
     }
     let names = config.algorithms.iter().map(|algorithm| text(&format!("{algorithm:?}")));
     fields.push(("algorithms", array(names)));
-    let rules = &config.rules;
-    for (key, texts) in
-        [("issuer", &rules.issuers), ("audience", &rules.audiences), ("required", &rules.required)]
-    {
-        fields.push((key, array(texts.iter().map(|it| text(it)))));
-    }
-    fields.extend(rules.typ.as_ref().map(|typ| ("typ", text(typ))));
-    fields.push(("leeway", time(rules.leeway)));
+    fields.extend(Written::of(&config.rules, rules));
     let naming = &config.naming;
     for (key, claim) in [("consumer", &naming.consumer), ("tenant", &naming.tenant), ("tier", &naming.tier)] {
         fields.extend(claim.as_ref().map(|claim| (key, text(&format!("claim:{claim}")))));
@@ -200,6 +165,4 @@ const ALGORITHMS: [(&str, Algorithm); 12] = [
 const LEEWAY: Duration = Duration::from_secs(5);
 const EVERY: Duration = Duration::from_secs(300);
 const PAUSE: Duration = Duration::from_secs(30);
-/// The shortest accepted pause between two fetches, so that no configuration floods an issuer.
-const PAUSE_MIN: Duration = Duration::from_secs(1);
 const TIMEOUT: Duration = Duration::from_secs(5);

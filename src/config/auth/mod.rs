@@ -14,6 +14,7 @@ use super::reader::{Table, Value};
 use super::report;
 use super::sections::{self, Named};
 use super::text::{self, Text};
+use super::values::{Keys, Written};
 
 /// Reads every method. Also returns all names, including those of methods with errors.
 pub(super) fn read_all(documents: &[Table<'_>]) -> (Vec<Config>, Vec<report::Fields>, Vec<String>) {
@@ -30,15 +31,15 @@ pub(super) fn read_all(documents: &[Table<'_>]) -> (Vec<Config>, Vec<report::Fie
 }
 
 fn read(named: Named<'_>) -> Option<Config> {
-    let table = named.table;
+    let mut table = named.table;
     let Some(kind) = table.value("kind") else {
         table.wrong("an authentication method needs `kind`", "write `kind = \"api-key\"`");
         return None;
     };
-    let read: fn(&Table<'_>) -> Option<Kind> = kind.choice(&KINDS, &[])?;
-    let kind = read(&table);
-    let pass = table.value("pass").and_then(|value| value.boolean()).unwrap_or(true);
-    table.finish(&[]);
+    let read: fn(&mut Table<'_>) -> Option<Kind> = kind.choice(&KINDS)?;
+    let kind = read(&mut table);
+    let mut pass = true;
+    table.boolean("pass", &mut pass);
     Some(Config { name: named.name, kind: kind?, pass })
 }
 
@@ -53,10 +54,7 @@ fn show_keys(config: &Config) -> Fields {
     let mut keys: Fields = vec![("kind", String::new())];
     let kind = match &config.kind {
         Kind::Anonymous(anybody) => {
-            show_texts(
-                &[("consumer", &anybody.consumer), ("tenant", &anybody.tenant), ("tier", &anybody.tier)],
-                &mut keys,
-            );
+            keys.extend(Written::of(anybody, self::anybody));
             "anonymous"
         }
         Kind::ApiKey(api_key) => {
@@ -67,7 +65,7 @@ fn show_keys(config: &Config) -> Fields {
         Kind::Mtls(mtls) => {
             keys.push(("consumer", text(&mtls.consumer.to_string())));
             keys.extend(mtls.tenant.map(|tenant| ("tenant", text(&tenant.to_string()))));
-            show_texts(&[("tier", &mtls.tier)], &mut keys);
+            keys.extend(mtls.tier.as_ref().map(|tier| ("tier", text(tier))));
             "mtls"
         }
         Kind::Basic(basic) => {
@@ -83,12 +81,6 @@ fn show_keys(config: &Config) -> Fields {
     keys[0].1 = text(kind);
     keys.push(("pass", config.pass.to_string()));
     keys
-}
-
-fn show_texts(texts: &[(&'static str, &Option<String>)], keys: &mut Fields) {
-    for (key, value) in texts {
-        keys.extend(value.as_ref().map(|value| (*key, text(value))));
-    }
 }
 
 fn show_places(places: &[Place]) -> String {
@@ -109,12 +101,19 @@ fn show_file(path: &std::path::Path) -> String {
     table([("file", text(&path.to_string_lossy()))])
 }
 
-fn anonymous(table: &Table<'_>) -> Option<Kind> {
-    let text = |key| table.value(key).and_then(|value| value.text()).map(|text| text.text);
-    Some(Kind::Anonymous(Anybody { consumer: text("consumer"), tenant: text("tenant"), tier: text("tier") }))
+fn anonymous(table: &mut Table<'_>) -> Option<Kind> {
+    let mut anybody = Anybody { consumer: None, tenant: None, tier: None };
+    self::anybody(table, &mut anybody);
+    Some(Kind::Anonymous(anybody))
 }
 
-fn api_key(table: &Table<'_>) -> Option<Kind> {
+fn anybody(keys: &mut impl Keys, anybody: &mut Anybody) {
+    keys.text_if("consumer", &mut anybody.consumer);
+    keys.text_if("tenant", &mut anybody.tenant);
+    keys.text_if("tier", &mut anybody.tier);
+}
+
+fn api_key(table: &mut Table<'_>) -> Option<Kind> {
     let places = match table.value("in") {
         Some(value) => places(&value),
         None => vec![Place::Header(X_API_KEY), Place::Bearer],
@@ -125,10 +124,7 @@ fn api_key(table: &Table<'_>) -> Option<Kind> {
 /// `{ file = "…" }`, `"database"`, or `{ file = "…", database = true }` for both.
 fn keys_source(table: &Table<'_>) -> Option<keys::Source> {
     const HINT: &str = "write `keys = { file = \"keys.toml\" }`, or `keys = \"database\"`";
-    let Some(value) = table.value("keys") else {
-        table.wrong("this authentication method needs `keys`", HINT);
-        return None;
-    };
+    let value = table.value("keys")?;
     if value.is_string() {
         let text = value.text()?;
         if text.text != DATABASE {
@@ -137,13 +133,12 @@ fn keys_source(table: &Table<'_>) -> Option<keys::Source> {
         }
         return Some(keys::Source::Database);
     }
-    let inner = value.table("`keys`")?;
+    let inner = value.table()?;
     let file = inner.value("file").map(|value| value.text());
     let has_database = inner.value(DATABASE).and_then(|value| value.boolean()).unwrap_or_default();
     if file.is_none() && !has_database {
         inner.wrong("`keys` needs `file`", HINT);
     }
-    inner.finish(&[]);
     match (file, has_database) {
         (Some(file), false) => Some(keys::Source::File(text::path(&file?))),
         (Some(file), true) => Some(keys::Source::Both(text::path(&file?))),
@@ -152,41 +147,27 @@ fn keys_source(table: &Table<'_>) -> Option<keys::Source> {
     }
 }
 
-fn mtls(table: &Table<'_>) -> Option<Kind> {
-    let name = |key| table.value(key).and_then(|value| value.choice(&Name::ALL, &[]));
-    let consumer = match table.value("consumer") {
-        Some(_) => name("consumer"),
-        None => {
-            let hint = "write `consumer = \"san:email\"`";
-            table.wrong("certificates need `consumer`: which of their names is the consumer", hint);
-            None
-        }
-    };
-    let tenant = name("tenant");
+fn mtls(table: &mut Table<'_>) -> Option<Kind> {
+    let name = |key| table.value(key).and_then(|value| value.choice(&Name::ALL));
+    let (consumer, tenant) = (name("consumer"), name("tenant"));
     let tier = table.value("tier").and_then(|value| value.text()).map(|text| text.text);
     Some(Kind::Mtls(mtls::Config { consumer: consumer?, tenant, tier }))
 }
 
-fn basic(table: &Table<'_>) -> Option<Kind> {
-    let keep = table.value("keep").and_then(|value| value.duration(Duration::ZERO)).unwrap_or(KEEP);
+fn basic(table: &mut Table<'_>) -> Option<Kind> {
+    let keep = table.value("keep").and_then(|value| value.duration()).unwrap_or(KEEP);
     Some(Kind::Basic(basic::Config { file: file(table, "users", "users.toml")?, keep }))
 }
 
 /// The file under `key = { file = "…" }`.
 fn file(table: &Table<'_>, key: &'static str, example: &str) -> Option<std::path::PathBuf> {
     let hint = format!("write `{key} = {{ file = \"{example}\" }}`");
-    let Some(inner) = table.value(key) else {
-        table.wrong(format!("this authentication method needs `{key}`"), hint);
-        return None;
-    };
-    let inner = inner.table(&format!("`{key}`"))?;
+    let inner = table.value(key)?.table()?;
     let file = inner.value("file");
     if file.is_none() {
         inner.wrong(format!("`{key}` needs `file`"), hint);
     }
-    let path = file.and_then(|value| value.text()).map(|text| text::path(&text));
-    inner.finish(&[]);
-    path
+    file.and_then(|value| value.path())
 }
 
 /// The claim that `consumer = "claim:sub"` names.
@@ -202,10 +183,7 @@ fn claim_name(table: &Table<'_>, key: &'static str) -> Option<String> {
 }
 
 fn places(value: &Value<'_>) -> Vec<Place> {
-    let texts = value.texts();
-    if texts.is_empty() && value.is_array() {
-        value.wrong("`in` is empty", "write `[\"header:x-api-key\"]`");
-    }
+    let texts = value.some_texts("write `[\"header:x-api-key\"]`");
     texts.iter().filter_map(place).collect()
 }
 
@@ -227,7 +205,7 @@ fn place(text: &Text<'_>) -> Option<Place> {
 type Fields = Vec<(&'static str, String)>;
 
 /// Reads the keys that only one kind has.
-type ReadKind = fn(&Table<'_>) -> Option<Kind>;
+type ReadKind = fn(&mut Table<'_>) -> Option<Kind>;
 
 const KINDS: [(&str, ReadKind); 5] =
     [("anonymous", anonymous), ("api-key", api_key), ("jwt", jwt::read), ("mtls", mtls), ("basic", basic)];

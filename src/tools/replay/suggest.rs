@@ -186,7 +186,7 @@ fn counting(asked: &Asked, routes: Option<Config>) -> Result<Loaded, config::Err
     config.policies = asked.by.iter().enumerate().map(policy).collect();
     config.domains = Vec::new();
     config.redis = None;
-    config.limits_memory = MEMORY_BYTES;
+    config.limits.memory = MEMORY_BYTES;
     for route in &mut config.routes {
         route.limits = config.policies.iter().map(|policy| policy.name.clone()).collect();
     }

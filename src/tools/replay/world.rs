@@ -79,7 +79,7 @@ impl World {
     pub fn new(loaded: Loaded, nodes: u32) -> World {
         let Loaded { mut config, table, .. } = loaded;
         if nodes > 1 {
-            config.limits_memory = config.limits_memory.min(NODES_BYTES_MAX / nodes as usize);
+            config.limits.memory = config.limits.memory.min(NODES_BYTES_MAX / nodes as usize);
         }
         let redis = config.redis.as_ref().map(|_| Arc::new(Redis::new(nodes)));
         let nodes =
@@ -412,11 +412,11 @@ fn name(naming: &Naming, policy: &Policy, subject: &HttpSubject<'_>, request: &R
 /// The limiter of a node, with the memory that the configuration gives it.
 fn limiter(config: &Config, redis: Option<&Arc<Redis>>, node: usize) -> Arc<Limiter> {
     let Some((redis, shared)) = redis.zip(config.redis.as_ref()) else {
-        return Arc::new(Limiter::new(local::Table::with_memory(config.limits_memory)));
+        return Arc::new(Limiter::new(local::Table::with_memory(config.limits.memory)));
     };
-    let own_bytes = config.limits_memory / OWN_PART;
+    let own_bytes = config.limits.memory / OWN_PART;
     let wire = Arc::new(Wire { redis: Arc::clone(redis), node }) as Arc<dyn Link>;
-    let fleet = Fleet::new(wire, config.limits_memory - own_bytes, shared.deadline).salted(&salt());
+    let fleet = Fleet::new(wire, config.limits.memory - own_bytes, shared.deadline).salted(&salt());
     Arc::new(Limiter::in_fleet(local::Table::with_memory(own_bytes), fleet))
 }
 

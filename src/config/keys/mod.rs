@@ -1,0 +1,158 @@
+//! The keys of gateway.toml: one row a key, with its type, what holds if it is not written, and a sentence about it.
+//!
+//! What is read, what an unknown key is told, the JSON schema and the tables of docs/configuration.md come from the rows.
+
+pub mod admin;
+pub mod auth;
+pub mod listener;
+pub mod log;
+pub mod policy;
+pub mod process;
+pub mod route;
+pub mod schema;
+pub mod shared;
+pub mod upstream;
+
+use std::time::Duration;
+
+/// A table of gateway.toml.
+pub struct Section {
+    /// As messages name it, with `<name>` or `<key>` for the last part of where it stands: `[listener.<name>]`.
+    pub heading: &'static str,
+    pub keys: &'static [Key],
+    /// Keys that it has, too.
+    pub beside: &'static [Key],
+}
+
+impl Section {
+    /// All of its keys.
+    pub fn keys(&self) -> impl Iterator<Item = &'static Key> {
+        self.beside.iter().chain(self.keys)
+    }
+
+    /// The row of a key.
+    pub fn key(&self, name: &str) -> Option<&'static Key> {
+        self.keys().find(|key| key.name == name)
+    }
+}
+
+/// A key's row.
+pub struct Key {
+    pub name: &'static str,
+    pub kind: Kind,
+    pub unwritten: Unwritten,
+    /// A sentence about it, in Markdown, by lines.
+    doc: &'static [&'static str],
+}
+
+impl Key {
+    /// Whether a file can have it.
+    pub fn is_of_files(&self) -> bool {
+        !matches!(self.kind, Kind::Elsewhere(..) | Kind::Added(_))
+    }
+
+    /// The sentence in one line.
+    pub fn doc(&self) -> String {
+        self.doc.concat().trim().to_owned()
+    }
+}
+
+/// What holds if a key is not written.
+pub enum Unwritten {
+    Nothing,
+    /// This value. One that is no JSON is a text.
+    Value(&'static str),
+    /// What is said so.
+    Means(&'static str),
+    /// It must be written.
+    Required,
+    /// The same: what is said where it is not, and what to write.
+    Needs(&'static str, &'static str),
+    /// It must be written, or this other key.
+    RequiredBut(&'static str),
+    /// Nothing; it can stand only beside this other key.
+    Beside(&'static str),
+}
+
+/// What a key's value is.
+pub enum Kind {
+    Text,
+    /// One text or an array of them.
+    Texts,
+    /// Of a file.
+    Path,
+    /// A text that is shown nowhere.
+    Secret,
+    Bool,
+    /// One value, in JSON.
+    Only(&'static str),
+    /// One word.
+    Word(&'static str),
+    /// One of several words.
+    Words(fn() -> Vec<&'static str>),
+    /// A text of this form.
+    Pattern(&'static str),
+    /// A whole number, from and to.
+    Number(u64, u64),
+    /// Bytes, from and to.
+    Size(u64, u64),
+    /// A duration of at least so much.
+    Time(Duration),
+    /// The same, or `"off"`.
+    TimeOrOff(Duration),
+    Share,
+    Table(&'static Section),
+    /// A table with further keys that the operator chooses.
+    Open(&'static Section, &'static Kind),
+    /// A table of nothing but keys that the operator chooses.
+    Map(&'static Kind),
+    /// A table whose keys depend on the word under `kind`.
+    ByKind(&'static [(&'static str, &'static Section)]),
+    List(&'static Kind),
+    Any(&'static [Kind]),
+    /// Not of a file, but of a row of the database.
+    Added(&'static Section),
+    /// No key: what is said of it, and where it belongs.
+    Elsewhere(&'static str, &'static str),
+}
+
+impl Kind {
+    /// The kinds that a value may be of.
+    pub fn each(&self) -> &[Kind] {
+        match self {
+            Kind::Any(several) => several,
+            one => std::slice::from_ref(one),
+        }
+    }
+}
+
+/// The words of a list of words and what they stand for.
+pub fn words<T>(choices: &[(&'static str, T)]) -> Vec<&'static str> {
+    choices.iter().map(|(word, _)| *word).collect()
+}
+
+/// Tables of keys: for each its name here, its heading, perhaps another table whose keys it has, too, and its rows.
+macro_rules! sections {
+    ($($name:ident = $heading:literal $(+ $beside:ident)? { $(
+        $(#[doc = $doc:literal])* $key:literal: $kind:expr $(, $unwritten:expr)?;
+    )* })*) => { $(
+        pub static $name: $crate::keys::Section = $crate::keys::Section {
+            heading: $heading,
+            keys: &[$($crate::keys::Key {
+                name: $key,
+                kind: $kind,
+                unwritten: $crate::keys::sections!(@or $crate::keys::Unwritten::Nothing $(, $unwritten)?),
+                doc: &[$($doc),*],
+            }),*],
+            beside: $crate::keys::sections!(@or &[] $(, $beside.keys)?),
+        };
+    )* };
+    (@or $default:expr) => { $default };
+    (@or $default:expr, $given:expr) => { $given };
+}
+use sections;
+
+/// A shorter deadline than this is surely a typing error.
+pub const MS: Duration = Duration::from_millis(1);
+pub const SECOND: Duration = Duration::from_secs(1);
+pub const ZERO: Duration = Duration::ZERO;
