@@ -7,6 +7,7 @@ mod compress;
 mod costs;
 mod database;
 mod keys;
+mod manual;
 mod mirror;
 mod protocol;
 mod rls;

@@ -108,7 +108,7 @@ sections! {
     ORDERED = "a pair of `certs`" {
         /// the authority's directory. Plain http only to a loopback address
         "acme": Text, Required;
-        /// DNS names of the certificate; no wildcards, which neither challenge can prove
+        /// DNS names of the certificate, at most 100; no wildcards, which neither challenge can prove
         "names": Texts, Needs(
             "a certificate that is ordered needs `names`",
             "write the names that clients use, as in `names = [\"api.example.com\"]`",

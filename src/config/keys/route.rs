@@ -128,7 +128,7 @@ sections! {
     RETRY = "`retry`" {
         /// second tries
         "times": Number(0, 1), Value("1");
-        /// after what
+        /// after what, as of an upstream
         "on": Texts, Value("[\"connect\", \"reset-before-bytes\"]");
         /// when another server is asked as well
         "hedge-after": Time(MS);

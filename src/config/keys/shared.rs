@@ -18,9 +18,9 @@ sections! {
         /// sentinels, the URL's login is the primary's. `"cluster"`: the hosts are some nodes of a Redis Cluster.
         /// `"ring"`: see below
         "topology": Text, Value("single");
-        /// how long a decision waits for Redis, once
+        /// how long a decision waits for Redis, once; at most `"1s"`
         "deadline": Time(MS), Value("2ms");
-        /// what every key begins with. Nodes that share limits have the same
+        /// what every key begins with, 1 to 32 characters. Nodes that share limits have the same
         "prefix": Text, Value("sg");
         /// connections to each server
         "connections": Number(1, CONNECTIONS_MAX as u64), Value("2");

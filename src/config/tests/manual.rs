@@ -1,0 +1,176 @@
+//! The tables of docs/configuration.md are those of the keys' rows. With `SLUICEGATE_WRITE_DOCS=1` they are written anew.
+//!
+//! A table stands behind a line `<!-- keys: upstream.health -->`, which may pick some of the keys:
+//! `<!-- keys: route = auth require -->`. What has no table of its own stands in that of the table around it, as
+//! `access.format` does in that of `[log]`.
+
+use crate::keys::process::ROOT;
+use crate::keys::schema::value;
+use crate::keys::{Key, Kind, Section, Unwritten};
+use base::units::{show_duration, show_size};
+
+const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/configuration.md");
+const MARK: &str = "<!-- keys: ";
+
+/// Keys that are written together, and where they stand.
+struct Rows {
+    /// The first is where they stand in a table around them.
+    paths: Vec<String>,
+    keys: &'static [Key],
+}
+
+/// The rows in a value of a kind, each with the way there from its key.
+fn inside(kind: &'static Kind, way: &str, found: &mut Vec<Rows>) {
+    let mut of = |section: &Section, path: &str, apart: &str| {
+        let apart = if section.key("acme").is_some() { "acme" } else { apart };
+        let own = if apart.is_empty() { path.to_owned() } else { format!("{path} {apart}") };
+        for (path, keys) in [(path.to_owned(), section.beside), (own, section.keys)] {
+            match found.iter_mut().find(|rows| std::ptr::eq(rows.keys, keys)) {
+                Some(known) => known.paths.push(path),
+                None if keys.is_empty() => {}
+                None => found.push(Rows { paths: vec![path], keys }),
+            }
+        }
+    };
+    match kind {
+        Kind::Table(section) | Kind::Open(section, _) => of(section, way, ""),
+        Kind::ByKind(several) => several.iter().for_each(|(word, section)| of(section, way, word)),
+        Kind::Any(several) => several.iter().for_each(|one| inside(one, way, found)),
+        Kind::List(of) => inside(of, &format!("{way}[]"), found),
+        Kind::Map(of) => inside(of, way, found),
+        _ => {}
+    }
+}
+
+fn own(keys: &'static [Key]) -> impl Iterator<Item = &'static Key> {
+    keys.iter().filter(|key| key.is_of_files())
+}
+
+/// All rows.
+fn all() -> Vec<Rows> {
+    let mut found = vec![Rows { paths: vec!["gateway.toml".to_owned()], keys: ROOT.keys }];
+    let mut at = 0;
+    while at < found.len() {
+        let Rows { paths, keys } = &found[at];
+        let before = if at == 0 { String::new() } else { format!("{}.", paths[0]) };
+        for (key, way) in own(keys).map(|key| (key, format!("{before}{}", key.name))).collect::<Vec<_>>() {
+            inside(&key.kind, &way, &mut found);
+        }
+        at += 1;
+    }
+    found.iter_mut().flat_map(|rows| &mut rows.paths).for_each(|path| *path = path.replace("[]", ""));
+    found
+}
+
+fn number(number: u64) -> String {
+    let digits = number.to_string();
+    let groups: Vec<&str> =
+        digits.as_bytes().rchunks(3).rev().filter_map(|it| str::from_utf8(it).ok()).collect();
+    groups.join(",")
+}
+
+fn type_of(kind: &Kind) -> String {
+    let word = |word: &str| format!("`\"{word}\"`");
+    match kind {
+        Kind::Text | Kind::Secret | Kind::Pattern(_) => "text".to_owned(),
+        Kind::Texts => "text(s)".to_owned(),
+        Kind::Path => "path".to_owned(),
+        Kind::Bool => "true, false".to_owned(),
+        Kind::Only(only) => format!("`{only}`"),
+        Kind::Word(only) => word(only),
+        Kind::Words(words) => words().into_iter().map(word).collect::<Vec<_>>().join(", "),
+        Kind::Number(0, 1) => "0 or 1".to_owned(),
+        Kind::Number(min, max) => format!("{} to {}", number(*min), number(*max)),
+        Kind::Size(0, max) => format!("size, up to {}", show_size(*max)),
+        Kind::Size(min, max) => format!("size, {} to {}", show_size(*min), show_size(*max)),
+        Kind::Time(min) if min.as_millis() > 1 => format!("duration from `\"{}\"`", show_duration(*min)),
+        Kind::Time(_) => "duration".to_owned(),
+        Kind::TimeOrOff(_) => "duration or `\"off\"`".to_owned(),
+        Kind::Share => "share".to_owned(),
+        Kind::Table(_) | Kind::Open(..) | Kind::Map(_) | Kind::ByKind(_) => "table".to_owned(),
+        Kind::List(_) => "array".to_owned(),
+        Kind::Any(several) => {
+            let mut types: Vec<String> = several.iter().map(type_of).collect();
+            types.dedup();
+            types.join(" or ")
+        }
+        Kind::Added(_) | Kind::Elsewhere(..) => String::new(),
+    }
+}
+
+fn unwritten(key: &Key) -> String {
+    match key.unwritten {
+        Unwritten::Nothing => "none".to_owned(),
+        Unwritten::Value(text) if value(text).is_string() && !text.starts_with('"') => {
+            format!("`\"{text}\"`")
+        }
+        Unwritten::Value(text) => format!("`{text}`"),
+        Unwritten::Means(said) => said.to_owned(),
+        Unwritten::Required | Unwritten::Needs(..) => "required".to_owned(),
+        Unwritten::RequiredBut(other) => format!("required, but beside `{other}`"),
+        Unwritten::Beside(other) => format!("none; only beside `{other}`"),
+    }
+}
+
+/// The lines of a key, and of what stands in it and has no table of its own.
+fn lines(key: &'static Key, before: &str, apart: &[&'static [Key]], out: &mut String) {
+    let name = format!("{before}{}", key.name);
+    *out += &format!("| `{name}` | {} | {} | {} |\n", type_of(&key.kind), unwritten(key), key.doc());
+    let mut found = Vec::new();
+    inside(&key.kind, &name, &mut found);
+    for Rows { paths, keys } in
+        found.iter().filter(|rows| !apart.iter().any(|it| std::ptr::eq(*it, rows.keys)))
+    {
+        own(keys).for_each(|inner| lines(inner, &format!("{}.", paths[0]), apart, out));
+    }
+}
+
+/// The document with its tables as the rows have them, and which keys those are.
+fn written(document: &str) -> (String, Vec<&'static Key>) {
+    let all = all();
+    let marked = |line: &str| -> Option<(&'static [Key], Vec<String>)> {
+        let mark = line.strip_prefix(MARK)?.strip_suffix(" -->").expect("it ends its line");
+        let (path, picked) = mark.split_once(" = ").unwrap_or((mark, ""));
+        let rows = all.iter().find(|rows| rows.paths.iter().any(|it| it == path));
+        let rows = rows.unwrap_or_else(|| panic!("there are no keys of {path}"));
+        Some((rows.keys, picked.split_whitespace().map(str::to_owned).collect()))
+    };
+    let apart: Vec<&'static [Key]> = document.lines().filter_map(|line| Some(marked(line)?.0)).collect();
+    let mut shown = Vec::new();
+    let mut out = String::new();
+    let mut is_table = false;
+    for line in document.lines() {
+        is_table &= line.starts_with('|');
+        if !is_table {
+            out += &format!("{line}\n");
+        }
+        if let Some((keys, picked)) = marked(line) {
+            is_table = true;
+            out += "| key | type | default | |\n|---|---|---|---|\n";
+            for key in own(keys).filter(|key| picked.is_empty() || picked.iter().any(|it| it == key.name)) {
+                lines(key, "", &apart, &mut out);
+                shown.push(key);
+            }
+        }
+    }
+    (out, shown)
+}
+
+#[test]
+fn the_tables_of_the_manual_are_those_of_the_rows() {
+    let document = std::fs::read_to_string(PATH).expect("the manual is there");
+    let (expected, shown) = written(&document);
+    if std::env::var_os("SLUICEGATE_WRITE_DOCS").is_some() {
+        std::fs::write(PATH, &expected).expect("the manual can be written");
+        return;
+    }
+    let differs = document.lines().zip(expected.lines()).find(|(is, should)| is != should);
+    assert!(document == expected, "{differs:?}; write them anew with SLUICEGATE_WRITE_DOCS=1");
+    // Whatever is marked is shown whole, in one table or in several; all else is in that of the whole file.
+    let is_shown = |key: &&'static Key| shown.iter().any(|it| std::ptr::eq(*it, *key));
+    for rows in all().iter().filter(|rows| own(rows.keys).any(|key| is_shown(&key))) {
+        let missing: Vec<_> = own(rows.keys).filter(|key| !is_shown(key)).map(|key| key.name).collect();
+        assert!(missing.is_empty(), "{:?}: {missing:?}", rows.paths);
+    }
+    assert!(shown.iter().any(|key| key.name == "include"), "there is none of the whole file");
+}
