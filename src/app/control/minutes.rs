@@ -28,8 +28,10 @@ type Step<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// Usage by the minute.
 pub(super) struct Usage {
     gathered: Arc<Gathered>,
-    /// Held while something is written, so that a reader finds each minute once.
+    /// Held while something is written, and by no reader while it waits for the database.
     waiting: Mutex<VecDeque<Batch>>,
+    /// How many were written so far. Changed under the lock of those that wait.
+    written: AtomicU64,
     /// How many wait, for who does not.
     waits: AtomicUsize,
     /// Decisions of minutes that were given up.
@@ -53,6 +55,7 @@ impl Usage {
         Usage {
             gathered,
             waiting: Mutex::default(),
+            written: AtomicU64::new(0),
             waits: AtomicUsize::new(0),
             lost: AtomicU64::new(0),
             is_failing: AtomicBool::new(false),
@@ -108,6 +111,7 @@ impl Usage {
                     break;
                 }
                 waiting.pop_front();
+                self.written.fetch_add(1, Ordering::Relaxed);
                 if self.is_failing.swap(false, Ordering::Relaxed) {
                     tracing::info!("usage by the minute is written again");
                 }
@@ -141,16 +145,25 @@ impl Usage {
     ) -> Result<Minutes, database::Error> {
         let now = Minute::of(clock::unix());
         let first = Minute(now.0.saturating_sub(asked.minutes.saturating_sub(1)));
-        let waiting = self.waiting.lock().await;
         let filter = |holder, policies| UsageFilter { holder, policies, since: time_of(first) };
         let policies = (asked.policies.0.as_str(), asked.policies.1.as_str());
         let own = filter(asked.holder(), policies);
         let others = filter(UsageHolder::Others, ("", ""));
+        // A minute that is written meanwhile would be found in neither place, or in both: then all is read again, which
+        // happens once a minute at most.
+        let (waiting, of_holder, of_others) = loop {
+            let written = self.written.load(Ordering::Relaxed);
+            let found = (database.usage(&own).await?, database.usage(&others).await?);
+            let waiting = self.waiting.lock().await;
+            if self.written.load(Ordering::Relaxed) == written {
+                break (waiting, found.0, found.1);
+            }
+        };
         let mut minutes = Minutes::default();
-        for row in database.usage(&own).await? {
+        for row in of_holder {
             minutes.policies.entry(row.policy).or_default().insert(row.at, row.amount);
         }
-        for row in database.usage(&others).await? {
+        for row in of_others {
             minutes.others.insert(row.at, row.amount);
         }
         let mut add = |minute: Minute, who: Who<'_>, amount: Amount| {
@@ -268,6 +281,22 @@ mod tests {
         usage.write(&database, Minute(u64::MAX)).await;
         assert_eq!(shown(&usage, &database).await, [2, 3, 4]);
         assert_eq!(gathered.read(|minute, _, _| minute), []);
+    }
+
+    #[tokio::test]
+    async fn no_write_waits_for_a_reader_that_the_database_keeps_waiting() {
+        let (gathered, database) = (Arc::new(Gathered::new(10)), database("reader").await);
+        let usage = Usage::new(Arc::clone(&gathered));
+        let now = Minute::of(clock::unix());
+        for (back, times) in [(2, 2), (1, 3)] {
+            (0..times).for_each(|_| gathered.count(Minute(now.0 - back), ANN, ONE));
+        }
+        let mut reading = std::pin::pin!(shown(&usage, &database));
+        let begun = std::future::poll_fn(|cx| std::task::Poll::Ready(reading.as_mut().poll(cx).is_pending()));
+        assert!(begun.await, "it waits for the database");
+        let written = timeout(Duration::from_secs(20), usage.write(&database, Minute(u64::MAX))).await;
+        assert!(written.is_ok(), "the writer waits for the reader");
+        assert_eq!(reading.await, [2, 3]);
     }
 
     #[tokio::test]
