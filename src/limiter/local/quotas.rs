@@ -122,9 +122,9 @@ fn forget(declared: &mut HashMap<u32, Declared>, last: u64, used: &HashSet<u32>)
     let used_beyond = used.len().saturating_sub(REMEMBERED_MAX);
     for (mut kind, count) in [(unused, beyond), (used, used_beyond)] {
         kind.sort_unstable();
-        kind.iter().take(count).for_each(|(_, fingerprint)| {
+        for (_, fingerprint) in kind.iter().take(count) {
             declared.remove(fingerprint);
-        });
+        }
     }
 }
 
