@@ -300,7 +300,7 @@ async fn first_of(addresses: Vec<SocketAddr>) -> io::Result<TcpStream> {
     }
 }
 
-async fn login<S>(
+pub(super) async fn login<S>(
     server: &Server,
     stream: S,
     pushes: Option<mpsc::UnboundedSender<PushInfo>>,

@@ -5,12 +5,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{PushKind, Value};
+use redis::{PushInfo, PushKind, Value};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::config::Server;
-use super::connection::Connector;
+use super::connection::{Connection, Connector};
 use super::node::Node;
 use super::sentinel;
 
@@ -64,20 +64,103 @@ async fn listen(connector: Arc<Connector>, server: Server, hint: Arc<Notify>) {
         let (pushed, mut pushes) = mpsc::unbounded_channel();
         let connection = sentinel::open(&connector, &server, Some(pushed)).await;
         let subscribe = redis::cmd("SUBSCRIBE").arg("+switch-master").to_owned();
-        let subscribed = match &connection {
-            Ok(connection) => connection.call(&subscribe).await.is_ok(),
-            Err(_) => false,
-        };
-        while subscribed && let Some(push) = pushes.recv().await {
-            match push.kind {
-                PushKind::Disconnection => break,
-                PushKind::Message => hint.notify_one(),
-                _ => {}
-            }
+        if let Ok(connection) = &connection
+            && is_answered(connection, &subscribe, connector.patience()).await
+        {
+            hear(connection, &mut pushes, &hint, connector.patience()).await;
         }
         tokio::time::sleep(PAUSE).await;
     }
 }
 
+/// Passes on what a sentinel announces until it is gone. A sentinel whose host is lost closes nothing, so a quiet one is
+/// asked whether it is there.
+async fn hear(
+    connection: &Connection,
+    pushes: &mut mpsc::UnboundedReceiver<PushInfo>,
+    hint: &Notify,
+    patience: Duration,
+) {
+    loop {
+        match tokio::time::timeout(QUIET, pushes.recv()).await {
+            Ok(None) => return,
+            Ok(Some(push)) => match push.kind {
+                PushKind::Disconnection => return,
+                PushKind::Message => hint.notify_one(),
+                _ => {}
+            },
+            Err(_) if is_answered(connection, &redis::cmd("PING"), patience).await => {}
+            Err(_) => return,
+        }
+    }
+}
+
+/// Whether a server answers this in time, and not with an error.
+async fn is_answered(connection: &Connection, asked: &redis::Cmd, patience: Duration) -> bool {
+    let answer = tokio::time::timeout(patience, connection.call(asked));
+    answer.await.is_ok_and(|answer| answer.is_ok())
+}
+
 /// How often sentinels are asked, and how soon a lost subscription is opened again.
 const PAUSE: Duration = Duration::from_secs(1);
+/// How long a sentinel may announce nothing before it is asked whether it is there.
+const QUIET: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::global::config::Login;
+    use crate::global::connection::login;
+
+    const PATIENCE: Duration = Duration::from_secs(2);
+
+    /// A connection to a sentinel that answers so many questions, announces a change after each, and then falls silent.
+    async fn sentinel(answers: usize) -> (Connection, mpsc::UnboundedReceiver<PushInfo>) {
+        let (own, mut theirs) = duplex(4_096);
+        tokio::spawn(async move {
+            let mut bytes = [0; 4_096];
+            let mut answered = 0;
+            while let Ok(count) = theirs.read(&mut bytes).await
+                && count > 0
+            {
+                let asked = String::from_utf8_lossy(&bytes[..count]).into_owned();
+                let answer = match asked {
+                    asked if asked.contains("HELLO") => "%0\r\n",
+                    _ if answered == answers => continue,
+                    asked if asked.contains("SUBSCRIBE") => ">3\r\n+subscribe\r\n+switch-master\r\n:1\r\n",
+                    _ => "+PONG\r\n>3\r\n+message\r\n+switch-master\r\n+main\r\n",
+                };
+                answered += usize::from(answer != "%0\r\n");
+                theirs.write_all(answer.as_bytes()).await.expect("it is read");
+            }
+        });
+        let (pushed, pushes) = mpsc::unbounded_channel();
+        let server = Server { host: "s".to_owned(), port: 1, tls: false, login: Login::default() };
+        (login(&server, own, Some(pushed)).await.expect("a connection"), pushes)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_sentinel_that_falls_silent_is_left() {
+        for answers in [0, 1, 4] {
+            let (connection, mut pushes) = sentinel(answers).await;
+            let subscribe = redis::cmd("SUBSCRIBE").arg("+switch-master").to_owned();
+            let (begun, hint) = (Instant::now(), Notify::new());
+            assert_eq!(is_answered(&connection, &subscribe, PATIENCE).await, answers > 0);
+            if answers > 0 {
+                let heard = tokio::time::timeout(
+                    Duration::from_secs(3_600),
+                    hear(&connection, &mut pushes, &hint, PATIENCE),
+                );
+                assert!(heard.await.is_ok(), "it is waited for without end");
+                // One question for each quiet while, and one that is not answered.
+                let most = QUIET * (2 * answers as u32) + PATIENCE;
+                assert!(begun.elapsed() <= most, "{answers}: {:?}", begun.elapsed());
+            }
+            let is_hinted = tokio::time::timeout(Duration::ZERO, hint.notified()).await.is_ok();
+            assert_eq!(is_hinted, answers > 1);
+        }
+    }
+}
