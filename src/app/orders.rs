@@ -11,7 +11,8 @@ use acme::config::Challenge;
 use acme::{self, Challenges, Counts, Keeper};
 use gateway::service::config::Listener;
 use metrics::Families;
-use net::tls::{self, Challenged};
+use net::fetch::Connect;
+use net::tls::Challenged;
 
 /// The keepers that run.
 pub(super) struct Orders {
@@ -19,6 +20,8 @@ pub(super) struct Orders {
     counts: Arc<Counts>,
     /// Those of the fleet, if this is a node of one.
     notes: Option<Arc<dyn acme::Notes>>,
+    /// How authorities are reached.
+    connect: Connect,
     running: Vec<Running>,
 }
 
@@ -36,8 +39,12 @@ struct Wanted {
 
 impl Orders {
     /// Without any keeper yet.
-    pub(super) fn new(challenges: Arc<Challenges>, notes: Option<Arc<dyn acme::Notes>>) -> Orders {
-        Orders { challenges, counts: Arc::default(), notes, running: Vec::new() }
+    pub(super) fn new(
+        challenges: Arc<Challenges>,
+        notes: Option<Arc<dyn acme::Notes>>,
+        connect: Connect,
+    ) -> Orders {
+        Orders { challenges, counts: Arc::default(), notes, connect, running: Vec::new() }
     }
 
     /// Starts and stops keepers until there is one for each certificate of these listeners. A keeper that stays is not
@@ -57,7 +64,8 @@ impl Orders {
             }
             let Wanted { config, ways } = wanted.clone();
             let (challenges, counts) = (Arc::clone(&self.challenges), Arc::clone(&self.counts));
-            let keeper = Keeper::new(config, ways, challenges, tls::connect(), counts, self.notes.clone());
+            let connect = self.connect.clone();
+            let keeper = Keeper::new(config, ways, challenges, connect, counts, self.notes.clone());
             self.running.push(Running { wanted, task: keeper.spawn() });
         }
     }

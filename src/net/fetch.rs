@@ -2,7 +2,8 @@
 //! each within a deadline and a bound on the answer. They are rare, so connections are not kept. Requests of clients never
 //! go this way.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,8 +22,17 @@ use tokio::time::timeout;
 
 use crate::trust::Trust;
 
-/// Makes what a connection over TLS is made with, or says why it cannot. It reads files.
-pub type Connect = Arc<dyn Fn(&Trust) -> Result<ClientConfig, String> + Send + Sync>;
+/// How servers are reached.
+#[derive(Clone)]
+pub struct Connect {
+    /// Makes what a connection over TLS is made with, or says why it cannot. It reads files.
+    pub tls: Arc<dyn Fn(&Trust) -> Result<ClientConfig, String> + Send + Sync>,
+    /// Finds the addresses of a name. A look-up that is given up ends.
+    pub names: Arc<dyn Fn(String) -> Found + Send + Sync>,
+}
+
+/// The addresses of a name, or why there are none.
+pub type Found = Pin<Box<dyn Future<Output = std::io::Result<Vec<IpAddr>>> + Send>>;
 
 /// Why a request got no answer. The host is named, the rest of the URL may hold a secret.
 #[derive(Debug, thiserror::Error)]
@@ -123,13 +133,13 @@ impl Client {
             if self.clear == Clear::ThisMachine && !is_loopback(host) {
                 return Err(Error::Plain(host.to_owned()));
             }
-            let tcp = TcpStream::connect((host, port.unwrap_or(80))).await.map_err(io)?;
+            let tcp = self.reach(host, port.unwrap_or(80)).await.map_err(io)?;
             return talk(tcp, request, host, self.protocol).await;
         }
         let name = ServerName::try_from(self.trust.name(host).to_owned());
         let name = name.map_err(|_| Error::Url(host.to_owned()))?;
-        let tcp = TcpStream::connect((host, port.unwrap_or(443))).await.map_err(io)?;
-        let (connect, trust) = (Arc::clone(&self.connect), self.trust.clone());
+        let tcp = self.reach(host, port.unwrap_or(443)).await.map_err(io)?;
+        let (connect, trust) = (Arc::clone(&self.connect.tls), self.trust.clone());
         // Read anew for each request: the files may have changed since the last one.
         let tls = tokio::task::spawn_blocking(move || connect(&trust)).await;
         let mut tls = tls.map_err(|error| io(std::io::Error::other(error)))?.map_err(Error::Trust)?;
@@ -138,6 +148,18 @@ impl Client {
         }
         let connector = tokio_rustls::TlsConnector::from(Arc::new(tls));
         talk(connector.connect(name, tcp).await.map_err(io)?, request, host, self.protocol).await
+    }
+}
+
+impl Client {
+    /// A connection to the first of a host's addresses that takes one.
+    async fn reach(&self, host: &str, port: u16) -> std::io::Result<TcpStream> {
+        let ips = match host.parse() {
+            Ok(ip) => vec![ip],
+            Err(_) => (self.connect.names)(host.to_owned()).await?,
+        };
+        let addresses: Vec<SocketAddr> = ips.into_iter().map(|ip| SocketAddr::new(ip, port)).collect();
+        TcpStream::connect(&addresses[..]).await
     }
 }
 

@@ -2,6 +2,7 @@
 //! made of an answer is [`super::resolve`]'s.
 
 use std::net::{IpAddr, SocketAddr};
+use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -19,6 +20,8 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use metrics::IpVersion;
+use net::fetch::Connect;
+use net::tls;
 
 /// Whom names are asked of.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -135,6 +138,32 @@ impl Dns {
         let (rank, found) = servers.first_of(name, family).await?;
         let ips = found.answers().iter().filter_map(|record| record.data.ip_addr()).filter(is_of_version);
         answer(found.answers(), ips.collect(), rank)
+    }
+
+    /// How the gateway's own requests reach servers: by the names that these name servers know.
+    pub fn connect(self: &Arc<Dns>) -> Connect {
+        let dns = Arc::clone(self);
+        tls::connect(move |name| {
+            let dns = Arc::clone(&dns);
+            Box::pin(async move { dns.both(&name).await.map_err(std::io::Error::other) })
+        })
+    }
+
+    /// The addresses of a name, of both families. One family that has come does not wait long for the other.
+    async fn both(&self, name: &str) -> Result<Vec<IpAddr>, Error> {
+        let (mut one, mut other) =
+            (pin!(self.addresses(name, IpVersion::V4)), pin!(self.addresses(name, IpVersion::V6)));
+        let (first, rest) = tokio::select! {
+            found = &mut one => (found, other),
+            found = &mut other => (found, one),
+        };
+        let within = if first.is_ok() { OTHER_FAMILY } else { TRY_MAX };
+        let second = timeout(within, rest).await.unwrap_or(Err(Error::Late(within)));
+        match (first, second) {
+            (Ok(first), Ok(second)) => Ok([first.found, second.found].concat()),
+            (Ok(found), Err(_)) | (Err(_), Ok(found)) => Ok(found.found),
+            (Err(error), Err(_)) => Err(error),
+        }
     }
 
     /// The SRV records of a name.
@@ -324,6 +353,8 @@ const TTL_UNKNOWN: Duration = Duration::from_secs(30);
 const HOSTS_FOR: Duration = Duration::from_secs(5);
 /// The longest time to live, seconds: it stands for none.
 const TTL_OF_FILES: u32 = hickory_resolver::MAX_TTL;
+/// How long the addresses of one family wait for those of the other, for a request of the gateway's own.
+const OTHER_FAMILY: Duration = Duration::from_millis(50);
 /// How long the name servers that have been asked are waited for before the next one is asked, too.
 const NEXT_AFTER: Duration = Duration::from_millis(300);
 /// What `timeout` and `attempts` can be, as in resolv.conf(5): how long a server is waited for, and how often. What is

@@ -479,3 +479,18 @@ fn forged_answers_are_left_without_a_word() {
     eventually("the name resolves", || (said(&gateway, "resolved") == 1).then_some(()));
     assert_eq!(said(&gateway, "hickory"), 0, "{:?}", gateway.stderr());
 }
+
+#[test]
+fn the_gateway_s_own_requests_go_by_the_same_name_servers() {
+    let (dns, collector) = (Dns::start(), crate::traces::collector());
+    // A family that is not answered for keeps nothing back.
+    let loopback = Reply::Records(60, vec![Record::A([127, 0, 0, 1].into())]);
+    dns.set("collector.test", Reply::Split(Box::new(loopback), Box::new(Reply::Silence)));
+    let gateway = Gateway::start(&format!(
+        "{}[trace]\notlp = \"http://collector.test:{}\"\nsample = \"100%\"\n[[route]]\nrespond = {{}}\n",
+        dns.config(),
+        collector.addr().port()
+    ));
+    gateway.get("/");
+    assert_eq!(crate::traces::span(&collector).name, "GET /");
+}

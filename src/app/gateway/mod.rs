@@ -45,9 +45,9 @@ use gateway::workers;
 use metrics::Metrics;
 use metrics::hot_keys;
 use metrics::usage;
-use net::tls;
 use observe::record::decisions::Memory;
 use observe::trace::{Exporter, Spans};
+use upstream::dns::Dns;
 
 /// Everything that lives as long as the process.
 pub(super) struct Gateway {
@@ -112,7 +112,7 @@ impl Gateway {
         let grpc_cells = cells.split_off(count);
         let logs = Logs::open(config, &metrics)?;
         let samples = Arc::new(Memory::default());
-        let exporter = Exporter::start(tls::connect(), &metrics.spans);
+        let exporter = Exporter::start(Arc::new(Dns::new(config.dns.clone())).connect(), &metrics.spans);
         exporter.switch(config.trace.as_ref(), &node_name::node(&config.node).name);
         let exporter = Arc::new(exporter);
         let (limiter, shared_tier) = shared_tier::limiter(config, table_bytes)?;

@@ -7,17 +7,17 @@ use std::time::Duration;
 
 use super::prepare::Kept;
 use auth::keep_fetching;
-use net::tls;
+use net::fetch::Connect;
 use upstream::check::watch;
 use upstream::dns::Dns;
 use upstream::resolve::Resolver;
 
 /// Begins to watch servers and to fetch keys. Waits a moment for the first answers, then goes on in the background.
-pub(super) async fn begin(kept: &Kept) {
+pub(super) async fn begin(kept: &Kept, connect: &Connect) {
     for upstream in kept.upstreams.iter().filter(|upstream| upstream.begin_watching()) {
         watch::begin(upstream);
     }
-    fetch_keys(kept).await;
+    fetch_keys(kept, connect).await;
 }
 
 /// Asks for the names of new upstreams. Waits a moment for the first answers, then goes on in the background.
@@ -41,7 +41,7 @@ pub(super) async fn resolve(kept: &Kept, dns: &Arc<Dns>) {
     let _ = tokio::time::timeout(FIRST_ANSWERS, all).await;
 }
 
-async fn fetch_keys(kept: &Kept) {
+async fn fetch_keys(kept: &Kept, connect: &Connect) {
     let begun: Vec<_> =
         kept.auth.iter().filter_map(|method| Some((method, method.begin_fetching()?))).collect();
     if begun.is_empty() {
@@ -49,7 +49,7 @@ async fn fetch_keys(kept: &Kept) {
     }
     let mut rounds = Vec::with_capacity(begun.len());
     for (method, round) in begun {
-        tokio::spawn(keep_fetching(Arc::downgrade(method), tls::connect()));
+        tokio::spawn(keep_fetching(Arc::downgrade(method), connect.clone()));
         rounds.push(round);
     }
     let all = async {

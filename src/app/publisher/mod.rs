@@ -102,14 +102,15 @@ impl Publisher {
         let snapshot =
             snapshot::snapshot(&config, table, &kept, 0, (&process.limiter, &process.metrics), &process.salt);
         let listeners = Listeners::new()?;
-        let orders = Orders::new(Arc::clone(listeners.challenges()), process.notes.clone());
+        let dns = Arc::new(Dns::new(first.dns.clone()));
+        let orders = Orders::new(Arc::clone(listeners.challenges()), process.notes.clone(), dns.connect());
         Ok(Publisher {
             process,
             config: Arc::new(config),
             text: Arc::default(),
             current: Arc::new(ArcSwap::from_pointee(snapshot)),
             kept,
-            dns: Arc::new(Dns::new(first.dns.clone())),
+            dns,
             listeners,
             orders,
             watch: Watch::default(),
@@ -331,7 +332,7 @@ impl Publisher {
 
     /// Begins to watch servers and to fetch issuers' keys of new parts: waits a moment, then goes on in the background.
     pub(super) async fn meet_peers(&self) {
-        first_contact::begin(&self.kept).await;
+        first_contact::begin(&self.kept, &self.dns.connect()).await;
     }
 
     /// Warns of settings that take effect only after a restart, and of policies whose counts start from zero.

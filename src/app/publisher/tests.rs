@@ -26,7 +26,7 @@ impl Bench {
         let (orders, received) = channel(64);
         let first = defined("[log]\naccess = { to = \"off\" }").config;
         let logs = Logs::open(&first, &metrics).expect("there is nothing to open");
-        let exporter = Exporter::start(net::tls::connect(), &metrics.spans);
+        let exporter = Exporter::start(Arc::new(Dns::new(first.dns.clone())).connect(), &metrics.spans);
         let process = Process {
             limiter: Arc::new(Limiter::new(Table::with_memory(1 << 20))),
             metrics,

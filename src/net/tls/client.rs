@@ -11,7 +11,7 @@ use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme
 
 use super::error::Error;
 use super::{files, provider};
-use crate::fetch::Connect;
+use crate::fetch::{Connect, Found};
 use crate::trust::{Trust, Version};
 
 /// Builds the TLS configuration of connections to a server. Reads the files that `trust` names, or the system's authorities.
@@ -45,9 +45,10 @@ pub fn client_config(http2: bool, trust: &Trust) -> Result<ClientConfig, Error> 
     Ok(config)
 }
 
-/// How [`crate::fetch`] connects: over HTTP/1.1, with files that are read at each connection.
-pub fn connect() -> Connect {
-    Arc::new(|trust| client_config(false, trust).map_err(|error| error.to_string()))
+/// How [`crate::fetch`] connects: over HTTP/1.1, with files that are read at each connection, to what `names` finds.
+pub fn connect(names: impl Fn(String) -> Found + Send + Sync + 'static) -> Connect {
+    let tls = |trust: &Trust| client_config(false, trust).map_err(|error| error.to_string());
+    Connect { tls: Arc::new(tls), names: Arc::new(names) }
 }
 
 fn system_authorities() -> Result<RootCertStore, Error> {
