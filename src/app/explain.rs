@@ -38,6 +38,7 @@ use limiter::{Check, Limiter, Look, Peeked};
 use policy::cors::{self, Cors};
 use policy::destination::{Destination, Mirror};
 use policy::table::{Aspect, Verdict};
+use policy::template::{UNFIT_PARAM, Unfit};
 use policy::{Action, Chosen, Facts, Found, HttpSubject, Naming, Subject, Table};
 use upstream::health::State;
 use upstream::live::Failure;
@@ -316,6 +317,12 @@ impl Explained {
         }
         let refused = matches!(authenticated, Authenticated::Unrecognised(_));
         let facts = Facts { identity: authenticated.identity(), refused, ..facts };
+        if let (None, Err(unfit)) = (&self.refused, route.fits(&found.values(&facts, ""))) {
+            self.refused = Some(match unfit {
+                Unfit::Identity => format!("401: {}", Cause::IdentityUnfit.sentence()),
+                Unfit::Param => format!("400: {UNFIT_PARAM}"),
+            });
+        }
         // Again, because a client may keep its upstream by its identity.
         self.goes_to = Some(goes_to(found, &facts, in_force.upstreams));
         let policies = in_force.table.chosen(route, facts.refused);

@@ -6,7 +6,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use super::definition;
 use super::host::is_authority;
 use super::request::Values;
-use super::template::{Error, HeaderTemplate};
+use super::template::{Error, HeaderTemplate, Unfit};
 
 /// What a route does to the headers of one direction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -60,7 +60,12 @@ impl HeaderChanges {
         self.set.iter().chain(&self.add).flat_map(|(_, template)| template.claims())
     }
 
-    /// Changes the headers. A value that renders empty, or that a header must not contain (`Host` anything but a host), is not sent. `set` then removes the
+    /// Whether its values can be sent for this request.
+    pub(super) fn fit(&self, values: &Values<'_, '_>) -> Result<(), Unfit> {
+        self.set.iter().chain(&self.add).try_for_each(|(_, template)| template.fits(values))
+    }
+
+    /// Changes the headers. A value that renders empty, or that does not fit (`Host` anything but a host), is not sent. `set` then removes the
     /// header, so that a value of the client never passes for the gateway's.
     pub fn apply(&self, headers: &mut HeaderMap, values: &Values<'_, '_>) {
         self.apply_with(headers, |template| template.render(values));

@@ -19,7 +19,7 @@ use super::method::Methods;
 use super::pattern::Pattern;
 use super::request::{Facts, Params, Values};
 use super::retry::Retry;
-use super::template::{HeaderTemplate, Rewrite};
+use super::template::{HeaderTemplate, Rewrite, Unfit};
 use crate::json::Path;
 use limit::PolicyId;
 
@@ -187,6 +187,19 @@ impl Route {
     pub(super) fn hash(&mut self, by: &[Option<Arc<Affinity>>]) {
         if let Action::Forward { to, .. } = &mut self.action {
             to.hash(by);
+        }
+    }
+
+    /// Whether the values of fields that it sends, either way, can be sent for this request.
+    ///
+    /// # Errors
+    /// What cannot.
+    pub fn fits(&self, values: &Values<'_, '_>) -> Result<(), Unfit> {
+        self.request_headers.fit(values)?;
+        self.response_headers.fit(values)?;
+        match &self.action {
+            Action::Respond(fixed) => fixed.headers.iter().try_for_each(|(_, value)| value.fits(values)),
+            _ => Ok(()),
         }
     }
 

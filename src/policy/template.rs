@@ -134,9 +134,24 @@ pub enum HeaderTemplate {
     Made(Template),
 }
 
+/// What cannot be the value of a header: it begins or ends with a blank, or holds a control character. Without the header the
+/// next hop would not know of whom, or what, the request is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unfit {
+    /// What a credential says of its owner.
+    Identity,
+    /// A parameter of the path.
+    Param,
+}
+
 /// A new path, made for each request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rewrite(Template);
+
+/// What is said of [`Unfit::Param`].
+pub const UNFIT_PARAM: &str = "a parameter of the path cannot be sent in a header field";
+/// What no value of a header begins or ends with (RFC 9110 section 5.5).
+const BLANKS: [char; 2] = [' ', '\t'];
 
 /// Names header values may use besides the path's parameters.
 pub(super) const HEADER_NAMES: &[(&str, Name)] = &[
@@ -179,7 +194,11 @@ impl HeaderTemplate {
             return Err(Error::HeaderText);
         }
         if template.parts.iter().any(|part| !matches!(part, Part::Literal(_))) {
-            return Ok(HeaderTemplate::Made(template));
+            return if template.has_blank_end() {
+                Err(Error::HeaderText)
+            } else {
+                Ok(HeaderTemplate::Made(template))
+            };
         }
         HeaderTemplate::of_literal(&literals.collect::<String>())
     }
@@ -197,7 +216,7 @@ impl HeaderTemplate {
     }
 
     fn of_literal(text: &str) -> Result<HeaderTemplate, Error> {
-        if text.trim_matches([' ', '\t']) != text {
+        if text.trim_matches(BLANKS) != text {
             return Err(Error::HeaderText);
         }
         HeaderValue::from_bytes(text.as_bytes()).map(HeaderTemplate::Fixed).map_err(|_| Error::HeaderText)
@@ -212,8 +231,31 @@ impl HeaderTemplate {
         template.into_iter().flat_map(Template::claims)
     }
 
-    /// The value for one request. `None` where a header is not to be sent: what came out is empty, or holds
-    /// what a header must not (a line break in a decoded parameter, say, or a space at an end).
+    /// Whether the value for one request can be sent. Nothing is wrong with one that is empty.
+    pub(super) fn fits(&self, values: &Values<'_, '_>) -> Result<(), Unfit> {
+        let HeaderTemplate::Made(template) = self else { return Ok(()) };
+        if template.parts.iter().all(|part| part.source().is_none()) {
+            return Ok(());
+        }
+        let (mut is_begun, mut blank_end) = (false, None);
+        for part in &template.parts {
+            let (source, mut is_unfit) = (part.source(), false);
+            part.write(values, |text| {
+                for byte in text {
+                    let is_blank = BLANKS.contains(&char::from(*byte));
+                    is_unfit |= if is_blank { !is_begun } else { byte.is_ascii_control() };
+                    is_begun = true;
+                    blank_end = source.filter(|_| is_blank);
+                }
+            });
+            if let Some(source) = source.filter(|_| is_unfit) {
+                return Err(source);
+            }
+        }
+        blank_end.map_or(Ok(()), Err)
+    }
+
+    /// The value for one request. `None` where a header is not to be sent: what came out is empty, or does not fit.
     pub fn render(&self, values: &Values<'_, '_>) -> Option<HeaderValue> {
         let template = match self {
             HeaderTemplate::Fixed(value) => return Some(value.clone()),
@@ -221,20 +263,36 @@ impl HeaderTemplate {
         };
         let mut out = Vec::new();
         for part in &template.parts {
-            match part {
-                Part::Literal(text) => out.extend_from_slice(text.as_bytes()),
-                Part::Value(Name::Param(index)) => {
-                    out.extend(percent::decode(values.params.at(*index), Plus::Itself))
-                }
-                Part::Value(name) => out.extend_from_slice(name.text(values).as_bytes()),
-                Part::Claim(name) => out.extend_from_slice(claim(name, values).as_bytes()),
-            }
+            part.write(values, |text| out.extend_from_slice(text));
         }
-        let is_space = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
-        if out.is_empty() || is_space(out.first()) || is_space(out.last()) {
+        let is_blank = |byte: Option<&u8>| byte.is_some_and(|byte| BLANKS.contains(&char::from(*byte)));
+        if out.is_empty() || is_blank(out.first()) || is_blank(out.last()) {
             return None;
         }
         HeaderValue::from_maybe_shared(bytes::Bytes::from(out)).ok()
+    }
+}
+
+impl Part {
+    /// Where a value comes from that may not fit into a header.
+    fn source(&self) -> Option<Unfit> {
+        match self {
+            Part::Claim(_) | Part::Value(Name::Consumer | Name::Tenant | Name::Tier) => Some(Unfit::Identity),
+            Part::Value(Name::Param(_)) => Some(Unfit::Param),
+            Part::Literal(_) | Part::Value(_) => None,
+        }
+    }
+
+    /// Writes it as it stands in a header.
+    fn write(&self, values: &Values<'_, '_>, mut write: impl FnMut(&[u8])) {
+        match self {
+            Part::Literal(text) => write(text.as_bytes()),
+            Part::Value(Name::Param(index)) => {
+                percent::decode(values.params.at(*index), Plus::Itself).for_each(|byte| write(&[byte]));
+            }
+            Part::Value(name) => write(name.text(values).as_bytes()),
+            Part::Claim(name) => write(claim(name, values).as_bytes()),
+        }
     }
 }
 
@@ -310,6 +368,12 @@ impl Template {
 }
 
 impl Template {
+    /// Whether a literal at one of its ends begins or ends it with a blank.
+    fn has_blank_end(&self) -> bool {
+        let begins = matches!(self.parts.first(), Some(Part::Literal(text)) if text.starts_with(BLANKS));
+        begins || matches!(self.parts.last(), Some(Part::Literal(text)) if text.ends_with(BLANKS))
+    }
+
     pub(super) fn claims(&self) -> impl Iterator<Item = &str> {
         self.parts.iter().filter_map(|part| match part {
             Part::Claim(name) => Some(&**name),

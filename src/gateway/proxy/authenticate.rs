@@ -16,8 +16,10 @@ use super::snapshot::View;
 use crate::service::refusal::Refusal;
 use auth::place::{self, Carried, Place};
 use auth::{self, Asked, Wait};
+use base::cause::Cause;
 use base::clock;
 use base::identity::Identity;
+use policy::template::{UNFIT_PARAM, Unfit};
 use policy::{Facts, Found, HttpSubject, Route};
 
 /// The result of authentication.
@@ -67,13 +69,26 @@ pub async fn identify(context: &mut RequestContext, found: &Found<'_, '_>, facts
         if let Some((_, cause)) = outcome.unverified {
             return Passed::refused(Refusal::AuthBusy(cause));
         }
-        let challenges = methods.filter_map(|(method, _)| method.challenge.clone()).collect();
-        return Passed::refused(Refusal::Unauthenticated(challenges, outcome.cause()));
+        return Passed::refused(refusal(&view, route, outcome.cause()));
     };
     let identity = context.services.shared.limiter.assignments().apply(identity);
     context.facts.identity = Some(Arc::clone(&identity));
     let missing = route.access.require.as_ref().and_then(|require| require.check(&identity).err());
     Passed { identity: Some(identity), refusal: missing.map(Refusal::Forbidden) }
+}
+
+/// The refusal of a credential. Whatever the cause, the client is told the same.
+fn refusal(view: &View, route: &Route, cause: Cause) -> Refusal {
+    let methods = route.access.auth.iter().map(|index| &view.snapshot.auth[usize::from(*index)]);
+    Refusal::Unauthenticated(methods.filter_map(|method| method.challenge.clone()).collect(), cause)
+}
+
+/// The refusal of a request of which a field that its route sends cannot have the value.
+pub fn unfit(view: &View, route: &Route, unfit: Unfit) -> Refusal {
+    match unfit {
+        Unfit::Identity => refusal(view, route, Cause::IdentityUnfit),
+        Unfit::Param => Refusal::Malformed(UNFIT_PARAM),
+    }
 }
 
 impl Passed {

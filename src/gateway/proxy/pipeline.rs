@@ -329,6 +329,9 @@ async fn pass(
 
     let request_id = context.facts.request_id.clone();
     let values = found.values(&facts, request_id.to_str().unwrap_or_default());
+    if let Err(unfit) = route.fits(&values) {
+        return refused_with(context, &authenticate::unfit(&view, route, unfit), found, &facts, fields);
+    }
     let body = body.open(&mut context, body_max);
     let picked = choose(&context, found, &facts);
     let uri = authenticate::hide_credentials(&context.view, route, uri, &mut headers);

@@ -69,6 +69,14 @@ fn what_no_header_may_hold_is_not_sent_and_the_clients_own_neither() {
     assert_eq!(set_to("/{id}", "{id}", &Ask::new("GET /caf%C3%A9")).as_deref(), Some("caf\u{e9}"));
 }
 
+#[test]
+fn a_literal_blank_at_an_end_is_a_mistake() {
+    for value in [" {id}", "{id} ", "\t{id}", " x"] {
+        assert_eq!(template_error(setting("/{id}", value)), template::Error::HeaderText, "{value}");
+    }
+    assert_eq!(set_to("/{id}", "{id} {id}", &Ask::new("GET /x")).as_deref(), Some("x x"));
+}
+
 fn redirecting(path: &str, to: &str) -> Route {
     let action =
         definition::Action::Redirect { to: to.to_owned(), status: http::StatusCode::PERMANENT_REDIRECT };

@@ -151,6 +151,54 @@ fn a_token_without_a_name_identifies_no_consumer() {
 }
 
 #[test]
+fn a_token_that_says_what_no_field_can_is_refused() {
+    let key = Key::new("one");
+    let directory = Directory::new();
+    directory.write("jwks.json", set(&[&key]));
+    let ways = ways("keys = { file = \"jwks.json\" }");
+    let fields = "response-headers = { set = { x-roles = \"{claim:roles}\" } }\nlimit = \"100/h by consumer\"\n\
+                  [[route]]\npath = \"/fixed/{what}\"\nauth = \"jwt\"\n\
+                  respond = { headers = { x-what = \"<{what}> {claim:roles}\" } }\n\
+                  [[route]]\npath = \"/named/{what}\"\nresponse-headers = { add = { x-what = \"{what}\" } }\nrespond = {}";
+    let guarded = Guarded::start(directory, &ways, "\"jwt\"", fields);
+    let named = |name: &str, value: Value| {
+        let mut claims = claims();
+        claims[name] = value;
+        format!("Authorization: Bearer {}", key.sign(&claims))
+    };
+    let unfit = [" acme", "acme ", "\tacme", "ac\nme", "acme\r", "ac\u{0}me", "\u{7f}", " "];
+    for (name, unfit) in
+        ["sub", "org", "plan", "roles"].iter().flat_map(|name| unfit.map(|unfit| (name, unfit)))
+    {
+        let token = named(name, json!(unfit));
+        let refused = guarded.refuses(&[&token]);
+        assert_eq!(refused.header("www-authenticate"), Some("Bearer realm=\"jwt\""));
+        assert_eq!(refused.number("x-ratelimit-limit"), 100, "it is charged like any other");
+        let id = refused.header("x-request-id").expect("an id").to_owned();
+        let line = guarded.gateway.logged_where("the refusal", |line| line["request_id"] == *id);
+        assert_eq!(line["cause"], "identity-unfit", "{name} {unfit:?}");
+    }
+    let encoded: String = named("org", json!("x ")).bytes().map(|byte| format!("%{byte:02X}")).collect();
+    let explained = guarded.gateway.admin(&format!("/v1/explain?url=/&header={encoded}")).json();
+    assert!(
+        explained["text"].as_str().is_some_and(|text| text.contains("401: a claim or a name")),
+        "{explained}"
+    );
+    // What is missing or empty leaves its field out, and blanks within are no fault.
+    assert_eq!(guarded.caller(&[&named("org", json!(""))]), "ann - pro");
+    assert_eq!(guarded.caller(&[&named("org", json!("ac me \u{e9}"))]), "ann ac me \u{e9} pro");
+    let ask = |path: &str, token: &str| guarded.gateway.client().request("GET", path, &[token], "");
+    let good = named("roles", json!(["a", "b"]));
+    assert_eq!(ask("/fixed/%20x%20", &good).header("x-what"), Some("< x > a,b"));
+    assert_eq!(ask("/fixed/x", &named("roles", json!(["a", "b "]))).status, 401);
+    for (path, status) in
+        [("/fixed/%0A", 400), ("/named/%20x", 400), ("/named/x%20", 400), ("/named/x%20y", 200)]
+    {
+        assert_eq!(ask(path, &good).status, status, "{path}");
+    }
+}
+
+#[test]
 fn the_first_method_that_recognises_the_client_counts() {
     let key = Key::new("one");
     let directory = Directory::new();
