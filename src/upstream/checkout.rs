@@ -141,7 +141,7 @@ where
         }
     }
 
-    /// What the server calls the answer's status, if that has no standard name. HTTP/2 has no phrases.
+    /// What the server calls the answer's status, if that is not its standard name. HTTP/2 has no phrases.
     pub fn take_phrase(&mut self) -> Option<Box<ReasonPhrase>> {
         match self.connection.as_mut().expect(HELD) {
             Connection::Http1(connection) => connection.take_phrase(),

@@ -635,6 +635,7 @@ where
             let mut idle = pool.idle.borrow_mut();
             idle.retain_mut(|connection| {
                 connection.is_usable(now)
+                    && connection.is_still_kept(now)
                     && now < connection.idle_since + bounds.idle_timeout
                     && connection.is_idle()
             });

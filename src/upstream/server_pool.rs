@@ -60,7 +60,7 @@ where
     pub(super) fn take_idle(&self, now: Instant) -> Option<Box<Http1<B>>> {
         let mut idle = self.idle.borrow_mut();
         while let Some(mut connection) = idle.pop() {
-            if connection.is_usable(now) && connection.is_idle() {
+            if connection.is_usable(now) && connection.is_still_kept(now) && connection.is_idle() {
                 return Some(connection);
             }
         }

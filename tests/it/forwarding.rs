@@ -453,13 +453,15 @@ fn the_access_log_tells_how_long_each_step_took() {
 }
 
 #[test]
-fn a_status_without_a_standard_name_keeps_its_servers() {
+fn a_phrase_of_a_server_goes_on_over_http_1() {
     for (said, passed) in [
         ("299 Rather odd", "299 Rather odd"),
         ("520", "520 "),
         ("520 ", "520 "),
         ("299 \u{e9}", "299 "),
-        ("200 Fine", "200 OK"),
+        ("200 Fine", "200 Fine"),
+        ("200 ", "200 OK"),
+        ("404 NOT FOUND", "404 NOT FOUND"),
     ] {
         let upstream = Upstream::answering(format!("HTTP/1.1 {said}\r\nContent-Length: 2\r\n\r\nok"));
         let gateway = before(&upstream, "");

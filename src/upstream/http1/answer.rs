@@ -1,6 +1,7 @@
 //! The head of an answer: its fields, and where its body ends (RFC 9112 section 6.3). It does no I/O.
 
 use std::mem::MaybeUninit;
+use std::time::Duration;
 
 use http::header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderName, StatusCode};
@@ -13,7 +14,7 @@ use super::fields::{FIELDS_MAX, Malformed, copy, length};
 #[derive(Debug)]
 pub(super) struct Head {
     pub status: StatusCode,
-    /// What it calls a status that has no standard name, if it calls it anything.
+    /// What it calls its status, if it calls it anything but its standard name.
     pub phrase: Option<Box<ReasonPhrase>>,
     /// Its length in bytes.
     pub taken: usize,
@@ -29,6 +30,8 @@ struct Said {
     coding: Option<LastCoding>,
     closes: bool,
     keeps: bool,
+    /// `timeout` of `Keep-Alive`.
+    kept_for: Option<Duration>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -93,6 +96,13 @@ impl Head {
         !self.said.closes && (!self.is_http_10 || self.said.keeps)
     }
 
+    /// How long the connection may be idle before the next request: the server closes it at the time that it says, and a
+    /// request on its way then is lost. So it is a second less, or half of the time where that is shorter.
+    pub(super) fn kept_for(&self) -> Option<Duration> {
+        let said = self.said.kept_for?;
+        Some(said.saturating_sub(BEFORE_CLOSE.min(said / 2)))
+    }
+
     /// Where the body ends. `to_head`: the request was HEAD, whose answer has no body.
     pub(super) fn body(&self, to_head: bool) -> Result<AnswerBody, Malformed> {
         let is_empty = matches!(
@@ -110,12 +120,12 @@ impl Head {
     }
 }
 
-/// The phrase to pass on: clients know the others, and most answers need not copy any.
+/// The phrase to pass on, as other proxies do; most answers have the standard one and need not copy it.
 fn phrase(status: StatusCode, said: Option<&str>) -> Option<Box<ReasonPhrase>> {
-    if status.canonical_reason().is_some() {
+    let said = said.filter(|said| !said.is_empty() && said.len() <= PHRASE_BYTES_MAX)?;
+    if status.canonical_reason() == Some(said) {
         return None;
     }
-    let said = said.filter(|said| !said.is_empty() && said.len() <= PHRASE_BYTES_MAX)?;
     ReasonPhrase::try_from(said.as_bytes()).ok().map(Box::new)
 }
 
@@ -129,6 +139,13 @@ impl Said {
                 self.keeps |= token.eq_ignore_ascii_case(b"keep-alive");
             }
             return ![&b"close"[..], b"keep-alive"].contains(&value);
+        }
+        if name.as_str() == "keep-alive" {
+            let parts = value.split(|byte| *byte == b',').filter_map(|part| std::str::from_utf8(part).ok());
+            let mut timeouts = parts.filter_map(|part| part.split_once('='));
+            let timeout = timeouts.find(|(name, _)| name.trim().eq_ignore_ascii_case("timeout"));
+            let seconds = timeout.and_then(|(_, seconds)| seconds.trim().parse().ok());
+            self.kept_for = seconds.map(Duration::from_secs).or(self.kept_for);
         }
         if *name == CONTENT_LENGTH {
             self.length = match (length(value), self.length) {
@@ -157,6 +174,8 @@ impl AnswerBody {
     }
 }
 
+/// How long before a server closes a connection it gets no request.
+const BEFORE_CLOSE: Duration = Duration::from_secs(1);
 /// A longer phrase is not passed on.
 const PHRASE_BYTES_MAX: usize = 256;
 
@@ -210,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_phrase_is_kept_for_a_status_without_a_standard_name() {
+    fn a_phrase_is_kept_unless_it_is_the_standard_one() {
         let phrase = |line: &str| {
             let phrase = head(&format!("HTTP/1.1 {line}\r\n\r\n")).phrase;
             phrase.map(|phrase| String::from_utf8_lossy(phrase.as_bytes()).into_owned())
@@ -218,7 +237,8 @@ mod tests {
         assert_eq!(phrase("299 Rather odd").as_deref(), Some("Rather odd"));
         let longest = "x".repeat(PHRASE_BYTES_MAX);
         assert_eq!(phrase(&format!("520 {longest}")), Some(longest.clone()));
-        for line in ["200 Fine", "299", "299 ", "299 \u{e9}", &format!("520 {longest}x")] {
+        assert_eq!(phrase("200 Fine").as_deref(), Some("Fine"));
+        for line in ["200 OK", "200", "404 ", "299", "299 ", "299 \u{e9}", &format!("520 {longest}x")] {
             assert_eq!(phrase(line), None, "{line}");
         }
     }
@@ -234,6 +254,24 @@ mod tests {
         ] {
             assert_eq!(head(&format!("{begin}\r\n")).keeps(), keeps, "{begin:?}");
         }
+    }
+
+    #[test]
+    fn a_connection_is_kept_as_long_as_its_server_says_and_a_little_less() {
+        for (value, millis) in [
+            ("timeout=5", Some(4_000)),
+            ("Timeout = 2, max=100", Some(1_000)),
+            ("max=100,timeout=1", Some(500)),
+            ("timeout=0", Some(0)),
+            ("max=100", None),
+            ("timeout=x", None),
+            ("timeout=-1", None),
+            ("5", None),
+        ] {
+            let kept_for = head(&format!("HTTP/1.1 200 OK\r\nKeep-Alive: {value}\r\n\r\n")).kept_for();
+            assert_eq!(kept_for, millis.map(Duration::from_millis), "{value}");
+        }
+        assert_eq!(head("HTTP/1.1 200 OK\r\n\r\n").kept_for(), None);
     }
 
     #[test]

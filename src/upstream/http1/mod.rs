@@ -13,7 +13,7 @@ mod outgoing;
 use std::io;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker, ready};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes, BytesMut};
 use http::{HeaderMap, Method, StatusCode};
@@ -24,7 +24,7 @@ use tokio::io::AsyncReadExt;
 use self::answer::AnswerBody;
 use self::outgoing::Outgoing;
 use super::connect::Stream;
-use super::deadline::Deadline;
+use super::deadline::{Deadline, FAR};
 use super::error::{Error, SendError, Unsent};
 use super::open::Open;
 use super::request::Head;
@@ -58,6 +58,8 @@ pub struct Http1<B> {
     pub(super) deadline: Deadline,
     pub(super) retires: Instant,
     pub(super) idle_since: Instant,
+    /// How long the server lets the connection be idle, a little less.
+    kept_for: Duration,
     open: Open,
 }
 
@@ -112,6 +114,7 @@ impl<B> Http1<B> {
             deadline,
             retires,
             idle_since: now,
+            kept_for: FAR,
             open,
         }
     }
@@ -144,6 +147,11 @@ impl<B> Http1<B> {
     /// Whether it is not too old and its server still has the same address.
     pub(super) fn is_usable(&self, now: Instant) -> bool {
         now < self.retires && self.open.is_current()
+    }
+
+    /// Whether its server, by what it said last, does not close it yet.
+    pub(super) fn is_still_kept(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.idle_since) < self.kept_for
     }
 
     /// Prepares the connection for being idle: a buffer that has grown for a long answer is freed.
@@ -183,7 +191,7 @@ impl<B> Http1<B> {
         SendError::Broken { error, unsent }
     }
 
-    /// What the server calls the answer's status, if that has no standard name.
+    /// What the server calls the answer's status, if that is not its standard name.
     pub(super) fn take_phrase(&mut self) -> Option<Box<ReasonPhrase>> {
         self.phrase.take()
     }
@@ -322,6 +330,7 @@ where
             self.scanned = 0;
             if !head.is_interim() {
                 self.keeps &= head.keeps();
+                self.kept_for = head.kept_for().unwrap_or(self.kept_for);
                 self.phrase = head.phrase.take();
                 self.incoming = match head.status {
                     StatusCode::SWITCHING_PROTOCOLS => Incoming::Switched,

@@ -294,3 +294,42 @@ proptest::proptest! {
         proptest::prop_assert_eq!(end(step), end(answer.len().max(1)));
     }
 }
+
+#[tokio::test]
+async fn a_connection_rests_no_longer_than_its_server_keeps_it() {
+    let (mut connection, mut far) = connection();
+    let began = clock::instant();
+    let after = |millis| began + Duration::from_millis(millis);
+    let head = Head {
+        method: http::Method::GET,
+        target: "/".parse().expect("a target"),
+        headers: HeaderMap::new(),
+        traceparent: None,
+    };
+    // What was said last counts, and what was said before where nothing is.
+    for (fields, kept_ms) in [
+        ("", None),
+        ("keep-alive: timeout=3\r\n", Some(2_000)),
+        ("", Some(2_000)),
+        ("keep-alive: timeout=1\r\n", Some(500)),
+    ] {
+        connection.begin(&head, Empty::new());
+        far.write_all(format!("HTTP/1.1 200 OK\r\n{fields}content-length: 0\r\n\r\n").as_bytes())
+            .await
+            .expect("there is room");
+        let mut seen = Seen::default();
+        seen.take(&mut connection);
+        assert!(seen.is_over && seen.error.is_none(), "{seen:?}");
+        connection.rest(began);
+        let Some(kept_ms) = kept_ms else {
+            assert!(connection.is_still_kept(after(3_000_000)));
+            continue;
+        };
+        assert!(
+            connection.is_still_kept(after(kept_ms - 1)) && !connection.is_still_kept(after(kept_ms)),
+            "{fields}"
+        );
+        // A long exchange is no rest.
+        assert!(connection.is_reusable(after(kept_ms)));
+    }
+}
