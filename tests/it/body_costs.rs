@@ -86,6 +86,23 @@ fn a_json_answer_says_what_it_cost() {
 }
 
 #[test]
+fn a_stream_that_is_one_list_says_what_it_cost() {
+    let upstream = saying_back();
+    let gateway =
+        before(&upstream, &TOKENS.replace("usage.total_tokens", "usageMetadata.totalTokenCount"), "");
+    let part = |tokens: u64| {
+        format!(
+            "{{\"candidates\": [{{\"index\": 0}}], \"usageMetadata\": {{\"totalTokenCount\": {tokens}}}}}"
+        )
+    };
+    post(&gateway, &format!("[{}\n,\r\n{}\n,\r\n{}\n]\n", part(30), part(35), part(42)));
+    settles_to(&gateway, 958, "as Gemini streams");
+    post(&gateway, &part(8));
+    settles_to(&gateway, 950, "as it answers whole");
+    assert_eq!(costs(&gateway, "known"), 2.0);
+}
+
+#[test]
 fn what_parallel_requests_owe_is_waited_for_over_several_windows() {
     for algorithm in ["token-bucket", "fixed-window", "sliding-window"] {
         let all = Arc::new(Barrier::new(5));

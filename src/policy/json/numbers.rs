@@ -112,10 +112,9 @@ mod tests {
             r#"{"total_tokens":42}"#,
             r#"{"a":{"usage":{"total_tokens":42}}}"#,
             r#"{"usage":{"a":{"total_tokens":42}}}"#,
-            r#"{"usage":[{"total_tokens":42}]}"#,
             r#"{"usage":{"total_tokens":{"total_tokens":42}}}"#,
-            r#"{"usage":{"total_tokens":[42]}}"#,
-            r#"[{"usage":{"total_tokens":42}}]"#,
+            r#"[42,[["total_tokens",42]]]"#,
+            r#"[{"total_tokens":42},{"usage":{"a":[{"total_tokens":42}]}}]"#,
             r#"{"usage":42,"total_tokens":42}"#,
             r#"{"text":"{\"usage\":{\"total_tokens\":42}}"}"#,
             r#"{"usage":{"total_tokens ":42}}"#,
@@ -140,7 +139,7 @@ mod tests {
     fn the_last_number_counts_and_what_is_none_changes_nothing() {
         assert_eq!(tokens(r#"{"usage":{"total_tokens":1,"total_tokens":2}}"#), Some(2));
         assert_eq!(tokens(r#"{"usage":{"total_tokens":1},"usage":{"total_tokens":2}}"#), Some(2));
-        for other in ["\"2\"", "-2", "null", "true", "{}", "[2]", "\"\""] {
+        for other in ["\"2\"", "-2", "null", "true", "{}", "[]", "[\"2\"]", "\"\""] {
             let text = format!(r#"{{"usage":{{"total_tokens":1,"total_tokens":{other}}}}}"#);
             assert_eq!(tokens(&text), Some(1), "{other}");
             let text = format!(r#"{{"usage":{{"total_tokens":{other}}}}}"#);
@@ -153,6 +152,28 @@ mod tests {
             assert_eq!(big(&format!("-{}", "9".repeat(long))), None);
         }
         assert_eq!(tokens("{\"usage\":{\"total_tokens\":1}}\n{\"usage\":{\"total_tokens\":2}}\n"), Some(2));
+    }
+
+    #[test]
+    fn each_element_of_a_list_on_the_way_counts_as_if_it_stood_there_alone() {
+        for list in [
+            r#"[{"usage":{"total_tokens":40}},{"id":7},{"usage":{"total_tokens":42},"x":[1]}]"#,
+            "[{\"usage\":{\"total_tokens\":40}}\r\n,\r\n{\"usage\":{\"total_tokens\":42}}\n,{}]\n",
+            r#"[[],[{"usage":[{"total_tokens":1},{"total_tokens":42}]}],{"usage":[]}]"#,
+            r#"{"usage":[{"a":{"total_tokens":1}},[{"total_tokens":[41,42]}],{"total_tokens":[]}]}"#,
+            r#"{"usage":{"total_tokens":[42,"x",null]}}"#,
+        ] {
+            assert_eq!(tokens(list), Some(42), "{list}");
+        }
+        assert_eq!(of_events("data: [{\"usage\":{\"total_tokens\":42}}]\n\n"), Some(42));
+        let wanted = ["a", "a.b"];
+        assert_eq!(
+            read(&wanted, Form::Documents, r#"[{"a":[1,{"b":2}]},{"a":{"b":[3]}}]"#),
+            [Some(1), Some(3)]
+        );
+        let deep =
+            |depth: usize| tokens(&format!("{}{{\"usage\":{{\"total_tokens\":7}}}}", "[".repeat(depth)));
+        assert_eq!([deep(126), deep(127)], [Some(7), None]);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// A path as in `usage.total_tokens`. It leads through objects only, and has at least one name.
+/// A path as in `usage.total_tokens`: the names of objects. It has at least one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Path(Box<[Box<str>]>);
 

@@ -34,7 +34,7 @@ pub enum Value<'b> {
 #[derive(Clone, Debug)]
 pub struct Scanner {
     paths: Arc<[Path]>,
-    /// Whether anything behind the first document is broken.
+    /// Whether anything behind the first document is broken, and paths lead through objects only.
     is_of_one: bool,
     state: State,
     /// Open brackets.
@@ -59,7 +59,7 @@ pub struct Scanner {
 /// How far along a path the scanner is.
 #[derive(Clone, Copy, Debug, Default)]
 struct Followed {
-    /// How many of the open objects it leads through, from the outermost.
+    /// How many of the open brackets it leads through, from the outermost.
     depth: u8,
     /// Whether something was handed on since it last led into an object.
     is_told: bool,
@@ -96,12 +96,14 @@ enum State {
 }
 
 impl Scanner {
-    /// A scanner that looks for these paths, before the first of any number of documents.
+    /// A scanner that looks for these paths, before the first of any number of documents. Each element of a list on the way, and of
+    /// one around a document, is looked at as if it stood there alone.
     pub fn new(paths: Arc<[Path]>) -> Scanner {
         Scanner::before(paths, false)
     }
 
-    /// A scanner of a single document: it is broken by what stands behind it, but for white space.
+    /// A scanner of a single document: it is broken by what stands behind it, but for white space. Nothing is found in lists:
+    /// which of several values is meant would be a guess.
     pub fn of_one(paths: Arc<[Path]>) -> Scanner {
         Scanner::before(paths, true)
     }
@@ -170,7 +172,7 @@ impl Scanner {
         }
         match (self.state, byte) {
             (State::CommaOrEnd, b',') if self.is_in_array() => {
-                self.hits.clear();
+                self.begin_element();
                 self.state = State::Value;
             }
             (State::CommaOrEnd, b',') => self.state = State::Name,
@@ -203,6 +205,18 @@ impl Scanner {
         1
     }
 
+    /// Paths that lead to this array lead to each of its elements.
+    fn begin_element(&mut self) {
+        self.hits.clear();
+        let here = (0..).zip(&self.followed).filter(|(_, followed)| followed.depth == self.depth);
+        self.hits.extend(here.map(|(index, _)| index));
+    }
+
+    /// How many of the open brackets are objects': so many names lead here.
+    fn objects(&self) -> usize {
+        usize::from(self.depth) - self.arrays.count_ones() as usize
+    }
+
     fn is_in_array(&self) -> bool {
         self.arrays & 1 == 1
     }
@@ -215,15 +229,21 @@ impl Scanner {
         self.depth += 1;
         self.arrays = self.arrays << 1 | u128::from(is_array);
         self.is_followed = false;
+        let objects = self.objects();
         for index in std::mem::take(&mut self.hits) {
             let index = usize::from(index);
-            if !is_array && self.paths[index].names().len() >= usize::from(self.depth) {
+            let leads_on =
+                if is_array { !self.is_of_one } else { self.paths[index].names().len() >= objects };
+            if leads_on {
                 self.followed[index] = Followed { depth: self.depth, is_told: false };
                 self.is_followed = true;
             } else {
                 self.followed[index].is_told = true;
                 found(index, Value::Nothing);
             }
+        }
+        if is_array {
+            self.begin_element();
         }
         self.state = if is_array { State::ValueOrEnd } else { State::NameOrEnd };
     }
@@ -240,7 +260,6 @@ impl Scanner {
             followed.depth = followed.depth.min(self.depth);
             self.is_followed |= followed.depth == self.depth;
         }
-        // A path leads through objects only, and `followed` is below the depth inside of an array.
         self.end_value();
     }
 
@@ -254,7 +273,7 @@ impl Scanner {
 
     /// Whether the next value is at the end of a path.
     fn is_wanted(&self) -> bool {
-        self.hits.iter().any(|index| self.paths[usize::from(*index)].names().len() == usize::from(self.depth))
+        self.hits.iter().any(|index| self.paths[usize::from(*index)].names().len() == self.objects())
     }
 
     fn begin_token(&mut self, keeps_token: bool) {
@@ -351,13 +370,11 @@ impl Scanner {
         self.hits.clear();
         let is_text = self.keeps_token && !self.is_token_void && self.high.is_none();
         if is_text {
+            let place = self.objects() - 1;
             for (index, followed) in (0..).zip(&self.followed) {
                 let is_here = followed.depth == self.depth;
                 // A path that is followed to here has a name for here.
-                if is_here
-                    && *self.paths[usize::from(index)].names()[usize::from(self.depth) - 1].as_bytes()
-                        == *self.token
-                {
+                if is_here && *self.paths[usize::from(index)].names()[place].as_bytes() == *self.token {
                     self.hits.push(index);
                 }
             }
@@ -413,7 +430,7 @@ impl Scanner {
     /// Hands on a value that is no object and no array. A path that goes beyond it has nothing here.
     fn hand_on(&mut self, value: Value<'_>, found: &mut impl FnMut(usize, Value<'_>)) {
         for index in self.hits.iter().map(|index| usize::from(*index)) {
-            let is_end = self.paths[index].names().len() == usize::from(self.depth);
+            let is_end = self.paths[index].names().len() == self.objects();
             self.followed[index].is_told = true;
             found(index, if is_end { value } else { Value::Nothing });
         }

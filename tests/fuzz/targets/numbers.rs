@@ -121,7 +121,7 @@ impl<'de> serde::de::Visitor<'de> for Probe<'_> {
     }
 
     fn visit_seq<A: serde::de::SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
-        while list.next_element::<serde::de::IgnoredAny>()?.is_some() {}
+        while list.next_element_seed(Probe { names: self.names, last: self.last })?.is_some() {}
         Ok(())
     }
 
