@@ -139,22 +139,22 @@ fn other_spellings_of_what_is_refused_are_not_let_in() {
 
 #[test]
 fn guards_that_are_not_quite_the_same_are_listed() {
-    for (rule, said) in [
-        ("use_backend api if { hdr(x-a) 1 }", "a field counts as a whole"),
-        ("http-request deny if { path_beg /admin }", "whole segments"),
-    ] {
-        let migrated = haproxy(&format!("{rule}\ndefault_backend web"));
-        assert!(migrated.said_of("haproxy.cfg:5").contains(said), "{}", migrated.text);
-        assert_eq!(migrated.code, Some(3));
-    }
-    let migrated = haproxy(
-        "http-request deny if { path_beg /admin/ }\nuse_backend api if { path_beg /api }\ndefault_backend web",
-    );
-    assert_eq!(migrated.code, Some(0), "{}", migrated.text);
-    let routes = "  - {name: d, paths: [/admin], plugins: [{name: request-termination, config: {status_code: 403}}]}\n";
-    let migrated = kong(routes, "");
-    assert!(migrated.said_of("kong.yml:6").contains("whole segments"), "{}", migrated.text);
+    let migrated = haproxy("use_backend api if { hdr(x-a) 1 }\ndefault_backend web");
+    assert!(migrated.said_of("haproxy.cfg:5").contains("a field counts as a whole"), "{}", migrated.text);
     assert_eq!(migrated.code, Some(3));
+}
+
+#[test]
+fn prefixes_take_what_goes_on_within_the_segment() {
+    let beyond = [("GET", "/admin", "", 403), ("GET", "/administrator", "", 403), ("GET", "/adm", "", 502)];
+    let migrated = haproxy("http-request deny if { path_beg /admin }\ndefault_backend web");
+    assert_eq!(migrated.code, Some(0), "{}", migrated.text);
+    answers(&migrated, &beyond);
+    let routes = "  - {name: d, paths: [/admin], plugins: [{name: request-termination, config: {status_code: 403}}]}\n";
+    let routes = format!("{routes}  - {{name: all, paths: [/]}}\n");
+    let migrated = kong(&routes, "");
+    assert_eq!(migrated.code, Some(0), "{}", migrated.text);
+    answers(&migrated, &beyond);
 }
 
 #[test]
@@ -307,8 +307,10 @@ fn envoy_guards_that_routes_cannot_have_close_what_they_guard() {
     answers(&migrated, &[("GET", "/ADM/x", "", 501), ("GET", "/adm/x", "", 501)]);
     assert!(migrated.text.contains("upper and lower case of a path differ"), "{}", migrated.text);
     let migrated = refused("prefix: /admin");
-    answers(&migrated, &[("GET", "/admin/x", "", 403)]);
-    assert!(migrated.text.contains("`route prefix: /admin`: whole segments"), "{}", migrated.text);
+    answers(
+        &migrated,
+        &[("GET", "/admin/x", "", 403), ("GET", "/admin10", "", 403), ("GET", "/adm", "", 200)],
+    );
     let named =
         "prefix: /, headers: [{ name: ':method', string_match: { safe_regex: { regex: 'TRACE|PUT' } } }]";
     answers(&refused(named), &[("PUT", "/", "", 403), ("GET", "/", "", 200)]);

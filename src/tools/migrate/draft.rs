@@ -239,7 +239,7 @@ pub(super) fn legal(wanted: &str, kind: &str) -> String {
     }
 }
 
-/// The pattern of a literal path, with everything below it if `rest`. `None` if no request can have such a path.
+/// The pattern of a literal path, with everything that begins so if `rest`. `None` if no request can have such a path.
 pub(super) fn literal_path(path: &str, rest: bool) -> Option<String> {
     let mut pattern = String::new();
     for segment in path.split('/').filter(|segment| !segment.is_empty()) {
@@ -259,7 +259,7 @@ pub(super) fn literal_path(path: &str, rest: bool) -> Option<String> {
         pattern.push_str(&if is_plain { encoded } else { format!("{{={encoded}}}") });
     }
     if rest {
-        pattern.push_str("/{*rest}");
+        pattern.push_str(if path.ends_with('/') || pattern.is_empty() { "/{*rest}" } else { "{*rest}" });
     } else if pattern.is_empty() {
         pattern.push('/');
     }

@@ -215,9 +215,10 @@ fn covers_hosts(hosts: &[String], others: &[String]) -> bool {
 /// Whether every path of one pattern is one of another.
 pub(super) fn covers_path(path: &str, other: &str) -> bool {
     match path.strip_suffix("{*rest}") {
-        Some(begin) => {
-            format!("{}/", other.trim_end_matches("{*rest}").trim_end_matches('/')).starts_with(begin)
-        }
+        Some(begin) => match other.strip_suffix("{*rest}") {
+            Some(other) => other.starts_with(begin),
+            None => format!("{}/", other.trim_end_matches('/')).starts_with(begin),
+        },
         None => path.trim_end_matches('/') == other.trim_end_matches('/'),
     }
 }

@@ -32,14 +32,20 @@ pub(super) fn pattern(expression: &str, is_prefix: bool) -> Option<Found> {
             }
         }
     }
+    // A parameter is a whole segment, so what follows one begins with a slash.
+    let is_begin = !found.pattern.is_empty() && !found.pattern.ends_with('}');
     match tail {
-        Some(is_exact) => {
+        Some(Tail::Below { is_exact }) => {
             found.pattern.push_str("/{*rest}");
             found.is_exact &= is_exact;
         }
-        None if !is_whole => found.pattern.push_str("/{*rest}"),
-        None if found.pattern.is_empty() => found.pattern.push('/'),
-        None => {}
+        None if is_whole && found.pattern.is_empty() => found.pattern.push('/'),
+        None if is_whole => {}
+        _ if is_begin && !expression.ends_with('/') => found.pattern.push_str("{*rest}"),
+        _ => {
+            found.is_exact &= tail.is_none() || found.pattern.is_empty();
+            found.pattern.push_str("/{*rest}");
+        }
     }
     Some(found)
 }
@@ -49,16 +55,27 @@ enum Segment {
     Any { name: String, is_exact: bool },
 }
 
-/// The expression without an end that takes all that follows, and whether `{*rest}` says just that.
-fn without_tail(expression: &str) -> (&str, Option<bool>) {
+/// An end that takes all that follows.
+enum Tail {
+    /// What is below a segment, and whether `/{*rest}` says just that.
+    Below { is_exact: bool },
+    /// Whatever begins so.
+    Any,
+}
+
+/// The expression without its tail.
+fn without_tail(expression: &str) -> (&str, Option<Tail>) {
     let exact = ["(/.*)?", "(?:/.*)?", "(/|$)(.*)", "(?:/|$)(.*)", "/(.*)", "/.*"];
     if let Some(rest) = exact.iter().find_map(|tail| expression.strip_suffix(tail)) {
-        return (rest, Some(true));
+        return (rest, Some(Tail::Below { is_exact: true }));
     }
-    let wider = ["/?(.*)", "/?.*", "/(.+)", "/.+", "(.*)", ".*"];
-    match wider.iter().find_map(|tail| expression.strip_suffix(tail)) {
+    if let Some(rest) = ["/(.+)", "/.+"].iter().find_map(|tail| expression.strip_suffix(tail)) {
+        return (rest, Some(Tail::Below { is_exact: false }));
+    }
+    let any = ["/?(.*)", "/?.*", "(.*)", ".*"];
+    match any.iter().find_map(|tail| expression.strip_suffix(tail)) {
         // A dot of the literal before it is not the tail's.
-        Some(rest) if !rest.ends_with('\\') => (rest, Some(rest.is_empty())),
+        Some(rest) if !rest.ends_with('\\') => (rest, Some(Tail::Any)),
         _ => (expression, None),
     }
 }
@@ -177,14 +194,19 @@ mod tests {
     #[test]
     fn expressions_that_segments_can_say_become_patterns() {
         is("/users/[^/]+$", true, Some(("/users/{p2}", true)));
-        is("/users/(?<id>[^/]+)/posts", true, Some(("/users/{id}/posts/{*rest}", true)));
+        is("/users/(?<id>[^/]+)/posts", true, Some(("/users/{id}/posts{*rest}", true)));
+        is("/users/(?<id>[^/]+)", true, Some(("/users/{id}/{*rest}", true)));
+        is("/users/\\d+.*", false, Some(("/users/{p2}/{*rest}", false)));
+        is("/api/", true, Some(("/api/{*rest}", true)));
+        is("/api/?.*", false, Some(("/api{*rest}", true)));
+        is("/api/.+", false, Some(("/api/{*rest}", false)));
         is("^/a/(?P<id>[^/]+)/(?<id>[^/]+)$", false, Some(("/a/{id}/{p3}", true)));
         is("/users/\\d+", false, Some(("/users/{p2}", false)));
         is("/v[0-9]/x", false, None);
         is("/f/([a-z0-9\\-]{3,8})", false, Some(("/f/{p2}", false)));
         is("^/api(/.*)?$", false, Some(("/api/{*rest}", true)));
         is("/api/.*", false, Some(("/api/{*rest}", true)));
-        is("/api.*", false, Some(("/api/{*rest}", false)));
+        is("/api.*", false, Some(("/api{*rest}", true)));
         is("/a\\.b\\/c", false, Some(("/a.b/c", true)));
         is(".*", false, Some(("/{*rest}", true)));
         is("/", true, Some(("/{*rest}", true)));

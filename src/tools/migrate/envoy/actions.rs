@@ -172,8 +172,8 @@ fn rewritten(rewrite: &str, prefix: &Prefix) -> Option<String> {
     match prefix {
         Prefix::Whole => Some(to),
         // Without a slash between them the rest follows at once, as in Envoy.
-        Prefix::Begin(prefix) if prefix.ends_with('/') => Some(format!("{to}{{rest}}")),
-        Prefix::Begin(_) => Some(format!("{}/{{rest}}", to.trim_end_matches('/'))),
+        Prefix::Begin => Some(format!("{to}{{rest}}")),
+        Prefix::Segments => Some(format!("{}/{{rest}}", to.trim_end_matches('/'))),
         Prefix::Unknown => None,
     }
 }

@@ -7,7 +7,7 @@ use super::Reading;
 use super::chains::Chain;
 use super::fields;
 use super::filters::Filters;
-use super::matches::{BEYOND, Prefix, Which, is_any_case};
+use super::matches::{BEYOND, Which, is_any_case};
 
 /// What stands around a route.
 pub(super) struct Around<'a, 'd> {
@@ -123,7 +123,6 @@ impl<'d> Reading<'d> {
             self.left_out(node, &what, why);
             route.close();
         } else {
-            self.split_segments(node, &what, &prefix);
             self.act(node, &prefix, around, &mut route);
             self.changes(node, around, &mut route);
             if !around.filters.allow.is_empty() && !route.is_closed() {
@@ -147,20 +146,6 @@ impl<'d> Reading<'d> {
         closed.close();
         self.left_out(node, what, &format!("{condition}, and it {does}: all of its path is closed (501)"));
         rules.push((closed, what.to_owned()));
-    }
-
-    /// Lists a prefix that may end in the middle of a segment: what goes on there is for other routes here.
-    fn split_segments(&mut self, node: &'d Node, what: &str, prefix: &Prefix) {
-        if let Prefix::Begin(prefix) = prefix
-            && node.at(&["match", "prefix"]).is_some()
-            && !prefix.is_empty()
-            && !prefix.ends_with('/')
-        {
-            let why = format!(
-                "whole segments of a path count: `{prefix}x` and `{prefix}0` go to other routes here; write a route for each such path that there is"
-            );
-            self.differs(node, what, &why);
-        }
     }
 
     /// Closes what goes to a host that no route can name, if it refuses requests: other hosts may let them in.

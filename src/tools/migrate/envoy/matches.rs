@@ -21,8 +21,10 @@ pub(super) struct Which {
 /// The part of a path that a rewrite replaces.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Prefix {
-    /// The text that a path begins with.
-    Begin(String),
+    /// What a path begins with.
+    Begin,
+    /// The segments that a path begins with.
+    Segments,
     /// The whole path.
     Whole,
     /// Unknown before a request comes.
@@ -61,8 +63,11 @@ impl<'d> Reading<'d> {
     }
 
     pub(super) fn path(&mut self, node: &'d Node) -> Option<(String, Prefix)> {
-        if let Some(prefix) = node.word("prefix").or_else(|| node.word("path_separated_prefix")) {
-            return Some((literal_path(prefix, true)?, Prefix::Begin(prefix.to_owned())));
+        if let Some(prefix) = node.word("prefix") {
+            return Some((literal_path(prefix, true)?, Prefix::Begin));
+        }
+        if let Some(prefix) = node.word("path_separated_prefix") {
+            return Some((literal_path(&format!("{prefix}/"), true)?, Prefix::Segments));
         }
         if let Some(path) = node.word("path") {
             return Some((literal_path(path, false)?, Prefix::Whole));

@@ -28,7 +28,7 @@ use super::yaml_file;
 /// What differs in every configuration.
 pub(super) const EVERYWHERE: &[&str] = &[
     "The most specific route decides, not the first one; a route that this would change is listed above.",
-    "`prefix: /api` matches whole segments of a path (`/api` is not `/apix`, each is listed above); a slash at the end decides nothing.",
+    "A slash at the end of a path decides nothing.",
     "All listeners serve all routes.",
     "Buckets refill continuously, not once in a `fill_interval`; a refusal has Retry-After and a body.",
     "An upstream connection takes 1 s at most and an answer's head 15 s unless a timeout is written.",

@@ -206,26 +206,24 @@ fn routes_behind_certificates_are_not_served_to_those_without() {
 }
 
 #[test]
-fn prefixes_that_end_within_a_segment_are_listed_with_what_they_lose() {
-    let prefixed = |matched: &str, action: &str| {
-        listeners(&[("127.0.0.1", 80, "", &format!("{{ match: {{ {matched} }}, {action} }}"))])
-    };
-    for action in [
-        "direct_response: { status: 204 }",
-        "direct_response: { status: 403 }",
-        "redirect: { path_redirect: /new }",
+fn prefixes_go_on_within_a_segment_as_in_envoy() {
+    for (matched, path, sent) in [
+        ("prefix: /service/1", "/service/1{*rest}", "/v2{rest}"),
+        ("prefix: /service/1/", "/service/1/{*rest}", "/v2{rest}"),
+        ("prefix: /", "/{*rest}", "/v2{rest}"),
+        ("path_separated_prefix: /service/1", "/service/1/{*rest}", "/v2/{rest}"),
+        ("path: /service/1", "/service/1", "/v2"),
     ] {
-        let migrated = prefixed("prefix: /service/1", action);
-        assert!(
-            !migrated.is_whole && migrated.text.contains("`/service/10` go to other routes"),
-            "{}",
-            migrated.text
-        );
-        for matched in
-            ["prefix: /service/1/", "prefix: /", "path_separated_prefix: /service/1", "path: /service/1"]
-        {
-            let migrated = prefixed(matched, action);
+        for (action, said) in [
+            ("direct_response: { status: 204 }", "status = 204".to_owned()),
+            ("direct_response: { status: 403 }", "status = 403".to_owned()),
+            ("redirect: { prefix_rewrite: /v2 }", format!("to = \"{sent}\"")),
+        ] {
+            let route = format!("{{ match: {{ {matched} }}, {action} }}");
+            let migrated = listeners(&[("127.0.0.1", 80, "", &route)]);
             assert!(migrated.is_whole, "{matched}\n{}", migrated.text);
+            assert!(migrated.text.contains(&format!("path = \"{path}\"\n")), "{matched}\n{}", migrated.text);
+            assert!(migrated.text.contains(&said), "{matched}\n{}", migrated.text);
         }
     }
 }

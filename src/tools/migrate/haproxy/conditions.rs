@@ -20,8 +20,6 @@ pub(super) struct Which {
     pub(super) is_any_case: bool,
     /// It takes values of fields in upper and lower case.
     pub(super) is_any_case_of_value: bool,
-    /// It takes paths that begin so in the middle of a segment: `/admin` takes `/administrator`.
-    pub(super) splits_segments: bool,
 }
 
 /// Addresses of clients, or all others.
@@ -95,7 +93,6 @@ impl Which {
         self.tls = self.tls.or(other.tls);
         self.is_any_case |= other.is_any_case;
         self.is_any_case_of_value |= other.is_any_case_of_value;
-        self.splits_segments |= other.splits_segments;
         (fits && !is_twice).then_some(self)
     }
 }
@@ -192,7 +189,6 @@ fn named(name: &str, acls: &[&Line], is_negated: bool) -> Option<Which> {
     for other in tests {
         let other = other?;
         whole.is_any_case |= other.is_any_case;
-        whole.splits_segments |= other.splits_segments;
         // Several lines are one list if they test the same thing.
         match (whole.paths.is_empty(), whole.hosts.is_empty(), other.paths.is_empty(), other.hosts.is_empty())
         {
@@ -245,8 +241,7 @@ fn test(words: &[&str], is_negated: bool) -> Option<Which> {
             Which { paths: paths(false)?, is_any_case, ..Which::default() }
         }
         ("path_beg", _) | ("path", Some("beg")) => {
-            let splits_segments = values.iter().any(|value| !value.ends_with('/'));
-            Which { paths: paths(true)?, is_any_case, splits_segments, ..Which::default() }
+            Which { paths: paths(true)?, is_any_case, ..Which::default() }
         }
         ("method", _) => {
             let named = owned(&values);

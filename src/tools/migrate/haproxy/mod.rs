@@ -22,7 +22,7 @@ use lines::{Line, Section};
 /// What differs in every configuration.
 pub(super) const EVERYWHERE: &[&str] = &[
     "The most specific route decides, not the first rule; a rule that this would change is listed above.",
-    "`path_beg` matches whole segments of a path (`/api` is not `/apix`); a slash at the end decides nothing.",
+    "A slash at the end of a path decides nothing.",
     "All listeners serve all routes. Without a rule that fits the answer is 404, not 503.",
     "A failed request is tried once more at most. WebSocket passes where `upgrade = true` alone.",
     "Timeouts that are not written have bounds here (1 s to connect, 15 s to answer).",

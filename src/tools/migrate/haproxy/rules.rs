@@ -296,7 +296,6 @@ impl<'d> Reading<'d> {
                 && !self.sets_source(rules)
             {
                 self.other_refusal(line, 403);
-                self.split_segments(line, which);
                 rules.common.by_address.push((rules.routes.len(), which.clone()));
             } else {
                 self.closed(line, &mut rules.common);
@@ -381,7 +380,6 @@ impl<'d> Reading<'d> {
             "{why}: what it is for is closed (501), with any value of a field, until it is written anew"
         );
         self.draft.notes.left_out(&line.place, &line.shown(), why);
-        self.split_segments(line, which);
         for mut route in routes(which, &line.place) {
             route.headers.iter_mut().for_each(|(_, value)| *value = None);
             route.close();
@@ -397,15 +395,6 @@ impl<'d> Reading<'d> {
         }
         if which.headers.iter().any(|(_, value)| value.is_some()) {
             let why = "a field counts as a whole: where it comes twice, or with several values and commas, its requests go to other rules";
-            self.draft.notes.differs(&line.place, &line.shown(), why);
-        }
-        self.split_segments(line, which);
-    }
-
-    /// Lists paths that begin in the middle of a segment.
-    fn split_segments(&mut self, line: &'d Line, which: &Which) {
-        if which.splits_segments {
-            let why = "whole segments of a path count: `/api` is not `/apix`, which goes to other rules; write a route for each such path that there is";
             self.draft.notes.differs(&line.place, &line.shown(), why);
         }
     }

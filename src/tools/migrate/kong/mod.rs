@@ -23,7 +23,7 @@ use super::yaml_file;
 /// What differs in every configuration.
 pub(super) const EVERYWHERE: &[&str] = &[
     "Where Kong listens is in kong.conf: the listener is Kong's default, 8000, in the clear. Write `certs` for TLS.",
-    "The most specific host decides, then the path; `/api` matches whole segments (not `/apix`).",
+    "The most specific host decides, then the path; a slash at the end decides nothing.",
     "A slash at the end of a path decides nothing.",
     "A failed request is tried once more at most. Certificates of https services are verified.",
     "Limits answer 429 with Retry-After; IPv6 clients are counted by /64 (`ipv6-prefix` of [client-ip]).",

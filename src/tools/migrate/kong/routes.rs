@@ -17,8 +17,6 @@ type Asked = Vec<(String, Option<String>)>;
 struct Path {
     pattern: String,
     stripped: Option<String>,
-    /// It takes paths that go on in the middle of a segment: `/admin` takes `/administrator`.
-    splits_segments: bool,
 }
 
 impl<'d> Reading<'d> {
@@ -60,7 +58,6 @@ impl<'d> Reading<'d> {
             self.close_hosts(node, &what, "segments cannot say its path", &hosts);
         }
         for path in paths {
-            self.split_segments(node, &path, &common);
             for headers in &headers {
                 let mut route = Route {
                     place: self.place(node),
@@ -110,14 +107,6 @@ impl<'d> Reading<'d> {
         common.is_closed = true;
         let any = |(name, _): &(String, Option<String>)| (name.clone(), None);
         headers.first().map(|asked| asked.iter().map(any).collect()).into_iter().collect()
-    }
-
-    /// Lists a prefix that ends in the middle of a segment, if it guards what is behind it.
-    fn split_segments(&mut self, node: &'d Node, path: &Path, common: &Common) {
-        if path.splits_segments && common.refuses() {
-            let why = "whole segments of a path count: `/api` is not `/apix`, which goes to other routes; write a route for each such path that there is";
-            self.differs(node, &format!("route {}, path {}", name_of(node, "route"), path.pattern), why);
-        }
     }
 
     /// A route whose condition cannot be said. What it refused, no other route may let through.
@@ -200,7 +189,7 @@ impl<'d> Reading<'d> {
         let list = node.list("paths");
         if list.is_empty() {
             let rest = Some("{rest}".to_owned());
-            let any = Path { pattern: ANY.to_owned(), stripped: rest, splits_segments: false };
+            let any = Path { pattern: ANY.to_owned(), stripped: rest };
             return (vec![any], false);
         }
         // The tilde marks an expression since format 3.0; before that any sign of one did.
@@ -226,11 +215,7 @@ impl<'d> Reading<'d> {
                         // What Kong takes away is all that the expression matched.
                         let rest = found.pattern.ends_with("{*rest}") && !expression.contains(".*");
                         let stripped = if rest { "{rest}" } else { "" };
-                        paths.push(Path {
-                            pattern: found.pattern,
-                            stripped: Some(stripped.to_owned()),
-                            splits_segments: !expression.ends_with('$'),
-                        });
+                        paths.push(Path { pattern: found.pattern, stripped: Some(stripped.to_owned()) });
                     }
                     None => {
                         unsaid = true;
@@ -239,11 +224,7 @@ impl<'d> Reading<'d> {
                     }
                 },
                 None => match literal_path(written, true) {
-                    Some(pattern) => paths.push(Path {
-                        pattern,
-                        stripped: Some("{rest}".to_owned()),
-                        splits_segments: !written.ends_with('/'),
-                    }),
+                    Some(pattern) => paths.push(Path { pattern, stripped: Some("{rest}".to_owned()) }),
                     None => {
                         self.left_out(path, &format!("paths: {written}"), "no request can have this path")
                     }

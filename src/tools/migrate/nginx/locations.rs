@@ -73,25 +73,18 @@ impl<'d> Reading<'d> {
             let same = self.draft.routes.iter_mut().filter(|known| known.ties(&route));
             same.for_each(Route::close);
         }
-        self.list_beyond(at, location);
         self.list_slash(at, location, server);
-        self.answer_at(&mut route, at, inner, server);
-        self.add_allowed_methods(route, location, inner);
-    }
-
-    /// Says what a guard loses whose text ends within a segment: in nginx `/admin` is the beginning of `/admin.php` too.
-    fn list_beyond(&mut self, at: &Match, location: &Directive) {
-        let bounds = |inside: &Directive| {
-            matches!(inside.name.as_str(), "limit_req" | "limit_conn" | "client_max_body_size")
-        };
-        let keeps_out = is_guarded(location.block()) || location.block().iter().any(bounds);
-        if keeps_out && !at.is_exact() && !at.text().ends_with('/') {
-            let why = format!(
-                "it is kept for `{0}` and what is below it; beyond the segment (`{0}.php`, `{0}x`) it is open: write it anew",
-                at.text()
-            );
-            self.draft.notes.left_out(&location.place, &location.shown(), why);
+        match inner.own("rewrite").iter().find(|found| at.is_split(found.arg(0))) {
+            Some(found) => {
+                let why = "what goes on within the segment is not rewritten in nginx; here it goes to other locations";
+                self.draft.notes.differs(&found.place, &found.shown(), why);
+                let below = Match::Prefix(format!("{}/", at.text()));
+                route.path = below.pattern().unwrap_or(route.path);
+                self.answer_at(&mut route, &below, inner, server);
+            }
+            None => self.answer_at(&mut route, at, inner, server),
         }
+        self.add_allowed_methods(route, location, inner);
     }
 
     /// Says what a location opens of the guarded one around it, as a slash at the end decides nothing here: an exact one
@@ -276,11 +269,6 @@ impl<'d> Reading<'d> {
             // Where the path was rewritten, what the URL says of it does not count.
             (Some(path), _) => route.key("rewrite", text(&path)),
             (None, Some(path)) => match replaced(path, at) {
-                Some(Some(new)) if new.ends_with("/{rest}") && !at.text().ends_with('/') => {
-                    let why = format!("`{0}` itself is sent with a slash at its end", at.text());
-                    self.draft.notes.differs(&pass.place, &pass.shown(), why);
-                    route.key("rewrite", text(&new));
-                }
                 Some(path) => path.iter().for_each(|path| route.key("rewrite", text(path))),
                 None => {
                     self.draft.notes.left_out(
@@ -404,15 +392,7 @@ fn replaced(path: &str, at: &Match) -> Option<Option<String>> {
     if at.is_exact() {
         return Some(Some(new));
     }
-    let begin = at.text();
-    if begin == path {
-        return Some(None);
-    }
-    // What follows the match begins with a slash where the match does not end in one.
-    Some(Some(match begin.ends_with('/') {
-        true => format!("{new}{{rest}}"),
-        false => format!("{}/{{rest}}", new.trim_end_matches('/')),
-    }))
+    Some((at.text() != path).then(|| format!("{new}{{rest}}")))
 }
 
 /// nginx's default of `client_max_body_size`.

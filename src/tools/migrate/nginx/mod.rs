@@ -28,7 +28,7 @@ use scope::Scope;
 
 /// What differs in every configuration.
 pub(super) const EVERYWHERE: &[&str] = &[
-    "Locations match whole segments of a path (`/api` is not `/apix`), and a slash at the end decides nothing.",
+    "A slash at the end of a path decides nothing.",
     "All listeners serve all routes.",
     "Fields of `add_header` are on answers of every status; of what no location answers (404), `response-headers` of a listener.",
     "Limits answer 429 with Retry-After. IPv6 clients are counted by /64 (`ipv6-prefix` of [client-ip]).",

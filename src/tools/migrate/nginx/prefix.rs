@@ -49,6 +49,15 @@ impl Match {
         matches!(self, Match::Exact(_) | Match::LiteralRegex { exact: true, .. })
     }
 
+    /// Whether an expression of a `rewrite` takes, of the paths that begin so, those alone that go on with a slash or end.
+    pub(super) fn is_split(&self, regex: &str) -> bool {
+        let whole = |(begin, tail): (String, String)| {
+            let is_any = tail.is_empty() || tail.starts_with(['.', '(']) && !tail.starts_with("(/");
+            begin == self.text() && is_any
+        };
+        matches!(self, Match::Prefix(text) if !text.ends_with('/')) && !beginning(regex).is_some_and(whole)
+    }
+
     /// The path of the route.
     pub(super) fn pattern(&self) -> Option<String> {
         match self {
@@ -73,14 +82,15 @@ pub(super) fn literal(regex: &str) -> Option<(String, bool)> {
 pub(super) fn alternatives(regex: &str) -> Option<Vec<(String, bool)>> {
     let (begin, rest) = regex.split_once('(')?;
     let (inside, rest) = rest.strip_prefix("?:").unwrap_or(rest).split_once(')')?;
-    let whole = inside.split('|').map(|one| literal(&format!("{begin}{one}{}", rest_of(rest))));
+    let rest = rest_of(rest);
+    let whole = inside.split('|').map(|one| literal(&format!("{begin}{one}{rest}")));
     let is_list = !inside.is_empty() && !rest.contains('|') && !rest.starts_with(['?', '*', '+', '{']);
     whole.collect::<Option<Vec<_>>>().filter(|_| is_list)
 }
 
-/// What follows a list: the end of a segment or of the path is the same to a pattern as nothing.
+/// What follows a list: the end of a segment or of the path is the same to a pattern as a slash.
 fn rest_of(rest: &str) -> &str {
-    if matches!(rest, "(/|$)" | "(?:/|$)" | "(/.*)?$") { "" } else { rest }
+    if matches!(rest, "(/|$)" | "(?:/|$)" | "(/.*)?$") { "/" } else { rest }
 }
 
 /// Which paths an expression of a `rewrite` takes, or more than those.

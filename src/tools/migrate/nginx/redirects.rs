@@ -87,6 +87,9 @@ fn replaced(regex: &str, to: &str, at: &Match) -> Option<String> {
     match (to.strip_suffix("$1"), has_rest) {
         (Some(new), true) if !new.contains(['$', '?']) && new.starts_with('/') => {
             let new = template::literal(new);
+            if begin == at.text() && !begin.ends_with('/') && !at.is_split(regex) {
+                return Some(format!("{new}{{rest}}"));
+            }
             // `(/.*)` keeps the slash that the pattern of a route leaves out of `rest`.
             let between =
                 if tail.starts_with("(/") || slash.is_empty() && !begin.ends_with('/') { "/" } else { "" };

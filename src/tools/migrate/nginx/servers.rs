@@ -280,10 +280,7 @@ impl<'d> Reading<'d> {
             }
             let at = rewritten_from(found.arg(0));
             let Some(path) = at.pattern() else { continue };
-            let mut why = format!("it leads to a place that keeps clients out: `{path}` is closed (501)");
-            if !at.is_exact() && !at.text().ends_with('/') {
-                why.push_str(&format!("; beyond the segment (`{}x`) it is open: write it anew", at.text()));
-            }
+            let why = format!("it leads to a place that keeps clients out: `{path}` is closed (501)");
             self.draft.notes.left_out(&found.place, &found.shown(), why);
             self.close_below(server, known, &found.place, path);
         }
@@ -315,8 +312,10 @@ impl<'d> Reading<'d> {
         use super::redirects::Rewritten;
         use super::values::Around;
         let around = Around { scope, server_name: &server.name, scheme: server.scheme, proxy_host: "" };
-        let begin = beginning(found.arg(0)).map_or("/".to_owned(), |(begin, _)| begin);
-        let at = Match::Prefix(begin);
+        let mut at = Match::Prefix(beginning(found.arg(0)).map_or("/".to_owned(), |(begin, _)| begin));
+        if at.is_split(found.arg(0)) {
+            at = Match::Prefix(format!("{}/", at.text()));
+        }
         let path = at.pattern().filter(|_| is_redirect(found));
         match path.map(|path| (path, self.rewritten(found, &at, &around))) {
             Some((path, Some(Rewritten::Answer(key, value)))) => {
