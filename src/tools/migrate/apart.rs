@@ -28,13 +28,22 @@ pub(super) fn main_port<'p>(places: impl Iterator<Item = &'p Ports> + Clone) -> 
     web.or_else(|| all().find(|port| !is_private(port))).or_else(|| all().next()).cloned()
 }
 
+/// Whether it is known that the main port is the one of the two that is for everybody. If it is not, the other one is not
+/// opened: it would serve the main one's routes.
+pub(super) fn is_known(main: &str, port: &str) -> bool {
+    is_web(main) || !is_private(main) && is_private(port)
+}
+
+/// Why a port is not opened beside the main one.
+pub(super) const UNKNOWN: &str = "all listeners serve all routes here, and nothing says whether its own are for everybody; run a gateway of its own for it";
+
 /// Whether a port is that of the web, at every address.
-pub(super) fn is_web(port: &str) -> bool {
+fn is_web(port: &str) -> bool {
     port == WEB
 }
 
 /// Whether a port is reached from this host or its own network alone.
-pub(super) fn is_private(port: &str) -> bool {
+fn is_private(port: &str) -> bool {
     port.starts_with("unix:")
         || port.parse::<SocketAddr>().is_ok_and(|address| match address.ip() {
             IpAddr::V4(ip) => ip.is_loopback() || ip.is_private(),

@@ -2,6 +2,7 @@
 
 use config::printer::{array, size, table, text, time};
 
+use super::super::apart;
 use super::super::draft::{Section as Listener, texts, unique};
 use super::super::file;
 use super::super::values::protobuf_time;
@@ -14,8 +15,7 @@ impl<'d> Reading<'d> {
     pub(super) fn listener(&mut self, node: &'d Node, side: Side) {
         let name = node.word("name").unwrap_or("listener");
         if side == Side::LeftOut {
-            let why = "all listeners serve all routes here, and nothing says whether its own are for everybody; run a gateway of its own for it";
-            return self.left_out(node, &format!("listener {name}"), why);
+            return self.left_out(node, &format!("listener {name}"), apart::UNKNOWN);
         }
         let chains: Vec<&'d Node> = chains(node).collect();
         let mut is_guarded = false;

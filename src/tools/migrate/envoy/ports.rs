@@ -40,7 +40,7 @@ impl<'d> Reading<'d> {
         let is_twin = |other: &Node| node.is_like(other, OF_A_PORT);
         if fronts().any(|(other, port)| port == main && is_twin(other)) {
             Side::Twin
-        } else if apart::is_web(&main) || !apart::is_private(&main) && apart::is_private(&port) {
+        } else if apart::is_known(&main, &port) {
             Side::Apart
         } else {
             Side::LeftOut

@@ -35,6 +35,14 @@ impl<'d> Reading<'d> {
             });
             return;
         }
+        if self.is_unknown(section) {
+            let what = format!("{} {}", section.kind, section.name);
+            self.draft.notes.left_out(&section.place, &what, apart::UNKNOWN);
+            section.lines.iter().for_each(|line| {
+                line.taken();
+            });
+            return;
+        }
         let redirect = self.https_redirect(section);
         let Some(addresses) = self.addresses(section) else {
             section.lines.iter().for_each(|line| {
@@ -112,10 +120,7 @@ impl<'d> Reading<'d> {
             return self.rules(section);
         }
         // The same rules at one more port need no routes of their own.
-        let is_twin = |other: &Section| {
-            other.kind == "frontend" && self.is_at_main_port(other) && rules_of(other) == rules_of(section)
-        };
-        if section.kind == "frontend" && self.sections.iter().any(is_twin) {
+        if self.is_twin(section) {
             section.lines.iter().for_each(|line| {
                 line.taken();
             });
@@ -126,11 +131,29 @@ impl<'d> Reading<'d> {
         self.draft.close_apart(first, &section.place, &format!("{} {}", section.kind, section.name));
     }
 
+    /// Whether a section has the rules of one of the main port.
+    fn is_twin(&self, section: &Section) -> bool {
+        let is_twin = |other: &Section| {
+            other.kind == "frontend" && self.is_at_main_port(other) && rules_of(other) == rules_of(section)
+        };
+        section.kind == "frontend" && self.sections.iter().any(is_twin)
+    }
+
     /// Whether a section is reached through the port whose routes stay open.
     pub(super) fn is_at_main_port(&self, section: &Section) -> bool {
+        self.main_port().is_none_or(|main| ports(section).contains(&main))
+    }
+
+    fn main_port(&self) -> Option<String> {
         let fronts = self.sections.iter().filter(|other| self.is_front(other));
         let all: Vec<Ports> = fronts.map(ports).collect();
-        apart::main_port(all.iter()).is_none_or(|main| ports(section).contains(&main))
+        apart::main_port(all.iter())
+    }
+
+    /// Whether nothing says if a section or that of the main port is the one for everybody.
+    fn is_unknown(&self, section: &Section) -> bool {
+        let Some(main) = self.main_port().filter(|_| !self.is_at_main_port(section)) else { return false };
+        !self.is_twin(section) && ports(section).iter().any(|port| !apart::is_known(&main, port))
     }
 
     /// Whether requests come through a section.

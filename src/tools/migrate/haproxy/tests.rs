@@ -178,3 +178,31 @@ fn what_a_backend_answers_itself_is_closed_and_the_rest_of_it_is_open() {
         assert!(!whole.text.contains("to = ") && whole.text.contains("501"), "{action}\n{}", whole.text);
     }
 }
+
+#[test]
+fn of_two_ports_that_may_both_be_for_everybody_the_second_is_not_opened() {
+    let fronts = |first: &str, second: &str, rules: &str| {
+        let text = format!(
+            "defaults\n mode http\nfrontend one\n bind {first}\n default_backend web\n\
+             frontend two\n bind {second}\n {rules}default_backend web\nbackend web\n server a 127.0.0.1:1\n"
+        );
+        migrate_text(From::Haproxy, "haproxy.cfg", &text).expect("it can be parsed")
+    };
+    let own = "use_backend web if { path /own }\n ";
+    for (first, second, rules, is_open) in [
+        ("*:8080", "*:8081", own, false),
+        ("192.0.2.1:80", "192.0.2.2:80", own, false),
+        ("127.0.0.1:8080", "10.0.0.1:8081", own, false),
+        ("*:80", "*:8081", own, true),
+        ("*:8081", "*:443 ssl crt a.pem", own, true),
+        ("*:8080", "127.0.0.1:8081", own, true),
+        ("*:8080", "*:8081", "", true),
+    ] {
+        let migrated = fronts(first, second, rules);
+        let said = "`frontend two`: all listeners serve all routes here, and nothing says";
+        assert_eq!(!migrated.text.contains(said), is_open, "{first} {second}\n{}", migrated.text);
+        assert_eq!(migrated.text.matches("\nbind = ").count(), 1 + usize::from(is_open), "{}", migrated.text);
+        assert!(rules.is_empty() || !migrated.is_whole, "{}", migrated.text);
+        assert!(migrated.text.contains("path = \"/{*rest}\"\nto = \"web\""), "{}", migrated.text);
+    }
+}

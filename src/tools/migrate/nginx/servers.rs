@@ -79,20 +79,26 @@ impl<'d> Reading<'d> {
         }
     }
 
-    /// Leaves out the listeners of ports that keep clients out: there the paths of other ports would be open.
+    /// Leaves out the listeners of ports that keep clients out, or that may be for others than the main one: there the paths
+    /// of other ports would be open.
     fn leave_out_ports(&mut self, servers: &[Server<'d>]) {
         let ports = |server: &Server<'_>| -> Ports {
             server.listens.iter().map(|listen| apart::port(&listen.address)).collect()
         };
         let open: Ports = servers.iter().filter(|server| !server.is_apart).flat_map(ports).collect();
-        for server in servers.iter().filter(|server| server.is_apart && !guarded(server.block).is_empty()) {
-            let closed: Ports = ports(server).difference(&open).cloned().collect();
+        let is_unknown = |port: &String| !open.iter().any(|main| apart::is_known(main, port));
+        for server in servers.iter().filter(|server| server.is_apart) {
+            let mut closed: Ports = ports(server).difference(&open).cloned().collect();
+            let mut why = "its port keeps clients out, and all listeners serve all routes here: its listener is left out";
+            if guarded(server.block).is_empty() {
+                closed.retain(is_unknown);
+                why = apart::UNKNOWN;
+            }
             let bind =
                 |listener: &Section| listener.value("bind").unwrap_or_default().trim_matches('"').to_owned();
             let known = self.draft.listeners.len();
             self.draft.listeners.retain(|listener| !closed.contains(&apart::port(&bind(listener))));
             if self.draft.listeners.len() < known {
-                let why = "its port keeps clients out, and all listeners serve all routes here: its listener is left out";
                 self.draft.notes.left_out(&server.block.place, "listen", why);
             }
         }
