@@ -99,33 +99,49 @@ impl Which {
 
 /// The alternatives that a condition means; `None` if a part of it cannot be said.
 pub(super) fn read(words: &[String], acls: &[&Line]) -> Option<Vec<Which>> {
-    let mut alternatives = Vec::new();
+    let (whole, parts) = sides(words, acls);
+    parts.is_empty().then_some(whole)
+}
+
+/// The alternatives that a condition means: those that can be said, and what can be said of the others, which is more than
+/// they mean.
+pub(super) fn sides(words: &[String], acls: &[&Line]) -> (Vec<Which>, Vec<Which>) {
+    let (mut whole, mut parts) = (Vec::new(), Vec::new());
     for side in words.split(|word| word == "||" || word == "or") {
-        let mut whole = Which::default();
-        let mut words = side.iter().map(String::as_str).peekable();
-        let mut is_negated = false;
-        while let Some(word) = words.next() {
-            let (word, negates) = match word.strip_prefix('!') {
-                Some(rest) => (rest, true),
-                None => (word, false),
-            };
-            is_negated ^= negates;
-            if word.is_empty() {
-                continue;
-            }
-            let term = match word {
-                "{" => {
-                    let inside: Vec<&str> = words.by_ref().take_while(|word| *word != "}").collect();
-                    test(&inside, is_negated)?
-                }
-                name => named(name, acls, is_negated)?,
-            };
-            whole = whole.and(term)?;
-            is_negated = false;
-        }
-        alternatives.push(whole);
+        let (which, is_whole) = alternative(side, acls);
+        if is_whole { whole.push(which) } else { parts.push(which) }
     }
-    Some(alternatives)
+    (whole, parts)
+}
+
+/// What can be said of terms that must all hold, and whether that is all of them.
+fn alternative(side: &[String], acls: &[&Line]) -> (Which, bool) {
+    let (mut which, mut is_whole) = (Which::default(), true);
+    let mut words = side.iter().map(String::as_str).peekable();
+    let mut is_negated = false;
+    while let Some(word) = words.next() {
+        let (word, negates) = match word.strip_prefix('!') {
+            Some(rest) => (rest, true),
+            None => (word, false),
+        };
+        is_negated ^= negates;
+        if word.is_empty() {
+            continue;
+        }
+        let term = match word {
+            "{" => {
+                let inside: Vec<&str> = words.by_ref().take_while(|word| *word != "}").collect();
+                test(&inside, is_negated)
+            }
+            name => named(name, acls, is_negated),
+        };
+        match term.and_then(|term| which.clone().and(term)) {
+            Some(both) => which = both,
+            None => is_whole = false,
+        }
+        is_negated = false;
+    }
+    (which, is_whole)
 }
 
 /// Whether a condition asks for nothing but where a request is for: path, host, method, TLS.

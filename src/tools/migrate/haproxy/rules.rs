@@ -179,22 +179,24 @@ impl<'d> Reading<'d> {
 
     /// The alternatives of a line's condition; `None` if routes cannot say it, which is listed.
     fn which(&mut self, line: &'d Line, rules: &Rules<'d>) -> Option<Vec<Which>> {
-        let which = match line.taken().condition() {
-            None => Some(vec![Which::default()]),
-            Some((_, true)) => None,
-            Some((words, false)) => conditions::read(words, &rules.acls),
-        };
-        let why = match &which {
-            None => {
-                "its condition cannot be said by host, path, method and fields; its requests go to other rules"
-            }
-            Some(which) if which.iter().any(|which| rules.asks_for_changed(which)) => {
-                "a rule before it changes a field that it asks for, and routes see what the client sent; its requests go to other rules"
-            }
-            Some(_) => return which,
-        };
-        self.draft.notes.left_out(&line.place, &line.shown(), why);
-        None
+        let (which, parts) = sides(line, rules);
+        if !parts.is_empty() {
+            let why = match which.is_empty() {
+                true => {
+                    "its condition cannot be said by host, path, method and fields; its requests go to other rules"
+                }
+                false => {
+                    "an alternative of its condition cannot be said by host, path, method and fields; its requests go to other rules"
+                }
+            };
+            self.draft.notes.left_out(&line.place, &line.shown(), why);
+        }
+        if which.iter().any(|which| rules.asks_for_changed(which)) {
+            let why = "a rule before it changes a field that it asks for, and routes see what the client sent; its requests go to other rules";
+            self.draft.notes.left_out(&line.place, &line.shown(), why);
+            return None;
+        }
+        (!which.is_empty()).then_some(which)
     }
 
     fn request_rule(&mut self, line: &'d Line, rules: &mut Rules<'d>) {
@@ -248,18 +250,20 @@ impl<'d> Reading<'d> {
 
     /// A rule that refuses: a limit, a list of addresses, or a route that answers with the status.
     fn refuse(&mut self, line: &'d Line, rules: &mut Rules<'d>) {
-        let read = match line.taken().condition() {
-            Some((words, false)) => conditions::read(words, &rules.acls),
-            None => Some(vec![Which::default()]),
+        let (read, parts) = match line.taken().condition() {
             // `unless` of addresses is what only they may.
-            Some((words, true)) => conditions::read(words, &rules.acls).and_then(|mut read| {
-                let is_address = read.len() == 1 && read[0].only_source().is_some();
-                let source = read.first_mut().and_then(|which| which.source.as_mut())?;
-                source.is_negated = !source.is_negated;
-                is_address.then_some(read)
-            }),
+            Some((words, true)) => {
+                let read = conditions::read(words, &rules.acls).and_then(|mut read| {
+                    let is_address = read.len() == 1 && read[0].only_source().is_some();
+                    let source = read.first_mut().and_then(|which| which.source.as_mut())?;
+                    source.is_negated = !source.is_negated;
+                    is_address.then_some(read)
+                });
+                read.map_or_else(|| sides(line, rules), |read| (read, Vec::new()))
+            }
+            _ => sides(line, rules),
         };
-        for which in read.iter().flatten() {
+        for which in &read {
             if rules.asks_for_changed(which) {
                 self.refused_by_changed(line, which, rules);
             } else if let Some(rate) = which.only_rate().cloned() {
@@ -301,8 +305,20 @@ impl<'d> Reading<'d> {
                 self.closed(line, &mut rules.common);
             }
         }
-        if read.is_none() {
-            self.closed(line, &mut rules.common);
+        self.close_parts(line, parts, rules);
+    }
+
+    /// Closes what alternatives of a rule may refuse that cannot be said: what is known of them.
+    fn close_parts(&mut self, line: &'d Line, parts: Vec<Which>, rules: &mut Rules<'d>) {
+        for part in parts {
+            let part = Which { source: None, rate: None, tls: None, ..part };
+            if part.is_any_request() {
+                self.closed(line, &mut rules.common);
+            } else if rules.asks_for_changed(&part) {
+                self.refused_by_changed(line, &part, rules);
+            } else {
+                self.closed_place(line, "a part of its condition cannot be said", &part, rules);
+            }
         }
     }
 
@@ -415,13 +431,12 @@ impl<'d> Reading<'d> {
         let status = line.after("status").and_then(|status| status.parse::<u16>().ok());
         let refuses = line.word(1) == "return" && status.is_some_and(|status| status >= 400);
         let keeps_out = refuses || sends_elsewhere(line, at, &rules.acls);
-        let Some(which) = self.which(line, rules) else {
-            if keeps_out {
-                self.closed(line, &mut rules.common);
-            }
-            return;
-        };
-        for which in &which {
+        let which = self.which(line, rules);
+        if keeps_out {
+            let (known, parts) = sides(line, rules);
+            self.close_parts(line, if which.is_none() { [known, parts].concat() } else { parts }, rules);
+        }
+        for which in which.iter().flatten() {
             match answer.clone().filter(|_| which.is_route()) {
                 Some(answer) if keeps_out => self.refused(line, which, rules, answer),
                 Some((key, value)) => {
@@ -728,6 +743,15 @@ fn respond(line: &Line) -> Option<(&'static str, String)> {
     keys.extend(line.after("string").map(|body| ("body", text(body))));
     keys.extend(line.after("content-type").map(|kind| ("headers", table([("content-type", text(kind))]))));
     Some(("respond", table(keys)))
+}
+
+/// The alternatives of a rule's condition that can be said, and what is known of the others.
+fn sides(line: &Line, rules: &Rules<'_>) -> (Vec<Which>, Vec<Which>) {
+    match line.taken().condition() {
+        None => (vec![Which::default()], Vec::new()),
+        Some((_, true)) => (Vec::new(), vec![Which::default()]),
+        Some((words, false)) => conditions::sides(words, &rules.acls),
+    }
 }
 
 const ANY: &str = "/{*rest}";

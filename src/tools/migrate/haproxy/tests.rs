@@ -206,3 +206,24 @@ fn of_two_ports_that_may_both_be_for_everybody_the_second_is_not_opened() {
         assert!(migrated.text.contains("path = \"/{*rest}\"\nto = \"web\""), "{}", migrated.text);
     }
 }
+
+#[test]
+fn of_a_condition_with_an_unknown_part_that_part_alone_is_closed() {
+    let rule = |rule: &str| migrated(&format!("http-request set-header x-y 1\n{rule}"));
+    for (line, path, open) in [
+        ("http-request deny if { path_beg /a/ } || { path_beg /b/ } { ssl_fc_sni x }", "/b/{*rest}", true),
+        ("http-request deny if { path_beg /b/ } !{ hdr(x-b) 1 }", "/b/{*rest}", true),
+        ("http-request return status 403 if { path_beg /b/ } { rand(100) lt 5 }", "/b/{*rest}", true),
+        ("http-request deny if { path_beg /b/ } || { rand(100) lt 5 }", "/{*rest}", false),
+        ("http-request deny if { ssl_fc_sni x }", "/{*rest}", false),
+    ] {
+        let migrated = rule(line);
+        let closed = format!("path = \"{path}\"\n{CLOSED}");
+        assert!(migrated.text.contains(&closed), "{line}\n{}", migrated.text);
+        assert_eq!(migrated.text.contains("\nto = "), open, "{line}\n{}", migrated.text);
+        assert!(!migrated.is_whole, "{line}\n{}", migrated.text);
+    }
+    let chosen = rule("use_backend api if { path_beg /a/ } || { rand(100) lt 5 }");
+    assert!(chosen.text.contains("path = \"/a/{*rest}\"\nto = \"api\""), "{}", chosen.text);
+    assert!(chosen.text.contains("an alternative of its condition") && !chosen.is_whole, "{}", chosen.text);
+}
