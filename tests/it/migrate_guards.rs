@@ -147,7 +147,9 @@ fn guards_that_are_not_quite_the_same_are_listed() {
 #[test]
 fn prefixes_take_what_goes_on_within_the_segment() {
     let beyond = [("GET", "/admin", "", 403), ("GET", "/administrator", "", 403), ("GET", "/adm", "", 502)];
-    let migrated = haproxy("http-request deny if { path_beg /admin }\ndefault_backend web");
+    let migrated = haproxy(
+        "http-request deny if { path_beg /admin }\nuse_backend api if { path_beg /api }\ndefault_backend web",
+    );
     assert_eq!(migrated.code, Some(0), "{}", migrated.text);
     answers(&migrated, &beyond);
     let routes = "  - {name: d, paths: [/admin], plugins: [{name: request-termination, config: {status_code: 403}}]}\n";
