@@ -1,10 +1,10 @@
 //! The admin API answers as its OpenAPI document says, whatever is sent: requests made from the document, valid and broken,
-//! by Schemathesis with all of its checks.
+//! by Schemathesis with all of its checks; and a generated client can call all of it.
 
 use std::path::Path;
 use std::process::Command;
 
-use crate::support::python::interpreter;
+use crate::support::python::{self, interpreter};
 use crate::support::{Client, Directory, Gateway, text};
 
 const CONFIG: &str = r#"
@@ -19,12 +19,16 @@ tokens = [{ name = "carol", token = "admin-1", role = "admin" }]
 limit = "100/m"
 
 [policy.calls]
-limit = "2/h"
+limit = "200/h"
 by = ["consumer"]
+
+[policy.few]
+limit = "2/h"
+by = ["ip"]
 
 [[route]]
 path = "/{*rest}"
-limit = "calls"
+limit = ["calls", "few"]
 respond = {}
 "#;
 
@@ -61,4 +65,18 @@ fn no_request_that_the_document_can_be_made_into_is_answered_otherwise() {
     let stderr = gateway.stderr();
     let fault = stderr.iter().find(|line| faults.iter().any(|fault| line.contains(fault)));
     assert_eq!(fault, None);
+}
+
+#[test]
+fn a_generated_client_calls_every_operation() {
+    let gateway = Gateway::start_in(Directory::new(), CONFIG);
+    let mut client = Client::connect(gateway.listener("plain"));
+    let refused = (0..3).map(|_| client.get("/")).find(|answer| answer.status == 429).expect("two an hour");
+    let id = refused.header("x-request-id").expect("each has an id").to_owned();
+    let folder = gateway.file("client");
+    std::fs::create_dir(&folder).expect("made");
+    let admin = gateway.listener("admin").to_string();
+    let folder = folder.to_str().expect("the path is text");
+    let said = python::client("openapi_client.py", &[&admin, "admin-1", &id, folder]);
+    assert_eq!(said.trim(), "37 calls");
 }

@@ -7,7 +7,7 @@ use super::sources::Counts;
 use crate::override_view::Shown;
 use base::clock;
 use control::admin::{
-    From, Holder, Names, PenaltyShown, PolicyUsage, TierFrom, TierShown, UsageAsked, WindowUsage,
+    From, Holder, HotKeyUsage, Names, PenaltyShown, PolicyUsage, TierFrom, TierShown, UsageAsked, WindowUsage,
 };
 use control::database::Time;
 use limit::Algorithm;
@@ -84,7 +84,10 @@ pub(super) async fn usage(counts: &Counts, asked: UsageAsked) -> Vec<PolicyUsage
                     account.charge.window,
                     now_ns,
                 ),
-                hot_instead_of: counts.limiter.hot_instead_of(row.policy, &account.charge),
+                hot_key: counts
+                    .limiter
+                    .hot_instead_of(row.policy, &account.charge)
+                    .map(|instead_of| HotKeyUsage { instead_of }),
                 ..window(row.policy, account, wall)
             }
         });
@@ -180,6 +183,6 @@ fn window(policy: &Policy, account: &Account, wall: Time) -> WindowUsage {
         },
         overridden: None,
         tenant_limit: None,
-        hot_instead_of: None,
+        hot_key: None,
     }
 }

@@ -5,6 +5,8 @@ use std::fmt;
 use std::num::NonZeroU64;
 use std::pin::Pin;
 
+use schemars::JsonSchema;
+use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 use crate::database::Time;
@@ -102,22 +104,29 @@ pub struct UsageAsked {
 }
 
 /// What has been spent of one policy.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct PolicyUsage {
     /// Its name.
     pub policy: String,
     /// What it counts by.
     pub by: Vec<String>,
     /// Whether it is counted and never refuses.
+    #[serde(rename = "shadow")]
     pub is_shadow: bool,
     /// The policy that it is a candidate for.
     pub replaces: Option<String>,
     /// The tier whose windows are shown, if they depend on it.
     pub tier: Option<TierShown>,
-    /// The penalty of the holder, if the policy has a rule for penalties.
+    /// The penalty that is in force at the node that answers, if the policy has a rule for penalties; others may have others.
+    #[serde(serialize_with = "in_force")]
     pub penalty: Option<PenaltyShown>,
-    /// Its windows. `None`: its key has more dimensions than were asked about, so there are many counts.
+    /// Its windows. `null`: it counts by more than what was asked about, so there are many counts.
     pub windows: Option<Vec<WindowUsage>>,
+}
+
+/// A penalty that is over is none.
+fn in_force<S: Serializer>(penalty: &Option<PenaltyShown>, serializer: S) -> Result<S::Ok, S::Error> {
+    penalty.as_ref().filter(|penalty| penalty.ends_at.is_some()).serialize(serializer)
 }
 
 impl PolicyUsage {
@@ -136,7 +145,7 @@ impl PolicyUsage {
 }
 
 /// A tier, and how it is known.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct TierShown {
     /// Its name.
     pub name: String,
@@ -145,7 +154,8 @@ pub struct TierShown {
 }
 
 /// Who says which tier a holder has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
 pub enum TierFrom {
     /// It was assigned to the consumer.
     Assigned,
@@ -158,26 +168,29 @@ pub enum TierFrom {
 }
 
 /// A penalty as one node remembers it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
 pub struct PenaltyShown {
     /// The node.
     pub node: String,
-    /// Until when it denies. `None`: none is in force there.
+    /// Until when it denies; nothing is shown of one that is over.
     pub ends_at: Option<Time>,
 }
 
 /// What has been spent of one window. `used`, `leased` and `remaining` are the capacity together.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
 pub struct WindowUsage {
     /// Its name, as `RateLimit-Policy` has it.
     pub window: String,
     /// How it counts.
+    #[serde(skip)]
     pub algorithm: Algorithm,
-    /// Units in one period.
+    /// Units in one period, under the override if there is one.
     pub limit: u64,
     /// Units that it holds when it is full.
     pub capacity: u64,
-    /// `None`: it limits what is in flight.
+    /// `null`: it limits what is in flight.
     pub period_seconds: Option<f64>,
     /// Units that are spent.
     pub used: u64,
@@ -190,15 +203,26 @@ pub struct WindowUsage {
     /// Who has counted.
     pub from: From,
     /// The override that its limit comes from.
+    #[serde(rename = "override")]
     pub overridden: Option<Value>,
     /// The limit by the tenant's override, beneath the consumer's own.
     pub tenant_limit: Option<u64>,
-    /// The policy's own limit, if the key is so hot that this node decides it alone, by another.
-    pub hot_instead_of: Option<u64>,
+    /// If the key is so hot that this node decides it alone, by another limit.
+    pub hot_key: Option<HotKeyUsage>,
 }
 
-/// Where a figure is from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A hot key that a node decides alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub struct HotKeyUsage {
+    /// The limit of the policy's own window.
+    pub instead_of: u64,
+}
+
+/// Who has counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(rename = "CountedBy")]
 pub enum From {
     /// Redis: it is the fleet's.
     Redis,
@@ -295,7 +319,7 @@ impl Verdict {
 }
 
 /// A window that refuses.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Violated {
     /// Its policy.
     pub policy: String,
@@ -305,7 +329,7 @@ pub struct Violated {
     pub limit: u64,
     /// The period, rounded up.
     pub period_seconds: u64,
-    /// Seconds until it may admit the subject, rounded up; `None`: never.
+    /// Seconds until it may admit the subject, rounded up; `null`: never.
     pub retry_after_seconds: Option<u64>,
 }
 

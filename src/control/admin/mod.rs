@@ -41,8 +41,9 @@ pub use control::{
     Applied, ByMinute, Check, Control, Minutes, MinutesAsked, MinutesReader, Proposal, Writes,
 };
 pub use counts::{
-    Asked, Checks, Counts, CountsBy, From, Grant, Granted, Grants, Holder, HotKeysReader, HotKeysShown,
-    Names, PenaltyShown, PolicyUsage, TierFrom, TierShown, Usage, UsageAsked, Verdict, Violated, WindowUsage,
+    Asked, Checks, Counts, CountsBy, From, Grant, Granted, Grants, Holder, HotKeyUsage, HotKeysReader,
+    HotKeysShown, Names, PenaltyShown, PolicyUsage, TierFrom, TierShown, Usage, UsageAsked, Verdict,
+    Violated, WindowUsage,
 };
 pub use explain::ExplainRequest;
 pub use host::canonical as canonical_host;

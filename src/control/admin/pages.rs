@@ -6,9 +6,11 @@ use axum::Extension;
 use axum::body::Body;
 use axum::extract::State as Of;
 use http::{HeaderMap, Response, StatusCode, Uri};
+use schemars::JsonSchema;
+use serde::Deserialize;
 use serde_json::json;
 
-use super::api::Query;
+use super::api::{Name, Query};
 use super::explain::ExplainRequest;
 use super::gate::Client;
 use super::readiness::Phase;
@@ -78,20 +80,22 @@ pub(super) async fn whoami(Extension(client): Extension<Client>) -> Response<Bod
     reply::json(json!({ "who": who, "role": role.word(), "expires": expires }).to_string())
 }
 
+/// What is asked about a key.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(super) struct AboutKey {
+    /// The tenant that the client acts for.
+    tenant: Option<Name>,
+}
+
 /// `/v1/keys/{policy}/{value}…`. The path is split before each part is decoded, since a value may contain `/`.
-pub(super) async fn key(Of(state): Of<Arc<State>>, uri: Uri) -> Answer {
+pub(super) async fn key(Of(state): Of<Arc<State>>, Query(asked): Query<AboutKey>, uri: Uri) -> Answer {
     let parts: Option<Vec<String>> = uri.path().split('/').skip(3).map(decoded).collect();
     let parts = parts.ok_or(Refusal::Encoding)?;
     let (policy, values) = parts.split_first().ok_or(Refusal::Encoding)?;
-    let mut query = Query::parse(uri.query().unwrap_or_default());
-    let tenant = query.text("tenant", NAME_CHARS_MAX);
-    query.finish().map_err(Refusal::Invalid)?;
-    let shown = (state.key)(policy, values, tenant.as_deref()).ok_or(Refusal::NoSuchKey)?;
+    let tenant = asked.tenant.as_ref().map(|tenant| tenant.0.as_str());
+    let shown = (state.key)(policy, values, tenant).ok_or(Refusal::NoSuchKey)?;
     Ok(reply::json(shown.await))
 }
-
-/// Characters of a tenant's name.
-const NAME_CHARS_MAX: usize = 256;
 
 fn decoded(part: &str) -> Option<String> {
     let bytes = percent::is_well_formed(part).then(|| percent::decode(part, Plus::Itself).collect())?;

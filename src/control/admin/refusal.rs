@@ -4,10 +4,10 @@ use axum::body::Body;
 use axum::response::IntoResponse;
 use http::header::{ALLOW, ETAG, HeaderName, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, Response, StatusCode};
-use serde_json::{Value, json};
 
 use super::access::Role;
 use super::api::{At, Flaw, etag};
+use super::reply::{Fault, Place};
 use super::{explain, reply};
 use crate::database;
 
@@ -163,14 +163,17 @@ impl Refusal {
     }
 
     /// The places of what is wrong, as the examples of RFC 9457 section 3 have them.
-    fn places(&self) -> Option<Value> {
-        let (Refusal::Invalid(flaws) | Refusal::Unusable(flaws)) = self else { return None };
-        let place = |Flaw { at, detail }: &Flaw| match at {
-            At::Body(pointer) => json!({ "pointer": format!("#{pointer}"), "detail": detail }),
-            At::Parameter(name) => json!({ "parameter": name, "detail": detail }),
-            At::Header(name) => json!({ "header": name, "detail": detail }),
+    fn places(&self) -> Vec<Fault> {
+        let (Refusal::Invalid(flaws) | Refusal::Unusable(flaws)) = self else { return Vec::new() };
+        let place = |Flaw { at, detail }: &Flaw| {
+            let at = match at {
+                At::Body(pointer) => Place { pointer: Some(format!("#{pointer}")), ..Place::default() },
+                At::Parameter(name) => Place { parameter: Some(name.clone()), ..Place::default() },
+                At::Header(name) => Place { header: Some(name), ..Place::default() },
+            };
+            Fault { detail: detail.clone(), at }
         };
-        Some(flaws.iter().map(place).collect())
+        flaws.iter().map(place).collect()
     }
 
     /// The field that tells a client what to do about it.
@@ -219,7 +222,7 @@ impl Refusal {
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response<Body> {
-        let mut response = reply::problem(self.status(), &self.to_string(), self.places());
+        let mut response = reply::problem(self.status(), self.to_string(), self.places());
         if let Some((name, value)) = self.field() {
             response.headers_mut().insert(name, value);
         }

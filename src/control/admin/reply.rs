@@ -3,7 +3,8 @@
 use axum::body::Body;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderValue, Response, StatusCode};
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 pub(super) fn text(status: StatusCode, body: impl Into<Body>) -> Response<Body> {
     with_type(status, "text/plain; charset=utf-8", body)
@@ -14,14 +15,51 @@ pub(super) fn json(body: String) -> Response<Body> {
     with_type(StatusCode::OK, "application/json", body)
 }
 
-/// A problem; `places` are those in the request that are wrong.
-pub(super) fn problem(status: StatusCode, detail: &str, places: Option<Value>) -> Response<Body> {
+/// Why a request was refused (RFC 9457).
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct Problem {
+    title: &'static str,
+    #[schemars(example = 400)]
+    status: u16,
+    #[schemars(example = &"`reason` is missing: why, for the audit")]
+    detail: String,
+    /// What is wrong, and where.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    errors: Vec<Fault>,
+}
+
+/// One thing that is wrong.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct Fault {
+    #[schemars(example = &"`reason` is missing: why, for the audit")]
+    pub detail: String,
+    #[serde(flatten)]
+    pub at: Place,
+}
+
+/// Where it is.
+#[derive(Debug, Default, Serialize, JsonSchema)]
+pub(super) struct Place {
+    /// Where in the body (RFC 6901).
+    #[schemars(example = &"#/reason")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pointer: Option<String>,
+    /// Which parameter of the path or the query.
+    #[schemars(example = &"limit")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parameter: Option<String>,
+    /// Which header field.
+    #[schemars(example = &"if-match")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub header: Option<&'static str>,
+}
+
+/// A problem; `errors` are the places in the request that are wrong.
+pub(super) fn problem(status: StatusCode, detail: String, errors: Vec<Fault>) -> Response<Body> {
     let title = status.canonical_reason().unwrap_or_default();
-    let mut body = json!({ "title": title, "status": status.as_u16(), "detail": detail });
-    if let Some(places) = places {
-        body["errors"] = places;
-    }
-    with_type(status, "application/problem+json", body.to_string())
+    let problem = Problem { title, status: status.as_u16(), detail, errors };
+    // Cannot fail: it has only texts as names.
+    with_type(status, "application/problem+json", serde_json::to_string(&problem).unwrap_or_default())
 }
 
 /// An answer with this content type. Caches must not keep it, because it shows the present state.

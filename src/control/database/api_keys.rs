@@ -1,5 +1,6 @@
 //! `api_keys`: digests of API keys and whose they are. A key itself is never here.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
@@ -12,8 +13,9 @@ use super::time::Time;
 use super::write::{Actor, Begun, Entry, Expect, Kind, Write};
 
 /// An API key, by its digest.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
+#[schemars(rename = "ApiKey")]
 pub struct ApiKeyRow {
     /// SHA-256 of the key, 64 digits of hex in lower case.
     pub digest: String,
@@ -25,7 +27,7 @@ pub struct ApiKeyRow {
     pub tier: Option<String>,
     /// What else is known of the consumer.
     pub claims: Map<String, Json>,
-    /// When it ends; `None`: not on its own.
+    /// When it ends; `null`: not on its own.
     pub expires_at: Option<Time>,
     /// Whether it is refused.
     pub disabled: bool,

@@ -1,5 +1,6 @@
 //! `user_rate_tiers`: which tier a consumer has.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::bounds;
@@ -11,7 +12,7 @@ use super::time::Time;
 use super::write::{Actor, Entry, Expect, Kind, Write};
 
 /// A consumer's tier.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct Assignment {
     /// The consumer.

@@ -1,7 +1,9 @@
 //! `rate_limit_overrides`: limits of single consumers and tenants. What they do to a limit is not known here.
 
+use std::borrow::Cow;
 use std::num::NonZeroU64;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
 use super::bounds;
@@ -15,7 +17,7 @@ use super::time::Time;
 use super::write::{Actor, Begun, Entry, Expect, Kind, Write};
 
 /// A limit of one consumer, one tenant, or one consumer of one tenant.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct Override {
     /// The row's id. Later rows have later ids.
@@ -24,14 +26,14 @@ pub struct Override {
     pub user_id: Option<String>,
     /// The tenant.
     pub tenant_id: Option<String>,
-    /// The only policy that it is for; `None`: every policy that counts by what is named.
+    /// The only policy that it is for; `null`: every policy that counts by what is named.
     pub policy: Option<String>,
     /// What it makes of a limit.
     #[serde(flatten)]
     pub kind: OverrideKind,
     /// Why, in the operator's words.
     pub reason: String,
-    /// When it ends; `None`: not on its own.
+    /// When it ends; `null`: not on its own.
     pub expires_at: Option<Time>,
     /// When it was made.
     pub created_at: Time,
@@ -49,6 +51,25 @@ pub enum OverrideKind {
     Absolute(NonZeroU64),
     /// Multiplies it; finite and above 0.
     Multiplicative(f64),
+}
+
+impl JsonSchema for OverrideKind {
+    fn schema_name() -> Cow<'static, str> {
+        "OverrideKind".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "object",
+            "required": ["override-type", "value"],
+            "properties": {
+                "override-type": {
+                    "type": "string", "enum": ["absolute", "multiplicative"], "description": "What it makes of a limit.",
+                },
+                "value": { "type": "number", "description": "The limit, or what it is multiplied by.", "examples": [600] },
+            },
+        })
+    }
 }
 
 /// An override that is to be made.

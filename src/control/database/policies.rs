@@ -1,5 +1,6 @@
 //! `policies`: documents that define a policy. Their content is checked by who writes them.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
@@ -12,12 +13,14 @@ use super::time::Time;
 use super::write::{Actor, Entry, Expect, Kind, Write};
 
 /// A policy as it was written.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
+#[schemars(rename = "Policy")]
 pub struct PolicyRow {
     /// The policy's name.
     pub id: String,
     /// What defines it.
+    #[schemars(extend("type" = "object", "examples" = [{ "limit": "100/m burst 20", "by": ["consumer"] }]))]
     pub document: Json,
     /// The version of the last change.
     pub version: i64,

@@ -1,5 +1,6 @@
 //! `count_resets`: since when consumers and tenants are counted anew. Counts themselves are not in the database.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::bounds;
@@ -11,7 +12,7 @@ use super::time::Time;
 use super::write::{Actor, Begun, Entry, Kind, Write};
 
 /// A reset of the counts of one consumer or one tenant.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct Reset {
     /// The row's id, of which every node makes the keys of the new counts.
@@ -20,9 +21,9 @@ pub struct Reset {
     pub user_id: Option<String>,
     /// The tenant.
     pub tenant_id: Option<String>,
-    /// The only policy that it is for; `None`: every policy that counts by what is named.
+    /// The only policy that it is for; `null`: every policy that counts by what is named.
     pub policy: Option<String>,
-    /// Units that are given back of what was spent; `None`: all of them.
+    /// Units that are given back of what was spent; `null`: all of them.
     pub units: Option<u64>,
     /// Why, in the operator's words.
     pub reason: String,

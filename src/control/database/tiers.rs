@@ -2,6 +2,7 @@
 
 use std::num::NonZeroU64;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::bounds;
@@ -13,7 +14,7 @@ use super::time::Time;
 use super::write::{Actor, Entry, Expect, Kind, Write};
 
 /// What a tier allows of one resource.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct TierLimit {
     /// The tier.
@@ -26,7 +27,7 @@ pub struct TierLimit {
     pub window_seconds: NonZeroU64,
     /// The burst as a multiple of the limit.
     pub burst_multiplier: f64,
-    /// The algorithm's word; `None`: the policy's own.
+    /// The algorithm's word; `null`: the policy's own.
     pub algorithm: Option<String>,
     /// When it was made.
     pub created_at: Time,

@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sqlx::encode::IsNull;
 use sqlx::error::BoxDynError;
@@ -17,7 +18,9 @@ use time::{Date, Month, OffsetDateTime, UtcOffset};
 use base::clock;
 
 /// Microseconds since the Unix epoch, UTC. In text and JSON as RFC 3339 writes it, with six digits of a second.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, JsonSchema)]
+#[schemars(inline, with = "String", description = "A date and time as RFC 3339 writes it.")]
+#[schemars(extend("format" = "date-time"))]
 pub struct Time(pub i64);
 
 /// A text that is not a date and a time of RFC 3339.

@@ -3,18 +3,19 @@
 use axum::body::Body;
 use http::header::{ETAG, HeaderName};
 use http::{Response, StatusCode};
+use schemars::JsonSchema;
 use serde::Serialize;
-use serde_json::Value;
-use utoipa::{IntoParams, ToSchema};
+use serde_json::{Value, json};
 
 use super::conditions::etag;
 use crate::admin::reply;
 
 /// What a change would do.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(in crate::admin) struct DryRun {
     /// Always true.
+    #[schemars(example = true)]
     dry_run: bool,
     /// The row as it is; `null` if there is none.
     old: Value,
@@ -23,49 +24,36 @@ pub(in crate::admin) struct DryRun {
 }
 
 /// `?dry-run=true`
-#[derive(IntoParams)]
-#[into_params(parameter_in = Query)]
-#[expect(dead_code, reason = "it is described, never made")]
-pub(in crate::admin) struct DryRunParameter {
-    /// Answer what would be done, and do nothing
-    #[param(rename = "dry-run", required = false)]
-    dry_run: Option<bool>,
+pub(super) fn dry_run_parameter() -> Value {
+    json!({
+        "name": "dry-run", "in": "query", "required": false, "schema": { "type": "boolean" },
+        "description": "Answer what would be done, and do nothing",
+    })
 }
 
 /// `Idempotency-Key`
-#[derive(IntoParams)]
-#[into_params(parameter_in = Header)]
-#[expect(dead_code, reason = "it is described, never made")]
-pub(in crate::admin) struct IdempotencyKey {
-    /// A request that comes again within a day is answered as before, and does nothing
-    #[param(
-        rename = "idempotency-key",
-        required = false,
-        min_length = 1,
-        max_length = 255,
-        pattern = r"^[!-~]+$"
-    )]
-    key: String,
+pub(super) fn idempotency_key() -> Value {
+    let about = "A request that comes again within a day is answered as before, and does nothing";
+    let schema = json!({
+        "type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$", "examples": ["8e03978e-40d5"],
+    });
+    header("idempotency-key", about, &schema)
 }
 
 /// `If-Match`
-#[derive(IntoParams)]
-#[into_params(parameter_in = Header)]
-#[expect(dead_code, reason = "it is described, never made")]
-pub(in crate::admin) struct IfMatch {
-    /// The tag that the row must still have, or `*`
-    #[param(rename = "if-match", required = false, pattern = r#"^(\*|"[0-9]{1,18}")$"#)]
-    tag: String,
+pub(super) fn if_match() -> Value {
+    let schema = json!({ "type": "string", "pattern": r#"^(\*|"[0-9]{1,18}")$"#, "examples": ["*"] });
+    header("if-match", "The tag that the row must still have, or `*`", &schema)
 }
 
 /// `If-None-Match`
-#[derive(IntoParams)]
-#[into_params(parameter_in = Header)]
-#[expect(dead_code, reason = "it is described, never made")]
-pub(in crate::admin) struct IfNoneMatch {
-    /// `*`: there must be no row yet
-    #[param(rename = "if-none-match", required = false, pattern = r"^\*$")]
-    tag: String,
+pub(super) fn if_none_match() -> Value {
+    let schema = json!({ "type": "string", "pattern": r"^\*$", "examples": ["*"] });
+    header("if-none-match", "`*`: there must be no row yet", &schema)
+}
+
+fn header(name: &str, about: &str, schema: &Value) -> Value {
+    json!({ "name": name, "in": "header", "required": false, "description": about, "schema": schema })
 }
 
 /// A row, with its version as its tag.

@@ -5,17 +5,20 @@ use std::sync::Arc;
 
 use axum::body::Body as Sent;
 use axum::extract::State as Of;
-use http::{Response, StatusCode, Uri};
+use http::{Response, StatusCode};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::answer::{self, DryRun};
+use super::answer;
 use super::change::{Body, Change, readable};
-use super::described::{self, CLAIM_VALUES_MAX, CLAIMS_MAX, Name};
-use super::fields::{Fields, text_flaw};
+use super::fields::{At, Fields, Flaw, text_flaw};
+use super::operations::Document;
 use super::overrides::in_the_future;
 use super::page::{Page, Wanted};
 use super::path::{ID_CHARS_MAX, Values};
 use super::query::Query;
+use super::schema::{NO_CONTROL_CHARACTERS, Name, Span};
 use crate::admin::refusal::Refusal;
 use crate::admin::state::State;
 use crate::database::{ApiKeyFilter, ApiKeyRow, Database, Expect, NewApiKey, Page as Rows, Time};
@@ -23,15 +26,87 @@ use auth::keys;
 
 type Answer = Result<Response<Sent>, Refusal>;
 
-/// Makes an API key.
-#[utoipa::path(post, path = "/v1/api-keys", tag = "api-keys", operation_id = "make-api-key",
-    params(answer::DryRunParameter, answer::IdempotencyKey),
-    request_body = described::ApiKeyBody,
-    responses(
-        (status = 201, description = "It is made and in force.", body = described::ApiKeyMade,
-            headers(("etag" = String))),
-        (status = 200, description = "What would be done.", body = DryRun),
-    ))]
+/// An API key to be made.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(extend(
+    "allOf" = [json!({ "not": { "required": ["duration", "expires-at"], "properties": {
+        "duration": { "not": { "type": "null" } }, "expires-at": { "not": { "type": "null" } },
+    } } })],
+    "examples" = [json!({ "consumer": "alice", "tier": "pro", "claims": { "plan": "gold" }, "duration": "30d" })],
+))]
+struct ApiKeyBody {
+    /// The name that the key identifies.
+    consumer: Name,
+    tenant: Option<Name>,
+    tier: Option<Name>,
+    /// What else is known of a consumer: texts, numbers, `true`, `false`, and arrays of texts, by name.
+    #[schemars(schema_with = "claims")]
+    #[serde(default)]
+    claims: Option<Map<String, Value>>,
+    /// After which it ends.
+    duration: Option<Span>,
+    /// When it ends.
+    expires_at: Option<Time>,
+}
+
+/// What is to be changed of an API key. `expires-at` may be `null`: it does not end on its own.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(extend("examples" = [json!({ "disabled": true })]))]
+struct ApiKeyChangeBody {
+    /// Whether it is refused.
+    disabled: Option<bool>,
+    expires_at: Option<Time>,
+}
+
+/// An API key that was made.
+#[derive(Serialize, JsonSchema)]
+struct ApiKeyMade {
+    /// The key itself. It is shown once; the answer to a repeated request is without it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<String>,
+    #[serde(flatten)]
+    row: ApiKeyRow,
+}
+
+/// Which API keys to list.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(in crate::admin) struct Listed {
+    #[serde(flatten)]
+    page: Wanted,
+    /// Those whose digest begins so.
+    #[schemars(length(min = 1, max = DIGEST_DIGITS), extend("pattern" = "^[0-9a-f]+$", "examples" = ["4f0c"]))]
+    prefix: Option<String>,
+    /// Those of this consumer.
+    consumer: Option<Name>,
+}
+
+pub(super) fn describe(document: &mut Document) {
+    document.begin("api-keys", &[("digest", "its digest, or as much of the beginning as no other has")]);
+    document
+        .operation("POST /v1/api-keys", "make-api-key")
+        .about("Makes an API key.")
+        .makes::<ApiKeyBody, ApiKeyMade>();
+    document
+        .operation("GET /v1/api-keys", "list-api-keys")
+        .about("Lists API keys, by digest.")
+        .query::<Listed>()
+        .answers::<Page<ApiKeyRow>>("A page.");
+    document
+        .operation("GET /v1/api-keys/{digest}", "show-api-key")
+        .about("Shows an API key.")
+        .shows::<ApiKeyRow>("The key's row.");
+    document
+        .operation("PATCH /v1/api-keys/{digest}", "change-api-key")
+        .about("Disables an API key, enables it again, or changes when it ends.")
+        .patches::<ApiKeyChangeBody, ApiKeyRow>();
+    document
+        .operation("DELETE /v1/api-keys/{digest}", "delete-api-key")
+        .about("Deletes an API key.")
+        .deletes();
+}
+
 pub(in crate::admin) async fn add(change: Change, body: Body) -> Answer {
     let change = change.with_body(&body);
     let key = keys::random().ok_or(Refusal::NoRandomness)?;
@@ -47,59 +122,32 @@ pub(in crate::admin) async fn add(change: Change, body: Body) -> Answer {
     }
     let made = change.database.add_api_key(&change.by, new).await?;
     change.in_force(made.version).await;
-    let mut shown = json!(made);
     // A request that came before has made another key, which nobody knows any more but its client.
-    if made.digest == digest {
-        shown["key"] = key.into();
+    let key = (made.digest == digest).then_some(key);
+    Ok(answer::row(StatusCode::CREATED, made.version, &ApiKeyMade { key, row: made }))
+}
+
+pub(in crate::admin) async fn list(Of(state): Of<Arc<State>>, Query(listed): Query<Listed>) -> Answer {
+    if listed.prefix.as_deref().is_some_and(|prefix| !is_prefix(prefix)) {
+        let detail = "`prefix` must be 1 to 64 hex digits in lower case".to_owned();
+        return Err(Refusal::Invalid(vec![Flaw { at: At::Parameter("prefix".to_owned()), detail }]));
     }
-    Ok(answer::row(StatusCode::CREATED, made.version, &shown))
-}
-
-/// Lists API keys, by digest.
-#[utoipa::path(get, path = "/v1/api-keys", tag = "api-keys", operation_id = "list-api-keys",
-    params(Wanted,
-        ("prefix" = Option<String>, Query, min_length = 1, max_length = 64, pattern = "^[0-9a-f]+$",
-            description = "those whose digest begins so"),
-        ("consumer" = Option<Name>, Query, description = "those of this consumer")),
-    responses((status = 200, description = "A page.", body = Page<described::ApiKey>)))]
-pub(in crate::admin) async fn list(Of(state): Of<Arc<State>>, uri: Uri) -> Answer {
-    let mut query = Query::parse(uri.query().unwrap_or_default());
-    let wanted = Wanted::read(&mut query);
-    let filter = ApiKeyFilter {
-        digest_prefix: query.parsed("prefix", |text| match is_prefix(text) {
-            true => Ok(text.to_owned()),
-            false => Err("must be 1 to 64 hex digits in lower case".to_owned()),
-        }),
-        consumer: query.text("consumer", ID_CHARS_MAX),
-    };
-    query.finish().map_err(Refusal::Invalid)?;
+    let consumer = listed.consumer.map(|name| name.0);
+    let filter = ApiKeyFilter { digest_prefix: listed.prefix, consumer };
     let Some(database) = readable(&state)? else { return Ok(answer::json(&Page::<ApiKeyRow>::default())) };
-    let rows = database.api_keys(&wanted.rows(), &filter).await?;
-    Ok(answer::json(&wanted.page(rows, |row| row.digest.clone())))
+    let rows = database.api_keys(&listed.page.rows(), &filter).await?;
+    Ok(answer::json(&listed.page.page(rows, |row| row.digest.clone())))
 }
 
-/// Shows an API key.
-#[utoipa::path(get, path = "/v1/api-keys/{digest}", tag = "api-keys", operation_id = "show-api-key",
-    params(("digest" = Name, Path, description = "its digest, or as much of the beginning as no other has")),
-    responses((status = 200, description = "The key's row.", body = described::ApiKey, headers(("etag" = String)))))]
 pub(in crate::admin) async fn show(Of(state): Of<Arc<State>>, Values([digest]): Values<1>) -> Answer {
     let Some(database) = readable(&state)? else { return Err(NOT_FOUND) };
     let found = find(&database, &digest).await?;
     Ok(answer::row(StatusCode::OK, found.version, &found))
 }
 
-/// Disables an API key, enables it again, or changes when it ends.
-#[utoipa::path(patch, path = "/v1/api-keys/{digest}", tag = "api-keys", operation_id = "change-api-key",
-    params(("digest" = Name, Path, description = "its digest, or as much of the beginning as no other has"),
-        answer::DryRunParameter, answer::IfMatch),
-    request_body = described::ApiKeyChangeBody,
-    responses((status = 200, description = "It is in force, or what would be done.", body = described::ApiKeyPatched,
-        headers(("etag" = String)))))]
 pub(in crate::admin) async fn patch(change: Change, Values([digest]): Values<1>, body: Body) -> Answer {
-    let mut fields = body.fields;
-    let never = fields.is_null("expires-at");
-    let (disabled, expires_at) = (fields.boolean("disabled"), fields.instant("expires-at"));
-    fields.finish().map_err(Refusal::Invalid)?;
+    let never = body.fields.is_null("expires-at");
+    let ApiKeyChangeBody { disabled, expires_at } = body.read()?;
     let old = find(&change.database, &digest).await?;
     change.check_version(Some(old.version))?;
     let disabled = disabled.unwrap_or(old.disabled);
@@ -115,14 +163,6 @@ pub(in crate::admin) async fn patch(change: Change, Values([digest]): Values<1>,
     Ok(answer::row(StatusCode::OK, new.version, &new))
 }
 
-/// Deletes an API key.
-#[utoipa::path(delete, path = "/v1/api-keys/{digest}", tag = "api-keys", operation_id = "delete-api-key",
-    params(("digest" = Name, Path, description = "its digest, or as much of the beginning as no other has"),
-        answer::DryRunParameter, answer::IfMatch),
-    responses(
-        (status = 204, description = "It is deleted."),
-        (status = 200, description = "What would be done.", body = DryRun),
-    ))]
 pub(in crate::admin) async fn delete(change: Change, Values([digest]): Values<1>) -> Answer {
     let old = find(&change.database, &digest).await?;
     change.check_version(Some(old.version))?;
@@ -154,43 +194,34 @@ fn is_prefix(text: &str) -> bool {
     (1..=DIGEST_DIGITS).contains(&text.len()) && text.bytes().all(is_digit)
 }
 
+/// Reads an API key to be made.
 pub(super) fn new_key(mut fields: Fields, digest: String, now: Time) -> Result<NewApiKey, Refusal> {
-    fields.require("consumer", "write the name that the key identifies");
-    let consumer = fields.text("consumer", ID_CHARS_MAX);
-    let (tenant, tier) = (fields.text("tenant", ID_CHARS_MAX), fields.text("tier", ID_CHARS_MAX));
-    let claims = claims(&mut fields);
-    if fields.has("duration") && fields.has("expires-at") {
-        fields.wrong_together("`duration` and `expires-at` exclude each other");
+    fields.exclude_each_other(&["duration", "expires-at"]);
+    let claims = fields.get("claims").and_then(Value::as_object);
+    if claims.is_some_and(|claims| !claims.iter().all(|(name, value)| is_text(name) && is_claim(value))) {
+        let detail = format!(
+            "`claims` must have texts of 1 to {ID_CHARS_MAX} characters, numbers, true, false, or up to {CLAIM_VALUES_MAX} \
+             such texts in an array"
+        );
+        fields.wrong("claims", detail);
     }
-    let after = fields.duration("duration").map(|duration| now.after(duration));
-    let expires_at = after.or(fields.instant("expires-at"));
-    fields.finish().map_err(Refusal::Invalid)?;
+    let body: ApiKeyBody = fields.read().map_err(Refusal::Invalid)?;
+    let expires_at = body.duration.map(|duration| now.after(duration.0)).or(body.expires_at);
     in_the_future(expires_at, now)?;
-    let consumer = consumer.unwrap_or_default();
-    Ok(NewApiKey { digest, consumer, tenant, tier, claims, expires_at })
+    let text = |name: Option<Name>| name.map(|name| name.0);
+    let (consumer, tenant, tier) = (body.consumer.0, text(body.tenant), text(body.tier));
+    Ok(NewApiKey { digest, consumer, tenant, tier, claims: body.claims.unwrap_or_default(), expires_at })
 }
 
-fn claims(fields: &mut Fields) -> Map<String, Value> {
-    let claims = match fields.value("claims") {
-        None => return Map::new(),
-        Some(Value::Object(claims)) => claims,
-        Some(_) => {
-            fields.wrong("claims", "`claims` must be an object");
-            return Map::new();
-        }
-    };
-    if claims.len() > CLAIMS_MAX {
-        fields.wrong("claims", format!("`claims` has more than {CLAIMS_MAX} names"));
-    } else if !claims.iter().all(|(name, value)| is_text(name) && is_claim(value)) {
-        fields.wrong(
-            "claims",
-            format!(
-                "`claims` must have texts of 1 to {ID_CHARS_MAX} characters, numbers, true, false, or up to \
-                 {CLAIM_VALUES_MAX} such texts in an array"
-            ),
-        );
-    }
-    claims
+fn claims(generator: &mut SchemaGenerator) -> Schema {
+    let name = generator.subschema_for::<Name>();
+    json_schema!({
+        "type": ["object", "null"], "maxProperties": CLAIMS_MAX,
+        "propertyNames": { "minLength": 1, "maxLength": ID_CHARS_MAX, "pattern": NO_CONTROL_CHARACTERS },
+        "additionalProperties": { "anyOf": [
+            name, { "type": ["number", "boolean"] }, { "type": "array", "items": name, "maxItems": CLAIM_VALUES_MAX },
+        ] },
+    })
 }
 
 fn is_claim(value: &Value) -> bool {
@@ -211,3 +242,7 @@ fn is_text(text: &str) -> bool {
 const NOT_FOUND: Refusal = Refusal::NotFound("there is no API key with this digest");
 /// Hex digits of a SHA-256.
 const DIGEST_DIGITS: usize = 64;
+/// Claims of a key.
+const CLAIMS_MAX: usize = 64;
+/// Texts of a claim.
+const CLAIM_VALUES_MAX: usize = 64;

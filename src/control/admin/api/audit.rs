@@ -4,35 +4,49 @@ use std::sync::Arc;
 
 use axum::body::Body as Sent;
 use axum::extract::State as Of;
-use http::{Response, Uri};
+use http::Response;
+use schemars::JsonSchema;
+use serde::Deserialize;
 
 use super::answer;
 use super::change::readable;
-use super::described::{self, Instant, Name};
+use super::operations::Document;
 use super::page::{Page, Wanted};
-use super::path::ID_CHARS_MAX;
 use super::query::Query;
+use super::schema::Name;
 use crate::admin::refusal::Refusal;
 use crate::admin::state::State;
 use crate::database::{AuditEntry, AuditFilter, Time};
 
-/// Lists changes, the newest first.
-#[utoipa::path(get, path = "/v1/audit", tag = "audit", operation_id = "list-audit",
-    params(Wanted,
-        ("who" = Option<Name>, Query, description = "those by this token"),
-        ("what" = Option<Name>, Query, description = "those of a row, as in `override/01H…`, or of a kind, as in `override`"),
-        ("since" = Option<Instant>, Query, description = "those from then on")),
-    responses((status = 200, description = "A page.", body = Page<described::AuditEntry>)))]
-pub(in crate::admin) async fn list(Of(state): Of<Arc<State>>, uri: Uri) -> Result<Response<Sent>, Refusal> {
-    let mut query = Query::parse(uri.query().unwrap_or_default());
-    let wanted = Wanted::read(&mut query);
-    let filter = AuditFilter {
-        who: query.text("who", ID_CHARS_MAX),
-        what: query.text("what", ID_CHARS_MAX),
-        since: query.parsed("since", |text| text.parse::<Time>().map_err(|error| format!("is {error}"))),
-    };
-    query.finish().map_err(Refusal::Invalid)?;
+/// Which changes to list.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(in crate::admin) struct Listed {
+    #[serde(flatten)]
+    page: Wanted,
+    /// Those by this token.
+    who: Option<Name>,
+    /// Those of a row, as in `override/01H…`, or of a kind, as in `override`.
+    what: Option<Name>,
+    /// Those from then on.
+    since: Option<Time>,
+}
+
+pub(super) fn describe(document: &mut Document) {
+    document.begin("audit", &[]);
+    document
+        .operation("GET /v1/audit", "list-audit")
+        .about("Lists changes, the newest first.")
+        .query::<Listed>()
+        .answers::<Page<AuditEntry>>("A page.");
+}
+
+pub(in crate::admin) async fn list(
+    Of(state): Of<Arc<State>>,
+    Query(listed): Query<Listed>,
+) -> Result<Response<Sent>, Refusal> {
+    let text = |name: Option<Name>| name.map(|name| name.0);
+    let filter = AuditFilter { who: text(listed.who), what: text(listed.what), since: listed.since };
     let Some(database) = readable(&state)? else { return Ok(answer::json(&Page::<AuditEntry>::default())) };
-    let rows = database.audit(&wanted.rows(), &filter).await?;
-    Ok(answer::json(&wanted.page(rows, |row| row.id.clone())))
+    let rows = database.audit(&listed.page.rows(), &filter).await?;
+    Ok(answer::json(&listed.page.page(rows, |row| row.id.clone())))
 }

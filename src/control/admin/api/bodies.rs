@@ -40,16 +40,14 @@ pub enum Endpoint {
 pub fn read(endpoint: Endpoint, body: &[u8], now: Time) -> Result<Asked, Vec<Flaw>> {
     let fields = Fields::parse(body)?;
     let asked = match endpoint {
-        Endpoint::Overrides => overrides::new_override(fields, &overrides::NAMES, now).map(Asked::Override),
-        Endpoint::SnakeOverrides => {
-            overrides::new_override(fields, &snake_overrides::NAMES, now).map(Asked::Override)
-        }
+        Endpoint::Overrides => overrides::new_override(fields, now).map(Asked::Override),
+        Endpoint::SnakeOverrides => snake_overrides::new_override(fields, now).map(Asked::Override),
         Endpoint::ApiKeys => api_keys::new_key(fields, String::new(), now).map(Asked::ApiKey),
         Endpoint::Policies => Ok(Asked::Policy(fields.whole())),
     };
     asked.map_err(|refusal| match refusal {
         Refusal::Invalid(flaws) | Refusal::Unusable(flaws) => flaws,
         // Reading refuses for nothing else.
-        other => vec![Flaw { at: At::Body(String::new()), detail: other.to_string() }],
+        other => vec![Flaw::of_body(other.to_string())],
     })
 }

@@ -9,10 +9,13 @@ use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::request::Parts;
 use http::{HeaderMap, Method};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use tokio::time;
 
 use super::conditions::{expected, idempotency_key, is_met};
-use super::fields::{At, Fields, Flaw};
+use super::fields::{Fields, Flaw};
 use super::query::Query;
 use crate::admin::control::{Control, Proposal, Writes};
 use crate::admin::gate::Client;
@@ -55,7 +58,7 @@ impl Change {
     pub(in crate::admin) async fn check(&self, proposal: Proposal) -> Result<(), Refusal> {
         let Some(control) = &self.state.control else { return Err(Refusal::NoDatabase) };
         let checked = (control.check)(proposal).await;
-        checked.map_err(|errors| Refusal::Invalid(vec![Flaw { at: At::Body(String::new()), detail: errors }]))
+        checked.map_err(|errors| Refusal::Invalid(vec![Flaw::of_body(errors)]))
     }
 
     /// Refuses a tier that no policy in force has: whoever has misspelt the name would not notice. Where no policy is by tier
@@ -90,13 +93,18 @@ impl Change {
     }
 }
 
+#[derive(Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+struct Asked {
+    #[serde(default)]
+    dry_run: bool,
+}
+
 impl FromRequestParts<Arc<State>> for Change {
     type Rejection = Refusal;
 
     async fn from_request_parts(parts: &mut Parts, state: &Arc<State>) -> Result<Change, Refusal> {
-        let mut query = Query::parse(parts.uri.query().unwrap_or_default());
-        let is_dry_run = query.boolean("dry-run");
-        query.finish().map_err(Refusal::Invalid)?;
+        let Query(Asked { dry_run }) = Query::from_request_parts(parts, state).await?;
         let invalid = |flaw| Refusal::Invalid(vec![flaw]);
         let expected = expected(&parts.headers).map_err(invalid)?;
         let key = idempotency_key(&parts.headers).map_err(invalid)?;
@@ -110,7 +118,13 @@ impl FromRequestParts<Arc<State>> for Change {
         let key = key.filter(|_| parts.method == Method::POST);
         let once = key.map(|key| Once { key, request: parts.uri.path().to_owned() });
         let by = Actor { who, from, request_id, once };
-        Ok(Change { by, database: reached(control)?, expected, is_dry_run, state: Arc::clone(state) })
+        Ok(Change {
+            by,
+            database: reached(control)?,
+            expected,
+            is_dry_run: dry_run,
+            state: Arc::clone(state),
+        })
     }
 }
 
@@ -128,6 +142,13 @@ pub(in crate::admin) struct Body {
     pub fields: Fields,
     /// The SHA-256 of what it says, in hex.
     pub digest: String,
+}
+
+impl Body {
+    /// Reads all of it.
+    pub(in crate::admin) fn read<T: DeserializeOwned + JsonSchema + 'static>(self) -> Result<T, Refusal> {
+        self.fields.read().map_err(Refusal::Invalid)
+    }
 }
 
 impl<S: Send + Sync> FromRequest<S> for Body {

@@ -3,6 +3,7 @@
 //!
 //! Their names are not those of the other endpoints: clients of other limiters know these forms.
 
+use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
@@ -10,101 +11,222 @@ use axum::Extension;
 use axum::body::Body as Sent;
 use axum::extract::State as Of;
 use http::{HeaderMap, Response, Uri};
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
 
 use super::answer;
 use super::change::{Body, readable};
 use super::conditions::idempotency_key;
-use super::described;
-use super::fields::{At, Fields, Flaw, text_flaw};
-use super::path::ID_CHARS_MAX;
-use super::query::Query;
+use super::fields::{At, Fields, Flaw};
+use super::operations::Document;
+use super::query::{NoParameters, Query};
+use super::schema::{Name, Values};
 use crate::admin::access::Role;
 use crate::admin::counts::{Asked, Verdict, Violated};
 use crate::admin::gate::Client;
 use crate::admin::refusal::Refusal;
 use crate::admin::state::State;
-use crate::database::Once;
+use crate::database::{Once, Time};
 use policy::Named;
 
 type Answer = Result<Response<Sent>, Refusal>;
 
-/// Decides one check, or up to 1,000 of them, on the counts that requests are counted on. The answer is 200 whether they
-/// are allowed or not, with a verdict for each in their order. Units are spent unless `dry` is true, which the role `read`
-/// may ask; otherwise it needs `operate`.
-#[utoipa::path(post, path = "/v1/limits:check", tag = "counts", operation_id = "check-limits",
-    params(answer::IdempotencyKey),
-    request_body = described::CheckBody,
-    responses((status = 200, description = "The verdict, or one for each of the checks.", body = described::CheckAnswer)))]
+/// One check, or up to 1,000 in `checks`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(extend("allOf" = check_rules(), "examples" = [json!({
+    "policy": "calls", "dimensions": { "consumer": "alice" }, "cost": 3, "dry": true,
+})]))]
+struct CheckBody {
+    /// The policy of a single check.
+    policy: Option<Name>,
+    /// The values of all dimensions of the policy, in their order, with `:` between them.
+    key: Option<Values>,
+    /// Values by the names of dimensions, as `by` of a policy has them. `consumer`, `tenant` and `ip` may be there although the
+    /// policy does not count by them: overrides are found by the first two.
+    #[schemars(extend("maxProperties" = DIMENSIONS_MAX))]
+    dimensions: Option<BTreeMap<String, Values>>,
+    /// The tier that a credential would name; one that was assigned goes before it.
+    tier: Option<Name>,
+    /// Units. Without it what the policy charges for a request that no rule is for.
+    #[schemars(range(min = 1, max = COST_MAX))]
+    cost: Option<NonZeroU64>,
+    /// Whether nothing is to be spent.
+    dry: Option<bool>,
+    /// When it is asked: with `dry`, or of a gateway that runs with `--test-time`.
+    now: Option<Time>,
+    /// Several checks.
+    #[schemars(length(min = 1, max = CHECKS_MAX))]
+    checks: Option<Vec<Check>>,
+    /// Whether all of `checks` are to be charged, or none.
+    all_or_nothing: Option<bool>,
+}
+
+/// One of several checks.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(extend("allOf" = [key_or_dimensions()]))]
+struct Check {
+    /// The name of a policy.
+    policy: Name,
+    /// The values of all dimensions of the policy, in their order, with `:` between them.
+    key: Option<Values>,
+    /// Values by the names of dimensions.
+    #[schemars(extend("maxProperties" = DIMENSIONS_MAX))]
+    dimensions: Option<BTreeMap<String, Values>>,
+    tier: Option<Name>,
+    #[schemars(range(min = 1, max = COST_MAX))]
+    cost: Option<NonZeroU64>,
+    dry: Option<bool>,
+    now: Option<Time>,
+}
+
+fn key_or_dimensions() -> Value {
+    let is_there = json!({ "not": { "type": "null" } });
+    json!({ "not": { "required": ["key", "dimensions"], "properties": { "key": is_there, "dimensions": is_there } } })
+}
+
+/// Either a single check or several.
+fn check_rules() -> Value {
+    let none = json!({ "type": "null" });
+    let of_one = OF_ONE.iter().map(|name| ((*name).to_owned(), none.clone()));
+    let mut of_many: Map<String, Value> = of_one.collect();
+    of_many.insert("checks".to_owned(), json!({ "type": "array" }));
+    json!([key_or_dimensions(), { "oneOf": [
+        { "required": ["policy"], "properties": {
+            "policy": { "type": "string" }, "checks": none, "all_or_nothing": none,
+        } },
+        { "required": ["checks"], "properties": of_many },
+    ] }])
+}
+
+/// A question whether a key may spend one unit of a policy.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("examples" = [json!({ "policyId": "calls", "key": "alice", "now": "2027-01-31T12:00:00Z" })]))]
+struct IsAllowedBody {
+    /// Whom it is about: the values of all dimensions of the policy, in their order, with `:` between them.
+    key: Values,
+    /// The name of a policy.
+    policy_id: Name,
+    /// When it is asked. Nothing is spent then.
+    now: Option<Time>,
+}
+
+/// Whether a key may.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct IsAllowed {
+    allowed: bool,
+    remaining: Option<u64>,
+    /// Seconds; 0: it is allowed; `null`: never.
+    retry_after: Option<u64>,
+    reset_at: Option<Time>,
+}
+
+/// What is answered to a check: its verdict, or those of all.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(untagged)]
+enum CheckAnswer {
+    One(Shown),
+    Many(Verdicts),
+}
+
+/// What is answered to several checks.
+#[derive(Debug, Serialize, JsonSchema)]
+struct Verdicts {
+    /// Whether all of them are allowed.
+    allowed: bool,
+    /// In the order of the checks.
+    verdicts: Vec<Shown>,
+}
+
+/// Whether a subject may go on.
+#[derive(Debug, Default, Serialize, JsonSchema)]
+#[schemars(rename = "Verdict")]
+struct Shown {
+    allowed: bool,
+    /// Units left of the window that has the least; `null`: no window counts this subject.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    remaining: Option<Option<u64>>,
+    /// When that window is full again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reset_at: Option<Option<Time>>,
+    /// How long it has to wait in a queue before it goes on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    delay_seconds: Option<f64>,
+    /// When it is worth another try; `null`: never.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry_after_seconds: Option<Option<u64>>,
+    /// The windows that refuse; none if it is refused with others of its request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    violated: Option<Vec<Violated>>,
+    /// Why it cannot be decided.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
+
+pub(super) fn describe(document: &mut Document) {
+    document.begin("counts", &[]);
+    document
+        .operation("POST /v1/limits:check", "check-limits")
+        .about("Decides one check, or up to 1,000 of them, on the counts that requests are counted on. The \
+                 answer is 200 whether they are allowed or not, with a verdict for each in their order. Units are spent \
+                 unless `dry` is true, which the role `read` may ask; otherwise it needs `operate`.")
+        .takes(&[answer::idempotency_key])
+.body::<CheckBody>()
+        .answers::<CheckAnswer>("The verdict, or one for each of the checks.");
+    document
+        .operation("POST /v1/is-allowed", "is-allowed")
+        .about(
+            "Spends a unit of a policy for a key, if it has one left. With `now` it says whether it had one \
+                 then, and spends nothing.",
+        )
+        .takes(&[answer::idempotency_key])
+        .body::<IsAllowedBody>()
+        .answers::<IsAllowed>("Whether it is allowed.");
+}
+
 pub(in crate::admin) async fn check(
     Of(state): Of<Arc<State>>,
     Extension(client): Extension<Client>,
+    _: Query<NoParameters>,
     uri: Uri,
     headers: HeaderMap,
     body: Body,
 ) -> Answer {
-    no_parameters(&uri)?;
     let once = repeatable(&headers, &uri, &body)?;
-    let mut fields = body.fields;
-    let (listed, is_together) = (fields.value("checks"), fields.boolean("all_or_nothing"));
-    let Some(listed) = listed else {
-        if is_together.is_some() {
-            fields.wrong("all_or_nothing", "`all_or_nothing` is about several `checks`");
-        }
-        let asked = one(fields, &state).map_err(Refusal::Invalid)?;
-        may_spend(&state, &client, std::slice::from_ref(&asked))?;
-        let decide = async {
-            let verdicts = (state.counts.check)(vec![asked], false).await;
-            json!(verdicts.first().map(shown))
-        };
-        return Ok(answer::json(&answered(&state, &client, once, decide).await?));
-    };
-    let asked = many(listed, &state);
-    let asked = match (fields.finish(), asked) {
-        (Ok(()), Ok(asked)) => asked,
-        (read, asked) => {
-            let flaws = read.err().into_iter().chain(asked.err()).flatten().collect();
-            return Err(Refusal::Invalid(flaws));
-        }
-    };
+    let (asked, is_together) = asked(body.fields, state.counts.takes_time).map_err(Refusal::Invalid)?;
     may_spend(&state, &client, &asked)?;
     let decide = async {
-        let verdicts = (state.counts.check)(asked, is_together == Some(true)).await;
-        let is_allowed = verdicts.iter().all(Verdict::is_allowed);
-        let verdicts: Vec<Value> = verdicts.iter().map(shown).collect();
-        json!({ "allowed": is_allowed, "verdicts": verdicts })
+        let mut verdicts = (state.counts.check)(asked, is_together == Some(true)).await;
+        json!(match is_together {
+            None => CheckAnswer::One(verdicts.pop().map(Shown::from).unwrap_or_default()),
+            Some(_) => CheckAnswer::Many(Verdicts {
+                allowed: verdicts.iter().all(Verdict::is_allowed),
+                verdicts: verdicts.into_iter().map(Shown::from).collect(),
+            }),
+        })
     };
     Ok(answer::json(&answered(&state, &client, once, decide).await?))
 }
 
-/// Spends a unit of a policy for a key, if it has one left. With `now` it says whether it had one then, and spends nothing.
-#[utoipa::path(post, path = "/v1/is-allowed", tag = "counts", operation_id = "is-allowed",
-    params(answer::IdempotencyKey),
-    request_body = described::IsAllowedBody,
-    responses((status = 200, description = "Whether it is allowed.", body = described::IsAllowed)))]
 pub(in crate::admin) async fn is_allowed(
     Of(state): Of<Arc<State>>,
     Extension(client): Extension<Client>,
+    _: Query<NoParameters>,
     uri: Uri,
     headers: HeaderMap,
     body: Body,
 ) -> Answer {
-    no_parameters(&uri)?;
     let once = repeatable(&headers, &uri, &body)?;
-    let mut fields = body.fields;
-    fields.require("policyId", "write the name of a policy");
-    fields.require("key", "write whom it is about");
-    let policy = fields.text("policyId", ID_CHARS_MAX);
-    let key = fields.text("key", VALUE_CHARS_MAX);
-    let at = fields.instant("now");
-    fields.finish().map_err(Refusal::Invalid)?;
+    let IsAllowedBody { key, policy_id, now } = body.read()?;
     let asked = Asked {
-        policy: policy.unwrap_or_default(),
-        named: Named::Key(key.unwrap_or_default()),
+        policy: policy_id.0,
+        named: Named::Key(key.0),
         tier: None,
         cost: None,
-        is_dry: at.is_some(),
-        at,
+        is_dry: now.is_some(),
+        at: now,
     };
     may_spend(&state, &client, std::slice::from_ref(&asked))?;
     let decide = async {
@@ -123,15 +245,14 @@ pub(in crate::admin) async fn is_allowed(
 
 /// The answer about one key; an `error` if nothing could be decided.
 fn allowed(verdict: &Verdict) -> Value {
-    match verdict {
-        Verdict::Allowed { remaining, reset_at, .. } => json!({
-            "allowed": true, "remaining": remaining, "retryAfter": 0, "resetAt": reset_at,
-        }),
-        Verdict::Refused { remaining, reset_at, retry_after_seconds, .. } => json!({
-            "allowed": false, "remaining": remaining, "retryAfter": retry_after_seconds, "resetAt": reset_at,
-        }),
-        Verdict::Undecided(why) => json!({ "error": why }),
-    }
+    let (allowed, remaining, retry_after, reset_at) = match verdict {
+        Verdict::Allowed { remaining, reset_at, .. } => (true, *remaining, Some(0), *reset_at),
+        Verdict::Refused { remaining, reset_at, retry_after_seconds, .. } => {
+            (false, *remaining, *retry_after_seconds, *reset_at)
+        }
+        Verdict::Undecided(why) => return json!({ "error": why }),
+    };
+    json!(IsAllowed { allowed, remaining, retry_after, reset_at })
 }
 
 /// What tells a request under an `Idempotency-Key` from others; `None`: it has none.
@@ -162,115 +283,80 @@ fn may_spend(state: &State, client: &Client, asked: &[Asked]) -> Result<(), Refu
     }
 }
 
-fn many(listed: Value, state: &State) -> Result<Vec<Asked>, Vec<Flaw>> {
-    let flaw = |detail: String| Err(vec![Flaw::in_body("checks", detail)]);
-    let Value::Array(listed) = listed else { return flaw("`checks` must be an array".to_owned()) };
-    if !(1..=CHECKS_MAX).contains(&listed.len()) {
-        return flaw(format!("`checks` must have 1 to {CHECKS_MAX} checks"));
+/// What is asked; whether several checks are to be charged together, `None` of a single one.
+fn asked(mut fields: Fields, takes_time: bool) -> Result<(Vec<Asked>, Option<bool>), Vec<Flaw>> {
+    let is_many = fields.has("checks");
+    if is_many {
+        let beside: Vec<&str> = OF_ONE.into_iter().filter(|name| fields.has(name)).collect();
+        for name in beside {
+            fields.wrong(name, format!("`{name}` is of a single check: write it in each of `checks`"));
+        }
+    } else {
+        if !fields.has("policy") {
+            fields.wrong("policy", "`policy` is missing: the name of a policy");
+        }
+        if fields.has("all_or_nothing") {
+            fields.wrong("all_or_nothing", "`all_or_nothing` is about several `checks`");
+        }
     }
-    let mut checks = Vec::with_capacity(listed.len());
+    let body: CheckBody = fields.read()?;
+    let CheckBody { policy, key, dimensions, tier, cost, dry, now, checks, all_or_nothing } = body;
+    let one = policy.map(|policy| Check { policy, key, dimensions, tier, cost, dry, now });
+    let checks = checks.unwrap_or_else(|| one.into_iter().collect());
     let mut flaws = Vec::new();
-    for (number, value) in listed.into_iter().enumerate() {
-        let fields = Fields::within(format!("/checks/{number}"), value).map_err(|flaw| vec![flaw]);
-        match fields.and_then(|fields| one(fields, state)) {
-            Ok(asked) => checks.push(asked),
-            Err(found) => flaws.extend(found),
+    let checks = checks.into_iter().enumerate().map(|(number, check)| {
+        let within = if is_many { format!("/checks/{number}") } else { String::new() };
+        let is_dry = check.dry.unwrap_or(false);
+        if check.key.is_some() && check.dimensions.is_some() {
+            let detail = "`key` and `dimensions` exclude each other".to_owned();
+            flaws.push(Flaw { at: At::Body(within.clone()), detail });
         }
-        // Whoever has made so many mistakes has made them all alike.
-        if flaws.len() >= FLAWS_MAX {
-            break;
+        if check.now.is_some() && !is_dry && !takes_time {
+            let detail = "`now` goes with `dry`: to spend at another time is for tests, of a gateway that runs with `--test-time`";
+            flaws.push(Flaw { at: At::Body(format!("{within}/now")), detail: detail.to_owned() });
         }
-    }
-    if flaws.is_empty() { Ok(checks) } else { Err(flaws) }
-}
-
-fn one(mut fields: Fields, state: &State) -> Result<Asked, Vec<Flaw>> {
-    fields.require("policy", "write the name of a policy");
-    let policy = fields.text("policy", ID_CHARS_MAX);
-    let (has_key, has_dimensions) = (fields.has("key"), fields.has("dimensions"));
-    if has_key && has_dimensions {
-        fields.wrong_together("`key` and `dimensions` exclude each other");
-    }
-    let key = fields.text("key", VALUE_CHARS_MAX);
-    let dimensions = dimensions(&mut fields);
-    let tier = fields.text("tier", ID_CHARS_MAX);
-    let cost = fields.integer("cost", 1..=COST_MAX).and_then(NonZeroU64::new);
-    let is_dry = fields.boolean("dry").unwrap_or(false);
-    if fields.has("now") && !is_dry && !state.counts.takes_time {
-        fields.wrong("now", "`now` goes with `dry`: to spend at another time is for tests, of a gateway that runs with `--test-time`");
-    }
-    let at = fields.instant("now");
-    fields.finish()?;
-    let named = match key {
-        Some(key) => Named::Key(key),
-        None => Named::Dimensions(dimensions),
-    };
-    Ok(Asked { policy: policy.unwrap_or_default(), named, tier, cost, is_dry, at })
-}
-
-/// The values by the names of their dimensions.
-fn dimensions(fields: &mut Fields) -> Vec<(String, String)> {
-    let entries = match fields.value("dimensions") {
-        None => return Vec::new(),
-        Some(Value::Object(entries)) => entries,
-        Some(_) => {
-            fields.wrong("dimensions", "`dimensions` must be an object");
-            return Vec::new();
-        }
-    };
-    if entries.len() > DIMENSIONS_MAX {
-        fields.wrong("dimensions", format!("`dimensions` must have {DIMENSIONS_MAX} values at most"));
-        return Vec::new();
-    }
-    let mut values = Vec::with_capacity(entries.len());
-    for (name, value) in entries {
-        match value {
-            Value::String(text) if text_flaw(&text, VALUE_CHARS_MAX).is_none() => values.push((name, text)),
-            _ => fields.wrong(
-                "dimensions",
-                format!("each of `dimensions` must be a string of 1 to {VALUE_CHARS_MAX} characters, none a control character"),
-            ),
-        }
-    }
-    values
-}
-
-fn shown(verdict: &Verdict) -> Value {
-    match verdict {
-        Verdict::Allowed { remaining, reset_at, delay_seconds } => {
-            let mut shown = json!({ "allowed": true, "remaining": remaining, "reset_at": reset_at });
-            if *delay_seconds > 0.0 {
-                shown["delay_seconds"] = (*delay_seconds).into();
+        let named = match check.key {
+            Some(key) => Named::Key(key.0),
+            None => {
+                let dimensions = check.dimensions.unwrap_or_default().into_iter();
+                Named::Dimensions(dimensions.map(|(name, value)| (name, value.0)).collect())
             }
-            shown
+        };
+        let tier = check.tier.map(|tier| tier.0);
+        Asked { policy: check.policy.0, named, tier, cost: check.cost, is_dry, at: check.now }
+    });
+    let checks = checks.collect();
+    flaws.truncate(FLAWS_MAX);
+    if flaws.is_empty() { Ok((checks, is_many.then_some(all_or_nothing == Some(true)))) } else { Err(flaws) }
+}
+
+impl From<Verdict> for Shown {
+    fn from(verdict: Verdict) -> Shown {
+        match verdict {
+            Verdict::Allowed { remaining, reset_at, delay_seconds } => Shown {
+                allowed: true,
+                remaining: Some(remaining),
+                reset_at: Some(reset_at),
+                delay_seconds: (delay_seconds > 0.0).then_some(delay_seconds),
+                ..Shown::default()
+            },
+            Verdict::Refused { retry_after_seconds, violated, .. } => Shown {
+                retry_after_seconds: Some(retry_after_seconds),
+                violated: Some(violated),
+                ..Shown::default()
+            },
+            Verdict::Undecided(why) => Shown { error: Some(why), ..Shown::default() },
         }
-        Verdict::Refused { retry_after_seconds, violated, .. } => json!({
-            "allowed": false,
-            "retry_after_seconds": retry_after_seconds,
-            "violated": violated.iter().map(violation).collect::<Vec<_>>(),
-        }),
-        Verdict::Undecided(why) => json!({ "allowed": false, "error": why }),
     }
 }
 
-fn violation(violated: &Violated) -> Value {
-    json!({
-        "policy": violated.policy, "window": violated.window, "limit": violated.limit,
-        "period_seconds": violated.period_seconds, "retry_after_seconds": violated.retry_after_seconds,
-    })
-}
-
-fn no_parameters(uri: &Uri) -> Result<(), Refusal> {
-    Query::parse(uri.query().unwrap_or_default()).finish().map_err(Refusal::Invalid)
-}
-
+/// The fields of a single check.
+const OF_ONE: [&str; 7] = ["policy", "key", "dimensions", "tier", "cost", "dry", "now"];
 /// Checks of one request.
-pub(super) const CHECKS_MAX: usize = 1_000;
-/// Characters of a value: a request may have longer ones, which nobody types.
-pub(super) const VALUE_CHARS_MAX: usize = 4_096;
+const CHECKS_MAX: usize = 1_000;
 /// The most that a request may cost in gateway.toml, too.
-pub(super) const COST_MAX: u64 = 1_000_000_000;
+const COST_MAX: u64 = 1_000_000_000;
 /// As many as a policy may count by, and those that it does not count by.
-pub(super) const DIMENSIONS_MAX: usize = 20;
+const DIMENSIONS_MAX: usize = 20;
 /// Mistakes of one body that are listed.
 const FLAWS_MAX: usize = 16;

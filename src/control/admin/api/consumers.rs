@@ -5,39 +5,53 @@ use std::sync::Arc;
 use axum::body::Body as Sent;
 use axum::extract::State as Of;
 use http::{Response, StatusCode};
+use schemars::JsonSchema;
+use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::answer::{self, DryRun};
+use super::answer;
 use super::change::{Body, Change, readable};
-use super::described::{self, Name};
-use super::path::{ID_CHARS_MAX, Values};
+use super::operations::Document;
+use super::path::Values;
+use super::schema::Name;
 use crate::admin::refusal::Refusal;
 use crate::admin::state::State;
+use crate::database::Assignment;
 
 type Answer = Result<Response<Sent>, Refusal>;
 
-/// Shows the tier of a consumer.
-#[utoipa::path(get, path = "/v1/consumers/{id}/tier", tag = "tiers", operation_id = "show-consumer-tier",
-    params(("id" = Name, Path, description = "the consumer")),
-    responses((status = 200, description = "The tier.", body = described::Assignment, headers(("etag" = String)))))]
+/// A tier to be given to a consumer.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(extend("examples" = [json!({ "tier": "pro" })]))]
+struct AssignmentBody {
+    /// The name of a tier.
+    tier: Name,
+}
+
+pub(super) fn describe(document: &mut Document) {
+    document.begin("tiers", &[("id", "the consumer")]);
+    document
+        .operation("GET /v1/consumers/{id}/tier", "show-consumer-tier")
+        .about("Shows the tier of a consumer.")
+        .shows::<Assignment>("The tier.");
+    document
+        .operation("PUT /v1/consumers/{id}/tier", "put-consumer-tier")
+        .about("Gives a consumer a tier, in the place of the one that it may have.")
+        .puts::<AssignmentBody, Assignment>();
+    document
+        .operation("DELETE /v1/consumers/{id}/tier", "delete-consumer-tier")
+        .about("Takes the tier of a consumer away. Its credential or the default decides then.")
+        .deletes();
+}
+
 pub(in crate::admin) async fn show_tier(Of(state): Of<Arc<State>>, Values([id]): Values<1>) -> Answer {
     let Some(database) = readable(&state)? else { return Err(NOT_FOUND) };
     let found = database.assignment(&id).await?.ok_or(NOT_FOUND)?;
     Ok(answer::row(StatusCode::OK, found.version, &found))
 }
 
-/// Gives a consumer a tier, in the place of the one that it may have.
-#[utoipa::path(put, path = "/v1/consumers/{id}/tier", tag = "tiers", operation_id = "put-consumer-tier",
-    params(("id" = Name, Path, description = "the consumer"), answer::DryRunParameter, answer::IfMatch, answer::IfNoneMatch),
-    request_body = described::AssignmentBody,
-    responses((status = 200, description = "It is in force, or what would be done.",
-        body = described::AssignmentPut, headers(("etag" = String)))))]
 pub(in crate::admin) async fn put_tier(change: Change, Values([id]): Values<1>, body: Body) -> Answer {
-    let mut fields = body.fields;
-    fields.require("tier", "write the name of a tier");
-    let tier = fields.text("tier", ID_CHARS_MAX);
-    fields.finish().map_err(Refusal::Invalid)?;
-    let tier = tier.unwrap_or_default();
+    let tier = body.read::<AssignmentBody>()?.tier.0;
     change.must_be_tier(&tier)?;
     if change.is_dry_run {
         let old = change.database.assignment(&id).await?;
@@ -49,13 +63,6 @@ pub(in crate::admin) async fn put_tier(change: Change, Values([id]): Values<1>, 
     Ok(answer::row(StatusCode::OK, put.version, &put))
 }
 
-/// Takes the tier of a consumer away. Its credential or the default decides then.
-#[utoipa::path(delete, path = "/v1/consumers/{id}/tier", tag = "tiers", operation_id = "delete-consumer-tier",
-    params(("id" = Name, Path, description = "the consumer"), answer::DryRunParameter, answer::IfMatch),
-    responses(
-        (status = 204, description = "It is deleted."),
-        (status = 200, description = "What would be done.", body = DryRun),
-    ))]
 pub(in crate::admin) async fn delete_tier(change: Change, Values([id]): Values<1>) -> Answer {
     if change.is_dry_run {
         let old = change.database.assignment(&id).await?.ok_or(NOT_FOUND)?;

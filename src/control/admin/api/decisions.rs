@@ -4,24 +4,144 @@ use std::sync::Arc;
 
 use axum::body::Body as Sent;
 use axum::extract::State as Of;
-use http::{Response, Uri};
-use serde_json::{Value, json};
+use http::Response;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::answer;
-use super::described::{self, Name};
-use super::path::{ID_CHARS_MAX, Values};
+use super::operations::Document;
+use super::path::Values;
 use super::query::Query;
+use super::schema::Name;
 use crate::admin::refusal::Refusal;
 use crate::admin::state::State;
-use crate::database::Database;
+use crate::database::{Database, Time};
 use observe::record::decisions::{Sample, printable, told};
 
 type Answer = Result<Response<Sent>, Refusal>;
 
-/// Shows what was decided about the request of this id, the oldest decision first.
-#[utoipa::path(get, path = "/v1/decisions/{request-id}", tag = "decisions", operation_id = "show-decision",
-    params(("request-id" = Name, Path, description = "its `x-request-id`")),
-    responses((status = 200, description = "What is known of it.", body = described::DecisionOfRequest)))]
+/// Which decisions to list.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(in crate::admin) struct Listed {
+    /// About requests of this consumer.
+    consumer: Option<Name>,
+    /// About requests for this tenant.
+    tenant: Option<Name>,
+    /// By this policy.
+    policy: Option<Name>,
+    /// True: only refusals.
+    #[serde(default)]
+    refused: bool,
+    /// The most to show.
+    #[schemars(range(min = 1, max = 1_000))]
+    limit: Option<usize>,
+}
+
+/// What was decided about a request.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+struct DecisionOfRequest {
+    request_id: String,
+    /// The oldest first: an id that a trusted hop chose may come again.
+    items: Vec<Decision>,
+    /// The same in sentences.
+    text: String,
+}
+
+/// Decisions, the newest first.
+#[derive(Debug, Serialize, JsonSchema)]
+struct DecisionList {
+    items: Vec<Decision>,
+}
+
+/// A decision on the limits of one request.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+struct Decision {
+    #[schemars(with = "Time")]
+    time: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    request_id: Option<String>,
+    /// The gateway that decided.
+    node: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    route: Option<String>,
+    /// Of a check of another proxy, that it asked in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    domain: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    consumer: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tenant: Option<String>,
+    admitted: bool,
+    /// It was refused because Redis did not answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    redis_down: Option<bool>,
+    /// When it would have passed, if nobody had spent in between; missing if it did, or never will.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Time>")]
+    passes_at: Option<String>,
+    /// From its head to the decision.
+    latency_us: u64,
+    /// Those that refused come first.
+    windows: Vec<DecidedWindow>,
+    /// How many windows are not shown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    windows_left_out: Option<u64>,
+}
+
+/// One window of a decision.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+struct DecidedWindow {
+    policy: String,
+    /// Its name in `RateLimit-Policy`.
+    window: String,
+    /// What was counted: addresses as `[privacy]` has them, no credentials.
+    key: String,
+    /// The limit applied.
+    limit: u64,
+    /// Missing of what is in flight.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    period_ms: Option<u64>,
+    remaining: u64,
+    cost: u64,
+    /// Whether this window admitted.
+    allowed: bool,
+    /// It refuses nobody.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shadow: Option<bool>,
+    /// How long until it would have admitted; missing if it did, or never will.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    wait_ms: Option<u64>,
+    /// Where it was decided: `local`, `hot`, `lease`, `redis`, `remembered`, `unasked` or `fallback`.
+    #[schemars(example = &"lease")]
+    tier: String,
+    /// How old the last word of Redis was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    age_ms: Option<u64>,
+    /// The override that the limit comes from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    r#override: Option<String>,
+    /// A penalty refused: the client kept sending instead of waiting.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    penalty: Option<bool>,
+}
+
+pub(super) fn describe(document: &mut Document) {
+    document.begin("decisions", &[("request-id", "its `x-request-id`")]);
+    document
+        .operation("GET /v1/decisions/{request-id}", "show-decision")
+        .about("Shows what was decided about the request of this id, the oldest decision first.")
+        .answers::<DecisionOfRequest>("What is known of it.");
+    document
+        .operation("GET /v1/decisions", "list-decisions")
+        .about("Lists what this gateway decided last, the newest first.")
+        .query::<Listed>()
+        .answers::<DecisionList>("What is known.");
+}
+
 pub(in crate::admin) async fn show(Of(state): Of<Arc<State>>, Values([id]): Values<1>) -> Answer {
     // As samples have it.
     let id = printable(id.as_bytes());
@@ -36,26 +156,14 @@ pub(in crate::admin) async fn show(Of(state): Of<Arc<State>>, Values([id]): Valu
         return Err(Refusal::NotFound(if state.decisions.is_kept() { UNKNOWN } else { NOT_KEPT }));
     }
     cut_addresses(&state, &mut items);
-    let text: String = items.iter().map(told).collect();
-    Ok(answer::json(&json!({ "request-id": id, "items": items, "text": text })))
+    let text = items.iter().map(told).collect();
+    Ok(answer::json(&DecisionOfRequest { request_id: id, items: shown(items), text }))
 }
 
-/// Lists what this gateway decided last, the newest first.
-#[utoipa::path(get, path = "/v1/decisions", tag = "decisions", operation_id = "list-decisions",
-    params(("consumer" = Option<Name>, Query, description = "about requests of this consumer"),
-        ("tenant" = Option<Name>, Query, description = "about requests for this tenant"),
-        ("policy" = Option<Name>, Query, description = "by this policy"),
-        ("refused" = Option<bool>, Query, description = "true: only refusals"),
-        ("limit" = Option<described::DecisionsMost>, Query, description = "the most to show")),
-    responses((status = 200, description = "What is known.", body = described::DecisionList)))]
-pub(in crate::admin) async fn list(Of(state): Of<Arc<State>>, uri: Uri) -> Answer {
-    let mut query = Query::parse(uri.query().unwrap_or_default());
-    let mut name = |name| query.text(name, ID_CHARS_MAX).map(|text| printable(text.as_bytes()));
-    let (consumer, tenant) = (name("consumer"), name("tenant"));
-    let policy = query.text("policy", ID_CHARS_MAX);
-    let only_refused = query.boolean("refused");
-    let most = query.integer("limit", 1..=described::DECISIONS_MAX).unwrap_or(MOST);
-    query.finish().map_err(Refusal::Invalid)?;
+pub(in crate::admin) async fn list(Of(state): Of<Arc<State>>, Query(listed): Query<Listed>) -> Answer {
+    let name = |name: Option<Name>| name.map(|name| printable(name.0.as_bytes()));
+    let (consumer, tenant) = (name(listed.consumer), name(listed.tenant));
+    let (policy, only_refused) = (listed.policy.map(|name| name.0), listed.refused);
     let is = |wanted: &Option<String>, value: &str| wanted.as_deref().is_none_or(|wanted| wanted == value);
     let is_by = |sample: &Sample| {
         policy.as_deref().is_none_or(|policy| sample.windows.iter().any(|window| &*window.policy == policy))
@@ -66,10 +174,15 @@ pub(in crate::admin) async fn list(Of(state): Of<Arc<State>>, uri: Uri) -> Answe
             && is_by(sample)
             && !(only_refused && sample.is_admitted)
     };
-    let samples = state.decisions.newest(holds, usize::try_from(most).unwrap_or(usize::MAX));
+    let samples = state.decisions.newest(holds, listed.limit.unwrap_or(MOST));
     let mut items: Vec<Value> = samples.iter().map(|sample| sample.to_json()).collect();
     cut_addresses(&state, &mut items);
-    Ok(answer::json(&json!({ "items": items })))
+    Ok(answer::json(&DecisionList { items: shown(items) }))
+}
+
+/// Decisions as they are answered. One that a later gateway has written in a way of its own is not shown.
+fn shown(samples: Vec<Value>) -> Vec<Decision> {
+    samples.into_iter().filter_map(|sample| serde_json::from_value(sample).ok()).collect()
 }
 
 /// The last refusals of a consumer's requests, the newest first: those that this node remembers, and those that any node has
@@ -137,4 +250,4 @@ const UNKNOWN: &str = "nothing is known here of such a request: a gateway keeps 
 /// Said by all who look for a decision, if there are none.
 pub(super) const NOT_KEPT: &str = "this gateway keeps no decisions: its [log] has `decisions = false`";
 /// Decisions of a list if nothing is said.
-const MOST: u64 = 100;
+const MOST: usize = 100;

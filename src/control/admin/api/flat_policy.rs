@@ -1,12 +1,49 @@
 //! The flat form of a policy, as configurations of other limiters have it, into the words of gateway.toml. What it has no
 //! word for is refused with what to write instead; all else is checked like any other policy.
 
+use schemars::JsonSchema;
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::fields::{Fields, Flaw};
-use super::path::ID_CHARS_MAX;
+use super::schema::Name;
 use base::units::DURATION_MAX;
 use base::words::listed;
+
+/// The flat form of a policy.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("examples" = [json!({ "keyType": "userId:endpoint", "ratePerSec": 10, "burst": 50 })]))]
+pub(super) struct FlatPolicy {
+    /// As in the path.
+    policy_id: Option<Name>,
+    /// `userId`, `apiKey`, `ip`, `endpoint`, or several of them with `:` between.
+    #[schemars(extend("pattern" = "^(userId|apiKey|ip|endpoint)(:(userId|apiKey|ip|endpoint))*$"))]
+    key_type: Name,
+    /// The words of `algorithm` in gateway.toml, in any case and with `_` or `-`.
+    #[schemars(example = &"TOKEN_BUCKET")]
+    algorithm: Option<Name>,
+    /// How many units a second it allows. Times `windowSec` it is the limit, rounded to the nearest whole number.
+    #[schemars(extend("exclusiveMinimum" = 0))]
+    rate_per_sec: f64,
+    #[schemars(range(min = 1, max = LIMIT_MAX))]
+    burst: Option<u64>,
+    #[schemars(range(min = 1, max = DURATION_MAX.as_secs()))]
+    window_sec: Option<u64>,
+    /// What `when-redis-down` says: `OPEN` is `allow`, `CLOSED` is `deny`.
+    fail_mode: Option<FailMode>,
+    /// 0: Redis decides each request, as with `overshoot = 0`. Without it nodes hold leases, which follow their demand.
+    #[schemars(extend("enum" = [0, null]))]
+    local_quota_fraction: Option<f64>,
+}
+
+/// What happens while Redis is down.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "UPPERCASE")]
+enum FailMode {
+    Open,
+    Closed,
+}
 
 /// Whether a body is of the flat form: it has a key that gateway.toml does not have.
 pub(super) fn is_flat(fields: &Fields) -> bool {
@@ -18,69 +55,65 @@ pub(super) fn is_flat(fields: &Fields) -> bool {
 /// # Errors
 /// Everything that cannot be written in them.
 pub(super) fn policy(id: &str, mut fields: Fields) -> Result<(Value, Option<String>), Vec<Flaw>> {
-    fields.require("keyType", "write `userId`, `apiKey`, `ip` or `userId:endpoint`");
-    fields.require("ratePerSec", "write how many units a second it allows");
-    if fields.text("policyId", ID_CHARS_MAX).is_some_and(|named| named != id) {
-        fields.wrong("policyId", "`policyId` is another than the one of the path");
+    let key_type = fields.get("keyType").and_then(Value::as_str).map(dimensions);
+    if let Some(Err(hint)) = &key_type {
+        fields.wrong("keyType", hint.as_str());
     }
-    let by = fields.text("keyType", ID_CHARS_MAX).and_then(|text| dimensions(&mut fields, &text));
-    let algorithm = fields.text("algorithm", ID_CHARS_MAX);
-    let (limit, note) = limit(&mut fields).unzip();
-    let when_down = fields.choice("failMode", &[("OPEN", "allow"), ("CLOSED", "deny")]);
-    let fraction = fields.number("localQuotaFraction");
-    if fraction.is_some_and(|fraction| fraction != 0.0) {
+    if fields.get("localQuotaFraction").is_some_and(|fraction| fraction.as_f64() != Some(0.0)) {
         let hint = "`localQuotaFraction` is 0 or left out: leases follow each node's demand. To bound what a fleet may \
                     admit beyond a limit, write the policy in the words of gateway.toml with `overshoot = \"1%\"`";
         fields.wrong("localQuotaFraction", hint);
     }
-    fields.finish()?;
-    let mut keys = Map::new();
-    keys.insert("by".to_owned(), by.into());
-    keys.insert("limit".to_owned(), limit.into());
-    if let Some(algorithm) = algorithm {
-        // A word that is none is refused by who knows the words.
-        keys.insert("algorithm".to_owned(), algorithm.to_lowercase().replace('_', "-").into());
+    let flat: FlatPolicy = fields.read()?;
+    if flat.policy_id.as_ref().is_some_and(|named| named.0 != id) {
+        return Err(vec![Flaw::in_body("policyId", "`policyId` is another than the one of the path")]);
     }
+    let (limit, note) = flat.limit().map_err(|hint| vec![Flaw::in_body("ratePerSec", hint)])?;
+    let mut keys = Map::new();
+    keys.insert("by".to_owned(), dimensions(&flat.key_type.0).unwrap_or_default().into());
+    keys.insert("limit".to_owned(), limit.into());
+    if let Some(algorithm) = flat.algorithm {
+        // A word that is none is refused by who knows the words.
+        keys.insert("algorithm".to_owned(), algorithm.0.to_lowercase().replace('_', "-").into());
+    }
+    let when_down = flat.fail_mode.map(|mode| match mode {
+        FailMode::Open => "allow",
+        FailMode::Closed => "deny",
+    });
     keys.extend(when_down.map(|word| ("when-redis-down".to_owned(), json!(word))));
-    keys.extend(fraction.map(|_| ("overshoot".to_owned(), json!(0))));
-    Ok((Value::Object(keys), note.flatten()))
+    keys.extend(flat.local_quota_fraction.map(|_| ("overshoot".to_owned(), json!(0))));
+    Ok((Value::Object(keys), note))
 }
 
 /// The dimensions of a key's type.
-fn dimensions(fields: &mut Fields, text: &str) -> Option<Vec<&'static str>> {
+fn dimensions(text: &str) -> Result<Vec<&'static str>, String> {
     let of_word = |word: &str| KEY_TYPES.iter().find(|(known, _)| *known == word).map(|(_, by)| *by);
     let by: Option<Vec<_>> = text.split(':').map(of_word).collect();
-    if by.is_none() {
+    by.ok_or_else(|| {
         let known: Vec<_> = KEY_TYPES.iter().map(|(known, _)| *known).collect();
         let known = listed(&known);
-        fields.wrong(
-            "keyType",
-            format!("`keyType` is {known}, or several of them with `:` between, as in `userId:endpoint`"),
-        );
-    }
-    by
+        format!("`keyType` is {known}, or several of them with `:` between, as in `userId:endpoint`")
+    })
 }
 
-/// The limit as gateway.toml writes it, from rate, window and burst, and what it was rounded to if it was.
-fn limit(fields: &mut Fields) -> Option<(String, Option<String>)> {
-    let window = fields.integer("windowSec", 1..=DURATION_MAX.as_secs());
-    let burst = fields.integer("burst", 1..=LIMIT_MAX);
-    let rate = fields.number("ratePerSec")?;
-    // Without a window the shortest in which the limit is a whole number.
-    let windows: &[u64] = if let Some(window) = &window { std::slice::from_ref(window) } else { &WINDOWS };
-    let exact = windows.iter().find_map(|window| Some((whole(rate * *window as f64)?, window)));
-    // In the longest of them rounding changes the rate least.
-    let nearest = || windows.last().and_then(|window| Some((nearest(rate * *window as f64)?, window)));
-    let Some((limit, window)) = exact.or_else(nearest) else {
-        let hint = "`ratePerSec` × `windowSec` must be a number from 1 to 1000000000, rounded to the nearest whole one";
-        fields.wrong("ratePerSec", hint);
-        return None;
-    };
-    let note = exact.is_none().then(|| {
-        format!("{rate} a second is no whole number of units in {window} s: the limit is rounded to {limit} in {window} s")
-    });
-    let burst = burst.map(|burst| format!(" burst {burst}")).unwrap_or_default();
-    Some((format!("{limit}/{window}s{burst}"), note))
+impl FlatPolicy {
+    /// The limit as gateway.toml writes it, from rate, window and burst, and what it was rounded to if it was.
+    fn limit(&self) -> Result<(String, Option<String>), &'static str> {
+        let rate = self.rate_per_sec;
+        // Without a window the shortest in which the limit is a whole number.
+        let windows = self.window_sec.as_ref().map_or(WINDOWS.as_slice(), std::slice::from_ref);
+        let exact = windows.iter().find_map(|window| Some((whole(rate * *window as f64)?, window)));
+        // In the longest of them rounding changes the rate least.
+        let nearest = || windows.last().and_then(|window| Some((nearest(rate * *window as f64)?, window)));
+        let (limit, window) = exact.or_else(nearest).ok_or(
+            "`ratePerSec` × `windowSec` must be a number from 1 to 1000000000, rounded to the nearest whole one",
+        )?;
+        let note = exact.is_none().then(|| {
+            format!("{rate} a second is no whole number of units in {window} s: the limit is rounded to {limit} in {window} s")
+        });
+        let burst = self.burst.map(|burst| format!(" burst {burst}")).unwrap_or_default();
+        Ok((format!("{limit}/{window}s{burst}"), note))
+    }
 }
 
 /// A product of a decimal number that is meant as a whole one: 0.1 a second is 6 a minute.
@@ -181,7 +214,7 @@ mod tests {
             (json!({ "keyType": "composite" }), "as in `userId:endpoint`"),
             (json!({ "failMode": "open" }), "this is not a value of `failMode`"),
             (json!({ "ratePerSec": 0.3, "windowSec": 1 }), "must be a number from 1 to"),
-            (json!({ "ratePerSec": 0 }), "must be a number from 1 to"),
+            (json!({ "ratePerSec": 0 }), "must be above 0"),
             (json!({ "policyId": "other" }), "another than the one of the path"),
             (json!({ "rate": 1 }), "unknown field: it takes"),
             (json!({ "burst": 0 }), "`burst` must be"),

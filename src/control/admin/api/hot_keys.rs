@@ -4,72 +4,157 @@ use std::sync::Arc;
 
 use axum::body::Body as Sent;
 use axum::extract::State as Of;
-use http::{Response, Uri};
-use serde_json::{Value, json};
+use http::Response;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use super::answer;
-use super::described::{self, Name};
-use super::path::ID_CHARS_MAX;
+use super::operations::Document;
 use super::query::Query;
+use super::schema::Name;
 use crate::admin::counts::HotKeysShown;
 use crate::admin::refusal::Refusal;
 use crate::admin::state::State;
 use crate::database::Time;
 use metrics::hot_keys::{Asked, EACH_MAX, FleetRow, MINUTES_MAX, Shown, shown_name};
 
-/// Shows the keys that use most of each policy, the heaviest first.
-#[utoipa::path(get, path = "/v1/hot-keys", tag = "counts", operation_id = "list-hot-keys",
-    params(("policy" = Option<Name>, Query, description = "only this policy"),
-        ("minutes" = Option<described::HotMinutes>, Query, description = "over the last so many minutes; 1 if none are asked for"),
-        ("limit" = Option<described::HotLimit>, Query, description = "so many of each policy; 5 if none are asked for")),
-    responses((status = 200, description = "The keys.", body = described::HotKeys)))]
-pub(in crate::admin) async fn list(Of(state): Of<Arc<State>>, uri: Uri) -> Result<Response<Sent>, Refusal> {
-    let mut query = Query::parse(uri.query().unwrap_or_default());
-    let asked = Asked {
-        policy: query.text("policy", ID_CHARS_MAX),
-        minutes: query.integer("minutes", 1..=MINUTES_MAX).unwrap_or(1),
-        each: query.integer("limit", 1..=EACH_MAX as u64).map_or(EACH, |each| each as usize),
-    };
-    query.finish().map_err(Refusal::Invalid)?;
+/// Which keys are asked for.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(in crate::admin) struct Listed {
+    /// Only this policy.
+    policy: Option<Name>,
+    /// Over the last so many minutes; 1 if none are asked for.
+    #[schemars(range(min = 1, max = MINUTES_MAX))]
+    minutes: Option<u64>,
+    /// So many of each policy; 5 if none are asked for.
+    #[schemars(range(min = 1, max = EACH_MAX))]
+    limit: Option<usize>,
+}
+
+/// The keys that use most of each policy, by the policy's name, the heaviest of a policy first.
+#[derive(Debug, Serialize, JsonSchema)]
+struct HotKeys {
+    /// Over so many minutes.
+    minutes: u64,
+    /// At this node.
+    items: Vec<HotKey>,
+    /// At all nodes of a fleet together, over the minutes that are over; null without one, or if Redis does not answer.
+    fleet: Option<HotFleet>,
+}
+
+/// A heavy key.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+struct HotKey {
+    policy: String,
+    /// Who is counted: `consumer=alice, route=api`. Credentials are masked, addresses as `[privacy]` has them.
+    #[schemars(example = &"consumer=alice, route=api")]
+    key: String,
+    /// Tells keys apart that are named alike.
+    id: String,
+    /// The shard of Redis that keeps it; null if this node does.
+    shard: Option<String>,
+    /// Whether it has more than its share now.
+    hot: bool,
+    requests_per_second: f64,
+    denied_per_second: f64,
+    /// Its part of the policy's decisions in the last minute, 0 to 1.
+    of_policy: f64,
+    /// Its part of its shard's.
+    of_shard: Option<f64>,
+    /// The minutes that are over in which it was among the first twenty of its policy.
+    minutes: Vec<HotMinute>,
+}
+
+/// A key in a minute.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+struct HotMinute {
+    /// When it began.
+    at: Time,
+    requests_per_second: f64,
+    denied_per_second: f64,
+}
+
+/// Heavy keys of a fleet.
+#[derive(Debug, Serialize, JsonSchema)]
+struct HotFleet {
+    /// How many nodes have told of these minutes.
+    nodes: usize,
+    items: Vec<FleetKey>,
+}
+
+/// A heavy key of a fleet.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+struct FleetKey {
+    policy: String,
+    key: String,
+    id: String,
+    requests_per_second: f64,
+    denied_per_second: f64,
+}
+
+pub(super) fn describe(document: &mut Document) {
+    document.begin("counts", &[]);
+    document
+        .operation("GET /v1/hot-keys", "list-hot-keys")
+        .about("Shows the keys that use most of each policy, the heaviest first.")
+        .query::<Listed>()
+        .answers::<HotKeys>("The keys.");
+}
+
+pub(in crate::admin) async fn list(
+    Of(state): Of<Arc<State>>,
+    Query(listed): Query<Listed>,
+) -> Result<Response<Sent>, Refusal> {
+    let minutes = listed.minutes.unwrap_or(1);
+    let policy = listed.policy.map(|name| name.0);
+    let asked = Asked { policy, minutes, each: listed.limit.unwrap_or(EACH) };
     let Some(hot_keys) = &state.counts.hot_keys else {
         return Err(Refusal::NotFound("hot keys are not watched: write `hot-keys = true` in [limits]"));
     };
-    let minutes = asked.minutes;
     let shown = hot_keys(asked).await;
     if !shown.is_known {
         return Err(Refusal::NotFound("no policy of this name is in force"));
     }
-    let items: Vec<Value> = shown.own.iter().map(|row| row_of(row, &shown)).collect();
-    let fleet = shown.fleet.as_ref().map(|(nodes, rows)| {
-        let items: Vec<Value> = rows.iter().map(|row| fleet_row(row, minutes)).collect();
-        json!({ "nodes": nodes, "items": items })
+    let items = shown.own.iter().map(|row| row_of(row, &shown)).collect();
+    let fleet = shown.fleet.as_ref().map(|(nodes, rows)| HotFleet {
+        nodes: *nodes,
+        items: rows.iter().map(|row| fleet_row(row, minutes)).collect(),
     });
-    Ok(answer::json(&json!({ "minutes": minutes, "items": items, "fleet": fleet })))
+    Ok(answer::json(&HotKeys { minutes, items, fleet }))
 }
 
-fn row_of(row: &Shown, all: &HotKeysShown) -> Value {
+fn row_of(row: &Shown, all: &HotKeysShown) -> HotKey {
     let standing = row.standing.unwrap_or_default();
-    let minutes = row.minutes.iter().map(|(minute, counts)| {
-        let at = Time(i64::try_from(minute * MINUTE_SECONDS).unwrap_or(i64::MAX).saturating_mul(1_000_000));
-        json!({ "at": at, "requests-per-second": rate(counts.requests, 1), "denied-per-second": rate(counts.denied, 1) })
+    let minutes = row.minutes.iter().map(|(minute, counts)| HotMinute {
+        at: Time(i64::try_from(minute * MINUTE_SECONDS).unwrap_or(i64::MAX).saturating_mul(1_000_000)),
+        requests_per_second: rate(counts.requests, 1),
+        denied_per_second: rate(counts.denied, 1),
     });
-    json!({
-        "policy": row.key.policy, "key": shown_name(&row.key.name), "id": id(row.key.key),
-        "shard": row.key.shard.and_then(|shard| all.shards.get(&shard)),
-        "hot": row.is_hot,
-        "requests-per-second": rounded(row.requests_per_second),
-        "denied-per-second": rounded(row.denied_per_second),
-        "of-policy": rounded(standing.of_policy), "of-shard": standing.of_shard.map(rounded),
-        "minutes": minutes.collect::<Vec<_>>(),
-    })
+    HotKey {
+        policy: row.key.policy.to_string(),
+        key: shown_name(&row.key.name).to_string(),
+        id: id(row.key.key),
+        shard: row.key.shard.and_then(|shard| all.shards.get(&shard)).cloned(),
+        hot: row.is_hot,
+        requests_per_second: rounded(row.requests_per_second),
+        denied_per_second: rounded(row.denied_per_second),
+        of_policy: rounded(standing.of_policy),
+        of_shard: standing.of_shard.map(rounded),
+        minutes: minutes.collect(),
+    }
 }
 
-fn fleet_row(row: &FleetRow, minutes: u64) -> Value {
-    json!({
-        "policy": row.policy, "key": shown_name(&row.name), "id": id(row.key),
-        "requests-per-second": rate(row.requests, minutes),
-        "denied-per-second": rate(row.denied, minutes),
-    })
+fn fleet_row(row: &FleetRow, minutes: u64) -> FleetKey {
+    FleetKey {
+        policy: row.policy.clone(),
+        key: shown_name(&row.name).to_string(),
+        id: id(row.key),
+        requests_per_second: rate(row.requests, minutes),
+        denied_per_second: rate(row.denied, minutes),
+    }
 }
 
 /// A key's hash tells keys apart whose names are masked or cut alike.

@@ -7,16 +7,19 @@ use std::time::Duration;
 use axum::body::Body as Sent;
 use axum::extract::State as Of;
 use http::header::LOCATION;
-use http::{HeaderValue, Response, StatusCode, Uri};
+use http::{HeaderValue, Response, StatusCode};
+use schemars::JsonSchema;
+use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::answer::{self, DryRun};
+use super::answer;
 use super::change::{Body, Change, readable};
-use super::described::{self, Name};
 use super::fields::{Fields, Flaw};
+use super::operations::Document;
 use super::page::{Page, Wanted};
-use super::path::{ID_CHARS_MAX, Values};
+use super::path::Values;
 use super::query::Query;
+use super::schema::{Name, Reason, Span};
 use crate::admin::refusal::Refusal;
 use crate::admin::state::State;
 use crate::database::{ABSOLUTE_MAX, NewOverride, Override, OverrideFilter, OverrideKind, Time};
@@ -25,39 +28,161 @@ use policy::definition::Dimension;
 
 type Answer = Result<Response<Sent>, Refusal>;
 
+/// An override to be made. It ends after `duration` or `duration-minutes`, or at `expires-at`, or when it is deleted.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(extend("allOf" = NAMES.rules(), "examples" = [json!({
+    "user-id": "alice", "override-type": "absolute", "value": 600, "reason": "a launch", "duration": "1h30m",
+})]))]
+pub(super) struct OverrideBody {
+    /// The consumer; this or `tenant-id` must be there.
+    pub user_id: Option<Name>,
+    /// The tenant.
+    pub tenant_id: Option<Name>,
+    /// The only policy that it is for; without one it is for all that count by the consumer or the tenant.
+    pub policy: Option<Name>,
+    /// What it makes of a limit.
+    pub override_type: OverrideType,
+    /// The limit of a policy's first window, or what all windows are multiplied by.
+    pub value: f64,
+    /// Why, for the audit.
+    pub reason: Reason,
+    /// After which it ends.
+    pub duration: Option<Span>,
+    /// The minutes after which it ends.
+    #[schemars(range(min = 1, max = MINUTES_MAX))]
+    pub duration_minutes: Option<u64>,
+    /// When it ends.
+    pub expires_at: Option<Time>,
+}
+
+/// What an override makes of a limit.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum OverrideType {
+    /// Sets it.
+    Absolute,
+    /// Multiplies it.
+    Multiplicative,
+}
+
+/// Which overrides to list.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(in crate::admin) struct Listed {
+    #[serde(flatten)]
+    pub page: Wanted,
+    /// Those of this consumer.
+    pub user_id: Option<Name>,
+    /// Those of this tenant.
+    pub tenant_id: Option<Name>,
+    /// Those for this policy alone.
+    pub policy: Option<Name>,
+    /// Also those whose time is over, which are kept for a day.
+    #[serde(default)]
+    pub expired: bool,
+}
+
+pub(super) fn describe(document: &mut Document) {
+    document.begin("overrides", &[("id", "its id")]);
+    document
+        .operation("POST /v1/overrides", "make-override")
+        .about("Makes an override. The next request of its consumer or tenant has it.")
+        .makes::<OverrideBody, Override>();
+    document
+        .operation("GET /v1/overrides", "list-overrides")
+        .about("Lists overrides, the oldest first.")
+        .query::<Listed>()
+        .answers::<Page<Override>>("A page.");
+    document
+        .operation("GET /v1/overrides/{id}", "show-override")
+        .about("Shows an override.")
+        .shows::<Override>("The override.");
+    document
+        .operation("DELETE /v1/overrides/{id}", "delete-override")
+        .about("Deletes an override. The next request has the limit that would be without it.")
+        .deletes();
+}
+
 /// The names of an override's fields in one of the two forms in which they are written.
 pub(super) struct Names {
     pub user: &'static str,
     pub tenant: &'static str,
     pub kind: &'static str,
-    pub minutes: &'static str,
     /// What is said if neither user nor tenant is there.
     pub nobody: &'static str,
-    /// Fields that only one form has: policy, duration, when it ends.
-    pub more: Option<[&'static str; 3]>,
 }
 
 pub(super) const NAMES: Names = Names {
     user: "user-id",
     tenant: "tenant-id",
     kind: "override-type",
-    minutes: "duration-minutes",
     nobody: "whom it is for is missing: write `user-id` or `tenant-id`",
-    more: Some(["policy", "duration", "expires-at"]),
 };
 
-/// Makes an override. The next request of its consumer or tenant has it.
-#[utoipa::path(post, path = "/v1/overrides", tag = "overrides", operation_id = "make-override",
-    params(answer::DryRunParameter, answer::IdempotencyKey),
-    request_body = described::OverrideBody,
-    responses(
-        (status = 201, description = "It is made and in force.", body = described::Override,
-            headers(("etag" = String), ("location" = String))),
-        (status = 200, description = "What would be done.", body = DryRun),
-    ))]
+/// Fields that exclude each other.
+const ENDS: [&str; 3] = ["duration", "duration-minutes", "expires-at"];
+
+impl Names {
+    /// What properties of single fields do not say of a body.
+    pub(super) fn rules(&self) -> Value {
+        let text = |name: &str| json!({ "required": [name], "properties": { name: { "type": "string" } } });
+        let not_both = |[one, other]: [&str; 2]| {
+            let is_there = json!({ "not": { "type": "null" } });
+            json!({ "not": { "required": [one, other], "properties": { one: is_there, other: is_there } } })
+        };
+        let [duration, minutes, end] = ENDS;
+        json!([
+            { "anyOf": [text(self.user), text(self.tenant)] },
+            { "oneOf": [
+                { "properties": {
+                    self.kind: { "const": "absolute" },
+                    "value": { "type": "integer", "minimum": 1, "maximum": ABSOLUTE_MAX },
+                } },
+                { "properties": {
+                    self.kind: { "const": "multiplicative" },
+                    "value": { "exclusiveMinimum": 0, "maximum": MULTIPLIER_MAX },
+                } },
+            ] },
+            not_both([duration, minutes]),
+            not_both([duration, end]),
+            not_both([minutes, end]),
+        ])
+    }
+
+    /// Looks at what they say.
+    pub(super) fn check(&self, fields: &mut Fields) {
+        if !fields.has(self.user) && !fields.has(self.tenant) {
+            fields.wrong_together(self.nobody);
+        }
+        fields.exclude_each_other(&ENDS);
+        let Some(value) = fields.get("value").and_then(Value::as_f64) else { return };
+        match fields.get(self.kind).and_then(Value::as_str) {
+            Some("absolute" | "multiplicative") if value == 0.0 => {
+                fields.wrong("value", format!("`value` must be above 0: {}", instead_of_zero()));
+            }
+            Some("absolute") if !(value.fract() == 0.0 && (1.0..=ABSOLUTE_MAX as f64).contains(&value)) => {
+                fields.wrong("value", format!("`value` must be a whole number from 1 to {ABSOLUTE_MAX}"));
+            }
+            Some("multiplicative") if !(value > 0.0 && value <= MULTIPLIER_MAX) => {
+                fields.wrong("value", format!("`value` must be above 0 and at most {MULTIPLIER_MAX}"));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// What to do instead of giving somebody a limit of 0.
+pub(super) fn instead_of_zero() -> String {
+    format!(
+        "to keep a consumer out, disable its API keys (PATCH /v1/api-keys/{{digest}} with `disabled`); for as good as no \
+         limit, write an absolute one of {ABSOLUTE_MAX}"
+    )
+}
+
 pub(in crate::admin) async fn add(Of(state): Of<Arc<State>>, change: Change, body: Body) -> Answer {
     let change = change.with_body(&body);
-    let new = new_override(body.fields, &NAMES, Time::now())?;
+    let new = new_override(body.fields, Time::now())?;
     must_have_effect(&state, &new)?;
     if change.is_dry_run {
         return Ok(answer::dry_run(Value::Null, shown(&new)));
@@ -71,34 +196,15 @@ pub(in crate::admin) async fn add(Of(state): Of<Arc<State>>, change: Change, bod
     Ok(answer)
 }
 
-/// Lists overrides, the oldest first.
-#[utoipa::path(get, path = "/v1/overrides", tag = "overrides", operation_id = "list-overrides",
-    params(Wanted,
-        ("user-id" = Option<Name>, Query, description = "those of this consumer"),
-        ("tenant-id" = Option<Name>, Query, description = "those of this tenant"),
-        ("policy" = Option<Name>, Query, description = "those for this policy alone"),
-        ("expired" = Option<bool>, Query, description = "also those whose time is over, which are kept for a day")),
-    responses((status = 200, description = "A page.", body = Page<described::Override>)))]
-pub(in crate::admin) async fn list(Of(state): Of<Arc<State>>, uri: Uri) -> Answer {
-    Ok(answer::json(&rows(&state, &uri, &NAMES).await?))
+pub(in crate::admin) async fn list(Of(state): Of<Arc<State>>, Query(listed): Query<Listed>) -> Answer {
+    Ok(answer::json(&rows(&state, listed).await?))
 }
 
-/// Shows an override.
-#[utoipa::path(get, path = "/v1/overrides/{id}", tag = "overrides", operation_id = "show-override",
-    params(("id" = Name, Path, description = "its id")),
-    responses((status = 200, description = "The override.", body = described::Override, headers(("etag" = String)))))]
 pub(in crate::admin) async fn show(Of(state): Of<Arc<State>>, Values([id]): Values<1>) -> Answer {
     let found = one(&state, &id).await?;
     Ok(answer::row(StatusCode::OK, found.version, &found))
 }
 
-/// Deletes an override. The next request has the limit that would be without it.
-#[utoipa::path(delete, path = "/v1/overrides/{id}", tag = "overrides", operation_id = "delete-override",
-    params(("id" = Name, Path, description = "its id"), answer::DryRunParameter, answer::IfMatch),
-    responses(
-        (status = 204, description = "It is deleted."),
-        (status = 200, description = "What would be done.", body = DryRun),
-    ))]
 pub(in crate::admin) async fn delete(change: Change, Values([id]): Values<1>) -> Answer {
     if change.is_dry_run {
         return dry_delete(&change, &id, |row| json!(row)).await;
@@ -129,38 +235,49 @@ pub(super) async fn one(state: &State, id: &str) -> Result<Override, Refusal> {
 }
 
 /// The page of overrides that a query asks for.
-pub(super) async fn rows(state: &State, uri: &Uri, names: &Names) -> Result<Page<Override>, Refusal> {
-    let mut query = Query::parse(uri.query().unwrap_or_default());
-    let wanted = Wanted::read(&mut query);
+pub(super) async fn rows(state: &State, listed: Listed) -> Result<Page<Override>, Refusal> {
+    let text = |name: Option<Name>| name.map(|name| name.0);
     let filter = OverrideFilter {
-        user_id: query.text(names.user, ID_CHARS_MAX),
-        tenant_id: query.text(names.tenant, ID_CHARS_MAX),
-        policy: query.text("policy", ID_CHARS_MAX),
-        live_at: (!query.boolean("expired")).then(Time::now),
+        user_id: text(listed.user_id),
+        tenant_id: text(listed.tenant_id),
+        policy: text(listed.policy),
+        live_at: (!listed.expired).then(Time::now),
     };
-    query.finish().map_err(Refusal::Invalid)?;
     let Some(database) = readable(state)? else { return Ok(Page::default()) };
-    let rows = database.overrides(&wanted.rows(), &filter).await?;
-    Ok(wanted.page(rows, |row| row.id.clone()))
+    let rows = database.overrides(&listed.page.rows(), &filter).await?;
+    Ok(listed.page.page(rows, |row| row.id.clone()))
 }
 
 /// Reads an override to be made.
-pub(super) fn new_override(mut fields: Fields, names: &Names, now: Time) -> Result<NewOverride, Refusal> {
-    if !fields.has(names.user) && !fields.has(names.tenant) {
-        fields.wrong_together(names.nobody);
+pub(super) fn new_override(mut fields: Fields, now: Time) -> Result<NewOverride, Refusal> {
+    NAMES.check(&mut fields);
+    fields.read::<OverrideBody>().map_err(Refusal::Invalid)?.made(now)
+}
+
+impl OverrideBody {
+    /// The override.
+    pub(super) fn made(self, now: Time) -> Result<NewOverride, Refusal> {
+        let minutes = self.duration_minutes.map(|minutes| Duration::from_secs(60 * minutes));
+        let after = self.duration.map(|duration| duration.0).or(minutes);
+        let expires_at = after.map(|after| now.after(after)).or(self.expires_at);
+        in_the_future(expires_at, now)?;
+        let text = |name: Option<Name>| name.map(|name| name.0);
+        let kind = match self.override_type {
+            // It was looked at: a whole number above 0.
+            OverrideType::Absolute => {
+                OverrideKind::Absolute(NonZeroU64::new(self.value as u64).unwrap_or(NonZeroU64::MIN))
+            }
+            OverrideType::Multiplicative => OverrideKind::Multiplicative(self.value),
+        };
+        Ok(NewOverride {
+            user_id: text(self.user_id),
+            tenant_id: text(self.tenant_id),
+            policy: text(self.policy),
+            kind,
+            reason: self.reason.0,
+            expires_at,
+        })
     }
-    let user_id = fields.text(names.user, ID_CHARS_MAX);
-    let tenant_id = fields.text(names.tenant, ID_CHARS_MAX);
-    let policy = names.more.and_then(|[policy, ..]| fields.text(policy, ID_CHARS_MAX));
-    let kind = kind(&mut fields, names);
-    fields.require("reason", "say why, for the audit");
-    let reason = fields.text("reason", REASON_CHARS_MAX);
-    let expires_at = expires_at(&mut fields, names, now);
-    fields.finish().map_err(Refusal::Invalid)?;
-    // Whatever is missing has been reported.
-    let (Some(kind), Some(reason)) = (kind, reason) else { return Err(Refusal::Invalid(Vec::new())) };
-    in_the_future(expires_at, now)?;
-    Ok(NewOverride { user_id, tenant_id, policy, kind, reason, expires_at })
 }
 
 /// Refuses an override for a policy that it would not change: whoever has misspelt the name would not notice.
@@ -173,47 +290,6 @@ fn must_have_effect(state: &State, new: &NewOverride) -> Result<(), Refusal> {
     let by = if new.tenant_id.is_some() { "`consumer` or `tenant`" } else { "`consumer`" };
     let detail = format!("no policy of this name that counts by {by} is in force");
     Err(Refusal::Unusable(vec![Flaw::in_body("policy", detail)]))
-}
-
-fn kind(fields: &mut Fields, names: &Names) -> Option<OverrideKind> {
-    fields.require(names.kind, "write `absolute` or `multiplicative`");
-    fields.require("value", "write the limit, or what it is multiplied by");
-    match fields.choice(names.kind, &KINDS) {
-        Some(Word::Absolute) => {
-            let value = fields.integer("value", 1..=ABSOLUTE_MAX)?;
-            NonZeroU64::new(value).map(OverrideKind::Absolute)
-        }
-        Some(Word::Multiplicative) => {
-            let value = fields.number("value")?;
-            if value > 0.0 && value <= MULTIPLIER_MAX {
-                return Some(OverrideKind::Multiplicative(value));
-            }
-            fields.wrong("value", format!("`value` must be above 0 and at most {MULTIPLIER_MAX}"));
-            None
-        }
-        None => {
-            fields.value("value");
-            None
-        }
-    }
-}
-
-/// When it ends, by one of three fields.
-fn expires_at(fields: &mut Fields, names: &Names, now: Time) -> Option<Time> {
-    let minutes_max = DURATION_MAX.as_secs() / 60;
-    let Some([_, duration, end]) = names.more else {
-        fields.require(names.minutes, "write for how many minutes it is");
-        let minutes = fields.integer(names.minutes, 1..=minutes_max)?;
-        return Some(now.after(Duration::from_secs(60 * minutes)));
-    };
-    if [duration, names.minutes, end].iter().filter(|name| fields.has(name)).count() > 1 {
-        fields.wrong_together(format!("`{duration}`, `{}` and `{end}` exclude each other", names.minutes));
-    }
-    let after = fields.duration(duration);
-    let minutes = fields.integer(names.minutes, 1..=minutes_max);
-    let at = fields.instant(end);
-    let after = after.or(minutes.map(|minutes| Duration::from_secs(60 * minutes)));
-    after.map(|after| now.after(after)).or(at)
 }
 
 /// Refuses an end that is over: the client's clock is wrong, or its time zone.
@@ -247,18 +323,10 @@ pub(super) fn words(kind: OverrideKind) -> (&'static str, Value) {
     }
 }
 
-#[derive(Clone, Copy)]
-enum Word {
-    Absolute,
-    Multiplicative,
-}
-
-const KINDS: [(&str, Word); 2] = [("absolute", Word::Absolute), ("multiplicative", Word::Multiplicative)];
-
 /// Said in both forms of the API.
 const NOT_FOUND: Refusal = Refusal::NotFound("Override not found");
 
 /// What a limit is multiplied by at most: whoever means more means no limit at all.
 pub(super) const MULTIPLIER_MAX: f64 = 1_000_000.0;
-/// As the table's column.
-pub(super) const REASON_CHARS_MAX: usize = 4_096;
+/// As durations of gateway.toml.
+pub(super) const MINUTES_MAX: u64 = DURATION_MAX.as_secs() / 60;

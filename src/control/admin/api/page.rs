@@ -1,25 +1,29 @@
 //! Pages of lists: how many rows and after which one a client asks for, and what it is answered.
 
-use serde::Serialize;
-use utoipa::{IntoParams, ToSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
-use super::query::Query;
+use super::schema::Text;
 use crate::database;
 
 /// Which rows of a list.
-#[derive(Clone, Debug, PartialEq, Eq, IntoParams)]
-#[into_params(parameter_in = Query)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 pub(in crate::admin) struct Wanted {
     /// The most rows of a page.
-    #[param(minimum = 1, maximum = 500, default = 100, required = false)]
+    #[schemars(range(min = 1, max = LIMIT_MAX))]
+    #[serde(default = "limit")]
     pub limit: u32,
     /// `next` of the page before.
-    #[param(required = false, min_length = 1, max_length = 600, pattern = r"^[^\x00-\x1f\x7f-\x9f]*$")]
-    pub after: Option<String>,
+    pub after: Option<Text<CURSOR_CHARS_MAX>>,
+}
+
+fn limit() -> u32 {
+    LIMIT
 }
 
 /// Some rows of a list, in the order of their cursors.
-#[derive(Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(rename = "Page_{T}")]
 pub(in crate::admin) struct Page<T> {
     /// The rows.
     pub items: Vec<T>,
@@ -29,17 +33,9 @@ pub(in crate::admin) struct Page<T> {
 }
 
 impl Wanted {
-    pub(in crate::admin) fn read(query: &mut Query) -> Wanted {
-        let limit = query.integer("limit", 1..=LIMIT_MAX.into());
-        Wanted {
-            limit: limit.and_then(|limit| u32::try_from(limit).ok()).unwrap_or(LIMIT),
-            after: query.text("after", CURSOR_CHARS_MAX),
-        }
-    }
-
     /// The rows to read for this page: one more than it has, to see whether there is another page.
     pub(in crate::admin) fn rows(&self) -> database::Page {
-        database::Page { after: self.after.clone(), limit: self.limit + 1 }
+        database::Page { after: self.after.as_ref().map(|after| after.0.clone()), limit: self.limit + 1 }
     }
 
     /// The page of the rows that were read.
@@ -83,9 +79,8 @@ mod tests {
         let mut after = None;
         let mut pages = 0;
         loop {
-            let mut query = Query::parse("limit=3");
-            let wanted = Wanted { after: after.clone(), ..Wanted::read(&mut query) };
-            let first: usize = wanted.after.as_deref().map_or(0, |after| after.parse().expect("a number"));
+            let wanted = Wanted { limit: 3, after: after.clone().map(Text) };
+            let first: usize = wanted.after.as_ref().map_or(0, |after| after.0.parse().expect("a number"));
             let rows = all[first..].iter().take(wanted.rows().limit as usize).copied().collect();
             let page = wanted.page(rows, usize::to_string);
             seen.extend(page.items);

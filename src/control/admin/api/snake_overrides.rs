@@ -5,41 +5,124 @@ use std::sync::Arc;
 
 use axum::body::Body as Sent;
 use axum::extract::State as Of;
-use http::{Response, StatusCode, Uri};
+use http::{Response, StatusCode};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::answer::{self, DryRun};
+use super::answer;
 use super::change::{Body, Change};
-use super::described::{self, Name};
-use super::overrides::{self, Names};
+use super::fields::Fields;
+use super::operations::Document;
+use super::overrides::{self, Listed, MINUTES_MAX, Names, OverrideBody, OverrideType};
 use super::page::{Page, Wanted};
 use super::path::Values;
+use super::query::Query;
+use super::schema::{Name, Reason};
 use crate::admin::refusal::Refusal;
 use crate::admin::state::State;
-use crate::database::{Override, Time};
+use crate::database::{NewOverride, Override, Time};
 
 type Answer = Result<Response<Sent>, Refusal>;
 
-pub(super) const NAMES: Names = Names {
+const NAMES: Names = Names {
     user: "user_id",
     tenant: "tenant_id",
     kind: "override_type",
-    minutes: "duration_minutes",
     nobody: "Must specify user_id or tenant_id",
-    more: None,
 };
 
-/// Makes an override.
-#[utoipa::path(post, path = "/api/v1/rate-limits/overrides", tag = "overrides", operation_id = "make_override",
-    params(answer::DryRunParameter, answer::IdempotencyKey),
-    request_body = described::SnakeOverrideBody,
-    responses(
-        (status = 201, description = "It is made and in force.", body = described::SnakeOverrideMade),
-        (status = 200, description = "What would be done.", body = DryRun),
-    ))]
+/// An override to be made, in snake case.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(extend("allOf" = NAMES.rules(), "examples" = [json!({
+    "user_id": "alice", "override_type": "multiplicative", "value": 2, "duration_minutes": 90, "reason": "a launch",
+})]))]
+struct SnakeOverrideBody {
+    /// The consumer; this or `tenant_id` must be there.
+    user_id: Option<Name>,
+    /// The tenant.
+    tenant_id: Option<Name>,
+    /// What it makes of a limit.
+    override_type: OverrideType,
+    /// The limit of a policy's first window, or what all windows are multiplied by.
+    value: f64,
+    /// The minutes after which it ends.
+    #[schemars(range(min = 1, max = MINUTES_MAX))]
+    duration_minutes: u64,
+    /// Why, for the audit.
+    reason: Reason,
+}
+
+/// An override in snake case.
+#[derive(Debug, Serialize, JsonSchema)]
+struct SnakeOverride {
+    id: String,
+    user_id: Option<String>,
+    tenant_id: Option<String>,
+    override_type: &'static str,
+    #[schemars(with = "f64")]
+    value: Value,
+    reason: String,
+    expires_at: Option<Time>,
+    created_at: Time,
+    created_by: String,
+}
+
+/// What is answered to a new override in snake case.
+#[derive(Debug, Serialize, JsonSchema)]
+struct SnakeOverrideMade {
+    id: String,
+    expires_at: Option<Time>,
+}
+
+/// What is answered to its deletion.
+#[derive(Debug, Serialize, JsonSchema)]
+struct SnakeOverrideDeleted {
+    #[schemars(extend("const" = "deleted", "examples" = ["deleted"]))]
+    status: &'static str,
+}
+
+/// Which overrides to list.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(in crate::admin) struct SnakeListed {
+    #[serde(flatten)]
+    page: Wanted,
+    /// Those of this consumer.
+    user_id: Option<Name>,
+    /// Those of this tenant.
+    tenant_id: Option<Name>,
+    /// Those for this policy alone.
+    policy: Option<Name>,
+    /// Also those whose time is over, which are kept for a day.
+    #[serde(default)]
+    expired: bool,
+}
+
+pub(super) fn describe(document: &mut Document) {
+    document.begin("overrides", &[("id", "its id")]);
+    document
+        .operation("POST /api/v1/rate-limits/overrides", "make-snake-override")
+        .about("Makes an override.")
+        .makes::<SnakeOverrideBody, SnakeOverrideMade>();
+    document
+        .operation("GET /api/v1/rate-limits/overrides", "list-snake-overrides")
+        .about("Lists overrides, the oldest first.")
+        .query::<SnakeListed>()
+        .answers::<Page<SnakeOverride>>("A page.");
+    document
+        .operation("GET /api/v1/rate-limits/overrides/{id}", "show-snake-override")
+        .about("Shows an override.")
+        .answers::<SnakeOverride>("The override.");
+    document
+        .operation("DELETE /api/v1/rate-limits/overrides/{id}", "delete-snake-override")
+        .about("Deletes an override.")
+        .takes(&[answer::dry_run_parameter, answer::if_match])
+        .answers_or_dry_run::<SnakeOverrideDeleted>();
+}
+
 pub(in crate::admin) async fn add(change: Change, body: Body) -> Answer {
     let change = change.with_body(&body);
-    let new = overrides::new_override(body.fields, &NAMES, Time::now())?;
+    let new = new_override(body.fields, Time::now())?;
     if change.is_dry_run {
         let (word, value) = overrides::words(new.kind);
         let shown = json!({
@@ -50,49 +133,58 @@ pub(in crate::admin) async fn add(change: Change, body: Body) -> Answer {
     }
     let made = change.database.add_override(&change.by, new).await?;
     change.in_force(made.version).await;
-    let shown = json!({ "id": made.id, "expires_at": made.expires_at });
+    let shown = SnakeOverrideMade { id: made.id, expires_at: made.expires_at };
     Ok(answer::row(StatusCode::CREATED, made.version, &shown))
 }
 
-/// Lists overrides, the oldest first.
-#[utoipa::path(get, path = "/api/v1/rate-limits/overrides", tag = "overrides", operation_id = "list_overrides",
-    params(Wanted,
-        ("user_id" = Option<Name>, Query, description = "those of this consumer"),
-        ("tenant_id" = Option<Name>, Query, description = "those of this tenant"),
-        ("policy" = Option<Name>, Query, description = "those for this policy alone"),
-        ("expired" = Option<bool>, Query, description = "also those whose time is over, which are kept for a day")),
-    responses((status = 200, description = "A page.", body = Page<described::SnakeOverride>)))]
-pub(in crate::admin) async fn list(Of(state): Of<Arc<State>>, uri: Uri) -> Answer {
-    Ok(answer::json(&overrides::rows(&state, &uri, &NAMES).await?.map(|row| shown(&row))))
+pub(in crate::admin) async fn list(Of(state): Of<Arc<State>>, Query(listed): Query<SnakeListed>) -> Answer {
+    let SnakeListed { page, user_id, tenant_id, policy, expired } = listed;
+    let listed = Listed { page, user_id, tenant_id, policy, expired };
+    Ok(answer::json(&overrides::rows(&state, listed).await?.map(shown)))
 }
 
-/// Shows an override.
-#[utoipa::path(get, path = "/api/v1/rate-limits/overrides/{id}", tag = "overrides", operation_id = "show_override",
-    params(("id" = Name, Path, description = "its id")),
-    responses((status = 200, description = "The override.", body = described::SnakeOverride)))]
 pub(in crate::admin) async fn show(Of(state): Of<Arc<State>>, Values([id]): Values<1>) -> Answer {
     let found = overrides::one(&state, &id).await?;
-    Ok(answer::row(StatusCode::OK, found.version, &shown(&found)))
+    Ok(answer::row(StatusCode::OK, found.version, &shown(found.clone())))
 }
 
-/// Deletes an override.
-#[utoipa::path(delete, path = "/api/v1/rate-limits/overrides/{id}", tag = "overrides", operation_id = "delete_override",
-    params(("id" = Name, Path, description = "its id"), answer::DryRunParameter, answer::IfMatch),
-    responses((status = 200, description = "It is deleted, or what would be done.",
-        body = described::SnakeOverrideDeletion)))]
 pub(in crate::admin) async fn delete(change: Change, Values([id]): Values<1>) -> Answer {
     if change.is_dry_run {
-        return overrides::dry_delete(&change, &id, shown).await;
+        return overrides::dry_delete(&change, &id, |row| json!(shown(row.clone()))).await;
     }
     overrides::remove(&change, &id).await?;
-    Ok(answer::json(&json!({ "status": "deleted" })))
+    Ok(answer::json(&SnakeOverrideDeleted { status: "deleted" }))
 }
 
-fn shown(row: &Override) -> Value {
-    let (word, value) = overrides::words(row.kind);
-    json!({
-        "id": row.id, "user_id": row.user_id, "tenant_id": row.tenant_id, "override_type": word, "value": value,
-        "reason": row.reason, "expires_at": row.expires_at, "created_at": row.created_at,
-        "created_by": row.created_by,
-    })
+fn shown(row: Override) -> SnakeOverride {
+    let (override_type, value) = overrides::words(row.kind);
+    SnakeOverride {
+        id: row.id,
+        user_id: row.user_id,
+        tenant_id: row.tenant_id,
+        override_type,
+        value,
+        reason: row.reason,
+        expires_at: row.expires_at,
+        created_at: row.created_at,
+        created_by: row.created_by,
+    }
+}
+
+/// Reads an override to be made.
+pub(super) fn new_override(mut fields: Fields, now: Time) -> Result<NewOverride, Refusal> {
+    NAMES.check(&mut fields);
+    let body: SnakeOverrideBody = fields.read().map_err(Refusal::Invalid)?;
+    let body = OverrideBody {
+        user_id: body.user_id,
+        tenant_id: body.tenant_id,
+        policy: None,
+        override_type: body.override_type,
+        value: body.value,
+        reason: body.reason,
+        duration: None,
+        duration_minutes: Some(body.duration_minutes),
+        expires_at: None,
+    };
+    body.made(now)
 }

@@ -6,58 +6,87 @@ use std::sync::Arc;
 
 use axum::body::Body as Sent;
 use axum::extract::State as Of;
-use http::{Response, StatusCode, Uri};
+use http::{Response, StatusCode};
+use schemars::JsonSchema;
+use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::answer::{self, DryRun};
+use super::answer;
 use super::change::{Body, Change, readable};
-use super::described::{self, Name};
-use super::fields::Fields;
+use super::operations::Document;
 use super::page::{Page, Wanted};
 use super::path::Values;
 use super::query::Query;
 use crate::admin::control::Proposal;
 use crate::admin::refusal::Refusal;
 use crate::admin::state::State;
-use crate::database::NewTierLimit;
 use crate::database::tiers::{BURST_MULTIPLIER, key};
+use crate::database::{NewTierLimit, TierLimit};
 use base::units::DURATION_MAX;
 
 type Answer = Result<Response<Sent>, Refusal>;
 
-/// Lists the limits of all tiers, by tier and resource.
-#[utoipa::path(get, path = "/v1/tiers", tag = "tiers", operation_id = "list-tiers",
-    params(Wanted),
-    responses((status = 200, description = "A page.", body = Page<described::TierLimit>)))]
-pub(in crate::admin) async fn list(Of(state): Of<Arc<State>>, uri: Uri) -> Answer {
-    let mut query = Query::parse(uri.query().unwrap_or_default());
-    let wanted = Wanted::read(&mut query);
-    query.finish().map_err(Refusal::Invalid)?;
-    let Some(database) = readable(&state)? else { return Ok(answer::json(&Page::<Value>::default())) };
+/// A tier's limit to be written.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(extend("examples" = [json!({ "limit-value": 1000, "window-seconds": 60, "algorithm": "token-bucket" })]))]
+struct TierLimitBody {
+    /// How many units a window has.
+    #[schemars(range(min = 1, max = LIMIT_MAX))]
+    limit_value: NonZeroU64,
+    /// How long a window is.
+    #[schemars(range(min = 1, max = DURATION_MAX.as_secs()))]
+    window_seconds: NonZeroU64,
+    /// 1.2 if it is left out
+    #[schemars(range(min = 0.000_001, max = 1_000.0))]
+    burst_multiplier: Option<f64>,
+    /// A word of `algorithm` in gateway.toml.
+    #[schemars(extend("enum" = [
+        "token-bucket", "sliding-window", "fixed-window", "sliding-log", "leaky-bucket", null,
+    ]))]
+    algorithm: Option<String>,
+}
+
+pub(super) fn describe(document: &mut Document) {
+    document.begin("tiers", &[("tier", "the tier"), ("resource", "the resource")]);
+    document
+        .operation("GET /v1/tiers", "list-tiers")
+        .about("Lists the limits of all tiers, by tier and resource.")
+        .query::<Wanted>()
+        .answers::<Page<TierLimit>>("A page.");
+    document
+        .operation("GET /v1/tiers/{tier}/{resource}", "show-tier")
+        .about("Shows what a tier allows of a resource.")
+        .shows::<TierLimit>("The limit.");
+    document
+        .operation("PUT /v1/tiers/{tier}/{resource}", "put-tier")
+        .about("Writes what a tier allows of a resource: a policy by its name, or `*` for `[tier.*]`, which \
+                 every policy with `limit = \"tier\"` has. What gateway.toml would refuse is refused in the same words.")
+        .puts::<TierLimitBody, TierLimit>();
+    document
+        .operation("DELETE /v1/tiers/{tier}/{resource}", "delete-tier")
+        .about(
+            "Deletes what a tier allows of a resource; what gateway.toml or a policy of the database says is \
+                 in force again. Refused if something names the tier and there is no other limit for it.",
+        )
+        .deletes();
+}
+
+pub(in crate::admin) async fn list(Of(state): Of<Arc<State>>, Query(wanted): Query<Wanted>) -> Answer {
+    let Some(database) = readable(&state)? else { return Ok(answer::json(&Page::<TierLimit>::default())) };
     let rows = database.tiers(&wanted.rows()).await?;
     Ok(answer::json(&wanted.page(rows, |row| key(&row.tier, &row.resource))))
 }
 
-/// Shows what a tier allows of a resource.
-#[utoipa::path(get, path = "/v1/tiers/{tier}/{resource}", tag = "tiers", operation_id = "show-tier",
-    params(("tier" = Name, Path, description = "the tier"), ("resource" = Name, Path, description = "the resource")),
-    responses((status = 200, description = "The limit.", body = described::TierLimit, headers(("etag" = String)))))]
 pub(in crate::admin) async fn show(Of(state): Of<Arc<State>>, Values([tier, resource]): Values<2>) -> Answer {
     let Some(database) = readable(&state)? else { return Err(NOT_FOUND) };
     let found = database.tier(&tier, &resource).await?.ok_or(NOT_FOUND)?;
     Ok(answer::row(StatusCode::OK, found.version, &found))
 }
 
-/// Writes what a tier allows of a resource: a policy by its name, or `*` for `[tier.*]`, which every policy with
-/// `limit = "tier"` has. What gateway.toml would refuse is refused in the same words.
-#[utoipa::path(put, path = "/v1/tiers/{tier}/{resource}", tag = "tiers", operation_id = "put-tier",
-    params(("tier" = Name, Path, description = "the tier"), ("resource" = Name, Path, description = "the resource"),
-        answer::DryRunParameter, answer::IfMatch, answer::IfNoneMatch),
-    request_body = described::TierLimitBody,
-    responses((status = 200, description = "It is in force, or what would be done.",
-        body = described::TierLimitPut, headers(("etag" = String)))))]
 pub(in crate::admin) async fn put(change: Change, Values([tier, resource]): Values<2>, body: Body) -> Answer {
-    let new = tier_limit(tier, resource, body.fields)?;
+    let TierLimitBody { limit_value, window_seconds, burst_multiplier, algorithm } = body.read()?;
+    let new = NewTierLimit { tier, resource, limit_value, window_seconds, burst_multiplier, algorithm };
     change.check(proposal(&new.tier, &new.resource, Some(new.clone()))).await?;
     if change.is_dry_run {
         let old = change.database.tier(&new.tier, &new.resource).await?;
@@ -69,15 +98,6 @@ pub(in crate::admin) async fn put(change: Change, Values([tier, resource]): Valu
     Ok(answer::row(StatusCode::OK, put.version, &put))
 }
 
-/// Deletes what a tier allows of a resource; what gateway.toml or a policy of the database says is in force again. Refused
-/// if something names the tier and there is no other limit for it.
-#[utoipa::path(delete, path = "/v1/tiers/{tier}/{resource}", tag = "tiers", operation_id = "delete-tier",
-    params(("tier" = Name, Path, description = "the tier"), ("resource" = Name, Path, description = "the resource"),
-        answer::DryRunParameter, answer::IfMatch),
-    responses(
-        (status = 204, description = "It is deleted."),
-        (status = 200, description = "What would be done.", body = DryRun),
-    ))]
 pub(in crate::admin) async fn delete(change: Change, Values([tier, resource]): Values<2>) -> Answer {
     let old = change.database.tier(&tier, &resource).await?.ok_or(NOT_FOUND)?;
     change.check(proposal(&tier, &resource, None)).await?;
@@ -89,26 +109,6 @@ pub(in crate::admin) async fn delete(change: Change, Values([tier, resource]): V
     deleted.map_err(|error| Refusal::of_row(error, NOT_FOUND))?;
     change.deletion_in_force().await;
     Ok(answer::nothing())
-}
-
-fn tier_limit(tier: String, resource: String, mut fields: Fields) -> Result<NewTierLimit, Refusal> {
-    fields.require("limit-value", "write how many units a window has");
-    fields.require("window-seconds", "write how long a window is");
-    let limit_value = fields.integer("limit-value", 1..=LIMIT_MAX).and_then(NonZeroU64::new);
-    let window_seconds =
-        fields.integer("window-seconds", 1..=DURATION_MAX.as_secs()).and_then(NonZeroU64::new);
-    let burst_multiplier = fields.number("burst-multiplier");
-    if burst_multiplier.is_some_and(|factor| !(BURST_MIN..=BURST_MAX).contains(&factor)) {
-        fields
-            .wrong("burst-multiplier", format!("`burst-multiplier` must be from {BURST_MIN} to {BURST_MAX}"));
-    }
-    let algorithm = fields.choice("algorithm", &ALGORITHMS).map(str::to_owned);
-    fields.finish().map_err(Refusal::Invalid)?;
-    // Whatever is missing has been reported.
-    let (Some(limit_value), Some(window_seconds)) = (limit_value, window_seconds) else {
-        return Err(Refusal::Invalid(Vec::new()));
-    };
-    Ok(NewTierLimit { tier, resource, limit_value, window_seconds, burst_multiplier, algorithm })
 }
 
 fn proposal(tier: &str, resource: &str, limit: Option<NewTierLimit>) -> Proposal {
@@ -125,16 +125,5 @@ fn shown(new: &NewTierLimit) -> Value {
 
 const NOT_FOUND: Refusal = Refusal::NotFound("there is no limit of this tier for this resource");
 
-/// The words of `algorithm` in gateway.toml. The database keeps the word.
-const ALGORITHMS: [(&str, &str); 5] = [
-    ("token-bucket", "token-bucket"),
-    ("sliding-window", "sliding-window"),
-    ("fixed-window", "fixed-window"),
-    ("sliding-log", "sliding-log"),
-    ("leaky-bucket", "leaky-bucket"),
-];
-
 /// A higher limit is surely a typing error, as a higher cost is in gateway.toml.
 const LIMIT_MAX: u64 = 1_000_000_000;
-const BURST_MIN: f64 = 0.000_001;
-const BURST_MAX: f64 = 1_000.0;

@@ -5,63 +5,161 @@ use std::sync::Arc;
 
 use axum::body::Body as Sent;
 use axum::extract::State as Of;
-use http::{Response, StatusCode, Uri};
+use http::{Response, StatusCode};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::answer;
 use super::change::{Body, Change};
-use super::described::{self, Name};
-use super::fields::{At, Flaw};
-use super::overrides::REASON_CHARS_MAX;
-use super::page::Wanted;
-use super::path::{ID_CHARS_MAX, Values};
+use super::fields::Flaw;
+use super::operations::Document;
+use super::page::{Page, Wanted};
+use super::path::Values;
 use super::query::Query;
+use super::schema::{Name, Reason, Text};
 use crate::admin::control::{ByMinute, MINUTES_MAX, Minutes, MinutesAsked};
-use crate::admin::counts::{
-    self, Grant, Granted, Holder, PenaltyShown, PolicyUsage, TierFrom, TierShown, UsageAsked, WindowUsage,
-};
+use crate::admin::counts::{Grant, Granted, Holder, PolicyUsage, UsageAsked};
 use crate::admin::refusal::Refusal;
 use crate::admin::state::State;
-use crate::database::{self, ABSOLUTE_MAX, NewReset, Time};
+use crate::database::{self, ABSOLUTE_MAX, NewReset, Reset, Time};
 use metrics::usage::Amount;
 use policy::definition::Dimension;
 
 type Answer = Result<Response<Sent>, Refusal>;
 
-/// Shows what a consumer or a tenant has spent of each policy that counts by it, by the name of the policy.
-#[utoipa::path(get, path = "/v1/usage/{kind}/{id}", tag = "counts", operation_id = "show-usage",
-    params(("kind" = described::HolderKind, Path, description = "what `id` is"),
-        ("id" = Name, Path, description = "its name"),
-        Wanted,
-        ("policy" = Option<Name>, Query, description = "only this policy"),
-        ("tenant" = Option<Name>, Query, description = "the tenant that the consumer acts for"),
-        ("tier" = Option<Name>, Query, description = "the tier that a credential would name"),
-        ("minutes" = Option<described::MinutesBack>, Query,
-            description = "show what was decided in each of the last so many minutes, too; pages have fewer rows then")),
-    responses((status = 200, description = "A page.", body = described::UsagePage)))]
+/// Whose usage it is.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "lowercase")]
+#[expect(dead_code, reason = "a `Holder` is made of the word and the name together")]
+enum HolderKind {
+    Consumer,
+    Tenant,
+}
+
+/// What is asked about usage.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(in crate::admin) struct About {
+    #[serde(flatten)]
+    page: Wanted,
+    /// Only this policy.
+    policy: Option<Name>,
+    /// The tenant that the consumer acts for.
+    tenant: Option<Name>,
+    /// The tier that a credential would name.
+    tier: Option<Name>,
+    /// Show what was decided in each of the last so many minutes, too; pages have fewer rows then.
+    #[schemars(range(min = 1, max = MINUTES_MAX))]
+    minutes: Option<u64>,
+}
+
+/// A page of usage, by the names of policies.
+#[derive(Debug, Serialize, JsonSchema)]
+struct UsagePage {
+    #[serde(flatten)]
+    page: Page<Spent>,
+    /// What was decided of everybody for whom nodes had no row left, if `minutes` was asked for: of a minute that is listed
+    /// here, figures of others may be too low.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    others: Option<Vec<MinuteUsage>>,
+}
+
+/// What has been spent of one policy.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Usage")]
+struct Spent {
+    #[serde(flatten)]
+    usage: PolicyUsage,
+    /// What was decided in each minute in which anything was, if `minutes` was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    minutes: Option<Vec<MinuteUsage>>,
+}
+
+/// What a policy decided in a minute.
+#[derive(Debug, Serialize, JsonSchema)]
+struct MinuteUsage {
+    /// When it began.
+    at: Time,
+    admitted: u64,
+    /// Of a shadow: what it would have denied.
+    denied: u64,
+    /// Units that were charged; costs that came with answers are not among them.
+    units: u64,
+}
+
+/// A reset to be made.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(extend("examples" = [json!({ "policy": "calls", "reason": "a wrong bill" })]))]
+struct ResetBody {
+    /// Only this policy; without it all that count by the consumer or the tenant.
+    policy: Option<Name>,
+    /// Why, for the audit.
+    reason: Reason,
+}
+
+/// Units to be given back.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(extend("examples" = [json!({ "units": 10, "policy": "calls", "reason": "our fault" })]))]
+struct GrantBody {
+    /// How many are given back; beyond what is spent they have no effect.
+    #[schemars(range(min = 1, max = ABSOLUTE_MAX))]
+    units: u64,
+    /// The name of a policy.
+    policy: Name,
+    /// The tenant that a consumer acts for, if the policy counts by it too, or its keys have a shard of their own.
+    tenant: Option<Name>,
+    /// Why, for the audit.
+    reason: Reason,
+}
+
+pub(super) fn describe(document: &mut Document) {
+    document.begin("counts", &[("id", "its name")]);
+    document
+        .operation("GET /v1/usage/{kind}/{id}", "show-usage")
+        .about("Shows what a consumer or a tenant has spent of each policy that counts by it, by the name of the \
+                 policy.")
+        .at::<HolderKind>("kind", "what `id` is")
+        .query::<About>()
+        .answers::<UsagePage>("A page.");
+    document
+        .operation("POST /v1/usage/{kind}/{id}/reset", "reset-usage")
+        .about(
+            "Lets a consumer or a tenant begin anew: nothing is spent, and penalties are over. What is in \
+                 flight stays.",
+        )
+        .at::<HolderKind>("kind", "what `id` is")
+        .posts::<ResetBody, Reset>();
+    document
+        .operation("POST /v1/usage/{kind}/{id}/grant", "grant-usage")
+        .about(
+            "Gives units of a policy back to a consumer or a tenant: as many are spent less, and never more \
+                 than all are left. The policy must count by it alone.",
+        )
+        .at::<HolderKind>("kind", "what `id` is")
+        .posts::<GrantBody, Reset>();
+}
+
 pub(in crate::admin) async fn show(
     Of(state): Of<Arc<State>>,
     Values([kind, id]): Values<2>,
-    uri: Uri,
+    Query(mut about): Query<About>,
 ) -> Answer {
     let holder = holder(&kind, id)?;
-    let mut query = Query::parse(uri.query().unwrap_or_default());
-    let mut wanted = Wanted::read(&mut query);
-    let minutes = query.integer("minutes", 1..=MINUTES_MAX);
-    if let Some(minutes) = minutes {
+    if let Some(minutes) = about.minutes {
         let most = u32::try_from(MINUTE_ROWS_MAX / minutes).unwrap_or(u32::MAX);
-        wanted.limit = wanted.limit.min(most);
+        about.page.limit = about.page.limit.min(most);
     }
+    let (wanted, minutes) = (about.page, about.minutes);
+    let text = |name: Option<Name>| name.map(|name| name.0);
     let asked = UsageAsked {
         holder: holder.clone(),
-        policy: query.text("policy", ID_CHARS_MAX),
-        tenant: query.text("tenant", ID_CHARS_MAX),
-        tier: query.text("tier", ID_CHARS_MAX),
+        policy: text(about.policy),
+        tenant: text(about.tenant),
+        tier: text(about.tier),
         seen: BTreeMap::new(),
-        after: wanted.after.clone(),
+        after: wanted.rows().after,
         limit: wanted.rows().limit as usize,
     };
-    query.finish().map_err(Refusal::Invalid)?;
     let (tenant, is_of_one) = (asked.tenant.clone(), asked.policy.is_some());
     let rows = (state.counts.usage)(asked).await;
     if is_of_one && rows.is_empty() {
@@ -71,19 +169,18 @@ pub(in crate::admin) async fn show(
         }));
     }
     let page = wanted.page(rows, |row| row.policy.clone());
-    let Some(minutes) = minutes else { return Ok(answer::json(&page.map(|row| shown(&row)))) };
+    let Some(minutes) = minutes else {
+        let page = page.map(|usage| Spent { usage, minutes: None });
+        return Ok(answer::json(&UsagePage { page, others: None }));
+    };
     let name = |row: Option<&PolicyUsage>| row.map_or_else(String::new, |row| row.policy.clone());
     let policies = (name(page.items.first()), name(page.items.last()));
     let minutes = by_minute(&state, MinutesAsked { holder, tenant, policies, minutes }).await?;
-    let of_policy = |row: &PolicyUsage| minutes.policies.get(&row.policy).map(listed).unwrap_or_default();
-    let page = page.map(|row| {
-        let mut shown = shown(&row);
-        shown["minutes"] = of_policy(&row).into();
-        shown
+    let page = page.map(|usage| {
+        let listed = minutes.policies.get(&usage.policy).map(listed).unwrap_or_default();
+        Spent { usage, minutes: Some(listed) }
     });
-    let mut page = json!(page);
-    page["others"] = listed(&minutes.others).into();
-    Ok(answer::json(&page))
+    Ok(answer::json(&UsagePage { page, others: Some(listed(&minutes.others)) }))
 }
 
 /// What was decided minute by minute, as the database and this node know it.
@@ -94,17 +191,16 @@ async fn by_minute(state: &State, asked: MinutesAsked) -> Result<Minutes, Refusa
     Ok(minutes(database, asked).await?)
 }
 
-fn listed(minutes: &ByMinute) -> Vec<Value> {
-    let minute = |(at, amount): (&Time, &Amount)| json!({ "at": at, "admitted": amount.admitted, "denied": amount.denied, "units": amount.units });
+fn listed(minutes: &ByMinute) -> Vec<MinuteUsage> {
+    let minute = |(at, Amount { admitted, denied, units }): (&Time, &Amount)| MinuteUsage {
+        at: *at,
+        admitted: *admitted,
+        denied: *denied,
+        units: *units,
+    };
     minutes.iter().map(minute).collect()
 }
 
-/// Lets a consumer or a tenant begin anew: nothing is spent, and penalties are over. What is in flight stays.
-#[utoipa::path(post, path = "/v1/usage/{kind}/{id}/reset", tag = "counts", operation_id = "reset-usage",
-    params(("kind" = described::HolderKind, Path, description = "what `id` is"),
-        ("id" = Name, Path, description = "its name"), answer::DryRunParameter, answer::IdempotencyKey),
-    request_body = described::ResetBody,
-    responses((status = 200, description = "It is in force, or what would be done.", body = described::ResetPosted)))]
 pub(in crate::admin) async fn reset(
     Of(state): Of<Arc<State>>,
     change: Change,
@@ -113,14 +209,12 @@ pub(in crate::admin) async fn reset(
 ) -> Answer {
     let change = change.with_body(&body);
     let holder = holder(&kind, id)?;
-    let mut fields = body.fields;
-    fields.require("reason", "say why, for the audit");
-    let (reason, policy) = (fields.text("reason", REASON_CHARS_MAX), fields.text("policy", ID_CHARS_MAX));
-    fields.finish().map_err(Refusal::Invalid)?;
+    let ResetBody { policy, reason } = body.read()?;
+    let policy = policy.map(|policy| policy.0);
     if let Some(policy) = &policy {
         check_policy(&state, &holder, policy)?;
     }
-    let new = new_reset(holder, policy, None, reason.unwrap_or_default());
+    let new = new_reset(holder, policy, None, reason.0);
     if change.is_dry_run {
         return Ok(answer::dry_run(Value::Null, would_be(&new)));
     }
@@ -129,13 +223,6 @@ pub(in crate::admin) async fn reset(
     Ok(answer::row(StatusCode::OK, made.version, &made))
 }
 
-/// Gives units of a policy back to a consumer or a tenant: as many are spent less, and never more than all are left. The
-/// policy must count by it alone.
-#[utoipa::path(post, path = "/v1/usage/{kind}/{id}/grant", tag = "counts", operation_id = "grant-usage",
-    params(("kind" = described::HolderKind, Path, description = "what `id` is"),
-        ("id" = Name, Path, description = "its name"), answer::DryRunParameter, answer::IdempotencyKey),
-    request_body = described::GrantBody,
-    responses((status = 200, description = "It is in force, or what would be done.", body = described::ResetPosted)))]
 pub(in crate::admin) async fn grant(
     Of(state): Of<Arc<State>>,
     change: Change,
@@ -144,17 +231,10 @@ pub(in crate::admin) async fn grant(
 ) -> Answer {
     let change = change.with_body(&body);
     let holder = holder(&kind, id)?;
-    let mut fields = body.fields;
-    fields.require("units", "write how many units are given back");
-    fields.require("policy", "write the name of a policy");
-    fields.require("reason", "say why, for the audit");
-    let units = fields.integer("units", 1..=ABSOLUTE_MAX);
-    let (reason, policy) = (fields.text("reason", REASON_CHARS_MAX), fields.text("policy", ID_CHARS_MAX));
-    let tenant = fields.text("tenant", ID_CHARS_MAX);
-    fields.finish().map_err(Refusal::Invalid)?;
-    let (units, policy) = (units.unwrap_or_default(), policy.unwrap_or_default());
+    let GrantBody { units, policy: Text(policy), tenant, reason } = body.read()?;
+    let tenant = tenant.map(|tenant| tenant.0);
     check_policy(&state, &holder, &policy)?;
-    let new = new_reset(holder.clone(), Some(policy.clone()), Some(units), reason.unwrap_or_default());
+    let new = new_reset(holder.clone(), Some(policy.clone()), Some(units), reason.0);
     let is_dry = change.is_dry_run;
     for _ in 0..ATTEMPTS_MAX {
         // Each attempt has an id of its own: what another one has prepared is nobody's.
@@ -201,7 +281,7 @@ fn check_policy(state: &State, holder: &Holder, policy: &str) -> Result<(), Refu
         return Ok(());
     }
     let detail = format!("no policy of this name that counts by `{dimension}` is in force");
-    Err(Refusal::Unusable(vec![Flaw { at: At::Body("/policy".to_owned()), detail }]))
+    Err(Refusal::Unusable(vec![Flaw::in_body("policy", detail)]))
 }
 
 fn new_reset(holder: Holder, policy: Option<String>, units: Option<u64>, reason: String) -> NewReset {
@@ -216,44 +296,6 @@ fn would_be(new: &NewReset) -> Value {
     json!({
         "user-id": new.user_id, "tenant-id": new.tenant_id, "policy": new.policy, "units": new.units,
         "reason": new.reason,
-    })
-}
-
-fn shown(usage: &PolicyUsage) -> Value {
-    let windows = usage.windows.as_ref().map(|windows| windows.iter().map(window).collect::<Vec<_>>());
-    json!({
-        "policy": usage.policy, "by": usage.by, "shadow": usage.is_shadow, "replaces": usage.replaces,
-        "tier": usage.tier.as_ref().map(tier), "penalty": usage.penalty.as_ref().and_then(penalty),
-        "windows": windows,
-    })
-}
-
-fn tier(tier: &TierShown) -> Value {
-    let from = match tier.from {
-        TierFrom::Assigned => "assigned",
-        TierFrom::Asked => "asked",
-        TierFrom::Decision => "decision",
-        TierFrom::Assumed => "assumed",
-    };
-    json!({ "name": tier.name, "from": from })
-}
-
-fn penalty(penalty: &PenaltyShown) -> Option<Value> {
-    penalty.ends_at.map(|ends_at| json!({ "node": penalty.node, "ends-at": ends_at }))
-}
-
-fn window(window: &WindowUsage) -> Value {
-    json!({
-        "window": window.window, "limit": window.limit, "capacity": window.capacity,
-        "period-seconds": window.period_seconds, "used": window.used, "leased": window.leased,
-        "remaining": window.remaining, "reset-at": window.reset_at, "override": window.overridden,
-        "tenant-limit": window.tenant_limit,
-        "hot-key": window.hot_instead_of.map(|own| json!({ "instead-of": own })),
-        "from": match window.from {
-            counts::From::Redis => "redis",
-            counts::From::Node => "node",
-            counts::From::NodeWithoutRedis => "node-without-redis",
-        },
     })
 }
 

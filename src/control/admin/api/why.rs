@@ -9,14 +9,17 @@ use std::time::Duration;
 
 use axum::body::Body as Sent;
 use axum::extract::State as Of;
-use http::{Response, Uri};
-use serde_json::{Value, json};
+use http::Response;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::answer;
 use super::decisions::{NOT_KEPT, newest_of, refusals_of};
-use super::described::{self, Name};
-use super::path::{ID_CHARS_MAX, Values};
+use super::operations::Document;
+use super::path::Values;
 use super::query::Query;
+use super::schema::Name;
 use crate::admin::counts::{From, Holder, PolicyUsage, TierFrom, UsageAsked, WindowUsage};
 use crate::admin::refusal::Refusal;
 use crate::admin::state::{Nodes, State};
@@ -26,23 +29,51 @@ use base::words;
 use limit::Algorithm;
 use observe::record::decisions::steady;
 
-/// Says what may keep a consumer out, a line for each fact.
-#[utoipa::path(get, path = "/v1/why/{consumer}", tag = "decisions", operation_id = "show-why",
-    params(("consumer" = Name, Path, description = "its name"),
-        ("policy" = Option<Name>, Query, description = "only this policy"),
-        ("tenant" = Option<Name>, Query, description = "the tenant that it acts for; without it that of its last refusal"),
-        ("tier" = Option<Name>, Query, description = "the tier that a credential would name")),
-    responses((status = 200, description = "What is known.", body = described::Why)))]
+/// What is asked about a consumer.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(in crate::admin) struct About {
+    /// Only this policy.
+    policy: Option<Name>,
+    /// The tenant that it acts for; without it that of its last refusal.
+    tenant: Option<Name>,
+    /// The tier that a credential would name.
+    tier: Option<Name>,
+}
+
+/// What may keep a consumer out.
+#[derive(Debug, Serialize, JsonSchema)]
+struct Why {
+    consumer: String,
+    lines: Vec<WhyLine>,
+    /// The same as text.
+    text: String,
+}
+
+/// One fact.
+#[derive(Debug, Serialize, JsonSchema)]
+struct WhyLine {
+    /// `nodes`, `limit`, `penalty`, `override`, `tenant`, `window` or `refused`.
+    #[schemars(example = &"limit")]
+    about: &'static str,
+    said: String,
+}
+
+pub(super) fn describe(document: &mut Document) {
+    document.begin("decisions", &[("consumer", "its name")]);
+    document
+        .operation("GET /v1/why/{consumer}", "show-why")
+        .about("Says what may keep a consumer out, a line for each fact.")
+        .query::<About>()
+        .answers::<Why>("What is known.");
+}
+
 pub(in crate::admin) async fn show(
     Of(state): Of<Arc<State>>,
     Values([consumer]): Values<1>,
-    uri: Uri,
+    Query(about): Query<About>,
 ) -> Result<Response<Sent>, Refusal> {
-    let mut query = Query::parse(uri.query().unwrap_or_default());
-    let policy = query.text("policy", ID_CHARS_MAX);
-    let tenant = query.text("tenant", ID_CHARS_MAX);
-    let tier = query.text("tier", ID_CHARS_MAX);
-    query.finish().map_err(Refusal::Invalid)?;
+    let [policy, tenant, tier] =
+        [about.policy, about.tenant, about.tier].map(|name: Option<Name>| name.map(|name| name.0));
     check_names(&state, policy.as_deref(), tier.as_deref())?;
     let (refusals, has_answered) = refusals_of(&state, &consumer, policy.as_deref()).await;
     let known = || refusals.iter().find_map(|refusal| refusal["tenant"].as_str().map(str::to_owned));
@@ -80,9 +111,8 @@ pub(in crate::admin) async fn show(
         let _ = writeln!(text, "{about:<9} {}", steady(said));
         text
     });
-    let lines: Vec<Value> =
-        lines.into_iter().map(|(about, said)| json!({ "about": about, "said": said })).collect();
-    Ok(answer::json(&json!({ "consumer": consumer, "lines": lines, "text": text })))
+    let lines = lines.into_iter().map(|(about, said)| WhyLine { about, said }).collect();
+    Ok(answer::json(&Why { consumer, lines, text }))
 }
 
 type Line = (&'static str, String);
@@ -161,8 +191,9 @@ fn limits(about: &'static str, usage: &[PolicyUsage]) -> Vec<Line> {
         let shadow = if policy.is_shadow { ", in shadow: it refuses nobody" } else { "" };
         let leased = if window.leased > 0 { format!(", {} in leases", window.leased) } else { String::new() };
         let penalty = if keeps_out(policy, window) { " once its penalty is over" } else { "" };
-        let hot = window.hot_instead_of.map(|own| {
-            format!("; the key is hot: this node counts it alone, by {} in the place of {own}", window.limit)
+        let hot = window.hot_key.map(|own| {
+            let (limit, own) = (window.limit, own.instead_of);
+            format!("; the key is hot: this node counts it alone, by {limit} in the place of {own}")
         });
         let said = format!(
             "policy {}, window {}: {} of {} used{leased}, {} left{penalty}{}{shadow}{}",
@@ -273,7 +304,7 @@ fn overrides(usage: &[PolicyUsage]) -> Vec<Line> {
         })
         .collect();
     if lines.is_empty() {
-        let is_hot = windows(usage).any(|(_, window)| window.hot_instead_of.is_some());
+        let is_hot = windows(usage).any(|(_, window)| window.hot_key.is_some());
         let said = if is_hot { "none" } else { "none: each limit is that of its policy" };
         lines.push(("override", said.to_owned()));
     }
@@ -406,6 +437,8 @@ const REFUSALS_SHOWN: usize = 5;
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn window(algorithm: Algorithm) -> WindowUsage {
@@ -422,7 +455,7 @@ mod tests {
             from: From::Node,
             overridden: None,
             tenant_limit: None,
-            hot_instead_of: None,
+            hot_key: None,
         }
     }
 

@@ -154,7 +154,7 @@ fn state(readiness: Readiness) -> State {
                     from: counts::From::Redis,
                     overridden: None,
                     tenant_limit: None,
-                    hot_instead_of: Some(7),
+                    hot_key: Some(counts::HotKeyUsage { instead_of: 7 }),
                 };
                 let of = |windows| PolicyUsage {
                     policy: "p".to_owned(),

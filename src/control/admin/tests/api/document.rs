@@ -5,17 +5,50 @@ use std::collections::BTreeSet;
 use super::*;
 use crate::admin::api::document::document;
 
-/// The schema of this name, with those that it refers to.
-fn schema(name: &str) -> jsonschema::Validator {
-    let mut schema = json!({ "$ref": format!("#/components/schemas/{name}") });
+/// A schema, with those that it refers to.
+fn schema(of: &Value) -> jsonschema::Validator {
+    let mut schema = of.clone();
     schema["components"] = document()["components"].clone();
     jsonschema::validator_for(&schema).expect("it is a schema")
 }
 
+/// The operation that a request is for.
+fn operation(request: &str) -> &'static Value {
+    let (method, path) = request.split_once(' ').expect("a method and a path");
+    let path: Vec<&str> = path.split('?').next().expect("a path").split('/').collect();
+    let fits = |(known, _): &(&String, &Value)| {
+        let known: Vec<&str> = known.split('/').collect();
+        known.len() == path.len()
+            && known.iter().zip(&path).all(|(known, part)| known.starts_with('{') || known == part)
+    };
+    let found = document()["paths"].as_object().expect("an object").iter().find(fits);
+    &found.unwrap_or_else(|| panic!("{request} is not described")).1[method.to_lowercase()]
+}
+
 #[track_caller]
-fn matches(name: &str, value: &Value) {
-    let faults: Vec<String> = schema(name).iter_errors(value).map(|fault| fault.to_string()).collect();
-    assert!(faults.is_empty(), "{name}: {faults:?} in {value}");
+fn matches(of: &Value, value: &Value) {
+    let faults: Vec<String> = schema(of).iter_errors(value).map(|fault| fault.to_string()).collect();
+    assert!(faults.is_empty(), "{of}: {faults:?} in {value}");
+}
+
+/// Asks, and compares the answer with what its operation says of it.
+async fn asked(api: &Api, request: &str, body: Option<Value>) -> Value {
+    let said = api.ask(request, body).await;
+    let responses = &operation(request)["responses"];
+    let status = said.status();
+    if status == 204 {
+        assert!(responses.get("204").is_some(), "{request}");
+        return Value::Null;
+    }
+    let of = responses.get(status.to_string()).unwrap_or(&responses["default"]);
+    let media = of["content"].as_object().expect("a body").iter().next().expect("a type");
+    assert_eq!(said.header("content-type"), Some(media.0.as_str()), "{request}");
+    matches(&media.1["schema"], &said.json());
+    said.json()
+}
+
+fn body_of(request: &str) -> &'static Value {
+    &operation(request)["requestBody"]["content"]["application/json"]
 }
 
 #[test]
@@ -51,25 +84,25 @@ async fn bodies_have_the_fields_that_are_read() {
     let api = Api::start().await;
     let key = api.ask("POST /v1/api-keys", Some(json!({ "consumer": "a" }))).await.json();
     let patch = format!("PATCH /v1/api-keys/{}", key["digest"].as_str().expect("a digest"));
-    for (request, name) in [
-        ("POST /v1/overrides", "OverrideBody"),
-        ("POST /api/v1/rate-limits/overrides", "SnakeOverrideBody"),
-        ("PUT /v1/tiers/a/b", "TierLimitBody"),
-        ("PUT /v1/limits/a/p", "LimitBody"),
-        ("POST /v1/is-allowed", "IsAllowedBody"),
-        ("POST /v1/usage/consumer/a/reset", "ResetBody"),
-        ("POST /v1/usage/tenant/a/grant", "GrantBody"),
-        ("PUT /v1/consumers/a/tier", "AssignmentBody"),
-        ("POST /v1/api-keys", "ApiKeyBody"),
-        (patch.as_str(), "ApiKeyChangeBody"),
+    for request in [
+        "POST /v1/overrides",
+        "POST /api/v1/rate-limits/overrides",
+        "PUT /v1/tiers/a/b",
+        "PUT /v1/limits/a/p",
+        "POST /v1/is-allowed",
+        "POST /v1/usage/consumer/a/reset",
+        "POST /v1/usage/tenant/a/grant",
+        "PUT /v1/consumers/a/tier",
+        "POST /v1/api-keys",
+        patch.as_str(),
     ] {
+        let name = body_of(request)["schema"]["$ref"].as_str().expect("a reference");
+        let schema = document().pointer(&name[1..]).expect("it is there");
         let refused = api.ask(request, Some(json!({ "qqqqqqqqqqqqqqqqqq": 1 }))).await.json();
         let errors = refused["errors"].as_array().expect("a list");
         let hint = errors.iter().find_map(|one| one["detail"].as_str()?.split_once("it takes "));
         let (_, hint) = hint.unwrap_or_else(|| panic!("{request}: {refused}"));
         let read: BTreeSet<&str> = hint.split('`').skip(1).step_by(2).collect();
-        let document = document();
-        let schema = &document["components"]["schemas"][name];
         assert_eq!(schema["additionalProperties"], false, "{name}");
         let described: BTreeSet<&str> =
             schema["properties"].as_object().expect("an object").keys().map(String::as_str).collect();
@@ -116,7 +149,7 @@ async fn bodies_that_are_taken_match_it_and_those_that_are_refused_do_not() {
     ] {
         let status = api.ask("POST /v1/overrides", Some(body.clone())).await.status();
         assert_eq!(status, if is_taken { 201 } else { 400 }, "{body}");
-        assert_eq!(schema("OverrideBody").is_valid(&body), is_taken, "{body}");
+        assert_eq!(schema(&body_of("POST /v1/overrides")["schema"]).is_valid(&body), is_taken, "{body}");
     }
 }
 
@@ -130,7 +163,7 @@ async fn checks_and_flat_policies_that_are_taken_match_it_and_those_that_are_ref
         (json!({ "policy": "p", "checks": null, "all_or_nothing": null }), true),
         (json!({ "checks": [check, check] }), true),
         (json!({ "checks": [check], "all_or_nothing": true }), true),
-        (json!({ "checks": [check], "key": null }), false),
+        (json!({ "checks": [check], "key": null }), true),
         (json!({ "policy": null }), false),
         (json!({ "policy": "p", "all_or_nothing": true }), false),
         (json!({ "checks": [check], "key": "a" }), false),
@@ -142,7 +175,7 @@ async fn checks_and_flat_policies_that_are_taken_match_it_and_those_that_are_ref
     ] {
         let status = api.ask("POST /v1/limits:check", Some(body.clone())).await.status();
         assert_eq!(status, if is_taken { 200 } else { 400 }, "{body}");
-        assert_eq!(schema("CheckBody").is_valid(&body), is_taken, "{body}");
+        assert_eq!(schema(&body_of("POST /v1/limits:check")["schema"]).is_valid(&body), is_taken, "{body}");
     }
     for (more, is_taken) in [
         (json!({}), true),
@@ -157,52 +190,63 @@ async fn checks_and_flat_policies_that_are_taken_match_it_and_those_that_are_ref
         body.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
         let status = api.ask("PUT /v1/policies/a", Some(body.clone())).await.status();
         assert_eq!(status, if is_taken { 200 } else { 400 }, "{body}");
-        assert_eq!(schema("FlatPolicy").is_valid(&body), is_taken, "{body}");
+        assert_eq!(
+            schema(&json!({ "$ref": "#/components/schemas/FlatPolicy" })).is_valid(&body),
+            is_taken,
+            "{body}"
+        );
     }
 }
 
 #[tokio::test]
 async fn answers_are_as_it_says() {
     let api = Api::start().await;
-    let made = api.ask("POST /v1/overrides", Some(of_acme())).await.json();
-    matches("Override", &made);
-    matches("Page_Override", &api.ask("GET /v1/overrides?limit=1", None).await.json());
-    matches("DryRun", &api.ask("POST /v1/overrides?dry-run=true", Some(of_acme())).await.json());
+    let id = asked(&api, "POST /v1/overrides", Some(of_acme())).await["id"].clone();
     let snake = json!({
         "user_id": "a", "override_type": "absolute", "value": 1, "duration_minutes": 1, "reason": "x",
     });
-    matches("SnakeOverrideMade", &api.ask("POST /api/v1/rate-limits/overrides", Some(snake)).await.json());
-    matches("Page_SnakeOverride", &api.ask("GET /api/v1/rate-limits/overrides", None).await.json());
-    let id = made["id"].as_str().expect("an id");
-    let delete = format!("DELETE /api/v1/rate-limits/overrides/{id}");
-    matches("SnakeOverrideDeletion", &api.ask(&format!("{delete}?dry-run=true"), None).await.json());
-    matches("SnakeOverrideDeletion", &api.ask(&delete, None).await.json());
-    let tier = Some(json!({ "limit-value": 1, "window-seconds": 1, "algorithm": "token-bucket" }));
-    matches("TierLimitPut", &api.ask("PUT /v1/tiers/a/b", tier.clone()).await.json());
-    matches("TierLimitPut", &api.ask("PUT /v1/tiers/a/b?dry-run=true", tier).await.json());
-    matches("Page_TierLimit", &api.ask("GET /v1/tiers", None).await.json());
-    matches(
-        "AssignmentPut",
-        &api.ask("PUT /v1/consumers/a/tier", Some(json!({ "tier": "pro" }))).await.json(),
-    );
-    let key = api.ask("POST /v1/api-keys", Some(json!({ "consumer": "a" }))).await.json();
-    matches("ApiKeyMade", &key);
-    let patch = format!("PATCH /v1/api-keys/{}", key["digest"].as_str().expect("a digest"));
-    matches("ApiKeyPatched", &api.ask(&patch, Some(json!({ "disabled": true }))).await.json());
-    matches("Page_ApiKey", &api.ask("GET /v1/api-keys", None).await.json());
-    matches("Page_AuditEntry", &api.ask("GET /v1/audit", None).await.json());
-    let limit = Some(json!({ "limit": 5, "reason": "x" }));
-    matches("LimitPut", &api.ask("PUT /v1/limits/a/p?dry-run=true", limit.clone()).await.json());
-    matches("LimitPut", &api.ask("PUT /v1/limits/a/p", limit).await.json());
-    matches("Limit", &api.ask("GET /v1/limits/a/p", None).await.json());
+    asked(&api, "POST /api/v1/rate-limits/overrides", Some(snake)).await;
+    let key = asked(&api, "POST /v1/api-keys", Some(json!({ "consumer": "a" }))).await["digest"].clone();
+    let (id, key) = (id.as_str().expect("an id"), key.as_str().expect("a digest"));
+    let tier = json!({ "limit-value": 1, "window-seconds": 1, "algorithm": "token-bucket" });
+    let limit = json!({ "limit": 5, "reason": "x" });
     let reset = json!({ "policy": "p", "reason": "x" });
-    matches("ResetPosted", &api.ask("POST /v1/usage/consumer/a/reset", Some(reset.clone())).await.json());
     let grant = json!({ "policy": "p", "reason": "x", "units": 3 });
-    matches("ResetPosted", &api.ask("POST /v1/usage/tenant/a/grant", Some(grant.clone())).await.json());
-    matches("DryRun", &api.ask("POST /v1/usage/tenant/a/grant?dry-run=true", Some(grant)).await.json());
-    matches("UsagePage", &api.ask("GET /v1/usage/consumer/a", None).await.json());
-    let hot_keys = api.ask("GET /v1/hot-keys?policy=p&minutes=2&limit=3", None).await.json();
-    matches("HotKeys", &hot_keys);
+    let check = json!({ "policy": "p", "key": "a" });
+    for (request, body) in [
+        ("GET /v1/overrides?limit=1".to_owned(), None),
+        (format!("GET /v1/overrides/{id}"), None),
+        ("POST /v1/overrides?dry-run=true".to_owned(), Some(of_acme())),
+        ("GET /api/v1/rate-limits/overrides".to_owned(), None),
+        (format!("DELETE /api/v1/rate-limits/overrides/{id}?dry-run=true"), None),
+        (format!("DELETE /api/v1/rate-limits/overrides/{id}"), None),
+        ("PUT /v1/tiers/a/b".to_owned(), Some(tier.clone())),
+        ("PUT /v1/tiers/a/b?dry-run=true".to_owned(), Some(tier)),
+        ("GET /v1/tiers".to_owned(), None),
+        ("PUT /v1/consumers/a/tier".to_owned(), Some(json!({ "tier": "pro" }))),
+        (format!("PATCH /v1/api-keys/{key}"), Some(json!({ "disabled": true }))),
+        ("GET /v1/api-keys".to_owned(), None),
+        ("GET /v1/audit".to_owned(), None),
+        ("PUT /v1/limits/a/p?dry-run=true".to_owned(), Some(limit.clone())),
+        ("PUT /v1/limits/a/p".to_owned(), Some(limit)),
+        ("GET /v1/limits/a/p".to_owned(), None),
+        ("POST /v1/usage/consumer/a/reset".to_owned(), Some(reset)),
+        ("POST /v1/usage/tenant/a/grant".to_owned(), Some(grant.clone())),
+        ("POST /v1/usage/tenant/a/grant?dry-run=true".to_owned(), Some(grant)),
+        ("GET /v1/usage/consumer/a".to_owned(), None),
+        ("POST /v1/limits:check".to_owned(), Some(check.clone())),
+        ("POST /v1/limits:check".to_owned(), Some(json!({ "checks": [check] }))),
+        ("POST /v1/limits:check".to_owned(), Some(json!({ "policy": "q" }))),
+        ("POST /v1/is-allowed".to_owned(), Some(json!({ "policyId": "p", "key": "a" }))),
+        ("GET /v1/why/a".to_owned(), None),
+        ("GET /v1/decisions".to_owned(), None),
+        ("POST /v1/overrides".to_owned(), Some(json!({}))),
+        ("GET /v1/overrides/x".to_owned(), None),
+        ("GET /v1/overrides?x=1".to_owned(), None),
+    ] {
+        asked(&api, &request, body).await;
+    }
+    let hot_keys = asked(&api, "GET /v1/hot-keys?policy=p&minutes=2&limit=3", None).await;
     let shown = &hot_keys["items"][0];
     assert_eq!((&shown["key"], &shown["shard"]), (&"consumer=ann".into(), &"b".into()), "{hot_keys}");
     let of_fleet = &hot_keys["fleet"]["items"][0];
@@ -211,26 +255,43 @@ async fn answers_are_as_it_says() {
         let asked = api.ask(&format!("GET /v1/hot-keys?{wrong}"), None).await;
         assert_eq!(asked.status(), 400, "{wrong}");
     }
-    let by_minute = api.ask("GET /v1/usage/consumer/a?minutes=3", None).await.json();
-    matches("UsagePage", &by_minute);
+    let by_minute = asked(&api, "GET /v1/usage/consumer/a?minutes=3", None).await;
     let minute = json!([{ "at": "1970-01-01T00:00:00.000000Z", "admitted": 2, "denied": 1, "units": 3 }]);
     assert_eq!((&by_minute["items"][0]["minutes"], &by_minute["others"]), (&minute, &minute), "{by_minute}");
     for (minutes, status) in [("0", 400), ("1441", 400), ("1440", 200)] {
         let asked = api.ask(&format!("GET /v1/usage/tenant/a?minutes={minutes}"), None).await;
         assert_eq!(asked.status(), status, "{minutes}");
     }
-    let check = json!({ "policy": "p", "key": "a" });
-    matches("CheckAnswer", &api.ask("POST /v1/limits:check", Some(check.clone())).await.json());
-    matches(
-        "CheckAnswer",
-        &api.ask("POST /v1/limits:check", Some(json!({ "checks": [check] }))).await.json(),
-    );
-    matches(
-        "IsAllowed",
-        &api.ask("POST /v1/is-allowed", Some(json!({ "policyId": "p", "key": "a" }))).await.json(),
-    );
-    matches("Problem", &api.ask("POST /v1/overrides", Some(json!({}))).await.json());
-    matches("Problem", &api.ask("GET /v1/overrides/x", None).await.json());
-    let document = api.ask("GET /v1/openapi.json", None).await.json();
-    assert_eq!((document["openapi"].as_str(), &document), (Some("3.1.0"), &super::document::document()));
+    let told = api.ask("GET /v1/openapi.json", None).await.json();
+    assert_eq!((told["openapi"].as_str(), &told), (Some("3.1.0"), document()));
+}
+
+#[tokio::test]
+async fn every_operation_has_examples_which_are_as_it_says() {
+    let api = Api::start().await;
+    let paths = document()["paths"].as_object().expect("an object");
+    for (path, item) in paths {
+        for (method, operation) in item.as_object().expect("an object") {
+            let said = format!("{method} {path}");
+            let media = operation["responses"].as_object().expect("an object").values();
+            let media = media.chain([&operation["requestBody"]]).filter_map(|of| of["content"].as_object());
+            for media in media.flat_map(|content| content.values()) {
+                assert!(!media["example"].is_null(), "{said}");
+                matches(&media["schema"], &media["example"]);
+            }
+            for parameter in operation["parameters"].as_array().expect("a list") {
+                matches(&parameter["schema"], &parameter["example"]);
+            }
+            let body = &operation["requestBody"]["content"]["application/json"]["example"];
+            if body.is_object() && method == "post" {
+                let path = path.replace("{kind}", "tenant").replace("{id}", "a");
+                let mut body = body.clone();
+                for name in ["policy", "policyId"] {
+                    body.get_mut(name).into_iter().for_each(|policy| *policy = "p".into());
+                }
+                let said = api.ask(&format!("POST {path}"), Some(body)).await;
+                assert!(matches!(said.status(), 200 | 201), "{path}: {}", said.0.0);
+            }
+        }
+    }
 }

@@ -38,7 +38,8 @@ async fn an_override_is_made_shown_listed_and_deleted() {
 async fn the_largest_limit_that_the_document_names_is_taken() {
     let api = Api::start().await;
     let document = crate::admin::api::document::document();
-    let named = &document["components"]["schemas"]["OverrideBody"]["oneOf"][0]["properties"]["value"];
+    let named =
+        &document["components"]["schemas"]["OverrideBody"]["allOf"][1]["oneOf"][0]["properties"]["value"];
     let largest = named["maximum"].as_u64().expect("it is named");
     for (value, status) in [(largest, 201), (largest + 1, 400)] {
         let mut body = of_acme();

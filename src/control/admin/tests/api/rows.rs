@@ -49,7 +49,7 @@ async fn a_consumer_has_one_tier() {
     assert_eq!(
         refused.json()["errors"],
         json!([
-            { "pointer": "#/tier", "detail": "`tier` is missing: write the name of a tier" },
+            { "pointer": "#/tier", "detail": "`tier` is missing: the name of a tier" },
             { "pointer": "#/teir", "detail": "unknown field: did you mean `tier`?" },
         ])
     );

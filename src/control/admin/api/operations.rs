@@ -1,0 +1,270 @@
+//! Writes operations into the OpenAPI document, with the schemas and examples of the types that they read and answer.
+
+use schemars::generate::SchemaSettings;
+use schemars::{JsonSchema, SchemaGenerator};
+use serde_json::{Map, Value, json};
+
+use super::answer::{self, DryRun};
+use super::schema::{self, Name};
+use crate::admin::reply::Problem;
+
+/// The operations so far, and the schemas that they name.
+pub(super) struct Document {
+    /// The tag of the operations that come next, and what names in their paths are.
+    tag: &'static str,
+    names: &'static [(&'static str, &'static str)],
+    paths: Map<String, Value>,
+    read: SchemaGenerator,
+    answered: SchemaGenerator,
+}
+
+/// An operation.
+pub(super) struct Operation<'d> {
+    document: &'d mut Document,
+    path: String,
+    method: String,
+    said: Value,
+}
+
+impl Document {
+    /// One without operations.
+    pub(super) fn new() -> Document {
+        let generator =
+            |contract: fn(SchemaSettings) -> SchemaSettings| contract(schema::generator()).into_generator();
+        Document {
+            tag: "",
+            names: &[],
+            paths: Map::new(),
+            read: generator(SchemaSettings::for_deserialize),
+            answered: generator(SchemaSettings::for_serialize),
+        }
+    }
+
+    /// Begins with the operations of a tag. Names that occur in their paths are these.
+    pub(super) fn begin(&mut self, tag: &'static str, names: &'static [(&'static str, &'static str)]) {
+        (self.tag, self.names) = (tag, names);
+    }
+
+    /// Adds an operation: its method and path, and its id.
+    pub(super) fn operation(&mut self, of: &str, id: &str) -> Operation<'_> {
+        let (method, path) = of.split_once(' ').unwrap_or_default();
+        let (path, method) = (path.to_owned(), method.to_lowercase());
+        let said = json!({ "operationId": id, "tags": [self.tag], "parameters": [], "responses": {} });
+        let names = self.names.iter().filter(|(name, _)| path.contains(&format!("{{{name}}}")));
+        let operation = Operation { document: self, path: path.clone(), method, said };
+        let operation = names.fold(operation, |operation, (name, about)| operation.at::<Name>(name, about));
+        let problem = operation.document.answered.subschema_for::<Problem>().to_value();
+        operation.response(
+            "default",
+            "It is refused, and nothing is done.",
+            "application/problem+json",
+            problem,
+        )
+    }
+
+    /// The document, with what holds for all operations.
+    pub(super) fn whole(self) -> Value {
+        let Document { paths, mut read, mut answered, .. } = self;
+        let mut schemas = read.take_definitions(true);
+        schemas.values_mut().for_each(closed);
+        schemas.extend(answered.take_definitions(true));
+        let mut document = json!({
+            "openapi": "3.1.0",
+            "info": { "title": "Sluicegate", "description": ABOUT, "version": env!("CARGO_PKG_VERSION") },
+            "paths": paths,
+            "components": {
+                "schemas": schemas, "securitySchemes": { "token": { "type": "http", "scheme": "bearer" } },
+            },
+            "security": [{ "token": [] }],
+        });
+        let schemas = document["components"]["schemas"].clone();
+        let operations = document["paths"].as_object_mut().into_iter().flatten();
+        for operation in operations.flat_map(|(_, path)| path.as_object_mut().into_iter().flatten()) {
+            let operation = operation.1;
+            for parameter in operation["parameters"].as_array_mut().into_iter().flatten() {
+                parameter["example"] = example(&parameter["schema"], &schemas);
+            }
+            media(operation, &mut |media| media["example"] = example(&media["schema"], &schemas));
+        }
+        document
+    }
+}
+
+impl Operation<'_> {
+    /// What it does.
+    pub(super) fn about(mut self, about: &str) -> Self {
+        self.said["summary"] = about.into();
+        self
+    }
+
+    /// What a value of the path is.
+    pub(super) fn at<T: JsonSchema>(mut self, name: &str, about: &str) -> Self {
+        let schema = self.document.read.subschema_for::<T>().to_value();
+        self.parameter(json!({
+            "name": name, "in": "path", "required": true, "description": about, "schema": schema,
+        }));
+        self
+    }
+
+    /// The parameters of its query.
+    pub(super) fn query<T: JsonSchema + 'static>(mut self) -> Self {
+        let schema = schema::of::<T>();
+        for (name, schema) in schema["properties"].as_object().into_iter().flatten() {
+            let mut schema = schema.clone();
+            let about = schema.as_object_mut().and_then(|schema| schema.remove("description"));
+            self.parameter(json!({
+                "name": name, "in": "query", "required": false, "description": about, "schema": schema,
+            }));
+        }
+        self
+    }
+
+    /// Header fields that it looks at, and `?dry-run=true`.
+    pub(super) fn takes(mut self, parameters: &[fn() -> Value]) -> Self {
+        parameters.iter().for_each(|parameter| self.parameter(parameter()));
+        self
+    }
+
+    /// Its body.
+    pub(super) fn body<T: JsonSchema>(mut self) -> Self {
+        let schema = self.document.read.subschema_for::<T>().to_value();
+        self.said["requestBody"] =
+            json!({ "required": true, "content": { "application/json": { "schema": schema } } });
+        self
+    }
+
+    /// What it answers.
+    pub(super) fn answers<T: JsonSchema>(self, about: &str) -> Self {
+        let schema = self.document.answered.subschema_for::<T>().to_value();
+        self.response("200", about, JSON, schema)
+    }
+
+    /// The row that it answers, with its version as its tag.
+    pub(super) fn shows<T: JsonSchema>(self, about: &str) -> Self {
+        self.answers::<T>(about).tagged("200")
+    }
+
+    /// That it makes a row of its body and answers it.
+    pub(super) fn makes<B: JsonSchema, T: JsonSchema>(self) -> Self {
+        let operation = self.takes(&[answer::dry_run_parameter, answer::idempotency_key]).body::<B>();
+        let schema = operation.document.answered.subschema_for::<T>().to_value();
+        let operation = operation.response("201", "It is made and in force.", JSON, schema).tagged("201");
+        operation.answers::<DryRun>("What would be done.")
+    }
+
+    /// That it does what its body says, once for each `Idempotency-Key`.
+    pub(super) fn posts<B: JsonSchema, T: JsonSchema>(self) -> Self {
+        self.takes(&[answer::dry_run_parameter, answer::idempotency_key])
+            .body::<B>()
+            .answers_or_dry_run::<T>()
+    }
+
+    /// That it writes a row of its body.
+    pub(super) fn puts<B: JsonSchema, T: JsonSchema>(self) -> Self {
+        self.takes(&[answer::dry_run_parameter, answer::if_match, answer::if_none_match])
+            .body::<B>()
+            .answers_or_dry_run::<T>()
+            .tagged("200")
+    }
+
+    /// That it changes a row by its body.
+    pub(super) fn patches<B: JsonSchema, T: JsonSchema>(self) -> Self {
+        self.takes(&[answer::dry_run_parameter, answer::if_match])
+            .body::<B>()
+            .answers_or_dry_run::<T>()
+            .tagged("200")
+    }
+
+    /// That it deletes a row.
+    pub(super) fn deletes(self) -> Self {
+        let mut operation = self.takes(&[answer::dry_run_parameter, answer::if_match]);
+        operation.said["responses"]["204"] = json!({ "description": "It is deleted." });
+        operation.answers::<DryRun>("What would be done.")
+    }
+
+    /// What it answers: the row, or with `dry-run` what would be done.
+    pub(super) fn answers_or_dry_run<T: JsonSchema>(self) -> Self {
+        let schemas = [
+            self.document.answered.subschema_for::<T>().to_value(),
+            self.document.answered.subschema_for::<DryRun>().to_value(),
+        ];
+        self.response("200", "It is in force, or what would be done.", JSON, json!({ "oneOf": schemas }))
+    }
+
+    fn tagged(mut self, status: &str) -> Self {
+        self.said["responses"][status]["headers"]["etag"] = json!({ "schema": { "type": "string" } });
+        self
+    }
+
+    fn parameter(&mut self, parameter: Value) {
+        if let Some(all) = self.said["parameters"].as_array_mut() {
+            all.push(parameter);
+        }
+    }
+
+    fn response(mut self, status: &str, about: &str, media_type: &str, schema: Value) -> Self {
+        self.said["responses"][status] =
+            json!({ "description": about, "content": { media_type: { "schema": schema } } });
+        self
+    }
+}
+
+impl Drop for Operation<'_> {
+    fn drop(&mut self) {
+        let path = self.document.paths.entry(std::mem::take(&mut self.path)).or_insert_with(|| json!({}));
+        path[&self.method] = self.said.take();
+    }
+}
+
+/// Visits what the body and the answers of an operation may be.
+fn media(of: &mut Value, visit: &mut impl FnMut(&mut Value)) {
+    for (name, value) in of.as_object_mut().into_iter().flatten() {
+        match name.as_str() {
+            "content" => value.as_object_mut().into_iter().flatten().for_each(|(_, media)| visit(media)),
+            _ => media(value, visit),
+        }
+    }
+}
+
+/// A field that no type has is refused.
+fn closed(schema: &mut Value) {
+    if schema.get("properties").is_some() {
+        schema["additionalProperties"] = false.into();
+    }
+}
+
+/// A value that a schema takes: the example that its type has, or one made of those of its parts.
+fn example(schema: &Value, schemas: &Value) -> Value {
+    if let Some(first) = schema["examples"].get(0) {
+        return first.clone();
+    }
+    if let Some(name) = schema["$ref"].as_str().and_then(|name| name.rsplit('/').next()) {
+        return example(&schemas[name], schemas);
+    }
+    if let Some(word) = schema::words(schema).and_then(|words| words.first().copied()) {
+        return word.into();
+    }
+    let first = ["oneOf", "anyOf"].into_iter().find_map(|keyword| schema[keyword].get(0));
+    if let Some(first) = first.filter(|_| schema["properties"].is_null()) {
+        return example(first, schemas);
+    }
+    match schema::type_of(schema) {
+        "object" => {
+            let properties = schema["properties"].as_object().into_iter().flatten();
+            properties.map(|(name, schema)| (name.clone(), example(schema, schemas))).collect()
+        }
+        "array" => vec![example(&schema["items"], schemas)].into(),
+        "string" if schema["format"] == "date-time" => "2027-01-31T12:00:00.000000Z".into(),
+        "string" => "alice".into(),
+        "integer" => schema["minimum"].as_u64().unwrap_or(0).max(1).into(),
+        "number" => 1.5.into(),
+        "boolean" => false.into(),
+        _ => Value::Null,
+    }
+}
+
+const ABOUT: &str = "The control plane, on the admin listener of a gateway: every endpoint that changes limits, counts or keys, and \
+     those that read what these have. Not described are pages that show a gateway at work, as JSON whose fields \
+     may grow: /v1/live (server-sent events), /v1/whoami, /v1/explain, /v1/upstreams and \
+     /v1/keys/{policy}/{value}.";
+const JSON: &str = "application/json";
