@@ -26,15 +26,6 @@ impl Config {
         })
     }
 
-    /// Puts `mask` in the place of every secret.
-    pub fn hide_secrets(&mut self, mask: &str) {
-        if let Kind::Jwt(config) = &mut self.kind
-            && let jwt::Source::Secret(secret) = &mut config.source
-        {
-            mask.clone_into(&mut secret.0);
-        }
-    }
-
     /// The scheme it looks for in `Authorization`, where that is one of its places.
     pub fn scheme(&self) -> &'static str {
         match &self.kind {

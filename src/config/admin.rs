@@ -12,7 +12,6 @@ use super::acme;
 use super::grpc;
 use super::keys::admin::ROLES;
 use super::listener;
-use super::mask::MASK;
 use super::printer::{Page, array, table as show_table, text, word};
 use super::reader::{Table, Value};
 use super::report::{Fields, quoted};
@@ -109,15 +108,6 @@ pub(super) fn show(page: &mut Page, config: Option<&Config>, grpc: Option<&rls::
         page.key("hosts", array(admin.hosts.iter().map(|host| text(host))));
     }
     grpc.iter().for_each(|grpc| grpc::show(page, grpc));
-}
-
-/// The texts of all tokens, to be masked.
-pub(super) fn secrets(config: &mut Config) -> impl Iterator<Item = &mut String> {
-    let named = config.tokens.iter_mut().filter_map(|token| match &mut token.secret {
-        Secret::Text(text) => Some(text),
-        Secret::Digest(_) => None,
-    });
-    config.token.iter_mut().chain(named)
 }
 
 /// The text of a token.
@@ -265,11 +255,14 @@ fn expires(value: &Value<'_>) -> Option<i64> {
     seconds
 }
 
-/// One of `tokens`; not its digest, which is nobody's business either.
+/// One of `tokens`.
 fn show_token(token: &NamedToken) -> String {
     let secret = match &token.secret {
         Secret::Text(secret) => ("token", text(secret)),
-        Secret::Digest(_) => ("digest", text(MASK)),
+        Secret::Digest(digest) => {
+            let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+            ("digest", text(&format!("{DIGEST_SCHEME}{hex}")))
+        }
     };
     let expires = token.expires.and_then(entries::datetime).map(|at| ("expires", text(&at.to_string())));
     let entries = [("name", text(&token.name)), secret, ("role", text(word(&ROLES, &token.role)))];

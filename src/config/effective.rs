@@ -1,66 +1,22 @@
 //! Writes a configuration as a gateway.toml with every default and masked secrets. Once the secrets are filled in again, it
 //! gives an equal configuration. With the masks it is refused: a secret that everybody knows would let everybody in.
 
-use http::HeaderName;
+use std::collections::BTreeMap;
 
-use ::policy::definition::{Action, HeaderChanges};
-use limiter::global;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
 
-use super::printer::Page;
+use super::keys::process::ROOT;
+use super::keys::{Kind, Section};
+use super::mask::{self, MASK};
+use super::printer::{Page, text};
 use super::settings::Config;
 use super::{
-    admin, auth, database, errors, listener, log, mask, node, policy, redis, rls, route, running, tiers,
-    trace, upstream,
+    admin, auth, database, errors, listener, log, node, policy, redis, rls, route, running, tiers, trace,
+    upstream,
 };
 
 impl Config {
-    /// The same configuration without the secrets whose places are known; what else came from outside the files is
-    /// masked where it is written.
-    pub(super) fn masked(&self) -> Config {
-        let mut masked = Config { secrets: mask::Secrets::default(), ..self.clone() };
-        for secret in masked.admin.iter_mut().flat_map(admin::secrets) {
-            mask::MASK.clone_into(secret);
-        }
-        for secret in masked.redis.iter_mut().flat_map(global::Config::secrets) {
-            mask::MASK.clone_into(secret);
-        }
-        if let Some(database) = &mut masked.database {
-            database.url.hide_password(mask::MASK);
-            if let Some(password) = &mut database.password {
-                mask::MASK.clone_into(&mut password.0);
-            }
-        }
-        for sticky in masked.upstreams.iter_mut().filter_map(|upstream| upstream.sticky.as_mut()) {
-            mask::MASK.clone_into(&mut sticky.secret.0);
-        }
-        let ordered = masked.listeners.iter_mut().flat_map(|listener| &mut listener.acme);
-        for secret in ordered.filter_map(|ordered| ordered.secret.as_mut()) {
-            mask::MASK.clone_into(&mut secret.0);
-        }
-        masked.trace.iter_mut().for_each(trace::hide);
-        for auth in &mut masked.auth {
-            auth.hide_secrets(mask::MASK);
-        }
-        for listener in &mut masked.listeners {
-            hide(&mut listener.response_headers.written);
-        }
-        for route in &mut masked.routes {
-            for header in &mut route.headers {
-                if let Some(value) =
-                    header.value.as_mut().filter(|_| mask::is_secret_name(header.name.as_str()))
-                {
-                    mask::MASK.clone_into(value);
-                }
-            }
-            hide(&mut route.request_headers);
-            hide(&mut route.response_headers);
-            if let Action::Respond(respond) = &mut route.action {
-                hide_fields(respond.headers.iter_mut());
-            }
-        }
-        masked
-    }
-
     /// A number that tells configurations apart, in hex; secrets do not count.
     pub fn fingerprint(&self) -> String {
         fingerprint(&self.effective())
@@ -68,7 +24,12 @@ impl Config {
 
     /// The whole configuration as a gateway.toml, with every default and every secret masked.
     pub fn effective(&self) -> String {
-        let config = self.masked();
+        self.secrets.hide_in_toml(&masked(&self.page()))
+    }
+
+    /// The same with its secrets.
+    pub(super) fn page(&self) -> String {
+        let config = self;
         let mut page = Page(String::new());
         running::show_workers(&mut page, config.workers);
         config.listeners.iter().for_each(|listener| listener::show(&mut page, listener));
@@ -91,7 +52,7 @@ impl Config {
         node::show_privacy(&mut page, config.privacy);
         log::show(&mut page, &config.log_level, &config.access_log, &config.decisions);
         config.trace.iter().for_each(|config| trace::show(&mut page, config));
-        self.secrets.hide_in_toml(&page.0)
+        page.0
     }
 }
 
@@ -109,6 +70,57 @@ fn hide_fields<'f>(fields: impl Iterator<Item = &'f mut (HeaderName, String)>) {
 pub fn fingerprint(effective: &str) -> String {
     let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, effective.as_bytes());
     digest.as_ref()[..FINGERPRINT_BYTES].iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A page that was written so, with a mask for whatever its rows call a secret.
+fn masked(page: &str) -> String {
+    // What cannot be read may hold any secret.
+    let Ok(document) = DeTable::parse(page) else { return text(MASK) };
+    let mut secrets = BTreeMap::new();
+    in_table(document.get_ref(), &ROOT, None, &mut secrets);
+    let mut shown = String::with_capacity(page.len());
+    let mut rest = 0;
+    for ((start, end), masked) in secrets {
+        shown += &page[rest..start];
+        shown += &text(&masked);
+        rest = end;
+    }
+    shown + &page[rest..]
+}
+
+/// The places of secrets, and what is shown there.
+type Found = BTreeMap<(usize, usize), String>;
+
+fn in_table(table: &DeTable<'_>, section: &Section, others: Option<&Kind>, found: &mut Found) {
+    for (key, value) in table {
+        if let Some(kind) = section.key(key.get_ref()).map(|row| &row.kind).or(others) {
+            in_value(key.get_ref(), value, kind, found);
+        }
+    }
+}
+
+fn in_value(key: &str, value: &Spanned<DeValue<'_>>, kind: &Kind, found: &mut Found) {
+    match (value.get_ref(), kind) {
+        (_, Kind::Any(several)) => several.iter().for_each(|one| in_value(key, value, one, found)),
+        (_, Kind::Field(inner)) if !mask::is_secret_name(key) => in_value(key, value, inner, found),
+        (DeValue::Array(values), Kind::List(_) | Kind::Field(_)) => {
+            let of = if let Kind::List(of) = kind { of } else { kind };
+            values.iter().for_each(|value| in_value(key, value, of, found));
+        }
+        (DeValue::String(text), Kind::Secret | Kind::Field(_) | Kind::Url) => {
+            let masked = if let Kind::Url = kind { mask::value(text) } else { MASK.to_owned() };
+            found.insert((value.span().start, value.span().end), masked);
+        }
+        (DeValue::Table(table), Kind::Table(section)) => in_table(table, section, None, found),
+        (DeValue::Table(table), Kind::Open(section, other)) => in_table(table, section, Some(other), found),
+        (DeValue::Table(table), Kind::Map(of)) => {
+            table.iter().for_each(|(key, value)| in_value(key.get_ref(), value, of, found));
+        }
+        (DeValue::Table(table), Kind::ByKind(several)) => {
+            several.iter().for_each(|(_, section)| in_table(table, section, None, found));
+        }
+        _ => {}
+    }
 }
 
 const FINGERPRINT_BYTES: usize = 16;

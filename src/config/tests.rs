@@ -55,6 +55,12 @@ fn config(text: &str) -> Config {
     }
 }
 
+/// Whether a configuration that is written with its secrets and read again is the same.
+fn reads_the_same(first: &Config) -> bool {
+    let again = config(&first.page());
+    Config { secrets: first.secrets.clone(), ..again } == *first
+}
+
 /// The text of a configuration with another secret for each mask.
 fn filled(effective: &str) -> String {
     let mut parts = effective.split(MASK).map(str::to_owned);
@@ -435,8 +441,8 @@ fn the_effective_configuration_reads_the_same() {
     assert!(config(choices).effective().contains("balance = \"hash:path\""));
     for text in [FULL, choices, "route = []", "admin = false", include_str!("../../gateway.toml")] {
         let first = config(text);
+        assert!(reads_the_same(&first), "{}", first.page());
         let again = config(&filled(&first.effective()));
-        assert_eq!(again.masked(), first.masked());
         assert_eq!(again.effective(), first.effective());
     }
     assert!(!config(FULL).effective().contains("hunter2"));
@@ -453,8 +459,7 @@ fn every_topology_is_read_and_written_without_its_passwords() {
          weight = 2 }]\ndedicated = [{ url = \"redis://:${SECRET}@vip\", tenants = [\"acme\"] }]",
     ] {
         let first = config(&format!("[redis]\n{redis}"));
-        let again = config(&filled(&first.effective()));
-        assert_eq!(again.masked(), first.masked());
+        assert!(reads_the_same(&first), "{}", first.page());
         assert!(!first.effective().contains("hunter2") && !format!("{first:?}").contains("hunter2"));
     }
     let redis =
@@ -2003,8 +2008,8 @@ proptest! {
     fn no_file_panics_and_what_is_valid_reads_the_same_again(text in mutated()) {
         match load(&[&text]) {
             Ok(loaded) => {
-                let again = config(&filled(&loaded.config.effective()));
-                assert!(again.masked() == loaded.config.masked(), "{}", loaded.config.effective());
+                assert!(reads_the_same(&loaded.config), "{}", loaded.config.page());
+                config(&filled(&loaded.config.effective()));
             }
             Err(said) => assert!(said.starts_with("error: ") || said.starts_with("warning: "), "{said}"),
         }

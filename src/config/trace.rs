@@ -8,7 +8,6 @@ use observe::trace::{Config, Decides, Heeded, Protocol, TRACES_PATH};
 use policy::changes::is_framing;
 
 use super::keys::log::{DECIDES, HEEDED, PROTOCOLS};
-use super::mask;
 use super::printer::{Page, key, table as show_table, text as show_text, word};
 use super::reader::{Table, Value};
 use super::report::Fields;
@@ -116,11 +115,6 @@ fn fields(table: &Table<'_>) -> Vec<(HeaderName, HeaderValue)> {
 /// Whether a field says how a message is framed, coded or routed, which the exporter alone knows.
 fn is_of_the_message(name: &HeaderName) -> bool {
     is_framing(name) || OF_THE_MESSAGE.contains(&name.as_str()) || name.as_str().starts_with(GRPC)
-}
-
-/// Hides what may be a collector's credentials.
-pub(super) fn hide(config: &mut Config) {
-    config.headers.iter_mut().for_each(|(_, value)| *value = HeaderValue::from_static(mask::MASK));
 }
 
 /// Writes `[trace]`.

@@ -42,7 +42,7 @@ sections! {
         /// the token itself
         "token": Secret;
         /// or `sha256:` and 64 hex digits, as `sluicegate hash-key` prints them
-        "digest": Text;
+        "digest": Secret;
         /// what its bearer may do
         "role": Words(|| words(&ROLES)),
             Needs("a token needs `role`, what its bearer may do", "write `role = \"operate\"`");

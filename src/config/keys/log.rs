@@ -5,7 +5,7 @@ use std::time::Duration;
 use observe::record::Query;
 use observe::trace::{Decides, Heeded, Protocol};
 
-use super::Kind::{Any, Bool, Map, Only, Pattern, Share, Table, Text, Texts, Time, Words};
+use super::Kind::{Any, Bool, Map, Only, Pattern, Secret, Share, Table, Text, Texts, Time, Words};
 use super::Unwritten::{Means, Needs, Value};
 use super::upstream::TLS;
 use super::{sections, words};
@@ -83,7 +83,7 @@ sections! {
         "tls": Table(&TLS), Means("the system's authorities");
         /// fields that the collector asks for, such as `authorization`; `/config` masks their values. Fields of the
         /// message itself (`content-type`, `host`, `te` and the like, `grpc-…`) are refused
-        "headers": Map(&Text), Value("{}");
+        "headers": Map(&Secret), Value("{}");
         /// traces that begin here and are sampled
         "sample": Share, Value("1%");
         /// whether a request is sampled that continues a trace: `"parent"` as its sender's flag says, `"ratio"` by

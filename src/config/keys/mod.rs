@@ -83,6 +83,10 @@ pub enum Kind {
     Path,
     /// A text that is shown nowhere.
     Secret,
+    /// A URL whose password is shown nowhere.
+    Url,
+    /// The value of a header field, whose name is its key: shown nowhere if the name is a secret's.
+    Field(&'static Kind),
     Bool,
     /// One value, in JSON.
     Only(&'static str),

@@ -4,7 +4,8 @@ use ::policy::compress::Coding;
 use ::policy::definition::PathEscapes;
 
 use super::Kind::{
-    Any, Bool, Elsewhere, List, Map, Number, Only, Share, Size, Table, Text, Texts, Time, TimeOrOff, Words,
+    Any, Bool, Elsewhere, Field, List, Map, Number, Only, Share, Size, Table, Text, Texts, Time, TimeOrOff,
+    Words,
 };
 use super::Unwritten::{Means, Needs, Value};
 use super::listener::{BODY_BYTES_MAX, REDIRECT};
@@ -84,7 +85,7 @@ sections! {
     MATCH = "`match`" {
         /// headers a request must carry: `match = { header = { x-beta = "1", x-debug = true } }`; a string is the
         /// exact value, `true` any
-        "header": Map(&Any(&[Only("true"), Text]));
+        "header": Map(&Any(&[Only("true"), Field(&Text)]));
         "path": Elsewhere("`path` is a key of the route itself", "write it beside `match`: `path = …`");
         "host": Elsewhere("`host` is a key of the route itself", "write it beside `match`: `host = …`");
         "methods": Elsewhere("`methods` is a key of the route itself", "write it beside `match`: `methods = …`");
@@ -101,15 +102,15 @@ sections! {
         /// its body, which may hold `{...}` as below
         "body": Text, Value("\"\"");
         /// its fields, whose values may hold `{...}` as below
-        "headers": Map(&Texts);
+        "headers": Map(&Field(&Texts));
     }
     CHANGES = "`<key>`" {
         /// fields that are taken out first
         "remove": Texts;
         /// fields in the place of those of their name; an array is several of one name
-        "set": Map(&Texts);
+        "set": Map(&Field(&Texts));
         /// fields beside those of their name; an array is several of one name
-        "add": Map(&Texts);
+        "add": Map(&Field(&Texts));
         /// of `response-headers`: in the gateway's own refusals, too
         "always": Bool, Value("false");
     }

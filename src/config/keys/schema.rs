@@ -57,7 +57,8 @@ fn of_kind(kind: &Kind) -> Value {
     let any = |several: &[Value]| json!({ "anyOf": several });
     let text = json!({ "type": "string" });
     match kind {
-        Kind::Text | Kind::Path | Kind::Secret => text,
+        Kind::Text | Kind::Path | Kind::Secret | Kind::Url => text,
+        Kind::Field(inner) => of_kind(inner),
         Kind::Texts => any(&[text.clone(), json!({ "type": "array", "items": text })]),
         Kind::Bool => json!({ "type": "boolean" }),
         Kind::Only(only) => json!({ "const": value(only) }),

@@ -3,7 +3,7 @@
 use control::database::config::USAGE_ROWS_MAX;
 use limiter::global::config::CONNECTIONS_MAX;
 
-use super::Kind::{Bool, List, Number, Path, Secret, Table, Text, Texts, Time};
+use super::Kind::{Bool, List, Number, Path, Secret, Table, Text, Texts, Time, Url};
 use super::Unwritten::{Means, Needs, Required, Value};
 use super::{MS, sections};
 
@@ -13,7 +13,7 @@ sections! {
     REDIS = "[redis]" {
         /// `redis://user:password@host:port,host:port/db`; `rediss://` over TLS. User and password are an ACL
         /// user's and are taken as they stand, up to the last `@`, without percent-decoding
-        "url": Text;
+        "url": Url;
         /// `"single"`: of the hosts, the first that can be written to. `"sentinel:<master>"`: the hosts are
         /// sentinels, the URL's login is the primary's. `"cluster"`: the hosts are some nodes of a Redis Cluster.
         /// `"ring"`: see below
@@ -40,20 +40,20 @@ sections! {
     }
     SHARD = "a shard" {
         /// where it is: `"redis://a:6379"`
-        "url": Text, Needs("a shard needs `url`", "write `{ url = \"redis://127.0.0.1:6379\" }`");
+        "url": Url, Needs("a shard needs `url`", "write `{ url = \"redis://127.0.0.1:6379\" }`");
         /// its share of the keys
         "weight": Number(1, SHARD_WEIGHT_MAX), Value("1");
     }
     DEDICATED = "a dedicated shard" {
         /// where it is: `"redis://vip:6379"`
-        "url": Text, Needs("a shard needs `url`", "write `{ url = \"redis://127.0.0.1:6379\" }`");
+        "url": Url, Needs("a shard needs `url`", "write `{ url = \"redis://127.0.0.1:6379\" }`");
         /// whose keys are there
         "tenants": Texts, Required;
     }
     DATABASE = "[database]" {
         /// `"sqlite:PATH"`: a file of this machine, made at the first start with mode 0600.
         /// `"postgres://user:password@host:port/name"`: a server, for a fleet
-        "url": Text, Needs("`[database]` needs `url`", "write `url = \"sqlite:state.db\"`");
+        "url": Url, Needs("`[database]` needs `url`", "write `url = \"sqlite:state.db\"`");
         /// the password as it stands, in the place of one in `url`: `"${file:/run/secrets/database}"`
         "password": Secret;
         /// with `postgres://`: the file (mode 0600) that the last good state is kept in, at most five seconds old,

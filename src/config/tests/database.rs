@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{config, each_says, filled, load};
+use super::{config, each_says, load, reads_the_same};
 use control::database::config::{Password, Url};
 
 #[test]
@@ -15,8 +15,7 @@ fn every_database_is_read_and_written_without_its_password() {
         "url = \"postgresql:///limits?host=/run/postgresql&user=gw\"\npassword = \"${SECRET}\"",
     ] {
         let first = config(&format!("[database]\n{database}"));
-        let again = config(&filled(&first.effective()));
-        assert_eq!(again.masked(), first.masked());
+        assert!(reads_the_same(&first), "{}", first.page());
         assert!(!first.effective().contains("hunter2") && !format!("{first:?}").contains("hunter2"));
     }
     assert_eq!(config("route = []").database, None);

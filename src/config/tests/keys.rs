@@ -126,3 +126,29 @@ fn every_key_has_its_sentence_in_the_schema() {
     assert!(count > 300, "only {count} keys were found");
     assert!(missing.is_empty(), "{missing:?}");
 }
+
+#[test]
+fn a_key_that_is_called_a_secret_is_one() {
+    fn walk(kind: &'static Kind, path: &str, wrong: &mut Vec<String>) {
+        let mut inside = |section: &'static Section| {
+            for key in section.keys() {
+                let path = format!("{path}.{}", key.name);
+                let is_text = key.kind.each().iter().any(|kind| matches!(kind, Kind::Text | Kind::Texts));
+                if is_text && crate::mask::is_secret_key(key.name) {
+                    wrong.push(path.clone());
+                }
+                walk(&key.kind, &path, wrong);
+            }
+        };
+        match kind {
+            Kind::Table(section) | Kind::Open(section, _) => inside(section),
+            Kind::ByKind(several) => several.iter().for_each(|(_, section)| inside(section)),
+            Kind::Any(several) => several.iter().for_each(|one| walk(one, path, wrong)),
+            Kind::List(of) | Kind::Map(of) => walk(of, path, wrong),
+            _ => {}
+        }
+    }
+    let mut wrong = Vec::new();
+    ROOT.keys().for_each(|key| walk(&key.kind, key.name, &mut wrong));
+    assert!(wrong.is_empty(), "{wrong:?}");
+}

@@ -72,8 +72,9 @@ fn number(number: u64) -> String {
 fn type_of(kind: &Kind) -> String {
     let word = |word: &str| format!("`\"{word}\"`");
     match kind {
-        Kind::Text | Kind::Secret | Kind::Pattern(_) => "text".to_owned(),
+        Kind::Text | Kind::Secret | Kind::Url | Kind::Pattern(_) => "text".to_owned(),
         Kind::Texts => "text(s)".to_owned(),
+        Kind::Field(inner) => type_of(inner),
         Kind::Path => "path".to_owned(),
         Kind::Bool => "true, false".to_owned(),
         Kind::Only(only) => format!("`{only}`"),

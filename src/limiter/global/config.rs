@@ -94,26 +94,6 @@ pub struct Dedicated {
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(pub String);
 
-impl Config {
-    /// Every secret in it, so that they can be masked before it is printed.
-    pub fn secrets(&mut self) -> Vec<&mut String> {
-        let servers: Vec<&mut Server> = match &mut self.topology {
-            Topology::Single(servers) | Topology::Cluster(servers) => servers.iter_mut().collect(),
-            Topology::Sentinel { sentinels, .. } => sentinels.iter_mut().collect(),
-            Topology::Ring { shards, dedicated } => {
-                let shards = shards.iter_mut().map(|shard| &mut shard.server);
-                shards.chain(dedicated.iter_mut().map(|shard| &mut shard.server)).collect()
-            }
-        };
-        // A name without a password is often a password without its colon.
-        let words = servers.into_iter().filter_map(|server| match &mut server.login {
-            Login { password: Some(Secret(word)), .. } => Some(word),
-            login => login.username.as_mut(),
-        });
-        words.chain(self.key_secret.as_mut().map(|secret| &mut secret.0)).collect()
-    }
-}
-
 impl fmt::Debug for Secret {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("Secret(..)")
