@@ -29,40 +29,29 @@ impl Config {
 
     /// The same with its secrets.
     pub(super) fn page(&self) -> String {
-        let config = self;
         let mut page = Page(String::new());
-        running::show_workers(&mut page, config.workers);
-        config.listeners.iter().for_each(|listener| listener::show(&mut page, listener));
-        listener::show_client_ip(&mut page, &config.client_ip);
-        config.auth.iter().for_each(|method| auth::show(&mut page, method));
-        config.upstreams.iter().for_each(|upstream| upstream::show(&mut page, upstream));
-        running::show_dns(&mut page, &config.dns);
-        running::show_limits(&mut page, &config.limits);
-        config.tiers.iter().for_each(|tier| tiers::show_tier(&mut page, tier));
-        config.policies.iter().for_each(|policy| policy::show(&mut page, policy));
-        config.routes.iter().for_each(|route| route::show(&mut page, route));
-        config.domains.iter().for_each(|domain| rls::show(&mut page, domain));
-        admin::show(&mut page, config.admin.as_ref(), config.grpc.as_ref());
-        config.redis.iter().for_each(|redis| redis::show(&mut page, redis));
-        config.database.iter().for_each(|database| database::show(&mut page, database));
-        errors::show(&mut page, &config.error_pages);
-        running::show_overload(&mut page, &config.overload);
-        running::show_shutdown(&mut page, &config.shutdown);
-        node::show(&mut page, &config.node);
-        node::show_privacy(&mut page, config.privacy);
-        log::show(&mut page, &config.log_level, &config.access_log, &config.decisions);
-        config.trace.iter().for_each(|config| trace::show(&mut page, config));
+        running::show_workers(&mut page, self.workers);
+        self.listeners.iter().for_each(|listener| listener::show(&mut page, listener));
+        listener::show_client_ip(&mut page, &self.client_ip);
+        self.auth.iter().for_each(|method| auth::show(&mut page, method));
+        self.upstreams.iter().for_each(|upstream| upstream::show(&mut page, upstream));
+        running::show_dns(&mut page, &self.dns);
+        running::show_limits(&mut page, &self.limits);
+        self.tiers.iter().for_each(|tier| tiers::show_tier(&mut page, tier));
+        self.policies.iter().for_each(|policy| policy::show(&mut page, policy));
+        self.routes.iter().for_each(|route| route::show(&mut page, route));
+        self.domains.iter().for_each(|domain| rls::show(&mut page, domain));
+        admin::show(&mut page, self.admin.as_ref(), self.grpc.as_ref());
+        self.redis.iter().for_each(|redis| redis::show(&mut page, redis));
+        self.database.iter().for_each(|database| database::show(&mut page, database));
+        errors::show(&mut page, &self.error_pages);
+        running::show_overload(&mut page, &self.overload);
+        running::show_shutdown(&mut page, &self.shutdown);
+        node::show(&mut page, &self.node);
+        node::show_privacy(&mut page, self.privacy);
+        log::show(&mut page, &self.log_level, &self.access_log, &self.decisions);
+        self.trace.iter().for_each(|config| trace::show(&mut page, config));
         page.0
-    }
-}
-
-fn hide(changes: &mut HeaderChanges) {
-    hide_fields(changes.set.iter_mut().chain(&mut changes.add));
-}
-
-fn hide_fields<'f>(fields: impl Iterator<Item = &'f mut (HeaderName, String)>) {
-    for (_, value) in fields.filter(|(name, _)| mask::is_secret_name(name.as_str())) {
-        mask::MASK.clone_into(value);
     }
 }
 

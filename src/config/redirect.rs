@@ -35,8 +35,7 @@ fn parts<'c>(value: &Value<'c>) -> Option<(Text<'c>, StatusCode)> {
     }
     let table = value.table()?;
     let to = table.value("to");
-    let status = table.value("status");
-    let status = status.and_then(|value| {
+    let status = table.value("status").and_then(|value| {
         let code = value.integer()?;
         let known = STATUSES.iter().find(|status| u64::from(status.as_u16()) == code);
         if known.is_none() {

@@ -11,7 +11,6 @@ use policy::definition::{
     Access, Action, Compress, Destination, HeaderChanges, HeaderMatch, Part, Route, Timeouts,
 };
 use policy::host::Host;
-use policy::retry::Retry;
 
 use super::keys::route::PATH_ESCAPES;
 use super::listener;
@@ -108,10 +107,11 @@ impl Reader<'_> {
         if let Some(action) = self.action(&table) {
             route.action = action;
         }
-        if let Some(timeouts) = table.value("timeouts") {
-            route.timeouts = self::timeouts(&timeouts, &route.action);
+        if let Some(mut table) = table.table("timeouts") {
+            times(&mut table, &mut route.timeouts);
         }
-        route.retry = table.value("retry").and_then(|value| self::retry(&value, &route.action));
+        // Whatever the upstream says.
+        route.retry = table.table("retry").map(|mut table| retry::read(&mut table, BUDGET_UNKNOWN));
         plain(&mut table, &mut route);
         route.compress = match table.value("compress") {
             Some(value) => compress::of_route(&value, self.compress.as_ref()),
@@ -146,28 +146,19 @@ impl Reader<'_> {
         let mirror = copies.as_ref().and_then(|value| mirror::read(value, |text| self.upstream(text, &[])));
         let by = sticky.as_ref().and_then(|value| windows::dimension_of_choice(&value.text()?));
         let mut action = action?;
-        match (&mut action, &rewrite) {
-            (Action::Forward { rewrite, .. }, _) => *rewrite = path,
-            (_, Some(rewrite)) => {
-                rewrite.wrong_key("`rewrite` needs an upstream", "leave it out, or name an upstream in `to`");
-                return None;
+        let Action::Forward { to, rewrite } = &mut action else {
+            let hint = "leave it out, or name an upstream in `to`";
+            for key in ["rewrite", "mirror", "retry", "timeouts"] {
+                let value = table.value(key);
+                value.iter().for_each(|it| it.wrong_key(format!("`{key}` needs an upstream"), hint));
             }
-            (_, None) => {}
-        }
-        match (&mut action, &sticky) {
-            (Action::Forward { to, .. }, _) if to.parts.len() > 1 => to.sticky = by,
-            (_, Some(sticky)) => sticky.wrong_key(
-                "`sticky` needs several upstreams",
-                "write `to = [{ upstream = \"a\", weight = 95 }, { upstream = \"b\", weight = 5 }]`",
-            ),
-            (_, None) => {}
-        }
-        match (&mut action, &copies) {
-            (Action::Forward { to, .. }, _) => to.mirror = mirror,
-            (_, Some(copies)) => {
-                copies.wrong_key("`mirror` needs an upstream", "leave it out, or name an upstream in `to`");
-            }
-            (_, None) => {}
+            sticky.iter().for_each(needs_several);
+            return Some(action);
+        };
+        (*rewrite, to.mirror) = (path, mirror);
+        match &sticky {
+            Some(_) if to.parts.len() > 1 => to.sticky = by,
+            sticky => sticky.iter().for_each(needs_several),
         }
         Some(action)
     }
@@ -283,26 +274,12 @@ fn plain(keys: &mut impl Keys, route: &mut Route) {
     keys.word("path-escapes", &PATH_ESCAPES, &mut route.path_escapes);
 }
 
-/// When a request is sent a second time, whatever the upstream says.
-fn retry(value: &Value<'_>, action: &Action) -> Option<Retry> {
-    let mut table = value.table()?;
-    if !matches!(action, Action::Forward { .. }) {
-        value.wrong_key("`retry` needs an upstream", "leave it out, or name an upstream in `to`");
-    }
-    Some(retry::read(&mut table, BUDGET_UNKNOWN))
+fn needs_several(sticky: &Value<'_>) {
+    let hint = "write `to = [{ upstream = \"a\", weight = 95 }, { upstream = \"b\", weight = 5 }]`";
+    sticky.wrong_key("`sticky` needs several upstreams", hint);
 }
 
 /// Deadlines that go before the upstream's.
-fn timeouts(value: &Value<'_>, action: &Action) -> Timeouts {
-    let Some(mut table) = value.table() else { return Timeouts::default() };
-    if !matches!(action, Action::Forward { .. }) {
-        value.wrong_key("`timeouts` needs an upstream", "leave it out, or name an upstream in `to`");
-    }
-    let mut timeouts = Timeouts::default();
-    times(&mut table, &mut timeouts);
-    timeouts
-}
-
 fn times(keys: &mut impl Keys, timeouts: &mut Timeouts) {
     keys.duration_if("response", &mut timeouts.response);
     keys.duration_if("try", &mut timeouts.per_try);

@@ -107,7 +107,7 @@ pub(super) fn divide(
         // A table whose tiers are all wrong has been reported.
         match shared {
             Some(_) => limit.wrong("there is no tier", "write `[tier.free]` with a `limit`"),
-            None if limit.is_empty_table() => {
+            None if limit.table().is_some_and(|table| table.is_empty()) => {
                 limit.wrong("there is no tier", "write `{ free = \"60/m\", default = \"30/m\" }`");
             }
             None => {}

@@ -6,15 +6,15 @@ use rustls::pki_types::ServerName;
 use net::trust::{Shown, Trust};
 
 use super::keys::upstream::TLS_VERSIONS;
-use super::printer::{table as show_table, text, word};
+use super::printer::{table as show_table, text};
 use super::reader::Value;
-use super::values::Keys;
+use super::values::{Keys, Written};
 
 /// Reads the table.
 pub(super) fn read(value: &Value<'_>) -> Trust {
     let mut trust = Trust::default();
     let Some(mut table) = value.table() else { return trust };
-    table.path_if("ca", &mut trust.ca);
+    plain(&mut table, &mut trust);
     let file = |key: &'static str| table.value(key).and_then(|value| value.path());
     trust.shown = match (file("cert"), file("key")) {
         (Some(cert), Some(key)) => Some(Shown { cert, key }),
@@ -34,9 +34,7 @@ pub(super) fn read(value: &Value<'_>) -> Trust {
             ),
         }
     }
-    table.word("min-version", &TLS_VERSIONS, &mut trust.min_version);
     if let Some(value) = table.value("verify") {
-        trust.verify = value.boolean().unwrap_or(true);
         if !trust.verify && trust.ca.is_some() {
             value.wrong(
                 "without `verify` no certificate is checked, so `ca` has no effect",
@@ -52,15 +50,17 @@ pub(super) fn read(value: &Value<'_>) -> Trust {
     trust
 }
 
+fn plain(keys: &mut impl Keys, trust: &mut Trust) {
+    keys.path_if("ca", &mut trust.ca);
+    keys.word("min-version", &TLS_VERSIONS, &mut trust.min_version);
+    keys.boolean("verify", &mut trust.verify);
+}
+
 pub(super) fn show(trust: &Trust) -> String {
-    let path = |path: &std::path::Path| text(&path.to_string_lossy());
-    let mut keys = Vec::new();
-    keys.extend(trust.ca.as_deref().map(|ca| ("ca", path(ca))));
-    if let Some(shown) = &trust.shown {
-        keys.extend([("cert", path(&shown.cert)), ("key", path(&shown.key))]);
+    let mut keys = Written::of(trust, plain);
+    if let Some(Shown { cert, key }) = &trust.shown {
+        keys.extend([("cert", cert), ("key", key)].map(|(key, path)| (key, text(&path.to_string_lossy()))));
     }
     keys.extend(trust.sni.as_ref().map(|sni| ("sni", text(sni))));
-    keys.push(("min-version", text(word(&TLS_VERSIONS, &trust.min_version))));
-    keys.push(("verify", trust.verify.to_string()));
     show_table(keys)
 }

@@ -4,24 +4,16 @@
 //! the table is looked into. A value that cannot be read is reported here, once, and returned as `None`. The section
 //! continues with a default, because a report with an error never becomes a configuration.
 
-use std::ops::RangeInclusive;
-use std::path::PathBuf;
-use std::time::Duration;
+mod scalar;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::context::{Context, Since};
-use super::expand;
 use super::keys::process::ROOT;
 use super::keys::{Kind, Section, Unwritten};
-use super::mask::{self, MASKED, WRITE_SECRET};
-use super::printer::OFF;
-use super::report::{Fields, Finding, Place, Source, SourceKind, quoted};
-use super::text::{self, Text};
-use base::units;
+use super::report::{Fields, Finding, Place, quoted};
 use base::words::{did_you_mean, listed};
-use upstream::deadline::FAR;
 
 /// A table, and what its keys may be.
 pub(super) struct Table<'c> {
@@ -253,45 +245,6 @@ impl<'c> Value<'c> {
         self.ctx.report(Finding::error(message).at(place, hint).beside(beside, "here it is first"));
     }
 
-    fn wrong_type(&self, expected: &str) {
-        let found = match self.value {
-            DeValue::String(_) => "a string",
-            DeValue::Integer(_) => "an integer",
-            DeValue::Float(_) => "a float",
-            DeValue::Boolean(_) => "a boolean",
-            DeValue::Datetime(_) => "a date",
-            DeValue::Array(_) => "an array",
-            DeValue::Table(_) => "a table",
-        };
-        let hint = self.of_type(expected);
-        self.wrong(format!("{} must be {expected}, not {found}", quoted(&self.key)), hint);
-    }
-
-    /// How a value of the expected type is written instead of this one.
-    fn of_type(&self, expected: &str) -> String {
-        let key = self.key.rsplit('.').next().unwrap_or_default();
-        match (expected, self.value) {
-            ("a table", DeValue::Array(_)) => {
-                "write it once, as `{ … }` or under `[…]`, not `[[…]]`".to_owned()
-            }
-            ("a table", _) => {
-                format!("write `{key} = {{ … }}` with the keys that are to be other than by default")
-            }
-            ("an array", _) => format!("write `{key} = [ … ]`"),
-            ("true or false", DeValue::String(_)) | ("a whole number", DeValue::String(_)) => {
-                "write it without quotes".to_owned()
-            }
-            ("true or false", _) => "write `true` or `false`".to_owned(),
-            ("a whole number", DeValue::Float(_)) => "write it without a fraction".to_owned(),
-            (_, DeValue::Integer(number)) if key == "limit" => {
-                format!("write its period, as in `limit = \"{}/m\"`", number.as_str())
-            }
-            (_, DeValue::Integer(number)) => format!("write `{key} = \"{}\"`", number.as_str()),
-            (_, DeValue::Float(number)) => format!("write `{key} = \"{}\"`", number.as_str()),
-            _ => String::new(),
-        }
-    }
-
     /// Whether it comes from elsewhere than a file.
     pub(super) fn is_added(&self) -> bool {
         self.ctx.is_added(self.place)
@@ -314,10 +267,6 @@ impl<'c> Value<'c> {
         self.value.is_table()
     }
 
-    pub(super) fn is_empty_table(&self) -> bool {
-        self.value.as_table().is_some_and(|table| table.is_empty())
-    }
-
     pub(super) fn is_empty_array(&self) -> bool {
         self.value.as_array().is_some_and(|array| array.is_empty())
     }
@@ -329,102 +278,6 @@ impl<'c> Value<'c> {
     /// `true` or `false`; reports nothing if it is something else.
     pub(super) fn as_boolean(&self) -> Option<bool> {
         self.value.as_bool()
-    }
-
-    /// A string with its references replaced.
-    pub(super) fn text(&self) -> Option<Text<'c>> {
-        match self.value {
-            DeValue::String(text) => self.expanded(text),
-            _ => {
-                self.wrong_type("a string");
-                None
-            }
-        }
-    }
-
-    fn expanded(&self, text: &str) -> Option<Text<'c>> {
-        let Source { directory, kind, .. } = &self.ctx.sources[self.place.file];
-        // Whoever may write policies may not read this machine's files and variables by them.
-        if *kind != SourceKind::File && text.contains("${") {
-            self.wrong(
-                format!("{} refers to a variable or a file", quoted(&self.key)),
-                "write the value itself",
-            );
-            return None;
-        }
-        let expanded = expand::expand(text, directory, self.ctx.variables);
-        if let Ok(expanded) = &expanded {
-            self.ctx.secrets.borrow_mut().add(&expanded.secrets);
-        }
-        match expanded {
-            // Everybody knows the mask, so a secret of it would protect nothing.
-            Ok(expanded) if mask::is_secret_key(&self.key) && mask::is_mask(&expanded.text) => {
-                self.wrong(format!("{} {MASKED}", quoted(&self.key)), WRITE_SECRET);
-                None
-            }
-            Ok(expanded) => Some(Text {
-                ctx: self.ctx,
-                text: expanded.text,
-                place: self.place,
-                has_reference: expanded.has_reference,
-                key: self.key.clone(),
-            }),
-            Err(unresolved) => {
-                self.wrong(unresolved.message, unresolved.hint);
-                None
-            }
-        }
-    }
-
-    /// The path of a file.
-    pub(super) fn path(&self) -> Option<PathBuf> {
-        self.text().map(|text| text::path(&text))
-    }
-
-    pub(super) fn boolean(&self) -> Option<bool> {
-        let boolean = self.as_boolean();
-        if boolean.is_none() {
-            self.wrong_type("true or false");
-        }
-        boolean
-    }
-
-    /// A whole number in a range. A string is accepted if it came out of a `${...}`, which can only stand in a string.
-    pub(super) fn integer(&self) -> Option<u64> {
-        let range = self.range();
-        let number = match self.value {
-            DeValue::Integer(integer) => i128::from_str_radix(integer.as_str(), integer.radix()).ok(),
-            DeValue::String(text) if text.contains("${") => {
-                let number = self.expanded(text)?.text.trim().parse::<i128>();
-                if number.is_err() {
-                    self.wrong(format!("the value of {} is not a whole number", quoted(&self.key)), "");
-                    return None;
-                }
-                number.ok()
-            }
-            _ => {
-                self.wrong_type("a whole number");
-                return None;
-            }
-        };
-        let within = number.and_then(|number| u64::try_from(number).ok()).filter(|it| range.contains(it));
-        if within.is_none() {
-            let hint = match *range.end() {
-                u64::MAX => format!("write {} or more", range.start()),
-                end => format!("write a whole number from {} to {end}", range.start()),
-            };
-            self.wrong(format!("{} is out of range", quoted(&self.key)), hint);
-        }
-        within
-    }
-
-    /// From where to where its row lets a number or a size go.
-    fn range(&self) -> RangeInclusive<u64> {
-        let bounds = |kind: &Kind| match kind {
-            Kind::Number(min, max) | Kind::Size(min, max) => Some(*min..=*max),
-            _ => None,
-        };
-        self.kinds().find_map(bounds).unwrap_or(0..=u64::MAX)
     }
 
     /// What it may be.
@@ -445,26 +298,6 @@ impl<'c> Value<'c> {
             Value { ctx: self.ctx, key, key_place: place, place, kind, value }
         };
         Some(array.iter().map(element).collect())
-    }
-
-    /// One string or an array of strings. Anything else is reported and left out.
-    pub(super) fn texts(&self) -> Vec<Text<'c>> {
-        if self.is_array() {
-            self.array().unwrap_or_default().iter().filter_map(Value::text).collect()
-        } else if self.is_string() {
-            self.text().into_iter().collect()
-        } else {
-            self.wrong_type("a string or an array of strings");
-            Vec::new()
-        }
-    }
-
-    /// The same, but for an empty array, which is reported with what to write instead.
-    pub(super) fn some_texts(&self, hint: &str) -> Vec<Text<'c>> {
-        if self.is_empty_array() {
-            self.wrong(format!("`{}` is empty", self.key), hint);
-        }
-        self.texts()
     }
 
     /// A table. Of several that it may be it is the first whose first key it has, or else the last.
@@ -500,85 +333,7 @@ impl<'c> Value<'c> {
         let word = kind.filter(Value::is_string)?.text()?.text;
         several.iter().find(|(known, _)| *known == word).map(|(_, section)| *section)
     }
-
-    /// A duration as its row bounds it; `"off"` is one that never ends.
-    pub(super) fn duration(&self) -> Option<Duration> {
-        let bound = |kind: &Kind| match kind {
-            Kind::Time(min) => Some((*min, false)),
-            Kind::TimeOrOff(min) => Some((*min, true)),
-            _ => None,
-        };
-        let (min, can_be_off) = self.kinds().find_map(bound).unwrap_or_default();
-        if let DeValue::Integer(number) = self.value {
-            let message = format!("{} needs a unit", quoted(&self.key));
-            self.wrong(message, format!("write `\"{}s\"` or `\"{}ms\"`", number.as_str(), number.as_str()));
-            return None;
-        }
-        let text = self.text()?;
-        if can_be_off && text.text == OFF {
-            return Some(FAR);
-        }
-        match units::duration(&text.text) {
-            Ok(duration) if duration >= min => Some(duration),
-            Ok(_) => {
-                let hint = format!("write `\"{}\"` or more", units::show_duration(min));
-                text.wrong(format!("{} is too short", quoted(&self.key)), hint);
-                None
-            }
-            Err(hint) => {
-                text.wrong(format!("{} is not a duration", text.shown()), format!("write {hint}"));
-                None
-            }
-        }
-    }
-
-    /// A size in bytes, in a range: a string with a unit or a whole number.
-    pub(super) fn size(&self) -> Option<u64> {
-        if !self.is_string() {
-            return self.integer();
-        }
-        let range = self.range();
-        let text = self.text()?;
-        match units::size(&text.text) {
-            Ok(bytes) if range.contains(&bytes) => Some(bytes),
-            Ok(_) => {
-                let (min, max) = (units::show_size(*range.start()), units::show_size(*range.end()));
-                let message = format!("{} is out of range", quoted(&self.key));
-                text.wrong(message, format!("write a size from `\"{min}\"` to `\"{max}\"`"));
-                None
-            }
-            Err(hint) => {
-                text.wrong(format!("{} is not a size", text.shown()), format!("write {hint}"));
-                None
-            }
-        }
-    }
-
-    /// A share, parts per million.
-    pub(super) fn share_ppm(&self) -> Option<u32> {
-        let text = self.text()?;
-        units::share_ppm(&text.text)
-            .map_err(|hint| text.wrong(format!("{} is not a share", text.shown()), format!("write {hint}")))
-            .ok()
-    }
-
-    /// A share in whole percent.
-    pub(super) fn percent(&self) -> Option<u32> {
-        let ppm = self.share_ppm()?;
-        if ppm % PPM_PER_PERCENT != 0 {
-            let message = format!("{} must be a whole number of percent", quoted(&self.key));
-            self.wrong(message, "write it as in `20%`");
-        }
-        Some(ppm / PPM_PER_PERCENT)
-    }
-
-    /// One of a few words.
-    pub(super) fn choice<T: Clone>(&self, choices: &[(&str, T)]) -> Option<T> {
-        self.text()?.choice(choices)
-    }
 }
-
-const PPM_PER_PERCENT: u32 = 10_000;
 
 fn place_in(file: usize, span: std::ops::Range<usize>) -> Place {
     Place { file, start: span.start, end: span.end }

@@ -1,0 +1,252 @@
+//! What a value is read as: a text, a number, a size, a duration, a share. Ranges are those of its row.
+
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use toml::de::DeValue;
+
+use super::Value;
+use crate::expand;
+use crate::keys::Kind;
+use crate::mask::{self, MASKED, WRITE_SECRET};
+use crate::printer::OFF;
+use crate::report::{Source, SourceKind, quoted};
+use crate::text::{self, Text};
+use base::units;
+use upstream::deadline::FAR;
+
+impl<'c> Value<'c> {
+    pub(super) fn wrong_type(&self, expected: &str) {
+        let found = match self.value {
+            DeValue::String(_) => "a string",
+            DeValue::Integer(_) => "an integer",
+            DeValue::Float(_) => "a float",
+            DeValue::Boolean(_) => "a boolean",
+            DeValue::Datetime(_) => "a date",
+            DeValue::Array(_) => "an array",
+            DeValue::Table(_) => "a table",
+        };
+        let hint = self.of_type(expected);
+        self.wrong(format!("{} must be {expected}, not {found}", quoted(&self.key)), hint);
+    }
+
+    /// How a value of the expected type is written instead of this one.
+    fn of_type(&self, expected: &str) -> String {
+        let key = self.key.rsplit('.').next().unwrap_or_default();
+        match (expected, self.value) {
+            ("a table", DeValue::Array(_)) => {
+                "write it once, as `{ … }` or under `[…]`, not `[[…]]`".to_owned()
+            }
+            ("a table", _) => {
+                format!("write `{key} = {{ … }}` with the keys that are to be other than by default")
+            }
+            ("an array", _) => format!("write `{key} = [ … ]`"),
+            ("true or false", DeValue::String(_)) | ("a whole number", DeValue::String(_)) => {
+                "write it without quotes".to_owned()
+            }
+            ("true or false", _) => "write `true` or `false`".to_owned(),
+            ("a whole number", DeValue::Float(_)) => "write it without a fraction".to_owned(),
+            (_, DeValue::Integer(number)) if key == "limit" => {
+                format!("write its period, as in `limit = \"{}/m\"`", number.as_str())
+            }
+            (_, DeValue::Integer(number)) => format!("write `{key} = \"{}\"`", number.as_str()),
+            (_, DeValue::Float(number)) => format!("write `{key} = \"{}\"`", number.as_str()),
+            _ => String::new(),
+        }
+    }
+
+    /// A string with its references replaced.
+    pub(crate) fn text(&self) -> Option<Text<'c>> {
+        match self.value {
+            DeValue::String(text) => self.expanded(text),
+            _ => {
+                self.wrong_type("a string");
+                None
+            }
+        }
+    }
+
+    fn expanded(&self, text: &str) -> Option<Text<'c>> {
+        let Source { directory, kind, .. } = &self.ctx.sources[self.place.file];
+        // Whoever may write policies may not read this machine's files and variables by them.
+        if *kind != SourceKind::File && text.contains("${") {
+            self.wrong(
+                format!("{} refers to a variable or a file", quoted(&self.key)),
+                "write the value itself",
+            );
+            return None;
+        }
+        let expanded = expand::expand(text, directory, self.ctx.variables);
+        if let Ok(expanded) = &expanded {
+            self.ctx.secrets.borrow_mut().add(&expanded.secrets);
+        }
+        match expanded {
+            // Everybody knows the mask, so a secret of it would protect nothing.
+            Ok(expanded) if mask::is_secret_key(&self.key) && mask::is_mask(&expanded.text) => {
+                self.wrong(format!("{} {MASKED}", quoted(&self.key)), WRITE_SECRET);
+                None
+            }
+            Ok(expanded) => Some(Text {
+                ctx: self.ctx,
+                text: expanded.text,
+                place: self.place,
+                has_reference: expanded.has_reference,
+                key: self.key.clone(),
+            }),
+            Err(unresolved) => {
+                self.wrong(unresolved.message, unresolved.hint);
+                None
+            }
+        }
+    }
+
+    /// The path of a file.
+    pub(crate) fn path(&self) -> Option<PathBuf> {
+        self.text().map(|text| text::path(&text))
+    }
+
+    pub(crate) fn boolean(&self) -> Option<bool> {
+        let boolean = self.as_boolean();
+        if boolean.is_none() {
+            self.wrong_type("true or false");
+        }
+        boolean
+    }
+
+    /// A whole number in a range. A string is accepted if it came out of a `${...}`, which can only stand in a string.
+    pub(crate) fn integer(&self) -> Option<u64> {
+        let range = self.range();
+        let number = match self.value {
+            DeValue::Integer(integer) => i128::from_str_radix(integer.as_str(), integer.radix()).ok(),
+            DeValue::String(text) if text.contains("${") => {
+                let number = self.expanded(text)?.text.trim().parse::<i128>();
+                if number.is_err() {
+                    self.wrong(format!("the value of {} is not a whole number", quoted(&self.key)), "");
+                    return None;
+                }
+                number.ok()
+            }
+            _ => {
+                self.wrong_type("a whole number");
+                return None;
+            }
+        };
+        let within = number.and_then(|number| u64::try_from(number).ok()).filter(|it| range.contains(it));
+        if within.is_none() {
+            let hint = match *range.end() {
+                u64::MAX => format!("write {} or more", range.start()),
+                end => format!("write a whole number from {} to {end}", range.start()),
+            };
+            self.wrong(format!("{} is out of range", quoted(&self.key)), hint);
+        }
+        within
+    }
+
+    /// From where to where its row lets a number or a size go.
+    fn range(&self) -> RangeInclusive<u64> {
+        let bounds = |kind: &Kind| match kind {
+            Kind::Number(min, max) | Kind::Size(min, max) => Some(*min..=*max),
+            _ => None,
+        };
+        self.kinds().find_map(bounds).unwrap_or(0..=u64::MAX)
+    }
+
+    /// One string or an array of strings. Anything else is reported and left out.
+    pub(crate) fn texts(&self) -> Vec<Text<'c>> {
+        if self.is_array() {
+            self.array().unwrap_or_default().iter().filter_map(Value::text).collect()
+        } else if self.is_string() {
+            self.text().into_iter().collect()
+        } else {
+            self.wrong_type("a string or an array of strings");
+            Vec::new()
+        }
+    }
+
+    /// The same, but for an empty array, which is reported with what to write instead.
+    pub(crate) fn some_texts(&self, hint: &str) -> Vec<Text<'c>> {
+        if self.is_empty_array() {
+            self.wrong(format!("`{}` is empty", self.key), hint);
+        }
+        self.texts()
+    }
+
+    /// A duration as its row bounds it; `"off"` is one that never ends.
+    pub(crate) fn duration(&self) -> Option<Duration> {
+        let bound = |kind: &Kind| match kind {
+            Kind::Time(min) => Some((*min, false)),
+            Kind::TimeOrOff(min) => Some((*min, true)),
+            _ => None,
+        };
+        let (min, can_be_off) = self.kinds().find_map(bound).unwrap_or_default();
+        if let DeValue::Integer(number) = self.value {
+            let message = format!("{} needs a unit", quoted(&self.key));
+            self.wrong(message, format!("write `\"{}s\"` or `\"{}ms\"`", number.as_str(), number.as_str()));
+            return None;
+        }
+        let text = self.text()?;
+        if can_be_off && text.text == OFF {
+            return Some(FAR);
+        }
+        match units::duration(&text.text) {
+            Ok(duration) if duration >= min => Some(duration),
+            Ok(_) => {
+                let hint = format!("write `\"{}\"` or more", units::show_duration(min));
+                text.wrong(format!("{} is too short", quoted(&self.key)), hint);
+                None
+            }
+            Err(hint) => {
+                text.wrong(format!("{} is not a duration", text.shown()), format!("write {hint}"));
+                None
+            }
+        }
+    }
+
+    /// A size in bytes, in a range: a string with a unit or a whole number.
+    pub(crate) fn size(&self) -> Option<u64> {
+        if !self.is_string() {
+            return self.integer();
+        }
+        let range = self.range();
+        let text = self.text()?;
+        match units::size(&text.text) {
+            Ok(bytes) if range.contains(&bytes) => Some(bytes),
+            Ok(_) => {
+                let (min, max) = (units::show_size(*range.start()), units::show_size(*range.end()));
+                let message = format!("{} is out of range", quoted(&self.key));
+                text.wrong(message, format!("write a size from `\"{min}\"` to `\"{max}\"`"));
+                None
+            }
+            Err(hint) => {
+                text.wrong(format!("{} is not a size", text.shown()), format!("write {hint}"));
+                None
+            }
+        }
+    }
+
+    /// A share, parts per million.
+    pub(crate) fn share_ppm(&self) -> Option<u32> {
+        let text = self.text()?;
+        units::share_ppm(&text.text)
+            .map_err(|hint| text.wrong(format!("{} is not a share", text.shown()), format!("write {hint}")))
+            .ok()
+    }
+
+    /// A share in whole percent.
+    pub(crate) fn percent(&self) -> Option<u32> {
+        let ppm = self.share_ppm()?;
+        if ppm % PPM_PER_PERCENT != 0 {
+            let message = format!("{} must be a whole number of percent", quoted(&self.key));
+            self.wrong(message, "write it as in `20%`");
+        }
+        Some(ppm / PPM_PER_PERCENT)
+    }
+
+    /// One of a few words.
+    pub(crate) fn choice<T: Clone>(&self, choices: &[(&str, T)]) -> Option<T> {
+        self.text()?.choice(choices)
+    }
+}
+
+const PPM_PER_PERCENT: u32 = 10_000;
