@@ -250,7 +250,9 @@ mod tests {
                 let (table, (decided, done)) = (Arc::clone(&self.table), mpsc::channel());
                 std::thread::spawn(move || {
                     for algorithm in Algorithm::ALL {
-                        (0..100).for_each(|number| drop(table.take(&charge(algorithm, number, 1), NOW)));
+                        for number in 0..100 {
+                            table.take(&charge(algorithm, number, 1), NOW);
+                        }
                     }
                     table.declare([charge(Algorithm::SlidingLog, 1, 1).quota]);
                     let _ = decided.send(());
