@@ -137,3 +137,21 @@ fn memory_that_clients_hold_comes_back_when_they_go() {
     eventually("it is given back", || (step() == 0.0).then_some(()));
     assert_eq!(gateway.get("/").status, 200);
 }
+
+#[test]
+fn what_holds_memory_for_nothing_is_given_up_first() {
+    let upstream = Upstream::ok();
+    let marks = |marks| config(&upstream, marks) + "\n[[route]]\npath = \"/fixed\"\nrespond = {}";
+    let gateway = Gateway::start(&marks(CALM));
+    let mut good = gateway.client();
+    assert_eq!(good.get("/").status, 200);
+    let mut owing = gateway.client();
+    owing.send("POST /fixed HTTP/1.1\r\nHost: a\r\nContent-Length: 9000\r\n\r\n");
+    assert_eq!(owing.response().status, 200);
+    // While it is read by hyper still, and after.
+    std::thread::sleep(std::time::Duration::from_millis(600));
+    assert!(owing.is_taking("x"));
+    gateway.reload(&marks(["0.01%", "95%", "98%"]));
+    assert!(owing.is_closed(), "it owes a body that nobody wants");
+    assert_eq!(good.get("/").status, 200, "it was idle, and is answered once more");
+}

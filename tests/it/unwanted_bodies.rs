@@ -4,7 +4,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::support::{Client, Directory, Gateway, PATIENCE, Response, Upstream};
+use crate::support::{Client, Directory, Gateway, PATIENCE, Response, Upstream, eventually, heavy};
 
 fn gateway(more: &str) -> (Gateway, Upstream) {
     let upstream = Upstream::ok();
@@ -128,4 +128,47 @@ fn chunks_without_end_and_a_body_that_never_comes_end_the_connection() {
     let mut silent = gateway.client();
     assert_eq!(head_first(&mut silent, "/none", "Content-Length: 10").status, 404);
     assert!(silent.is_closed());
+}
+
+#[test]
+fn a_rest_that_drips_ends_at_its_time() {
+    let (gateway, _upstream) = gateway("timeouts = { body-stall = \"1s\" }");
+    for (field, drip) in [
+        ("Content-Length: 200000", "x".repeat(2_000)),
+        ("Transfer-Encoding: chunked", format!("7d0\r\n{}\r\n", "x".repeat(2_000))),
+    ] {
+        let mut client = gateway.client();
+        assert_eq!(head_first(&mut client, "/none", field).status, 404);
+        let began = Instant::now();
+        while client.is_taking(&drip) {
+            assert!(began.elapsed() < Duration::from_secs(6), "drips renew its time");
+            thread::sleep(Duration::from_millis(100));
+        }
+    }
+}
+
+#[test]
+fn a_rest_that_is_late_holds_little_memory() {
+    const CLIENTS: usize = 600;
+    let _alone = heavy();
+    let (gateway, _upstream) = gateway("timeouts = { body-stall = \"60s\" }");
+    assert_eq!(gateway.get("/limited").status, 200);
+    let resident = || gateway.metric("sluicegate_memory_resident_bytes", &[]);
+    let before = eventually("memory is looked at", || Some(resident()).filter(|bytes| *bytes > 0.0));
+    let clients: Vec<Client> = (0..CLIENTS)
+        .map(|_| {
+            let mut client = gateway.client();
+            assert_eq!(head_first(&mut client, "/limited", "Content-Length: 200000").status, 429);
+            client.send("x".repeat(30_000));
+            client
+        })
+        .collect();
+    thread::sleep(Duration::from_secs(2));
+    let each = (resident() - before) / CLIENTS as f64;
+    assert!(each <= 16_384.0, "{each} bytes each");
+    // Each can go on.
+    for mut client in clients.into_iter().take(5) {
+        client.send("x".repeat(170_000));
+        assert_eq!(client.get("/served/after").text(), "fixed");
+    }
 }

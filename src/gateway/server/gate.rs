@@ -55,6 +55,11 @@ impl Gate {
         self.framing.is_in_message()
     }
 
+    /// The stream and its framing, if all that was read is of a body that has not ended.
+    pub fn into_body(self) -> Option<(Stream, Framing)> {
+        self.framing.is_in_body().then_some((self.io.stream, self.framing))
+    }
+
     /// The stream, and the bytes that were read from it and not used: `read` is what hyper holds, and what the gate holds
     /// follows it.
     pub fn into_parts(self, read: Bytes) -> (Stream, Bytes) {

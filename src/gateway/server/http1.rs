@@ -19,12 +19,13 @@ use super::gate::Gate;
 use super::idle::{Awaited, IdleConnection};
 use super::stream::{Stream, Tracked};
 use super::timer::{ConnectionTimer, Expiry};
-use super::{linger, prelude, tunnel};
+use super::{linger, prelude, rest, tunnel};
 use crate::service::activity::Presence;
 use crate::service::problem::Problem;
 use crate::service::refusal::Refusal;
 use crate::service::{Ends, Service};
 use base::clock;
+use net::wire::http1::Framing;
 
 /// Serves a connection until it ends (`None`) or, in the clear, becomes idle. `ahead` has been read from it, and its next
 /// head must be whole by `first`.
@@ -47,7 +48,10 @@ pub async fn serve<S: Service>(
             // The client has gone, or the worker drains.
             return None;
         }
-        (stream, ahead) = Box::pin(drive(conn, stream, head)).await?;
+        (stream, ahead) = match Box::pin(drive(conn, stream, head)).await? {
+            Next::Message(stream, ahead) => (stream, ahead),
+            Next::Rest(stream, framing, left) => Box::pin(rest::read(conn, stream, framing, left)).await?,
+        };
         deadline = (clock::instant() + conn.facts.config.timeouts.idle, metrics::Deadline::Idle);
         stream = match stream {
             Stream::Plain(socket) if ahead.is_empty() => match socket.into_tcp() {
@@ -92,9 +96,16 @@ async fn wait_readable<S: Service>(
     }
 }
 
-/// Runs hyper over the stream until the connection ends (`None`) or is idle: then it returns the stream, and what was
-/// read of the next request.
-async fn drive<S: Service>(conn: &Connection<S>, stream: Stream, ahead: Bytes) -> Option<(Stream, Bytes)> {
+/// What a connection waits for that hyper does not drive any more.
+enum Next {
+    /// A message, of which so much was read.
+    Message(Stream, Bytes),
+    /// So many bytes at most of a body that nobody wants.
+    Rest(Stream, Framing, u64),
+}
+
+/// Runs hyper over the stream until the connection ends (`None`), is idle, or is late with what nobody wants.
+async fn drive<S: Service>(conn: &Connection<S>, stream: Stream, ahead: Bytes) -> Option<Next> {
     let mut builder = http1::Builder::new();
     // Told a number, even its own, hyper fills two arrays of that many fields before it reads a head: a twentieth of all
     // instructions of a small request.
@@ -157,7 +168,12 @@ async fn drive<S: Service>(conn: &Connection<S>, stream: Stream, ahead: Bytes) -
     // Before `served` is taken apart: that drops its requests, and they log whether a stall ended them.
     conn.facts.stalled.set(matches!(end, End::Expired(Expiry::Stall)));
     let parts = served.into_parts();
-    conclude(conn, end, parts.io.into_inner(), parts.read_buf, draining).await
+    if matches!(end, End::Expired(Expiry::Rest)) {
+        let (left, (stream, framing)) = conn.facts.rest.take().zip(parts.io.into_inner().into_body())?;
+        return Some(Next::Rest(stream, framing, left));
+    }
+    let left = conclude(conn, end, parts.io.into_inner(), parts.read_buf, draining).await;
+    left.map(|(stream, ahead)| Next::Message(stream, ahead))
 }
 
 /// Finishes a connection that hyper does not drive any more: answers what is left to answer and closes it, or returns it
@@ -183,7 +199,8 @@ async fn conclude<S: Service>(
             }
         }
         End::Expired(Expiry::IdleConnection) if !draining && !is_in_message => return Some((stream, ahead)),
-        End::Expired(Expiry::IdleConnection | Expiry::Idle | Expiry::Presence) | End::Gone => {}
+        End::Expired(Expiry::IdleConnection | Expiry::Idle | Expiry::Presence | Expiry::Rest) | End::Gone => {
+        }
         End::Expired(Expiry::Head) => conn.late_http1(stream).await,
         End::Refused(fault) => {
             let refusal = Refusal::Framing(fault);

@@ -26,10 +26,10 @@ pub async fn say(stream: &mut Stream, answer: &[u8]) {
 pub async fn linger(stream: &Stream) {
     let tcp = stream.tcp();
     let drained = async {
-        let mut discarded = vec![0; 16 * 1024];
         // From the socket under TLS, too: the bytes are thrown away, so they need no decrypting.
         while let Ok(Ok(())) = timeout(QUIET, tcp.readable()).await {
-            match tcp.try_read(&mut discarded) {
+            // Not kept while the client is waited for.
+            match tcp.try_read(&mut [0; 8 * 1024]) {
                 Ok(0) => break,
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}

@@ -16,6 +16,7 @@ pub mod listener;
 mod panics;
 mod prelude;
 mod proxy_protocol;
+mod rest;
 pub mod run;
 mod serve;
 mod stream;

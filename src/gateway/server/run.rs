@@ -18,6 +18,7 @@ use super::worker::{Deadlines, Order, Shared, Worker};
 use super::{accept, panics};
 use crate::service::Service;
 use crate::service::drain::Drain;
+use crate::service::overload::Step;
 use base::clock;
 use net::outbox;
 
@@ -133,6 +134,9 @@ fn upkeep<S: Service>(worker: &Worker<S>) {
     worker.shared.busy_ns[worker.index].store(clock::thread_busy_ns(), Ordering::Relaxed);
     let now = clock::instant();
     worker.service.upkeep(now);
+    if worker.shared.overload.step() > Step::Normal {
+        worker.memory_is_short.notify_waiters();
+    }
     accept::expire(worker, now);
 }
 

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use tokio::time::{Sleep, sleep};
 
 use super::frame_timer::{FrameExpiry, FrameTimer};
+use super::rest::LATE_AFTER;
 use crate::service::activity::{Activity, Phase};
 use crate::service::config::Timeouts;
 use base::clock;
@@ -27,6 +28,8 @@ pub enum Expiry {
     Head,
     /// The client has neither sent what it owes nor read what was sent for too long.
     Stall,
+    /// Nobody wants the rest of a body, and it is late.
+    Rest,
     /// No deadline: it is time to check whether a client that waits for its answer is still connected.
     Presence,
 }
@@ -102,6 +105,9 @@ impl<'a> ConnectionTimer<'a> {
     fn next_look(&self, activity: &Activity, now: Instant) -> Instant {
         match (activity.phase(), self.idle_after) {
             (Phase::Idle(since), Some(after)) => (since + after).clamp(now + PERIOD_MIN, now + self.period),
+            (Phase::Busy, Some(_)) if let Some(since) = activity.rest_since() => {
+                (since + LATE_AFTER).clamp(now + PERIOD_MIN, now + self.period)
+            }
             (Phase::Busy, Some(_)) => now + self.period.min(activity.presence().look_after()),
             _ => now + self.period,
         }
@@ -124,7 +130,9 @@ impl<'a> ConnectionTimer<'a> {
             None => {}
         }
         match activity.phase() {
-            Phase::Busy => None,
+            Phase::Busy => activity.rest_since().and_then(|since| {
+                (!activity.is_write_blocked() && past(since, LATE_AFTER)).then_some(Expiry::Rest)
+            }),
             // The client has not read everything yet, so the connection is not idle; the stall above bounds that.
             _ if activity.is_write_blocked() => None,
             Phase::Idle(since) if past(since, self.timeouts.idle) => Some(Expiry::Idle),

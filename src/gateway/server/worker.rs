@@ -90,6 +90,8 @@ pub struct Worker<S: Service> {
     pub drain: Rc<Drain>,
     /// Notified when its last connection has ended: the drain waits for that.
     pub emptied: Notify,
+    /// Notified again and again while memory is short: connections that hold it for nothing wait for that.
+    pub memory_is_short: Notify,
 }
 
 impl<S: Service> Worker<S> {
@@ -102,7 +104,8 @@ impl<S: Service> Worker<S> {
         idle: IdleConnections<Served<S>>,
     ) -> Worker<S> {
         let handshakes = Semaphore::new(HANDSHAKES_MAX);
-        Worker { index, shared, service, handshakes, idle, drain, emptied: Notify::new() }
+        let (emptied, memory_is_short) = (Notify::new(), Notify::new());
+        Worker { index, shared, service, handshakes, idle, drain, emptied, memory_is_short }
     }
 
     /// Connections it serves.

@@ -268,6 +268,11 @@ impl Activity {
         self.begin_body();
     }
 
+    /// Since when nothing but such a rest is waited for.
+    pub fn rest_since(&self) -> Option<Instant> {
+        (self.rest.get() && self.exchanges.get() == 0).then(|| self.since.get())
+    }
+
     /// That rest has been read to its end.
     pub fn end_rest(&self, now: Instant) {
         self.rest.set(false);

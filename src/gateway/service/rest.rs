@@ -46,6 +46,12 @@ impl Rest {
         self.is_cut.get()
     }
 
+    /// Lets go of the body, whose rest is read without hyper from now on; how many bytes of it may come. `None`: it is not
+    /// read.
+    pub fn take(&self) -> Option<u64> {
+        self.body.take().map(|_| self.left.get())
+    }
+
     /// Reads what has come of it. Polled after every poll of hyper, which hands out the body.
     pub fn poll(&self, activity: &Activity, cx: &mut Context<'_>) {
         let mut body = self.body.borrow_mut();

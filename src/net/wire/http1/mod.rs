@@ -177,8 +177,20 @@ impl Framing {
         self.state = State::Start;
     }
 
-    /// Whether the head of the current message has passed.
-    fn is_in_body(&self) -> bool {
+    /// Passes over what of these bytes is of the body that has begun, and returns how many that are.
+    ///
+    /// # Errors
+    /// If the body is faulty.
+    pub fn pass_body(&mut self, bytes: &[u8]) -> Result<usize, Fault> {
+        let mut at = 0;
+        while at < bytes.len() && self.is_in_body() {
+            at += self.step(&bytes[at..])?;
+        }
+        Ok(at)
+    }
+
+    /// Whether the head of the current message has passed, and not its end.
+    pub fn is_in_body(&self) -> bool {
         !matches!(self.state, State::Start | State::Fields | State::Upgrade)
     }
 
