@@ -164,6 +164,16 @@ fn value_after(line: &str, after: usize) -> Option<Range<usize>> {
         None => return None,
     };
     let start = line.len() - value.len();
+    if let Some(inside) = value.strip_prefix('[') {
+        // Of a list of tables the values have names of their own; if none is a secret's, all of it may be.
+        let is_tables = inside.trim_start().starts_with('{');
+        let is_named = is_tables
+            && inside.split(['{', ',']).any(|pair| {
+                let name = pair.split(['=', ':']).next().unwrap_or_default();
+                is_nearly_secret_name(name.trim().trim_matches(['"', '\'']))
+            });
+        return (!is_named).then(|| start..inside.rfind(']').map_or(line.len(), |at| start + 1 + at));
+    }
     let Some(quote) = value.chars().next().filter(|first| "\"'".contains(*first)) else {
         let end = value.find([',', '}']).map_or(line.len(), |at| start + at);
         return Some(start..end);
@@ -302,6 +312,21 @@ mod tests {
             ("admin = { token = 'hunter2', bind = \"x\" }", "admin = { token = '*******', bind = \"x\" }"),
             ("\"password\" = \"a\\\"b\" # c", "\"password\" = \"****\" # c"),
             ("token \"hunter2\"", "token \"*******\""),
+            (
+                "tokens = [{ name = \"a\", token = , role = \"read\" }]",
+                "tokens = [{ name = \"a\", token = , role = \"read\" }]",
+            ),
+            (
+                "tokens = [{ name = \"a\", token = \"hunter2\", role }, { token = 'x', name",
+                "tokens = [{ name = \"a\", token = \"*******\", role }, { token = '*', name",
+            ),
+            (
+                "tokens = [{ name = \"a\", tokn = \"hunter2\" }]",
+                "tokens = [{ name = \"a\", tokn = \"*******\" }]",
+            ),
+            ("tokens = [{ value = \"hunter2\" }] # x", "tokens = **********************] # x"),
+            ("tokens = [\"hunter2\", \"hunter3\"]", "tokens = *********************]"),
+            ("tokens = [\"hunter2\", \"hunter3\"", "tokens = *********************"),
             ("token: hunter2", "token: *******"),
             ("token = \"hunter2", "token = \"*******"),
             ("secret = 'it's-mine'", "secret = '**********"),
