@@ -8,9 +8,11 @@ use std::path::Path;
 
 use app::prepare;
 use config::{self, Added, Config, limit_text};
+use control::database::config::{Config as Database, Url};
 use limit::{Sharing, WhenDown};
 use limiter::global;
 use observe::record::Sink;
+use rustix::fs::Access;
 
 /// What to check, and what to print.
 #[derive(Clone, Copy, Debug, Default, clap::Args)]
@@ -73,6 +75,10 @@ pub fn check(
     {
         writeln!(errors, "warning: there is no directory {} here for a log\n", path.display())?;
     }
+    if let Some(path) = config.database.as_ref().and_then(file_that_cannot_be_written) {
+        let path = path.display();
+        writeln!(errors, "warning: {path}, which [database] names, cannot be written here, by this user\n")?;
+    }
     if effective {
         out.write_all(config.effective().as_bytes())?;
     } else {
@@ -100,6 +106,17 @@ pub fn check(
 fn directory_that_is_missing(sink: &Sink) -> Option<&Path> {
     let Sink::File(path) = sink else { return None };
     path.parent().filter(|directory| !directory.is_dir())
+}
+
+/// The file of a database in SQLite, or its directory, if this user cannot write it: there are files beside it. As with
+/// logs it may be another one's where the gateway runs.
+fn file_that_cannot_be_written(database: &Database) -> Option<&Path> {
+    let Url::Sqlite(file) = &database.url else { return None };
+    let directory = file.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let is_writable = |path: &Path| rustix::fs::access(path, Access::WRITE_OK).is_ok();
+    let paths = [(file.as_path(), !file.exists() || file.is_file()), (directory, directory.is_dir())];
+    let fails = |(path, is_its_kind): &(&Path, bool)| !is_its_kind || path.exists() && !is_writable(path);
+    paths.into_iter().find(fails).map(|(path, _)| path)
 }
 
 /// What the database says beside the file. A file with errors has none: it is read again, and they are reported, then.
@@ -209,6 +226,24 @@ mod tests {
         let text = "[[route]]\npath = \"/a\"\nto = \"http://a\"\nlimit = \"1/s by ip\"";
         let summary = "configuration is valid: 1 listener, 1 upstream, 1 policy, 1 route\n";
         assert_eq!(checked("valid", text, false), (0, summary.to_owned(), String::new()));
+    }
+
+    #[test]
+    fn a_file_of_sqlite_that_cannot_be_written_draws_a_warning() {
+        let own = std::env::temp_dir();
+        let own = own.display();
+        for (url, said) in [
+            ("/nowhere/state.db".to_owned(), "/nowhere, which [database] names, cannot be written"),
+            (format!("{own}"), "which [database] names, cannot be written"),
+            (format!("{own}/sluicegate-check-absent.db"), ""),
+        ] {
+            let (code, out, errors) =
+                checked("sqlite", &format!("[database]\nurl = \"sqlite:{url}\""), false);
+            assert_eq!((code, out.starts_with("configuration is valid")), (0, true), "{url}");
+            let warnings = errors.matches("cannot be written").count();
+            assert_eq!(warnings, usize::from(!said.is_empty()), "{url}: {errors}");
+            assert!(errors.contains(said), "{url}: {errors}");
+        }
     }
 
     #[test]
