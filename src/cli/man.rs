@@ -9,8 +9,8 @@ use clap_mangen::roff::{Roff, bold, roman};
 /// Which page.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// The command whose page is shown; without it the page of the program
-    command: Option<String>,
+    /// The command whose page is shown, as "ctl override add"; without it the page of the program
+    command: Vec<String>,
 }
 
 /// The page, in roff.
@@ -22,12 +22,21 @@ pub fn page(arguments: &Arguments, command: clap::Command) -> Result<Vec<u8>, cl
     // It gives each command its full name and the options that all share.
     program.build();
     let mut page = Vec::new();
-    if let Some(name) = &arguments.command {
-        let Some(command) = program.find_subcommand(name) else {
-            let names: Vec<&str> = program.get_subcommands().map(clap::Command::get_name).collect();
-            let message = format!("there is no command {name:?}; the commands are {}", names.join(", "));
-            return Err(program.error(ErrorKind::InvalidValue, message));
-        };
+    if !arguments.command.is_empty() {
+        let mut command = &program;
+        for name in &arguments.command {
+            let Some(found) = command.find_subcommand(name) else {
+                let names: Vec<&str> = command.get_subcommands().map(clap::Command::get_name).collect();
+                let known = match names.is_empty() {
+                    true => format!("`{}` has none", command.get_name()),
+                    false => format!("the commands are {}", names.join(", ")),
+                };
+                return Err(program
+                    .clone()
+                    .error(ErrorKind::InvalidValue, format!("there is no command {name:?}; {known}")));
+            };
+            command = found;
+        }
         titled(command.clone()).render(&mut page)?;
         return Ok(page);
     }

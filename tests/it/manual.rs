@@ -76,6 +76,19 @@ fn every_command_has_a_page_that_names_its_options() {
 
 #[test]
 fn a_page_of_no_command_is_wrong_usage_that_names_the_commands() {
+    // A command within a command has a page, too.
+    let page = printed(&["man", "ctl", "override"]).replace('\\', "");
+    assert!(page.contains("sluicegate-ctl-override") && page.contains("End one of them now"), "{page}");
+    assert!(
+        printed(&["man", "ctl", "override", "add"]).replace('\\', "").contains("without it there is no end")
+    );
+    for (wrong, said) in
+        [(&["ctl", "star"][..], "the commands are override"), (&["check", "star"], "`check` has none")]
+    {
+        let output = sluicegate(&[&["man"], wrong].concat());
+        assert_eq!(output.status.code(), Some(2), "{wrong:?}");
+        assert!(text(&output.stderr).contains(said), "{}", text(&output.stderr));
+    }
     let output = sluicegate(&["man", "star"]);
     assert_eq!(output.status.code(), Some(2));
     let said = text(&output.stderr);

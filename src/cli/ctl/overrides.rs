@@ -56,7 +56,7 @@ pub(super) struct Add {
     /// What limits and bursts are multiplied by
     #[arg(long, value_name = "FACTOR")]
     times: Option<f64>,
-    /// How long, as 10m or 1h30m; without it until it is deleted
+    /// How long, as 10m or 1h30m; without it there is no end
     #[arg(long = "for", value_name = "DURATION")]
     duration: Option<String>,
     /// Why, for the audit
