@@ -81,11 +81,11 @@ pub use counted::counted_as;
 pub use definition::{Definition, Loaded};
 pub use effective::fingerprint;
 pub use files::Files;
+pub use keys::process::UPGRADE_MAX;
 pub use keys::schema::schema;
 pub use mask::{MASK, is_secret_name};
 pub use node::{NODE_NAME_BYTES_MAX, is_node_name};
 pub use report::{Errors, Report, Subject};
-pub use running::UPGRADE_MAX;
 
 pub use settings::{Config, Limits, Node, Shutdown};
 

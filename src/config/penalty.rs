@@ -4,53 +4,39 @@ use std::time::Duration;
 
 use limit::{Algorithm, Penalty, Quota};
 
-use super::printer::{table as show_table, time};
-use super::reader::{Table, Value};
-use super::report::quoted;
-use base::units;
+use super::reader::Table;
+use super::values::{Keys, Written};
+
+/// `after`, `within`, `factor` and `max`.
+type Values = (u32, Duration, u32, Duration);
 
 /// `{ after = 20, within = "1m", factor = 2, max = "1h" }`, all but `after` with a default.
-pub(super) fn read(table: Table<'_>, windows: &[Quota]) -> Option<Penalty> {
-    let after = table.value("after").map(|value| value.integer());
-    let within = table.value("within").map(|value| bounded(&value, WITHIN_MAX));
-    let factor = table.value("factor").map(|value| value.integer());
-    let max = table.value("max").map(|value| bounded(&value, PENALTY_MAX));
+pub(super) fn read(mut table: Table<'_>, windows: &[Quota]) -> Option<Penalty> {
+    let mut values = (0, Duration::from_secs(60), 2, Duration::from_secs(3_600));
+    keys(&mut table, &mut values);
     if !windows.is_empty() && windows.iter().all(|window| window.algorithm() == Algorithm::Concurrency) {
         table.wrong(
             "a limit of requests in flight sends no `Retry-After` that a client could ignore",
             "leave `penalty` out, or write a limit over time",
         );
     }
-    let whole = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
-    let within = within.unwrap_or(Some(Duration::from_secs(60)))?;
-    let max = max.unwrap_or(Some(Duration::from_secs(3_600)))?;
+    let (after, within, factor, max) = values;
     let within_ns = u64::try_from(within.as_nanos()).unwrap_or(u64::MAX);
     // Penalties are whole seconds, because `Retry-After` is.
-    let max_seconds = whole(max.as_secs() + u64::from(max.subsec_nanos() > 0));
-    Some(Penalty::new(whole(after??), within_ns, whole(factor.unwrap_or(Some(2))?), max_seconds))
+    let max_seconds = u32::try_from(max.as_millis().div_ceil(1_000)).unwrap_or(u32::MAX);
+    (after > 0).then(|| Penalty::new(after, within_ns, factor, max_seconds))
+}
+
+fn keys(keys: &mut impl Keys, (after, within, factor, max): &mut Values) {
+    keys.number("after", after);
+    keys.duration("within", within);
+    keys.number("factor", factor);
+    keys.duration("max", max);
 }
 
 /// Writes the value of `penalty`.
 pub(super) fn show(penalty: &Penalty) -> String {
-    show_table([
-        ("after", penalty.after().to_string()),
-        ("within", time(Duration::from_nanos(penalty.within_ns()))),
-        ("factor", penalty.factor().to_string()),
-        ("max", time(Duration::from_secs(penalty.max_seconds().into()))),
-    ])
+    let within = Duration::from_nanos(penalty.within_ns());
+    let max = Duration::from_secs(penalty.max_seconds().into());
+    Written::table(&(penalty.after(), within, penalty.factor(), max), keys)
 }
-
-/// A duration from one second to `max`.
-fn bounded(value: &Value<'_>, max: Duration) -> Option<Duration> {
-    let time = value.duration()?;
-    if time > max {
-        let hint = format!("write `\"{}\"` or less", units::show_duration(max));
-        value.wrong(format!("{} is too long", quoted(&value.key)), hint);
-        return None;
-    }
-    Some(time)
-}
-
-/// The longest time over which refusals are counted.
-const WITHIN_MAX: Duration = Duration::from_nanos(Penalty::WITHIN_NS_MAX);
-const PENALTY_MAX: Duration = Duration::from_secs(Penalty::SECONDS_MAX as u64);

@@ -1,14 +1,12 @@
 //! Reads and writes `[redis]`, the Redis that the nodes of a fleet share. It connects to nothing.
 
-use std::time::Duration;
-
 use limiter::global::Config;
 use limiter::global::config::{
     CONNECTIONS, DEADLINE, Dedicated, Login, PORT, PREFIX, SENTINEL_PORT, Secret, Server, Topology, Weighted,
 };
 
 use super::mask;
-use super::printer::{Page, array, table, text, time};
+use super::printer::{Page, array, table, text};
 use super::reader::{Table, Value};
 use super::report::Fields;
 use super::sections;
@@ -37,7 +35,7 @@ fn read_table(mut table: Table<'_>) -> Option<Config> {
 }
 
 fn plain(keys: &mut impl Keys, config: &mut Config) {
-    keys.handle("deadline", &mut config.deadline, |value| deadline(&value), |value| Some(time(*value)));
+    keys.duration("deadline", &mut config.deadline);
     let prefix = |value: Value<'_>| prefix(&value.text()?);
     keys.handle("prefix", &mut config.prefix, prefix, |prefix| Some(text(prefix)));
     keys.number("connections", &mut config.connections);
@@ -255,15 +253,6 @@ fn host_and_port(text: &str, default_port: u16) -> Option<(String, u16)> {
     (!host.is_empty() && port > 0).then_some((host, port))
 }
 
-fn deadline(value: &Value<'_>) -> Option<Duration> {
-    let deadline = value.duration()?;
-    if deadline > DEADLINE_MAX {
-        value.wrong("`deadline` is too long", "write `\"1s\"` or less: every request may wait so long");
-        return None;
-    }
-    Some(deadline)
-}
-
 fn prefix(text: &Text<'_>) -> Option<String> {
     let is_plain = |byte: u8| byte.is_ascii_graphic() && !b"{}".contains(&byte);
     if text.text.is_empty() || text.text.len() > PREFIX_BYTES_MAX || !text.text.bytes().all(is_plain) {
@@ -283,7 +272,6 @@ enum Kind {
 }
 
 const KINDS: [(&str, Kind); 3] = [("single", Kind::Single), ("cluster", Kind::Cluster), ("ring", Kind::Ring)];
-const DEADLINE_MAX: Duration = Duration::from_secs(1);
 const PREFIX_BYTES_MAX: usize = 32;
 const SHARDS_MAX: usize = 256;
 const DEDICATED_MAX: usize = 255;

@@ -84,11 +84,6 @@ pub(super) fn read_shutdown(documents: &[Table<'_>]) -> Shutdown {
     let mut shutdown = default_shutdown();
     if let Some(mut table) = sections::table(documents, "shutdown") {
         shutdown_keys(&mut table, &mut shutdown);
-        if shutdown.upgrade > UPGRADE_MAX
-            && let Some(value) = table.value("upgrade")
-        {
-            value.wrong("`upgrade` is too long", "write `\"1h\"` or less: two processes serve for so long");
-        }
     }
     shutdown
 }
@@ -172,8 +167,6 @@ fn default_shutdown() -> Shutdown {
 
 /// The port of DNS.
 const DNS_PORT: u16 = 53;
-/// The longest that `shutdown.upgrade` can be.
-pub const UPGRADE_MAX: Duration = Duration::from_secs(3_600);
 /// Name servers that may be written.
 const DNS_SERVERS_MAX: usize = 8;
 /// The default memory of the local table: two million slots of 32 bytes, for a million keys.

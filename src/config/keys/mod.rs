@@ -102,7 +102,9 @@ pub enum Kind {
     Size(u64, u64),
     /// A duration of at least so much.
     Time(Duration),
-    /// The same, or `"off"`.
+    /// A duration from, to, and why it can be no longer.
+    TimeWithin(Duration, Duration, &'static str),
+    /// A duration of at least so much, or `"off"`.
     TimeOrOff(Duration),
     Share,
     Table(&'static Section),

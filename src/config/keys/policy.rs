@@ -1,10 +1,12 @@
 //! The keys of `[policy.*]`, `[tier.*]` and `[rls.*]`.
 
+use std::time::Duration;
+
 use ::policy::definition::Missing;
 use limit::{Algorithm, Penalty, WhenDown};
 
 use super::Kind::{
-    self, Any, Bool, List, Map, Number, Only, Open, Share, Size, Table, Text, Texts, Time, Words,
+    self, Any, Bool, List, Map, Number, Only, Open, Share, Size, Table, Text, Texts, Time, TimeWithin, Words,
 };
 use super::Unwritten::{Beside, Means, Needs, Required, RequiredBut, Value};
 use super::{MS, SECOND, sections, words};
@@ -23,6 +25,9 @@ pub const ALGORITHMS: [(&str, Algorithm); 5] = [
     ("sliding-log", Algorithm::SlidingLog),
     ("leaky-bucket", Algorithm::LeakyBucket),
 ];
+/// The longest time over which refusals are counted.
+const WITHIN_MAX: Duration = Duration::from_nanos(Penalty::WITHIN_NS_MAX);
+const PENALTY_MAX: Duration = Duration::from_secs(Penalty::SECONDS_MAX as u64);
 const SHARE_OR_ZERO: Kind = Any(&[Share, Only("0")]);
 /// A higher cost is surely a typing error, and sums of costs stay far from overflow.
 const COST_MAX: u64 = 1_000_000_000;
@@ -119,11 +124,11 @@ sections! {
         "after": Number(1, Penalty::AFTER_MAX as u64),
             Needs("a penalty needs `after`: how many refusals pass before it", "write `after = 20`");
         /// the time over which they are counted
-        "within": Time(SECOND), Value("1m");
+        "within": TimeWithin(SECOND, WITHIN_MAX, ""), Value("1m");
         /// how many times as long the next one is
         "factor": Number(1, Penalty::FACTOR_MAX as u64), Value("2");
         /// the longest
-        "max": Time(SECOND), Value("1h");
+        "max": TimeWithin(SECOND, PENALTY_MAX, ""), Value("1h");
     }
     HOT_KEYS = "`hot-keys`" {
         /// its share of the policy's decisions, or of its shard's

@@ -1,11 +1,13 @@
 //! The keys of the file as a whole, and of the sections about the process.
 
+use std::time::Duration;
+
 use ::policy::naming::Addresses;
 use gateway::proxy::config::{LimitHeaders, Shown};
 
 use super::Kind::{
     Added, Any, Bool, ByKind, Elsewhere, List, Map, Number, Only, Share, Size, Table, Text, Texts, Time,
-    Word, Words,
+    TimeWithin, Word, Words,
 };
 use super::Unwritten::{Means, Value};
 use super::{MS, ZERO, admin, auth, listener, log, policy, route, sections, shared, upstream, words};
@@ -23,6 +25,8 @@ pub const SHOWN: [(&str, Shown); 3] =
 /// The values of `addresses` in `[privacy]`.
 pub const ADDRESSES: [(&str, Addresses); 3] =
     [("whole", Addresses::Whole), ("prefix", Addresses::Prefix), ("hash", Addresses::Hash)];
+/// The longest that `shutdown.upgrade` can be.
+pub const UPGRADE_MAX: Duration = Duration::from_secs(3_600);
 /// More threads than any machine has cores for.
 const WORKERS_MAX: u64 = 1_024;
 /// Less than the program itself takes, so every request would be refused.
@@ -115,9 +119,9 @@ sections! {
         /// how long switched connections (WebSocket) go on before they are told to end; they have three seconds
         /// then, also if `drain` is over. After an upgrade as long as `drain` at least
         "drain-tunnels": Time(ZERO), Value("0s");
-        /// how long the new process of an upgrade may take until it serves, an hour at most; then it is ended and
+        /// how long the new process of an upgrade may take until it serves; then it is ended and
         /// the old one serves on
-        "upgrade": Time(MS), Value("1m");
+        "upgrade": TimeWithin(MS, UPGRADE_MAX, ": two processes serve for so long"), Value("1m");
     }
     NODE = "[node]" {
         /// up to 255 letters, digits, `-`, `_`, `.` and `:`. Give each node of a fleet its own: it stands in

@@ -73,7 +73,7 @@ fn of_kind(kind: &Kind) -> Value {
             json!({ "type": "integer", "minimum": min, "maximum": max }),
             with_pattern("^[0-9][0-9_]* ?([KMGT]i?)?B?$"),
         ]),
-        Kind::Time(_) => with_pattern("^([0-9][0-9_]*(ms|s|m|h|d))+$"),
+        Kind::Time(_) | Kind::TimeWithin(..) => with_pattern("^([0-9][0-9_]*(ms|s|m|h|d))+$"),
         Kind::TimeOrOff(_) => with_pattern("^(([0-9][0-9_]*(ms|s|m|h|d))+|off)$"),
         Kind::Share => with_pattern(r"^[0-9]+(\.[0-9]+)?%$"),
         Kind::Table(section) => of_section(section),

@@ -3,9 +3,9 @@
 use control::database::config::USAGE_ROWS_MAX;
 use limiter::global::config::CONNECTIONS_MAX;
 
-use super::Kind::{Bool, List, Number, Path, Secret, Table, Text, Texts, Time, Url};
+use super::Kind::{Bool, List, Number, Path, Secret, Table, Text, Texts, TimeWithin, Url};
 use super::Unwritten::{Means, Needs, Required, Value};
-use super::{MS, sections};
+use super::{MS, SECOND, sections};
 
 const SHARD_WEIGHT_MAX: u64 = 100;
 
@@ -18,8 +18,8 @@ sections! {
         /// sentinels, the URL's login is the primary's. `"cluster"`: the hosts are some nodes of a Redis Cluster.
         /// `"ring"`: see below
         "topology": Text, Value("single");
-        /// how long a decision waits for Redis, once; at most `"1s"`
-        "deadline": Time(MS), Value("2ms");
+        /// how long a decision waits for Redis, once
+        "deadline": TimeWithin(MS, SECOND, ": every request may wait so long"), Value("2ms");
         /// what every key begins with, 1 to 32 characters. Nodes that share limits have the same
         "prefix": Text, Value("sg");
         /// connections to each server

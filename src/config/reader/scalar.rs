@@ -175,22 +175,27 @@ impl<'c> Value<'c> {
     /// A duration as its row bounds it; `"off"` is one that never ends.
     pub(crate) fn duration(&self) -> Option<Duration> {
         let bound = |kind: &Kind| match kind {
-            Kind::Time(min) => Some((*min, false)),
-            Kind::TimeOrOff(min) => Some((*min, true)),
+            Kind::Time(min) | Kind::TimeOrOff(min) => Some((*min, FAR, "")),
+            Kind::TimeWithin(min, max, why) => Some((*min, *max, *why)),
             _ => None,
         };
-        let (min, can_be_off) = self.kinds().find_map(bound).unwrap_or_default();
+        let (min, max, why) = self.kinds().find_map(bound).unwrap_or((Duration::ZERO, FAR, ""));
         if let DeValue::Integer(number) = self.value {
             let message = format!("{} needs a unit", quoted(&self.key));
             self.wrong(message, format!("write `\"{}s\"` or `\"{}ms\"`", number.as_str(), number.as_str()));
             return None;
         }
         let text = self.text()?;
-        if can_be_off && text.text == OFF {
+        if text.text == OFF && self.kinds().any(|kind| matches!(kind, Kind::TimeOrOff(_))) {
             return Some(FAR);
         }
         match units::duration(&text.text) {
-            Ok(duration) if duration >= min => Some(duration),
+            Ok(duration) if (min..=max).contains(&duration) => Some(duration),
+            Ok(duration) if duration > max => {
+                let hint = format!("write `\"{}\"` or less{why}", units::show_duration(max));
+                text.wrong(format!("{} is too long", quoted(&self.key)), hint);
+                None
+            }
             Ok(_) => {
                 let hint = format!("write `\"{}\"` or more", units::show_duration(min));
                 text.wrong(format!("{} is too short", quoted(&self.key)), hint);

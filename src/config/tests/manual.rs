@@ -85,6 +85,9 @@ fn type_of(kind: &Kind) -> String {
         Kind::Size(0, max) => format!("size, up to {}", show_size(*max)),
         Kind::Size(min, max) => format!("size, {} to {}", show_size(*min), show_size(*max)),
         Kind::Time(min) if min.as_millis() > 1 => format!("duration from `\"{}\"`", show_duration(*min)),
+        Kind::TimeWithin(min, max, _) => {
+            format!("duration, `\"{}\"` to `\"{}\"`", show_duration(*min), show_duration(*max))
+        }
         Kind::Time(_) => "duration".to_owned(),
         Kind::TimeOrOff(_) => "duration or `\"off\"`".to_owned(),
         Kind::Share => "share".to_owned(),
