@@ -124,7 +124,7 @@ sections! {
         /// `"off"` lets an event stream or a call of gRPC be silent for as long as it likes
         "stall": TimeOrOff(MS);
         /// how long a switched connection (WebSocket) may carry nothing, noticed within a quarter more
-        "tunnel-idle": TimeOrOff(MS), Value("1h");
+        "tunnel-idle": TimeOrOff(MS), Means("an hour");
     }
     RETRY = "`retry`" {
         /// second tries

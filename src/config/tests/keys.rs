@@ -3,28 +3,70 @@
 use serde_json::Value;
 
 use crate::keys::process::ROOT;
-use crate::keys::schema::schema;
-use crate::keys::{Kind, Section};
+use crate::keys::schema::{schema, value};
+use crate::keys::{Kind, Section, Unwritten};
 
 /// What a table must hold beside the key in question, so that it is read to its end.
 const BESIDE: &[(&str, &str)] = &[
     ("listener", "bind = \"127.0.0.1:0\""),
     ("listener.certs acme", "acme = \"https://a\"\nnames = \"a.example\"\nagree = true"),
-    ("policy", "by = \"ip\"\nlimit = \"tier\""),
-    ("upstream.health", "path = \"/\""),
-    ("redis", "topology = \"ring\""),
-    ("redis.ring", "shards = [{ url = \"redis://a\" }]"),
+    ("listener.certs", "cert = \"a\"\nkey = \"b\""),
+    ("listener.redirect", "to = \"https\""),
+    ("admin.certs", "cert = \"a\"\nkey = \"b\""),
+    ("admin.grpc", "bind = \"127.0.0.1:0\""),
+    ("auth api-key", "keys = \"database\""),
     ("auth jwt", "jwks = \"https://a\"\nalgorithms = \"ES256\""),
+    ("auth mtls", "consumer = \"san:email\""),
+    ("auth basic", "users = { file = \"a\" }"),
+    ("upstream", "servers = \"http://a\""),
+    ("upstream.servers", "url = \"http://a\""),
+    ("upstream.sticky", "cookie = \"a\"\nsecret = \"b\""),
+    ("upstream.health", "path = \"/\""),
+    ("policy", "by = \"ip\"\nlimit = \"tier\""),
+    ("policy.idempotency-key", "key = \"header:a\"\nby-address = true"),
+    ("policy.penalty", "after = 1"),
+    ("route", "to = \"http://a\""),
+    ("route.redirect", "to = \"/a\""),
+    ("route.mirror", "to = \"http://b\""),
+    ("route.cors", "origins = \"*\""),
+    ("rls", "descriptors = []"),
+    ("rls.descriptors", "entries = { a = \"*\" }\nlimit = \"1/s\""),
+    ("redis", "url = \"redis://a\""),
+    ("redis.ring", "shards = [{ url = \"redis://a\" }]"),
+    ("redis.ring.shards", "url = \"redis://a\""),
+    ("database", "url = \"sqlite:a\""),
+    ("log.access.to", "syslog = \"syslog\""),
+    ("log.decisions.to", "syslog = \"syslog\""),
+    ("trace", "otlp = \"http://a\""),
 ];
 
-/// Keys of which one stands in the place of the other.
-const INSTEAD: &[(&str, &str)] = &[("keys", "jwks"), ("secret", "jwks"), ("tcp", "path"), ("grpc", "path")];
+/// Keys, and those that cannot stand beside them.
+const INSTEAD: &[(&str, &str)] = &[
+    ("keys", "jwks"),
+    ("secret", "jwks"),
+    ("tcp", "path"),
+    ("grpc", "path"),
+    ("ring", "url"),
+    ("respond", "to"),
+    ("redirect", "to"),
+    ("unlimited", "limit"),
+    ("deny", "limit"),
+];
 
 /// Makes a document of the value of a key.
 type Around<'a> = &'a dyn Fn(toml::Value) -> toml::Value;
 
-/// Each key in a value of a kind: its path, and a document in which it is a date, which no key takes.
-fn walk(kind: &Kind, path: &str, around: Around<'_>, found: &mut Vec<(String, String)>) {
+/// A key: its path, and documents in which it is a date, which no key takes; in which it has the value that holds if it is
+/// not written, if there is one; and in which it is not written.
+struct Found {
+    path: String,
+    as_date: String,
+    as_unwritten: Option<String>,
+    absent: String,
+}
+
+/// The keys in a value of a kind.
+fn walk(kind: &Kind, path: &str, around: Around<'_>, found: &mut Vec<Found>) {
     match kind {
         Kind::Table(section) | Kind::Open(section, _) => walk_section(section, path, "", around, found),
         Kind::ByKind(several) => {
@@ -40,40 +82,45 @@ fn walk(kind: &Kind, path: &str, around: Around<'_>, found: &mut Vec<(String, St
     }
 }
 
-fn walk_section(
-    section: &Section,
-    path: &str,
-    kind: &str,
-    around: Around<'_>,
-    found: &mut Vec<(String, String)>,
-) {
+fn walk_section(section: &Section, path: &str, kind: &str, around: Around<'_>, found: &mut Vec<Found>) {
     let apart = if section.key("acme").is_some() { "acme" } else { kind };
     let name = if apart.is_empty() { path.to_owned() } else { format!("{path} {apart}") };
     let beside = BESIDE.iter().find(|(known, _)| *known == name).map_or("", |(_, beside)| beside);
     for key in section.keys().filter(|key| key.is_of_files()) {
-        let inside = |value| {
+        let with = |value: Option<toml::Value>| {
             let mut table: toml::Table = beside.parse().expect("it is TOML");
             if !kind.is_empty() {
                 table.insert("kind".to_owned(), kind.into());
             }
-            if let Some((_, other)) = INSTEAD.iter().find(|(known, _)| *known == key.name) {
+            for (_, other) in INSTEAD.iter().filter(|(known, _)| *known == key.name) {
                 table.remove(*other);
             }
-            table.insert(key.name.to_owned(), value);
+            if key.name == "ring" {
+                table.insert("topology".to_owned(), "ring".into());
+            }
+            table.extend(value.map(|value| (key.name.to_owned(), value)));
             around(table.into())
         };
         let path = format!("{name}.{}", key.name);
-        walk(&key.kind, &path, &inside, found);
-        found.push((path, toml::to_string(&inside(date())).expect("it is TOML")));
+        walk(&key.kind, &path, &|value| with(Some(value)), found);
+        let text = |value| toml::to_string(&with(value)).expect("it is TOML");
+        let unwritten = unwritten(&key.unwritten).map(|value| text(Some(value)));
+        found.push(Found { path, as_date: text(Some(date())), as_unwritten: unwritten, absent: text(None) });
     }
+}
+
+/// The value that holds if a key is not written.
+fn unwritten(unwritten: &Unwritten) -> Option<toml::Value> {
+    let Unwritten::Value(text) = unwritten else { return None };
+    toml::Value::try_from(value(text)).ok()
 }
 
 fn date() -> toml::Value {
     toml::Value::Datetime("1979-05-27".parse().expect("it is a date"))
 }
 
-#[test]
-fn every_key_of_the_rows_is_read() {
+/// Every key but those of the whole file.
+fn all() -> Vec<Found> {
     let mut found = Vec::new();
     for key in ROOT.keys().filter(|key| key.is_of_files()) {
         let whole = |value| {
@@ -82,21 +129,41 @@ fn every_key_of_the_rows_is_read() {
             toml::Value::Table(table)
         };
         walk(&key.kind, key.name, &whole, &mut found);
-        found.push((key.name.to_owned(), toml::to_string(&whole(date())).expect("it is TOML")));
     }
     assert!(found.len() > 250, "only {} keys were found", found.len());
+    found
+}
+
+#[test]
+fn every_key_of_the_rows_is_read() {
     let mut unread = String::new();
-    // Other files are looked for before anything is read.
-    for (path, document) in found.iter().filter(|(path, _)| path != "include") {
-        let said = crate::from_text("gateway.toml", document).err().map(|errors| errors.to_string());
+    for Found { path, as_date, .. } in all() {
+        let said = crate::from_text("gateway.toml", &as_date).err().map(|errors| errors.to_string());
         let said = said.unwrap_or_default();
         // Its line is drawn only if something is wrong with it, with a mask if it may be a secret.
         let is_drawn = said.contains("1979-05-27") || said.contains("= **********");
         if !is_drawn || said.contains("unknown key") {
-            unread += &format!("{path} in {document}\n{said}\n");
+            unread += &format!("{path} in {as_date}\n{said}\n");
         }
     }
     assert!(unread.is_empty(), "{unread}");
+}
+
+#[test]
+fn what_holds_if_a_key_is_not_written_is_what_its_row_says() {
+    let read = |text: &str| crate::from_text("gateway.toml", text).map(|loaded| loaded.config);
+    let (mut wrong, mut compared) = (String::new(), 0);
+    for Found { path, as_unwritten, absent, .. } in all() {
+        let Some(as_unwritten) = as_unwritten else { continue };
+        match (read(&as_unwritten), read(&absent)) {
+            (Ok(written), Ok(absent)) if written == absent => compared += 1,
+            (Ok(_), Ok(_)) => wrong += &format!("{path} makes a difference in {as_unwritten}\n"),
+            // One of the two needs more beside it, such as a server over TLS.
+            _ => {}
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong}");
+    assert!(compared > 100, "only {compared} keys were compared");
 }
 
 #[test]
