@@ -105,7 +105,7 @@ fn in_value(key: &str, value: &Spanned<DeValue<'_>>, kind: &Kind, found: &mut Fo
         (DeValue::Table(table), Kind::Map(of)) => {
             table.iter().for_each(|(key, value)| in_value(key.get_ref(), value, of, found));
         }
-        (DeValue::Table(table), Kind::ByKind(several)) => {
+        (DeValue::Table(table), Kind::Tagged(several)) => {
             several.iter().for_each(|(_, section)| in_table(table, section, None, found));
         }
         _ => {}

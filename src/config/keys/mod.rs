@@ -113,7 +113,7 @@ pub enum Kind {
     /// A table of nothing but keys that the operator chooses.
     Map(&'static Kind),
     /// A table whose keys depend on the word under `kind`.
-    ByKind(&'static [(&'static str, &'static Section)]),
+    Tagged(&'static [(&'static str, &'static Section)]),
     List(&'static Kind),
     Any(&'static [Kind]),
     /// Not of a file, but of a row of the database.

@@ -6,7 +6,7 @@ use ::policy::naming::Addresses;
 use gateway::proxy::config::{LimitHeaders, Shown};
 
 use super::Kind::{
-    Added, Any, Bool, ByKind, Elsewhere, List, Map, Number, Only, Share, Size, Table, Text, Texts, Time,
+    Added, Any, Bool, Elsewhere, List, Map, Number, Only, Share, Size, Table, Tagged, Text, Texts, Time,
     TimeWithin, Word, Words,
 };
 use super::Unwritten::{Means, Value};
@@ -49,7 +49,7 @@ sections! {
         /// what is given up as memory runs out
         "overload": Table(&OVERLOAD);
         /// ways to authenticate clients
-        "auth": Map(&ByKind(auth::KINDS));
+        "auth": Map(&Tagged(auth::KINDS));
         /// servers that requests are sent to
         "upstream": Map(&Table(&upstream::UPSTREAM));
         /// the table of limiter keys, and what clients see of limits

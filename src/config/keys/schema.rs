@@ -83,7 +83,7 @@ fn of_kind(kind: &Kind) -> Value {
             schema
         }
         Kind::Map(inner) => json!({ "type": "object", "additionalProperties": of_kind(inner) }),
-        Kind::ByKind(sections) => {
+        Kind::Tagged(sections) => {
             let of_one = |(word, section): &(&str, &Section)| {
                 let mut schema = of_section(section);
                 schema["properties"]["kind"]["const"] = json!(word);

@@ -312,7 +312,7 @@ impl<'c> Value<'c> {
                 Kind::Table(one) | Kind::Added(one) => section = Some(*one),
                 Kind::Open(one, other) => (section, others) = (Some(*one), Some(*other)),
                 Kind::Map(other) => others = Some(*other),
-                Kind::ByKind(several) => section = self.by_kind(entries, several),
+                Kind::Tagged(several) => section = self.by_kind(entries, several),
                 _ => continue,
             }
             if section.is_some_and(|it| it.keys.first().is_some_and(|key| entries.contains_key(key.name))) {

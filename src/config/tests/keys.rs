@@ -69,7 +69,7 @@ struct Found {
 fn walk(kind: &Kind, path: &str, around: Around<'_>, found: &mut Vec<Found>) {
     match kind {
         Kind::Table(section) | Kind::Open(section, _) => walk_section(section, path, "", around, found),
-        Kind::ByKind(several) => {
+        Kind::Tagged(several) => {
             several.iter().for_each(|(word, section)| walk_section(section, path, word, around, found));
         }
         Kind::Any(several) => several.iter().for_each(|one| walk(one, path, around, found)),
@@ -209,7 +209,7 @@ fn a_key_that_is_called_a_secret_is_one() {
         };
         match kind {
             Kind::Table(section) | Kind::Open(section, _) => inside(section),
-            Kind::ByKind(several) => several.iter().for_each(|(_, section)| inside(section)),
+            Kind::Tagged(several) => several.iter().for_each(|(_, section)| inside(section)),
             Kind::Any(several) => several.iter().for_each(|one| walk(one, path, wrong)),
             Kind::List(of) | Kind::Map(of) => walk(of, path, wrong),
             _ => {}

@@ -34,7 +34,7 @@ fn inside(kind: &'static Kind, way: &str, found: &mut Vec<Rows>) {
     };
     match kind {
         Kind::Table(section) | Kind::Open(section, _) => of(section, way, ""),
-        Kind::ByKind(several) => several.iter().for_each(|(word, section)| of(section, way, word)),
+        Kind::Tagged(several) => several.iter().for_each(|(word, section)| of(section, way, word)),
         Kind::Any(several) => several.iter().for_each(|one| inside(one, way, found)),
         Kind::List(of) => inside(of, &format!("{way}[]"), found),
         Kind::Map(of) => inside(of, way, found),
@@ -91,7 +91,7 @@ fn type_of(kind: &Kind) -> String {
         Kind::Time(_) => "duration".to_owned(),
         Kind::TimeOrOff(_) => "duration or `\"off\"`".to_owned(),
         Kind::Share => "share".to_owned(),
-        Kind::Table(_) | Kind::Open(..) | Kind::Map(_) | Kind::ByKind(_) => "table".to_owned(),
+        Kind::Table(_) | Kind::Open(..) | Kind::Map(_) | Kind::Tagged(_) => "table".to_owned(),
         Kind::List(_) => "array".to_owned(),
         Kind::Any(several) => {
             let mut types: Vec<String> = several.iter().map(type_of).collect();
