@@ -242,8 +242,7 @@ fn read<'c>(named: Named<'c>) -> (Listener, Option<Text<'c>>) {
         (listener.certs, listener.acme) = acme::certs(&value);
     }
     listener.protocol = protocol::read(&table, !listener.certs.is_empty());
-    words(&mut table, &mut listener);
-    table.boolean("reuse-port", &mut listener.reuse_port);
+    plain(&mut table, &mut listener);
     if let Some(value) = table.value("redirect") {
         listener.redirect_https = redirect::of_listener(&value);
         if listener.redirect_https.is_some() && !listener.certs.is_empty() {
@@ -271,9 +270,10 @@ fn read<'c>(named: Named<'c>) -> (Listener, Option<Text<'c>>) {
     (listener, written.filter(|_| is_read))
 }
 
-fn words(keys: &mut impl Keys, listener: &mut Listener) {
+fn plain(keys: &mut impl Keys, listener: &mut Listener) {
     keys.word("sni", &SNI, &mut listener.sni_strict);
     keys.word("underscores", &UNDERSCORES, &mut listener.underscores);
+    keys.boolean("reuse-port", &mut listener.reuse_port);
 }
 
 fn versions(value: &Value<'_>) -> (bool, bool) {
@@ -373,7 +373,7 @@ pub(super) fn show(page: &mut Page, listener: &Listener) {
         page.key("certs", array(listener.certs.iter().map(|pair| acme::show(pair, &listener.acme))));
         protocol::show(page, &listener.protocol);
     }
-    page.keys(Written::of(listener, words));
+    page.keys(Written::of(listener, plain));
     listener.client_auth.iter().for_each(|auth| show_client_auth(page, auth));
     for (key, value) in show_addresses(&listener.addresses) {
         page.key(key, value);
@@ -388,9 +388,6 @@ pub(super) fn show(page: &mut Page, listener: &Listener) {
     let changes = &listener.response_headers.written;
     if *changes != HeaderChanges::default() {
         page.key("response-headers", headers::show_changes(changes));
-    }
-    if listener.reuse_port {
-        page.key("reuse-port", true);
     }
     page.key("max-connections", listener.connections_max);
     page.key("max-connections-per-ip", listener.connections_per_ip_max);

@@ -53,6 +53,10 @@ const INSTEAD: &[(&str, &str)] = &[
     ("deny", "limit"),
 ];
 
+/// What `--effective` does not print where it is not written: a text says it all, or nothing uses it.
+const UNSHOWN: &[&str] =
+    &["listener.redirect", "route.redirect", "compress", "rls.descriptors.dimensions", "database.copy"];
+
 /// Makes a document of the value of a key.
 type Around<'a> = &'a dyn Fn(toml::Value) -> toml::Value;
 
@@ -156,7 +160,14 @@ fn what_holds_if_a_key_is_not_written_is_what_its_row_says() {
     for Found { path, as_unwritten, absent, .. } in all() {
         let Some(as_unwritten) = as_unwritten else { continue };
         match (read(&as_unwritten), read(&absent)) {
-            (Ok(written), Ok(absent)) if written == absent => compared += 1,
+            (Ok(written), Ok(absent)) if written == absent => {
+                compared += 1;
+                let key = path.rsplit('.').next().unwrap_or_default();
+                let is_hidden = UNSHOWN.iter().any(|unshown| path.starts_with(unshown));
+                if !is_hidden && !absent.page().contains(&format!("{key} = ")) {
+                    wrong += &format!("{path} is not shown\n");
+                }
+            }
             (Ok(_), Ok(_)) => wrong += &format!("{path} makes a difference in {as_unwritten}\n"),
             // One of the two needs more beside it, such as a server over TLS.
             _ => {}
