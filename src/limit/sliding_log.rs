@@ -110,18 +110,6 @@ impl Log {
         (((self.times_ns.len() - self.over(quota, now_ns)) as u64).min(limit), limit)
     }
 
-    /// Adapts to a changed limit or period: the fraction that is spent stays spent, rounded up, spread over the same times.
-    pub fn rescale(&mut self, old: &Quota, new: &Quota, now_ns: u64) {
-        self.forget(old, now_ns);
-        let count = self.times_ns.len();
-        let (limit, whole) = (u128::from(new.limit().get()), u128::from(old.limit().get()));
-        let wanted = ((count.min(old.limit().get() as usize) as u128 * limit).div_ceil(whole)) as usize;
-        // Of several that one stands for, the latest; so the log is nowhere emptier than its share.
-        let stands_for = |index: usize| ((index + 1) * count).div_ceil(wanted) - 1;
-        let times_ns = (0..wanted).map(|index| self.times_ns[stands_for(index)]).collect();
-        self.times_ns = times_ns;
-    }
-
     /// Bytes of memory more that it would need to hold `cost` more units.
     pub fn growth_bytes(&mut self, quota: &Quota, cost: u64, now_ns: u64) -> usize {
         self.forget(quota, now_ns);
@@ -200,16 +188,15 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_limit_keeps_the_share_and_the_times() {
+    fn what_was_spent_stays_spent_under_a_changed_limit() {
         let (four, eight, two) = (quota(4, 1_000), quota(8, 1_000), quota(2, 1_000));
         let mut log = Log::default();
         log.take(&four, 1, 100);
         log.take(&four, 2, 200);
-        log.rescale(&four, &eight, 300);
-        assert_eq!(log.used(&eight, 300), (6, 8));
-        assert_eq!(log.used(&eight, 1_150), (4, 8));
-        log.rescale(&eight, &two, 300);
-        assert_eq!(log.used(&two, 300), (2, 2));
+        assert_eq!(log.peek(&eight, 5, 300).remaining, 0);
+        assert_eq!(log.peek(&two, 1, 300).answer(), Answer::Later { retry_after_ns: 900 });
+        assert_eq!(log.peek(&two, 0, 300).remaining, 0);
+        assert_eq!(log.peek(&four, 1, 300).remaining, 0, "and what it is again is what it was");
         let from_bucket = Log::with_used(&four, (1, 3), 300);
         assert_eq!(from_bucket.used(&four, 300), (2, 4));
     }

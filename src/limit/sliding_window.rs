@@ -38,7 +38,7 @@ impl Pair {
     }
 
     /// The pair as it is at `now_ns`. A clock behind the pair finds the beginning of the pair's own window.
-    fn at(self, quota: &Quota, now_ns: u64) -> Pair {
+    pub(super) fn at(self, quota: &Quota, now_ns: u64) -> Pair {
         let index = index_of(quota, now_ns);
         match index.checked_sub(self.index) {
             None | Some(0) => self,
@@ -106,13 +106,6 @@ impl Pair {
     /// A pair of which that fraction is spent in the current window, rounded up to a unit.
     pub(super) fn with_used(quota: &Quota, used: (u64, u64), now_ns: u64) -> Pair {
         Pair { index: index_of(quota, now_ns), previous: 0, current: scale(used, limit_of(quota)) }
-    }
-
-    /// The pair after the limit alone changed: each count keeps its fraction, rounded up to a unit.
-    pub(super) fn rescale(self, old: &Quota, new: &Quota) -> Pair {
-        let (old, new) = (limit_of(old), limit_of(new));
-        let count = |count: u64| scale((count, old), new);
-        Pair { previous: count(self.previous), current: count(self.current), ..self }
     }
 
     /// Nanoseconds since the current window began.

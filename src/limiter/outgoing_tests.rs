@@ -63,7 +63,7 @@ proptest! {
         algorithms in (0..4_usize, 0..4_usize),
     ) {
         let (old, new) = (ALGORITHMS[algorithms.0], ALGORITHMS[algorithms.1]);
-        let (before, now) = (counts(&["6/s", "40/10s"], old), counts(&["5/s", "30/10s"], new));
+        let (before, now) = (counts(&["4/s", "20/10s"], old), counts(&["5/s", "30/10s"], new));
         // A limit that changes with the algorithm takes hold of both at once.
         let old_alone = counts(&["5/s", "30/10s"], old);
         let (tried, first, second) = (limiter(), limiter(), limiter());
@@ -79,9 +79,8 @@ proptest! {
         }
         let mut in_force = after(&before, now.clone(), now_ns);
         prop_assert_eq!(in_force.policies()[0].is_changing(), old != new);
-        // What is spent under one limit becomes the same part of the other when a request first looks at it, rounded up to a
-        // unit. A refusal by one window leaves the next one as it is, and later the part is another one: both are brought
-        // over at one moment here, or they differ by that rounding.
+        // A state follows the raised limit from when a request first looks at it. A refusal by one window leaves the next one
+        // as it is: both are brought over at one moment here, or they refill by two rates for a while.
         for (limiter, table) in [(&tried, &in_force), (&first, if old == new { &now } else { &old_alone })] {
             for charge in table.policies()[0].look_at(&["ann".to_owned()]).expect("one dimension") {
                 limiter.table().take(&limit::Charge { cost: 0, ..charge }, now_ns);
@@ -247,10 +246,10 @@ fn a_limit_that_changes_with_the_algorithm_is_that_of_now() {
     let limiter = limiter();
     let before = counts(&["10/h"], Algorithm::TokenBucket);
     assert_eq!(admitted(&limiter, &before, NOW, 5), 5);
-    // Half is used, of twenty as of ten.
+    // Five are spent, of twenty as of ten.
     let raised = after(&before, counts(&["20/h"], Algorithm::FixedWindow), NOW);
     [&before, &raised].into_iter().for_each(|table| declare(&limiter, table));
-    assert_eq!(admitted(&limiter, &raised, NOW, 30), 10);
+    assert_eq!(admitted(&limiter, &raised, NOW, 30), 15);
     // Another period is another limit: what was goes on as it was.
     let other = after(&before, counts(&["20/m"], Algorithm::FixedWindow), NOW);
     assert_eq!(other.policies()[0].windows[1].quota, before.policies()[0].windows[0].quota);

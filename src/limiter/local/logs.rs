@@ -226,17 +226,16 @@ impl Logs {
 }
 
 impl Kept {
-    /// Converts the log to the charge's quota if it was written under another.
+    /// Takes the log over to the charge's quota if it was written under another.
     fn adopt(&mut self, charge: &Charge, quotas: &Quotas, now_ns: u64) {
         let fingerprint = charge.quota.fingerprint();
         if self.fingerprint == fingerprint {
             return;
         }
-        match quotas.known().get(self.fingerprint) {
-            Some(old) => self.log.rescale(&old, &charge.quota, now_ns),
-            // Without the old quota the past cannot be read. The log counts as spent, or a reload would give the key a
-            // second burst.
-            None => self.log = Log::with_used(&charge.quota, (1, 1), now_ns),
+        // The times stay as they are. Without the old quota the past cannot be read: the log counts as spent, or a reload
+        // would give the key a second burst.
+        if quotas.known().get(self.fingerprint).is_none() {
+            self.log = Log::with_used(&charge.quota, (1, 1), now_ns);
         }
         self.fingerprint = fingerprint;
     }

@@ -205,6 +205,12 @@ impl Table {
                 if slot.fingerprint() != fingerprint && self.is_another_kind(slot.fingerprint(), charge) {
                     return;
                 }
+                // What holds more than the limit of now stays under that of before.
+                if slot.fingerprint() != fingerprint && self.outgrown(&slot, charge, now_ns).is_some() {
+                    let kept = slot.fingerprint();
+                    slot.set_state(change(State(slot.state())).0, kept);
+                    return;
+                }
                 let state = self.state_in(&slot, charge, fingerprint, now_ns);
                 slot.set_state(change(state).0, fingerprint);
             }
@@ -231,6 +237,11 @@ impl Table {
         }
         let fingerprint = charge.quota.fingerprint();
         let state = if let Some(slot) = self.slots.find(charge.key) {
+            if slot.fingerprint() != fingerprint
+                && let Some(outcome) = self.outgrown(&slot, charge, now_ns)
+            {
+                return outcome;
+            }
             self.state_in(&slot, charge, fingerprint, now_ns)
         } else if self.slots.has_room(charge.key, self.is_whole(Some(charge.quota), now_ns)) {
             State::default()
@@ -292,6 +303,11 @@ impl Table {
 
     #[inline(always)]
     fn take_in(&self, mut slot: Locked<'_, 4, 2>, charge: &Charge, fingerprint: u32, now_ns: u64) -> Outcome {
+        if slot.fingerprint() != fingerprint
+            && let Some(outcome) = self.outgrown(&slot, charge, now_ns)
+        {
+            return outcome;
+        }
         let (state, outcome) = spend(self.state_in(&slot, charge, fingerprint, now_ns), charge, now_ns);
         slot.set_state(state.0, fingerprint);
         outcome
@@ -314,6 +330,13 @@ impl Table {
             return State(slot.state());
         }
         self.rescaled(slot, charge, now_ns)
+    }
+
+    /// What a charge is told of a state that holds more than its quota; see [`State::outgrown`].
+    #[cold]
+    fn outgrown(&self, slot: &Locked<'_, 4, 2>, charge: &Charge, now_ns: u64) -> Option<Outcome> {
+        let old = self.quotas.known().get(slot.fingerprint())?;
+        State(slot.state()).outgrown(&old, &charge.quota, charge.cost, now_ns)
     }
 
     #[cold]

@@ -84,17 +84,25 @@ fn a_denied_request_counts_only_where_that_is_asked_for() {
 }
 
 #[test]
-fn a_changed_limit_keeps_the_share_that_is_left() {
+fn what_was_spent_stays_spent() {
+    let limits = [1, 2, 3, 5, 10, 20, 50, 100, 10_000];
     for algorithm in ALGORITHMS.into_iter().filter(|algorithm| *algorithm != Algorithm::Concurrency) {
-        let table = Table::with_memory(1 << 20);
-        let (small, large) = (quota(algorithm, 10), quota(algorithm, 1_000));
-        table.declare([small]);
-        table.declare([large]);
-        for _ in 0..7 {
-            table.take(&charge(1, small), NOW);
+        for (old, new) in limits.into_iter().flat_map(|old| limits.map(|new| (old, new))) {
+            let table = Table::with_memory(1 << 22);
+            let [old, new] = [old, new].map(|limit| quota(algorithm, limit));
+            table.declare([old]);
+            table.declare([new]);
+            let charged = |cost, quota| Charge { cost, ..charge(1, quota) };
+            assert!(table.take(&charged(old.capacity(), old), NOW).outcome.is_admitted());
+            let left = new.capacity().saturating_sub(old.capacity());
+            assert_eq!(table.peek(&charged(0, new), NOW).remaining, left, "{old:?}, {new:?}");
+            assert!(!table.take(&charged(left + 1, new), NOW).outcome.is_admitted());
+            assert!(left == 0 || table.take(&charged(left, new), NOW).outcome.is_admitted());
+            // There and back again hands out nothing.
+            let spent = old.capacity() + left;
+            let back = old.capacity().saturating_sub(spent);
+            assert_eq!(table.peek(&charged(0, old), NOW).remaining, back, "{old:?}, {new:?}");
         }
-        assert_eq!(table.take(&charge(1, large), NOW).outcome.remaining, 299);
-        assert_eq!(table.peek(&Charge { cost: 0, ..charge(1, small) }, NOW).remaining, 2);
     }
 }
 

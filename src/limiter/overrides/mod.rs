@@ -5,7 +5,7 @@
 //! `tenant`, and for those that count by `consumer` where the consumer has none of its own. Of several one applies:
 //! consumer before tenant, absolute before multiplicative, the newest. They are not multiplied with each other.
 //!
-//! A key keeps its state under an override as it does over a reload: the spent share stays spent, so that a higher limit
+//! A key keeps its state under an override as it does over a reload: what was spent stays spent, so that a higher limit
 //! hands out no burst and a lower one holds at once.
 
 mod scaled;

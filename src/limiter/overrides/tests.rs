@@ -239,10 +239,10 @@ fn what_is_spent_stays_spent_both_ways() {
         (check.is_admitted(), check.decision.outcomes[0].remaining)
     };
     (0..5).for_each(|_| assert!(ask().0));
-    // Half is spent: half of twenty is left, not fifteen.
+    // Five are spent, of twenty as of ten.
     limiter.overrides().put(&ann(), absolute("a", 20, 1));
-    assert_eq!(ask(), (true, 9));
-    (0..9).for_each(|_| assert!(ask().0));
+    assert_eq!(ask(), (true, 14));
+    (0..14).for_each(|_| assert!(ask().0));
     assert_eq!(ask(), (false, 0), "a raised limit hands out no burst");
     limiter.overrides().put(&ann(), absolute("b", 2, 2));
     assert_eq!(ask(), (false, 0));
