@@ -5,8 +5,7 @@
 -- ARGV  none of its own: a plan (limit, period_ns)
 -- returns an algorithm: prepare, open, wait, left, spend, deny, debit, back, save (see take.lua)
 --
--- A changed plan keeps the spent share, rounded up to a unit so that a change never gives units away. A count above the
--- limit is a debt: each window that ends takes one limit of it.
+-- A changed plan keeps what was spent. A count above the limit is a debt: each window that ends takes one limit of it.
 
 local fixed_window = {}
 
@@ -36,11 +35,18 @@ function fixed_window.open(state)
   end
   if not is_ours then
     count = max(0, count - max(0, floor(now_us / period_us) - index) * limit)
-    -- Whole limits of a debt are carried over separately, because `scaled_up` is exact up to one.
-    local wholes = floor(count / limit)
-    state.count = min(wholes * plan.limit + scaled_up(count - wholes * limit, plan.limit, limit), exact / 2)
-    state.is_scaled = true
-  elseif index < plan.index then
+    if limit > plan.limit and count > plan.limit and period_us == plan.period_us then
+      state.less, state.holds = limit - plan.limit, plan.limit
+      plan = { limit = limit, period_ns = period_us * 1000, act = plan.act }
+      fixed_window.prepare(plan)
+      state.plan = plan
+    else
+      state.count, state.is_scaled = min(count, plan.limit + max(0, count - limit)), true
+      return
+    end
+    index = max(index, plan.index)
+  end
+  if index < plan.index then
     state.count, state.until_s = max(0, count - (plan.index - index) * plan.limit), until_s
   else
     -- If the clock is a little behind, the count's own window is used. If it was set far back, the count is moved to

@@ -7,7 +7,7 @@
 -- returns an algorithm: prepare, open, wait, left, spend, deny, debit, back, save, charges (see take.lua)
 --
 -- What weighs is rounded up to a unit, and exact before: products beyond 2^53 are taken apart. Periods beyond 2^51
--- microseconds (71 years) are not. A changed limit scales both counts, a changed period what they weigh together. A
+-- microseconds (71 years) are not. A changed limit keeps both counts, a changed period what they weigh together. A
 -- count above the limit is a debt: when its window ends, one limit of it weighs, and the rest counts in the next.
 
 local count_max = 2 ^ 44 - 1
@@ -41,24 +41,21 @@ local function moved(index, was, previous, current, most)
   return was, previous, current
 end
 
--- `count` of `most` as a count of another plan. Whole limits of a debt are carried over separately, because `scaled_up` is
--- exact up to one.
-local function rescaled(count, most, plan)
-  local wholes = floor(count / most)
-  return min(wholes * plan.most + scaled_up(count - wholes * most, plan.most, most), count_max)
-end
-
+-- A record of another plan. Returns whether it goes on under that, because it holds more than the lower limit of now.
 local function open_changed(state, plan, saved, was, previous, current)
   local most, period_us = unpack_from('<dd', saved, 29)
   local index
   index, previous, current = moved(floor(now_us / period_us), was, previous, current, most)
-  state.is_scaled = true
+  local spent = estimate(index, previous, current, period_us)
   if period_us ~= plan.period_us then
-    state.current = rescaled(estimate(index, previous, current, period_us), most, plan)
+    state.current, state.is_scaled = min(spent, plan.most + max(0, spent - most)), true
+  elseif most > plan.most and spent > plan.most then
+    state.less, state.holds = most - plan.most, plan.most
+    state.plan = { limit = most, period_ns = period_us * 1000, act = plan.act }
+    sliding_window.prepare(state.plan)
+    return true
   else
-    state.index = index
-    state.previous = rescaled(previous, most, plan)
-    state.current = rescaled(current, most, plan)
+    state.index, state.previous, state.current, state.is_scaled = index, previous, current, true
   end
 end
 
@@ -81,7 +78,10 @@ function sliding_window.open(state)
     state.current, state.is_scaled = plan.most, true
     return
   end
-  if not is_ours then return open_changed(state, plan, saved, was, previous, current) end
+  if not is_ours then
+    if not open_changed(state, plan, saved, was, previous, current) then return end
+    plan = state.plan
+  end
   state.index, state.previous, state.current = moved(plan.index, was, previous, current, plan.most)
   -- If the clock was set far back, the counts are moved to the present window, and saved there even if nothing is
   -- spent.

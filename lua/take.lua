@@ -22,7 +22,7 @@
 --
 -- An algorithm prepares each plan once a call. `open` reads a part's key as of now into the part; `wait` returns how
 -- long a cost has to wait; `spend`, `deny`, `debit` and `back` change the part; `left` returns what is left; `save`
--- stores it. No part is saved before all are open, so an error in one key comes before anything is spent.
+-- stores it. What was spent stays spent under a changed plan, in units, as src/limit/state.rs has it. No part is saved before all are open, so an error in one key comes before anything is spent.
 
 local acts = {}
 
@@ -39,6 +39,24 @@ local function prepare(plan)
   return act
 end
 
+local function open(act, part, is_look)
+  part.less, part.holds = nil, nil
+  act.open(part, is_look)
+end
+
+-- A record that holds more than a lower limit of now stays under the plan it was written under, which `open` has put in
+-- place of the part's: so much less is left of it (`less`), and no cost above the limit of now (`holds`) ever fits.
+local function wait(act, part, cost)
+  if not part.less then return act.wait(part, cost) end
+  if cost > part.holds then return -1 end
+  return act.wait(part, cost + part.less)
+end
+
+local function left(act, part)
+  local remaining, reset_us = act.left(part)
+  return part.less and 0 or remaining, reset_us
+end
+
 -- A part whose key and plan a part before it has: what that takes is not there for this one.
 local function first_of(parts, index)
   local part = parts[index]
@@ -52,10 +70,10 @@ local function take(parts, count)
   for index = 1, count do
     local part = parts[index]
     local act = part.plan.act or prepare(part.plan)
-    act.open(part)
     local first = first_of(parts, index)
+    open(act, part)
     part.is_again, part.together = first ~= nil, part.cost
-    local wait_us = act.wait(part, part.cost + (first and first.together or 0))
+    local wait_us = wait(act, part, part.cost + (first and first.together or 0))
     part.wait_us = wait_us
     local is_refused = wait_us > 0 or wait_us == -1
     if is_refused and part.flags % 2 == 0 then is_admitted = false end
@@ -65,9 +83,9 @@ local function take(parts, count)
     local part = parts[index]
     local act, wait_us, is_changed = part.plan.act, part.wait_us, part.is_scaled
     -- As the part before it has left the key.
-    if part.is_again then act.open(part) end
+    if part.is_again then open(act, part) end
     if wait_us > 0 or wait_us == -1 then
-      if part.flags >= 2 then
+      if part.flags >= 2 and not part.less then
         act.deny(part, part.cost)
         part.wait_us = act.wait(part, part.cost)
         is_changed = true
@@ -77,7 +95,7 @@ local function take(parts, count)
       is_changed = true
     end
     -- What is left, after the cost if it was spent.
-    part.remaining, part.reset_us = act.left(part)
+    part.remaining, part.reset_us = left(act, part)
     -- A record of an older plan was converted, which must be saved even if nothing is spent.
     if is_changed then act.save(part, part.reset_us) end
     if wait_us < -1 and not is_admitted then part.wait_us = 0 end
@@ -89,7 +107,7 @@ local function change(verb, parts, count, taken_us)
   for index = 1, count do
     local part = parts[index]
     local act = part.plan.act or prepare(part.plan)
-    act.open(part)
+    open(act, part)
     act[verb](part, part.cost, taken_us)
     local _, reset_us = act.left(part)
     act.save(part, reset_us)
@@ -110,8 +128,8 @@ end
 
 local function peek(part)
   local act = part.plan.act or prepare(part.plan)
-  act.open(part, true)
-  local wait_us = act.wait(part, part.cost)
+  open(act, part, true)
+  local wait_us = wait(act, part, part.cost)
   if wait_us <= 0 and wait_us ~= -1 then act.spend(part, part.cost) end
-  return wait_us, act.left(part)
+  return wait_us, left(act, part)
 end

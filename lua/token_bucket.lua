@@ -1,7 +1,7 @@
 -- Token bucket: stores what is missing from a full one, exactly, in whole numbers.
 --
 -- KEYS  the key of one window, by its index: one string of 44 bytes: missing, at_us 'd' each, until_s 'I4'; the plan it
---       was written under: whole, refill, quantum_us 'd' each (see keys.lua)
+--       was written under: limit, period_us, units 'd' each (see keys.lua)
 -- ARGV  none of its own: a plan (limit, period_ns, burst)
 -- returns an algorithm: prepare, open, wait, left, spend, deny, debit, back, save, charges (see take.lua)
 --
@@ -10,7 +10,7 @@
 -- are halved until the bucket is close to that, so that carrying a share over to a changed plan loses nothing. Time is
 -- cut to quanta of the clock itself, so no time is lost between two calls. A bucket too large even for quanta of a
 -- second holds as much as fits, which is never in the client's favour. If the plan changes, the bucket is refilled by
--- the old plan until now and continues with the same share missing.
+-- the old plan until now and continues with the same units missing.
 --
 -- A debt is held up to `deepest` whole buckets. Beyond four of them a double has no room for each grain: what rounds is
 -- less than a part in 2^53 of the debt.
@@ -37,13 +37,13 @@ local token_bucket = {}
 
 -- Prepares a plan whose bucket holds `units`.
 function token_bucket.prepare(plan, units)
-  plan.quantum_us, plan.unit, plan.refill, plan.units =
-    bucket_grains(plan.limit, ceil(plan.period_ns / 1000), units or plan.burst)
+  plan.period_us = ceil(plan.period_ns / 1000)
+  plan.quantum_us, plan.unit, plan.refill, plan.units = bucket_grains(plan.limit, plan.period_us, units or plan.burst)
   plan.whole = plan.units * plan.unit
   -- How far the present quantum has advanced.
   plan.begun_us = now_us % plan.quantum_us
   plan.at_us = now_us - plan.begun_us
-  plan.tail = pack('<ddd', plan.whole, plan.refill, plan.quantum_us)
+  plan.tail = pack('<ddd', plan.limit, plan.period_us, plan.units)
 end
 
 -- Microseconds from now until `grains` are back.
@@ -54,13 +54,22 @@ local function refilled_us(plan, grains)
   return quanta * plan.quantum_us - plan.begun_us
 end
 
--- A record of another plan: the share that was missing then, as grains of this plan's bucket.
-local function read_changed(plan, missing, then_us, whole, refill, quantum_us)
-  local quanta = floor(now_us / quantum_us) - then_us / quantum_us
-  if quanta > 0 then missing = max(0, missing - quanta * refill) end
-  -- Whole buckets of a debt are carried over separately, because `scaled_up` is exact up to one.
-  local wholes = floor(min(missing, deepest * whole) / whole)
-  return wholes * plan.whole + scaled_up(missing - wholes * whole, plan.whole, whole), 0, true
+-- A record of another plan: what was missing then, as grains of this plan's bucket; or, if a lower limit does not hold
+-- that, as grains of the old plan, which is returned too.
+local function read_changed(plan, missing, then_us, until_s, limit, period_us, units)
+  local old = { limit = limit, period_ns = period_us * 1000, act = plan.act }
+  token_bucket.prepare(old, units)
+  local quanta = floor(now_us / old.quantum_us) - floor(then_us / old.quantum_us)
+  if quanta > 0 then missing = max(0, missing - quanta * old.refill) end
+  if old.units > plan.units and period_us == plan.period_us and missing > plan.units * old.unit then
+    return missing, until_s, false, old
+  end
+  local function carried(grains)
+    local wholes = floor(grains / old.unit)
+    return wholes * plan.unit + scaled_up(grains - wholes * old.unit, plan.unit, old.unit)
+  end
+  local debt = carried(max(0, missing - old.whole))
+  return min(carried(missing), plan.whole + debt, deepest * plan.whole), 0, true
 end
 
 -- The missing grains now, until when the key is kept, and whether the record must be saved: another plan or a later
@@ -70,13 +79,14 @@ local function read(key, plan)
   if not saved then return 0, 0, false end
   -- A value that is no record counts as an empty bucket, so that a key cannot be reset by overwriting it.
   if #saved ~= 44 then return plan.whole, 0, true end
-  local missing, then_us, until_s, whole, refill, quantum_us = unpack_from('<ddI4ddd', saved)
+  local missing, then_us, until_s, limit, period_us, units = unpack_from('<ddI4ddd', saved)
+  local whole, refill, quantum_us = plan.whole, plan.refill, plan.quantum_us
   -- The usual case is checked inline, because calling a function costs as much as the rest.
-  if refill ~= plan.refill or whole ~= plan.whole or quantum_us ~= plan.quantum_us then
-    local is_record = is_count(then_us) and is_count(whole) and is_count(refill) and missing >= 0
-      and missing <= deepest * whole
-    if not is_record or whole < 1 or not (quantum_us >= 1) then return plan.whole, 0, true end
-    return read_changed(plan, missing, then_us, whole, refill, quantum_us)
+  if limit ~= plan.limit or units ~= plan.units or period_us ~= plan.period_us then
+    local is_record = is_count(then_us) and is_count(limit) and is_count(period_us) and is_count(units)
+      and missing >= 0 and missing <= deepest * exact
+    if not is_record or limit < 1 or period_us < 1 or units < 1 then return plan.whole, 0, true end
+    return read_changed(plan, missing, then_us, until_s, limit, period_us, units)
   end
   if not (missing >= 0 and missing <= deepest * whole and then_us >= 0 and then_us < exact) then
     return plan.whole, 0, true
@@ -108,6 +118,7 @@ function token_bucket.charges(run, at, said, plan, one, is_look)
   local values, heads, held, rooms, now_us = values, heads, held, rooms, now_us
   local number, refill, quantum_us, whole, unit = run[at + 1], plan.refill, plan.quantum_us, plan.whole, plan.unit
   local at_us, begun_us = plan.at_us, plan.begun_us
+  local limit, period_us, units = plan.limit, plan.period_us, plan.units
   local is_repeated = not is_look and #run > 3 * #KEYS
   for at = at, #run, 3 do
     if run[at + 1] ~= number then
@@ -124,9 +135,9 @@ function token_bucket.charges(run, at, said, plan, one, is_look)
       elseif not saved and is_nothing then
         missing, room_us = 0, -now_us
       elseif saved and #saved == 44 then
-        local then_us, until_s, old_whole, old_refill, old_us
-        missing, then_us, until_s, old_whole, old_refill, old_us = unpack_from('<ddI4ddd', saved)
-        if old_refill == refill and old_whole == whole and old_us == quantum_us then
+        local then_us, until_s, old_limit, old_us, old_units
+        missing, then_us, until_s, old_limit, old_us, old_units = unpack_from('<ddI4ddd', saved)
+        if old_limit == limit and old_units == units and old_us == period_us then
           local passed_us = at_us - then_us
           if passed_us > 0 then missing = missing - passed_us / quantum_us * refill end
           if missing < 0 then missing = 0 end
@@ -168,7 +179,9 @@ function token_bucket.charges(run, at, said, plan, one, is_look)
 end
 
 function token_bucket.open(state)
-  state.missing, state.until_s, state.is_scaled = read(state.key, state.plan)
+  local plan, old = state.plan
+  state.missing, state.until_s, state.is_scaled, old = read(state.key, plan)
+  if old then state.less, state.holds, state.plan = old.units - plan.units, plan.units, old end
 end
 
 function token_bucket.wait(state, cost)

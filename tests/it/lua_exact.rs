@@ -248,11 +248,9 @@ impl History {
             return;
         }
         let (old, new) = (self.charges[index].quota, self.quota(algorithm));
-        // A tick of a fast bucket is the same share of a slow one, and many of its ticks.
-        let whole_ns = |quota: Quota| {
-            quota.capacity() as f64 * quota.period_ns().get() as f64 / quota.limit().get() as f64
-        };
-        self.slack_ns[index] = TICKS_NS + self.slack_ns[index] * whole_ns(new) / whole_ns(old);
+        // A tick of a fast bucket is the same part of a unit of a slow one, and many of its ticks.
+        let unit_ns = |quota: Quota| quota.period_ns().get() as f64 / quota.limit().get() as f64;
+        self.slack_ns[index] = TICKS_NS + self.slack_ns[index] * (unit_ns(new) / unit_ns(old)).max(1.0);
         self.charges[index].quota = new;
         self.limiter.declare([new]);
         // Both meet it now: when a window is only looked at, neither says when it is carried over.

@@ -6,7 +6,7 @@ use std::io::{self, Read, Write};
 use super::handover::{self, HandoverError, get, put};
 use super::journal::{Relative, Spent};
 use super::{Place, Table};
-use limit::{Algorithm, Charge, State};
+use limit::{Algorithm, Charge, Quota, State};
 
 impl Table {
     /// Notes from now on what is spent, for [`Table::tell_spent`].
@@ -62,7 +62,7 @@ impl Table {
         if !is_spent {
             // A log finds what is given back by its time, which is not told.
             if charge.quota.algorithm() != Algorithm::SlidingLog {
-                let give_back = |state: State| state.give_back(&charge.quota, charge.cost, now_ns);
+                let give_back = |state: State, quota: &Quota| state.give_back(quota, charge.cost, now_ns);
                 self.change(charge, Place::Slot, now_ns, give_back);
             }
             return;

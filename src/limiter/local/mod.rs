@@ -157,7 +157,7 @@ impl Table {
         if charge.quota.algorithm() == Algorithm::SlidingLog {
             return self.logs.give_back(charge, place, taken_ns);
         }
-        self.change(charge, place, taken_ns, |state| state.give_back(&charge.quota, charge.cost, taken_ns));
+        self.change(charge, place, taken_ns, |state, quota| state.give_back(quota, charge.cost, taken_ns));
     }
 
     /// Spends a cost that became known after the charge it belongs to, on the same state. It is spent even if it does
@@ -171,7 +171,7 @@ impl Table {
         if charge.quota.algorithm() == Algorithm::SlidingLog {
             return self.logs.debit(charge, place, now_ns);
         }
-        self.change(charge, place, now_ns, |state| state.debit(&charge.quota, charge.cost, now_ns));
+        self.change(charge, place, now_ns, |state, quota| state.debit(quota, charge.cost, now_ns));
     }
 
     /// Whether a charge was remembered and has not been refilled yet. Overflow buckets are not looked at, because other
@@ -195,7 +195,13 @@ impl Table {
     }
 
     /// Changes the state that a charge was taken from.
-    fn change(&self, charge: &Charge, place: Place, now_ns: u64, change: impl FnOnce(State) -> State) {
+    fn change(
+        &self,
+        charge: &Charge,
+        place: Place,
+        now_ns: u64,
+        change: impl FnOnce(State, &Quota) -> State,
+    ) {
         let fingerprint = charge.quota.fingerprint();
         match place {
             Place::Slot => {
@@ -206,17 +212,18 @@ impl Table {
                     return;
                 }
                 // What holds more than the limit of now stays under that of before.
-                if slot.fingerprint() != fingerprint && self.outgrown(&slot, charge, now_ns).is_some() {
-                    let kept = slot.fingerprint();
-                    slot.set_state(change(State(slot.state())).0, kept);
+                let kept = slot.fingerprint();
+                if kept != fingerprint && self.outgrown(&slot, charge, now_ns).is_some() {
+                    let Some(old) = self.quotas.known().get(kept) else { return };
+                    slot.set_state(change(State(slot.state()), &old).0, kept);
                     return;
                 }
                 let state = self.state_in(&slot, charge, fingerprint, now_ns);
-                slot.set_state(change(state).0, fingerprint);
+                slot.set_state(change(state, &charge.quota).0, fingerprint);
             }
             Place::Overflow => {
                 if let Some(state) = self.quotas.overflow().get_mut(&fingerprint) {
-                    *state = change(*state);
+                    *state = change(*state, &charge.quota);
                 }
             }
         }
