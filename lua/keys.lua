@@ -70,13 +70,16 @@ local function lasting_ms(us)
   return max(1, min(ceil(us / 1000), 1e15))
 end
 
+-- The latest second that a record can say, in 32 bits.
+local kept_last_s = 2 ^ 32 - 1
+
 local function kept_until(key, until_s, need_us, spare_us)
   if now_us + need_us <= until_s * 1e6 then return until_s end
   local lasts_us = need_us + spare_us
   if spare_us < 4e6 then lasts_us = need_us + 4e6 end
   -- One second more, because Redis counts the expiry from the time the call began.
   kept_ms[key] = lasting_ms(lasts_us + 1e6)
-  return min(floor((now_us + lasts_us) / 1e6), 4294967295)
+  return min(floor((now_us + lasts_us) / 1e6), kept_last_s)
 end
 
 local function keep(key, head, tail)

@@ -55,10 +55,14 @@ local function refilled_us(plan, grains)
 end
 
 -- A record of another plan: what was missing then, as grains of this plan's bucket; or, if a lower limit does not hold
--- that, as grains of the old plan, which is returned too.
+-- that, as grains of the old plan, which is returned too. A record that no bucket refills before its key expires was
+-- written by no script.
 local function read_changed(plan, missing, then_us, until_s, limit, period_us, units)
   local old = { limit = limit, period_ns = period_us * 1000, act = plan.act }
   token_bucket.prepare(old, units)
+  if then_us + missing / old.refill * old.quantum_us > until_s * 1e6 and until_s < kept_last_s then
+    return plan.whole, 0, true
+  end
   local quanta = floor(now_us / old.quantum_us) - floor(then_us / old.quantum_us)
   if quanta > 0 then missing = max(0, missing - quanta * old.refill) end
   if old.units > plan.units and period_us == plan.period_us and missing > plan.units * old.unit then
