@@ -3,7 +3,7 @@
 -- KEYS  the key of one window, by its index: one string of 36 bytes: index, count 'd' each, until_s 'I4'; the plan it
 --       was written under: limit, period_us 'd' each (see keys.lua)
 -- ARGV  none of its own: a plan (limit, period_ns)
--- returns an algorithm: prepare, open, wait, left, spend, deny, debit, back, save (see take.lua)
+-- returns an algorithm: prepare, open, wait, left, spend, deny, debit, back, save (see take.lua), carried
 --
 -- A changed plan keeps what was spent. A count above the limit is a debt: each window that ends takes one limit of it.
 
@@ -15,25 +15,43 @@ function fixed_window.prepare(plan)
   plan.tail = pack('<dd', plan.limit, plan.period_us)
 end
 
+-- What a record says; `index` is nil if it is none.
+local function read(saved)
+  local index, count, until_s, limit, period_us = nil, 0, 0, 0, 0
+  if #saved == 36 then
+    index, count, until_s, limit, period_us = unpack_from('<ddI4dd', saved)
+  elseif #saved == 64 then
+    -- Of leases (window_lease.lua).
+    index, count = unpack_from('<dd', saved)
+    limit, period_us = unpack_from('<dd', saved, 49)
+    period_us = ceil(period_us / 1000)
+    index, count = floor(index / period_us), ceil(count)
+  end
+  local is_record = index and index >= 0 and index < exact and count >= 0 and count < exact and limit >= 1
+    and period_us >= 1
+  return is_record and index or nil, count, until_s, limit, period_us
+end
+
+-- What window_lease.lua reads of a record: what is spent, of whose plan, as of when.
+function fixed_window.carried(state, saved)
+  local index, count, _, limit, period_us = read(saved)
+  if not index then return false end
+  state.at_us, state.count, state.before, state.limit, state.period_us = index * period_us, count, 0, limit, period_us
+  return true
+end
+
 function fixed_window.open(state)
   local key, plan = state.key, state.plan
   local saved = heads[key] == nil and values[key] or string_of(key)
   state.index, state.count, state.until_s, state.is_scaled = plan.index, 0, 0, false
   if not saved then return end
-  local index, count, until_s
-  if #saved == 36 then index, count, until_s = unpack_from('<ddI4', saved) end
-  local is_record = index and index >= 0 and index < exact and count >= 0 and count < exact
-  local is_ours, limit, period_us = sub(saved, 21) == plan.tail, 0, 0
-  if is_record and not is_ours then
-    limit, period_us = unpack_from('<dd', saved, 21)
-    is_record = limit >= 1 and period_us >= 1
-  end
+  local index, count, until_s, limit, period_us = read(saved)
   -- A value that is no record counts as a spent window, so that a key cannot be reset by overwriting it.
-  if not is_record then
+  if not index then
     state.count, state.is_scaled = plan.limit, true
     return
   end
-  if not is_ours then
+  if limit ~= plan.limit or period_us ~= plan.period_us then
     count = max(0, count - max(0, floor(now_us / period_us) - index) * limit)
     if limit > plan.limit and count > plan.limit and period_us == plan.period_us then
       state.less, state.holds = limit - plan.limit, plan.limit

@@ -9,13 +9,15 @@
 -- returns epoch, tokens, rate, lasts_us, deny_us, level, wait_us (until a refused cost would fit; 0 for buckets, whose
 -- nodes compute it)
 --
--- The record, 44 bytes: at_us; level: units left, as a share of the burst, so that a limit that changes keeps the share
--- that is spent (doubles); promised: sum of the rates granted in this epoch, as a share of the refill; wanted,
--- wanted_before: demand reported in this epoch and in the last; out, out_before: units granted in them, as shares of the
--- burst (floats); microseconds since the epoch began (32 bits, of which the upper 13 hold for how many seconds from at_us the key is
--- kept: see keys.lua); nodes, nodes_before: how many nodes reported (16 bits). Promised rates are paid in advance: the
--- bucket refills at `refill - promised`. A key's first epoch begins when its record is made, so keys do not renew all
--- at once.
+-- The record, 68 bytes: at_us; level: units left (doubles); promised: sum of the rates granted in this epoch; wanted,
+-- wanted_before: demand reported in this epoch and in the last; out, out_before: units granted in them (floats);
+-- microseconds since the epoch began (32 bits, of which the upper 13 hold for how many seconds from at_us the key is
+-- kept: see keys.lua); nodes, nodes_before: how many nodes reported (16 bits); the plan it was written under: limit,
+-- period_ns, burst (doubles). Promised rates are paid in advance: the bucket refills at `refill - promised`. A key's
+-- first epoch begins when its record is made, so keys do not renew all at once.
+--
+-- What was spent stays spent under a changed plan, in units. A record that holds more than a lower limit goes on under
+-- the plan it was written under, and lends nothing, until it fits; one of an exact bucket (token_bucket.lua) is read too.
 --
 -- Its twin is src/limit/script_model/bucket.rs, operation for operation; a test compares them bit by bit. The script
 -- skips a step of the twin only if that cannot change the result.
@@ -52,20 +54,30 @@ local function lease_advance(level, promised, out, out_before, at_us, begins_us,
   return level
 end
 
+-- A record of an exact bucket: what is missing there is missing here.
+local function lease_of_exact(saved)
+  local missing, then_us, until_s, old_limit, period_us, units = unpack_from('<ddI4ddd', saved)
+  local is_record = is_count(then_us) and is_count(old_limit) and is_count(period_us) and is_count(units)
+  if not is_record or old_limit < 1 or period_us < 1 or units < 1 or not (missing >= 0) then return '' end
+  local old = { limit = old_limit, period_ns = period_us * 1000 }
+  module(1).prepare(old, units)
+  return pack('<ddfffffI4HHddd', then_us, units - missing / old.unit, 0, 0, 0, 0, 0, lease_packed(then_us, 0, until_s), 0, 0,
+    old_limit, period_us * 1000, units)
+end
+
 -- The record advanced to the present, in its epoch. Also returns whether units granted before this epoch are too old to
 -- be spent, which they are after more than an epoch.
 local function lease_open(saved, is_release)
   local to_us, at_us, level, promised, wanted, wanted_before = now_us, now_us, burst, 0, 0, 0
   local out, out_before, since_us, nodes, nodes_before, until_s, is_aged = 0, 0, 0, 0, 0, 0, false
-  if saved and #saved ~= 44 then
+  if saved and #saved ~= 68 then
     -- A record of another kind of limit counts as an empty bucket.
     level = 0
   elseif saved then
     local packed
     at_us, level, promised, wanted, wanted_before, out, out_before, packed, nodes, nodes_before =
       unpack_from('<ddfffffI4HH', saved)
-    level, since_us = lease_units(level, burst), packed % lease_since
-    promised, out, out_before = promised * refill, out * burst, out_before * burst
+    since_us = packed % lease_since
     local at_s = at_us / 1e6
     until_s = at_s - at_s % 1 + (packed - since_us) / lease_since
     -- If the clock has stepped back a little, time stands still until it has caught up. If it has stepped far back, the
@@ -112,8 +124,44 @@ local function lease_save(key, at_us, level, promised, wanted, wanted_before, ou
   if part > 0 then need_us = need_us - part + 1 end
   need_us = need_us + epoch_us * 2 + 200000
   if not (now_us + need_us <= until_s * 1e6) then until_s = kept_until(key, until_s, need_us, min(need_us, 6e8)) end
-  heads[key] = pack('<ddfffffI4HH', at_us, level / burst, promised / refill, wanted, wanted_before, out / burst,
-    out_before / burst, lease_packed(at_us, since_us, until_s), nodes, nodes_before)
+  heads[key] = pack('<ddfffffI4HHddd', at_us, level, promised, wanted, wanted_before, out, out_before,
+    lease_packed(at_us, since_us, until_s), nodes, nodes_before, limit, period_ns, burst)
+end
+
+-- Opens a record of another plan: advanced under that, and then carried over. Returns what lease_open does and, if a
+-- lower limit does not hold what is spent, the old plan, whose numbers are the current ones then.
+local function lease_open_changed(saved, is_release, plan)
+  local old_limit, old_ns, old_burst = unpack_from('<ddd', saved, 45)
+  local at_us, level, promised, wanted, wanted_before, out, out_before, begins_us, nodes, nodes_before, until_s, is_aged
+  local is_plan = is_count(old_limit) and is_count(old_ns) and is_count(old_burst) and old_limit >= 1 and old_ns >= 1
+    and old_burst >= 1
+  -- A record that outlasts its key was written by no script.
+  if is_plan then
+    local then_us, then_level = unpack_from('<dd', saved)
+    local packed = unpack_from('<I4', saved, 37)
+    local stays_s, at_s = (packed - packed % lease_since) / lease_since, then_us / 1e6
+    local full_us = then_us + (old_burst - then_level) / (old_limit * 1e9 / old_ns) * 1e6
+    is_plan = stays_s == 8191 or full_us <= (at_s - at_s % 1 + stays_s) * 1e6
+  end
+  if not is_plan then return lease_open('', is_release) end
+  local old = { algorithm = plan.algorithm, limit = old_limit, period_ns = old_ns, burst = old_burst,
+    epoch_us = plan.epoch_us }
+  local new_burst, new_refill, new_ns = burst, refill, period_ns
+  lease_adopt(old)
+  at_us, level, promised, wanted, wanted_before, out, out_before, begins_us, nodes, nodes_before, until_s, is_aged =
+    lease_open(saved, is_release)
+  local less = old_burst - new_burst
+  local outgrown = less > 0 and old_ns == new_ns and level < less and old or nil
+  if not outgrown then
+    local slower = new_refill / refill
+    lease_adopt(plan)
+    if slower < 1 then promised = promised * slower end
+    -- What another period's limit does not hold is forgiven; a debt is not.
+    local debt, spent = max(-level, 0), old_burst - level
+    level, until_s = burst - min(spent, burst + debt), 0
+  end
+  return at_us, level, promised, wanted, wanted_before, out, out_before, begins_us, nodes, nodes_before, until_s, is_aged,
+    outgrown
 end
 
 -- Whether the fleet's demand is so far above the refill that every node would ask for every unit that comes.
@@ -278,8 +326,11 @@ local function lease_renew(key, plan, epoch, demand, reported, rate, pending, hi
   if is_window then
     return window_lease_renew(key, epoch, demand, reported, pending, spent, delta, keep, is_release, costs)
   end
+  local saved, open = heads[key] == nil and values[key] or string_of(key), lease_open
+  if saved and #saved == 44 then saved = lease_of_exact(saved) end
+  if saved and #saved == 68 and sub(saved, 45) ~= lease_tail then open = lease_open_changed end
   local at_us, level, promised, wanted, wanted_before, out, out_before, begins_us, nodes, nodes_before, until_s,
-    is_aged = lease_open(heads[key] == nil and values[key] or string_of(key), is_release)
+    is_aged, outgrown = open(saved, is_release, plan)
   local since_us, lasts_us, begins_ms = at_us - begins_us, begins_us + epoch_us - at_us, begins_us / 1000
   local left_s, number = lasts_us / 1e6, (begins_ms - begins_ms % 1) % 16777215 + 1
   local is_first = epoch ~= number
@@ -294,7 +345,15 @@ local function lease_renew(key, plan, epoch, demand, reported, rate, pending, hi
     end
     lease_save(key, at_us, level, promised, wanted, wanted_before, out, out_before, since_us, nodes, nodes_before,
       until_s)
-    return number, 0, 0, 0, 0, level, 0
+    return number, 0, 0, 0, 0, outgrown and level - outgrown.burst + plan.burst or level, 0
+  end
+  if outgrown then
+    -- The numbers at hand are the old plan's.
+    lease_save(key, at_us, level, promised, wanted, wanted_before, out, out_before, since_us, nodes, nodes_before,
+      until_s)
+    level = level - burst + plan.burst
+    local deny_us = (1 - level) / refill * 1e6
+    return number, 0, 0, lasts_us, deny_us - deny_us % 1, level, 0
   end
   if 0.001 > demand then demand = 0.001 end
   if is_first then

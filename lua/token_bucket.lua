@@ -54,6 +54,21 @@ local function refilled_us(plan, grains)
   return quanta * plan.quantum_us - plan.begun_us
 end
 
+-- A record of leases (lease.lua), as one of a bucket: what is lent is missing.
+local function read_leased(saved)
+  local then_us, level = unpack_from('<dd', saved)
+  local limit, period_ns, units = unpack_from('<ddd', saved, 45)
+  local old = { limit = limit, period_ns = period_ns }
+  if not (is_count(limit) and is_count(period_ns) and is_count(units) and limit >= 1 and period_ns >= 1 and units >= 1) then
+    return ''
+  end
+  token_bucket.prepare(old, units)
+  local missing = max(0, ceil((units - level) * old.unit))
+  local need_us = missing / old.refill * old.quantum_us
+  return pack('<ddI4ddd', missing, then_us - then_us % old.quantum_us, min(ceil((then_us + need_us) / 1e6) + 1, kept_last_s),
+    limit, old.period_us, old.units)
+end
+
 -- A record of another plan: what was missing then, as grains of this plan's bucket; or, if a lower limit does not hold
 -- that, as grains of the old plan, which is returned too. A record that no bucket refills before its key expires was
 -- written by no script.
@@ -78,9 +93,13 @@ end
 
 -- The missing grains now, until when the key is kept, and whether the record must be saved: another plan or a later
 -- clock wrote it.
-local function read(key, plan)
-  local saved = heads[key] == nil and values[key] or string_of(key)
+local function read(key, plan, saved)
+  saved = saved or heads[key] == nil and values[key] or string_of(key)
   if not saved then return 0, 0, false end
+  if #saved == 68 then
+    local missing, _, _, old = read(key, plan, read_leased(saved))
+    return missing, 0, true, old
+  end
   -- A value that is no record counts as an empty bucket, so that a key cannot be reset by overwriting it.
   if #saved ~= 44 then return plan.whole, 0, true end
   local missing, then_us, until_s, limit, period_us, units = unpack_from('<ddI4ddd', saved)

@@ -4,12 +4,12 @@
 -- lease_renew (lease.lua), with the same arguments and results. A window does not refill at a rate, so the whole grant
 -- is units. This file also has what buckets and windows share, beginning with the numbers of the current plan.
 --
--- The record, 48 bytes: at_us; current, previous: units granted in this window and spent in the one before, as shares of
--- the limit, so that a limit that changes keeps the share that is spent (doubles);
+-- The record, 64 bytes: at_us; current, previous: units granted in this window and spent in the one before (doubles);
 -- wanted, wanted_before: demand reported in this epoch and in the last; out, out_before: units granted in them
 -- (floats); microseconds since the epoch began (32 bits, of which the upper 13 hold for how many seconds from at_us the
--- key is kept: see keys.lua); nodes, nodes_before: how many nodes reported (16 bits). An epoch never crosses a window's
--- end.
+-- key is kept: see keys.lua); nodes, nodes_before: how many nodes reported (16 bits); the plan it was written under:
+-- limit, period_ns (doubles). An epoch never crosses a window's end. A changed limit leaves the units as they are; under
+-- a changed period, what is spent counts in the present window. A record of an exact window is read too.
 --
 -- Its twin is src/limit/script_model/window.rs, operation for operation; a test compares them bit by bit. lease.lua
 -- says why steps are skipped and functions hardly called.
@@ -19,13 +19,17 @@ local sqrt = math.sqrt
 -- The numbers of the current plan. Upvalues cost a third of what table fields do, and most renewals of a call have the
 -- same plan.
 local at_hand, is_window, is_sliding
-local limit, burst, refill, per_epoch, period_us, epoch_us, epoch_s, fifth_us, lent_min
+local limit, burst, refill, per_epoch, period_ns, period_us, epoch_us, epoch_s, fifth_us, lent_min
+-- What records of it end in.
+local lease_tail
 
 local function lease_adopt(plan)
   at_hand, limit, burst, epoch_us = plan, plan.limit, plan.burst, plan.epoch_us
   is_sliding = plan.algorithm == 3
   is_window = is_sliding or plan.algorithm == 2
-  refill, period_us = limit * 1e9 / plan.period_ns, floor(plan.period_ns / 1000)
+  period_ns = plan.period_ns
+  refill, period_us = limit * 1e9 / period_ns, floor(period_ns / 1000)
+  lease_tail = is_window and pack('<d', period_ns) or pack('<ddd', limit, period_ns, burst)
   epoch_s, fifth_us = epoch_us / 1e6, epoch_us / 5
   per_epoch = refill * epoch_s
   -- All nodes together may hold units for future requests that refill in two epochs, or a hundredth of what is left if
@@ -43,16 +47,6 @@ local function lease_packed(at_us, since_us, until_s)
   if 8191 < stays_s then stays_s = 8191 end
   if 0 > stays_s then stays_s = 0 end
   return since_us + lease_since * stays_s
-end
-
--- Units of a share that is stored. What was a whole number before it was divided is one again.
-local function lease_units(share, whole)
-  local units = share * whole
-  local near = units + 0.5
-  near = near - near % 1
-  local apart = units - near
-  if apart < 1e-9 and -1e-9 < apart then return near end
-  return units
 end
 
 -- A node's share of the fleet's demand, at least half of an even share. The fleet's demand is the higher of the last
@@ -97,18 +91,40 @@ local function window_given_us(number, at_us)
   return (now_ms + 1 - (now_ms - (number - 1)) % 16777215) * 1000
 end
 
+-- A record of an exact window, or one of another period: what is spent as of now. It keeps its window if that is the same.
+local function window_carried(saved)
+  local at_us, spent, before, old_limit, old_ns
+  if #saved == 64 then
+    at_us, spent, before = unpack_from('<ddd', saved)
+    old_limit, old_ns = unpack_from('<dd', saved, 49)
+    if not (old_limit >= 1 and old_ns >= 1000 and is_count(at_us) and is_count(spent) and is_count(before)) then return '' end
+  else
+    local state = {}
+    if not module(is_sliding and 3 or 2).carried(state, saved) then return '' end
+    at_us, spent, before, old_limit, old_ns = state.at_us, state.count, state.before, state.limit, state.period_us * 1000
+  end
+  if old_ns ~= period_ns then
+    local old_us = floor(old_ns / 1000)
+    local index, then_index = floor(now_us / old_us), floor(at_us / old_us)
+    if index > then_index then spent, before = 0, index == then_index + 1 and spent or 0 end
+    if is_sliding then spent = spent + before * (old_us - max(0, now_us - max(index, then_index) * old_us)) / old_us end
+    at_us, spent, before = now_us, min(spent, limit + max(0, spent - old_limit)), 0
+  end
+  return pack('<dddffffI4HHdd', at_us, spent, before, 0, 0, 0, 0, 0, 0, 0, limit, period_ns)
+end
+
 -- The record advanced to the present, in its epoch and window.
 local function window_open(saved)
+  if saved and #saved > 0 and sub(saved, 57) ~= lease_tail then saved = window_carried(saved) end
   local to_us, at_us, current, previous, wanted, wanted_before = now_us, now_us, 0, 0, 0, 0
   local out, out_before, since_us, nodes, nodes_before, until_s = 0, 0, 0, 0, 0, 0
-  if saved and #saved ~= 48 then
+  if saved and #saved ~= 64 then
     -- A record of another kind of limit counts as spent until the window ends.
     current = limit
   elseif saved then
     local packed
     at_us, current, previous, wanted, wanted_before, out, out_before, packed, nodes, nodes_before =
       unpack_from('<dddffffI4HH', saved)
-    current, previous = lease_units(current, limit), lease_units(previous, limit)
     since_us = packed % lease_since
     local at_s = at_us / 1e6
     until_s = at_s - at_s % 1 + (packed - since_us) / lease_since
@@ -145,8 +161,8 @@ local function window_save(key, at_us, current, previous, wanted, wanted_before,
   nodes_before, until_s, ends_us)
   local need_us = ends_us + period_us - at_us + 200000
   if not (now_us + need_us <= until_s * 1e6) then until_s = kept_until(key, until_s, need_us, 0) end
-  heads[key] = pack('<dddffffI4HH', at_us, current / limit, previous / limit, wanted, wanted_before, out, out_before,
-    lease_packed(at_us, since_us, until_s), nodes, nodes_before)
+  heads[key] = pack('<dddffffI4HHdd', at_us, current, previous, wanted, wanted_before, out, out_before,
+    lease_packed(at_us, since_us, until_s), nodes, nodes_before, limit, period_ns)
 end
 
 -- Microseconds until `units` are left if no node spends any.

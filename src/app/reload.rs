@@ -44,7 +44,7 @@ pub(super) async fn reload(
     told.metrics.file_read(published.is_ok());
     match published {
         Ok(changes) => {
-            publisher.warn_of(&changes);
+            publisher.warn_of_changes();
             told.metrics.reload_succeeded();
             told.last.succeeded(&changes);
             tracing::info!(generation = publisher.generation(), %changes, "reloaded");
@@ -77,7 +77,7 @@ async fn read(path: PathBuf, has_rows: bool) -> anyhow::Result<Files> {
 pub(super) async fn follow(publisher: &mut Publisher, control: &Control, told: Told<'_>) {
     match publish(control.files(), publisher, Some(control)).await {
         Ok(changes) => {
-            publisher.warn_of(&changes);
+            publisher.warn_of_changes();
             told.metrics.reload_succeeded();
             told.last.succeeded(&changes);
             tracing::info!(generation = publisher.generation(), %changes, "the policies and tiers of the database are in force");

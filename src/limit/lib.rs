@@ -4,6 +4,7 @@ mod axis;
 pub mod breaker;
 pub mod charge;
 mod concurrency;
+mod few;
 mod fixed_window;
 pub mod id;
 pub mod key;

@@ -18,11 +18,10 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// A letter in the names of its keys in Redis: the algorithm, in lower case if there are no leases. Records of
-    /// different letters have different formats, so a policy that changes in this starts with new keys.
+    /// A letter in the names of its keys in Redis: the algorithm. A policy that changes it starts with new keys. Leases and
+    /// exact charges read each other's records, so that a limit that changes how it is shared keeps what was spent.
     pub fn mark(&self) -> u8 {
-        let leased = *b"TFSLQC".get(usize::from(self.quota.algorithm().number()) - 1).unwrap_or(&b'C');
-        if self.sharing.is_exact() { leased.to_ascii_lowercase() } else { leased }
+        *b"TFSLQC".get(usize::from(self.quota.algorithm().number()) - 1).unwrap_or(&b'C')
     }
 }
 
@@ -66,7 +65,7 @@ impl Sharing {
         let exact = Sharing { epoch_ns: 0, spare: 0, when_down };
         let (limit, period_ns) = (quota.limit().get() as f64, quota.period_ns().get() as f64);
         let epoch_ns = match quota.algorithm() {
-            _ if overshoot <= 0.0 => return exact,
+            _ if overshoot <= 0.0 || quota.is_few() => return exact,
             Algorithm::SlidingWindow => (overshoot * period_ns / (1.0 + AGE_SHARE)).min(period_ns / 8.0),
             // What accrues to nodes that do not spend it must not outgrow the burst.
             Algorithm::TokenBucket => period_ns / 2.0 * (quota.capacity() as f64 / limit).min(1.0),

@@ -3,6 +3,7 @@
 use std::num::NonZeroU64;
 
 use super::axis::Axis;
+use super::few::Steps;
 use super::sliding_log;
 
 /// How a window counts.
@@ -60,6 +61,8 @@ pub struct Quota {
     period_ns: NonZeroU64,
     burst: NonZeroU64,
     fingerprint: u32,
+    /// Of a sliding window of few units.
+    steps: Option<Steps>,
     axis: Axis,
 }
 
@@ -76,7 +79,9 @@ impl Quota {
             _ => burst,
         };
         let axis = Axis::new(limit, period_ns, holds);
-        Quota { algorithm, limit, period_ns, burst, fingerprint, axis }
+        let slides = algorithm == Algorithm::SlidingWindow;
+        let steps = slides.then(|| Steps::of(limit.get(), period_ns.get())).flatten();
+        Quota { algorithm, limit, period_ns, burst, fingerprint, steps, axis }
     }
 
     /// The same quota under another algorithm.
@@ -172,6 +177,17 @@ impl Quota {
     #[inline]
     pub fn fingerprint(&self) -> u32 {
         self.fingerprint
+    }
+
+    /// Whether it is a sliding window of so few units that each of them is logged, and none is lent.
+    #[inline]
+    pub fn is_few(&self) -> bool {
+        self.steps.is_some()
+    }
+
+    #[inline]
+    pub(super) fn steps(&self) -> Option<Steps> {
+        self.steps
     }
 
     #[inline]

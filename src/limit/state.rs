@@ -4,6 +4,7 @@
 //! everything left. A sliding log does not fit two words: it is a [`Log`](super::Log), and a `State` in its place counts
 //! as a sliding window.
 
+use super::few::{Few, Steps};
 use super::fixed_window::Counter;
 use super::sliding_window::Pair;
 use super::{Algorithm, Answer, Outcome, Quota, concurrency, leaky_bucket, token_bucket};
@@ -26,6 +27,10 @@ impl State {
                 (State::from_counter(counter), outcome)
             }
             Algorithm::SlidingWindow | Algorithm::SlidingLog => {
+                if let Some((few, steps)) = self.few(quota) {
+                    let (few, outcome) = few.take(quota, steps, cost, now_ns);
+                    return (State(few.into_words(steps)), outcome);
+                }
                 let (pair, outcome) = Pair::from_words(self.0).take(quota, cost, now_ns);
                 (State(pair.into_words()), outcome)
             }
@@ -43,6 +48,9 @@ impl State {
     /// Counts a denied cost (`count-denied`) until nothing is left, but not into debt. Concurrency counts none, because a
     /// denied request is not in flight.
     pub fn count_denied(self, quota: &Quota, cost: u64, now_ns: u64) -> State {
+        if let Some((few, steps)) = self.few(quota) {
+            return State(few.count_denied(quota, steps, cost, now_ns).into_words(steps));
+        }
         match quota.algorithm() {
             Algorithm::TokenBucket | Algorithm::LeakyBucket => {
                 State([token_bucket::count_denied(self.0[0], quota, cost, now_ns), 0])
@@ -58,6 +66,9 @@ impl State {
     /// Spends a cost that is known only afterwards, whether it fits or not. The debt is held until as much has been refilled,
     /// however many buckets or windows that is; later requests find it missing. Permits are not affected.
     pub fn debit(self, quota: &Quota, cost: u64, now_ns: u64) -> State {
+        if let Some((few, steps)) = self.few(quota) {
+            return State(few.debit(quota, steps, cost, now_ns).into_words(steps));
+        }
         match quota.algorithm() {
             Algorithm::TokenBucket | Algorithm::LeakyBucket => {
                 State([token_bucket::debit(self.0[0], quota, cost, now_ns), 0])
@@ -82,6 +93,9 @@ impl State {
     /// Undoes a `take` of `cost` made at `taken_ns`. Exact, unless a bucket was full in between: then up to `cost` more is
     /// left than without the `take`, so refund without delay.
     pub fn give_back(self, quota: &Quota, cost: u64, taken_ns: u64) -> State {
+        if let Some((few, steps)) = self.few(quota) {
+            return State(few.give_back(quota, steps, cost, taken_ns).into_words(steps));
+        }
         match quota.algorithm() {
             Algorithm::TokenBucket | Algorithm::LeakyBucket => {
                 State([token_bucket::give_back(self.0[0], quota, cost), 0])
@@ -96,6 +110,9 @@ impl State {
 
     /// Whether the key can be dropped without loss: nothing is spent.
     pub fn is_full(self, quota: &Quota, now_ns: u64) -> bool {
+        if let Some((few, steps)) = self.few(quota) {
+            return few.is_full(quota, steps, now_ns);
+        }
         match quota.algorithm() {
             Algorithm::TokenBucket | Algorithm::LeakyBucket => {
                 token_bucket::is_full(self.0[0], quota, now_ns)
@@ -119,11 +136,17 @@ impl State {
         if self.is_full(old, now_ns) {
             return State::default();
         }
+        let (used, whole) = self.used(old, now_ns);
         let slides = |quota: &Quota| quota.algorithm() == Algorithm::SlidingWindow;
         if slides(old) && slides(new) && old.period_ns() == new.period_ns() {
-            return State(Pair::from_words(self.0).at(old, now_ns).into_words());
+            match (self.few(old), new.steps()) {
+                (None, None) => return State(Pair::from_words(self.0).at(old, now_ns).into_words()),
+                (Some((few, steps)), Some(new)) if used <= whole => {
+                    return State(few.restepped(old, [steps, new], now_ns).into_words(new));
+                }
+                _ => {}
+            }
         }
-        let (used, whole) = self.used(old, now_ns);
         let spent = units(used, old);
         let (_, new_whole) = State::default().used(new, now_ns);
         let debt = units(used.saturating_sub(whole), old);
@@ -152,6 +175,9 @@ impl State {
 
     /// What is missing, as a fraction (missing, whole); more than the whole if it is in debt.
     pub fn used(self, quota: &Quota, now_ns: u64) -> (u64, u64) {
+        if let Some((few, steps)) = self.few(quota) {
+            return (few.used(quota, steps, now_ns), quota.capacity());
+        }
         match quota.algorithm() {
             Algorithm::TokenBucket | Algorithm::LeakyBucket => token_bucket::used(self.0[0], quota, now_ns),
             Algorithm::FixedWindow => self.counter().used(quota, now_ns),
@@ -169,6 +195,11 @@ impl State {
     /// A state of which `used.0 / used.1` is missing, a debt if that is more than the whole; permits are never missing for a
     /// share's sake.
     pub fn with_used(quota: &Quota, used: (u64, u64), now_ns: u64) -> State {
+        if quota.is_few() {
+            let units =
+                (u128::from(used.0) * u128::from(quota.capacity())).div_ceil(u128::from(used.1.max(1)));
+            return State::default().debit(quota, u64::try_from(units).unwrap_or(u64::MAX), now_ns);
+        }
         match quota.algorithm() {
             Algorithm::TokenBucket | Algorithm::LeakyBucket => {
                 State([token_bucket::with_used(quota, used, now_ns), 0])
@@ -179,6 +210,11 @@ impl State {
             }
             Algorithm::Concurrency => State::default(),
         }
+    }
+
+    #[inline]
+    pub(super) fn few(self, quota: &Quota) -> Option<(Few, Steps)> {
+        quota.steps().map(|steps| (Few::from_words(self.0, steps), steps))
     }
 
     fn counter(self) -> Counter {

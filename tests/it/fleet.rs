@@ -545,34 +545,6 @@ fn a_node_in_fallback_gives_the_right_retry_after() {
 }
 
 #[test]
-fn a_policy_whose_count_begins_anew_is_named() {
-    let redis = Redis::start(&[]);
-    let config = |policy: &str| {
-        format!(
-            "[[route]]\nlimit = \"p\"\nrespond = {{ status = 200 }}\n[policy.p]\nby = []\n{policy}\n\
-             [redis]\nurl = \"redis://{}\"\n",
-            redis.addr()
-        )
-    };
-    let node = Gateway::start(&config("limit = \"100/d\"\novershoot = 0"));
-    let said = |count: usize| {
-        eventually("the log says so", || {
-            let lines = node.stderr();
-            let said = lines.iter().filter(|line| line.contains("start from zero")).count();
-            assert!(said <= count, "{lines:?}");
-            (said == count).then_some(())
-        });
-    };
-    node.reload(&config("limit = \"200/d\"\novershoot = 0"));
-    node.reload(&config("limit = \"200/d\"\novershoot = \"5%\""));
-    said(1);
-    // Another algorithm counts beside the one of before, so that nothing begins anew.
-    node.reload(&config("limit = \"200/d\"\nalgorithm = \"fixed-window\""));
-    node.reload(&config("limit = \"200/d\"\nalgorithm = \"fixed-window\"\novershoot = 0"));
-    said(2);
-}
-
-#[test]
 fn leases_find_refilled_units_after_they_have_denied_for_a_day() {
     let redis = Redis::start(&[]);
     for algorithm in ["token-bucket", "fixed-window", "sliding-window"] {

@@ -93,7 +93,7 @@ fn whatever_a_key_holds_is_spent_and_whole_again_in_its_time() {
         // As a script left it, but for eight bytes: chance hardly ever makes a number that is likely.
         store.take(&["k"], &[part(ten, 3, 0)], NOW_US);
         let whole: Vec<u8> = redis::cmd("GET").arg("k").query(&mut store.connection).expect("it is text");
-        for at in [0, 8, 16, 20, 28, 36].into_iter().filter(|at| at + 8 <= length) {
+        for at in [0, 8, 16, 20, 28, 36].into_iter().filter(|at| at + 8 <= whole.len()) {
             for eight in garbage(8, &random).into_iter().filter(|eight| eight.len() == 8) {
                 // A large count is a debt like those of costs that are known afterwards, which last.
                 let number = f64::from_le_bytes(eight[..].try_into().expect("there are eight"));
@@ -149,7 +149,7 @@ fn one_poisoned_lease_leaves_other_keys_unharmed() {
     let node = Node::shipped(config(Topology::Single(vec![server.server()])));
     let random = Random::new(2);
     assert!(matches!(node.ask(add(1, 1)).answer().0, Ok(Reply::Grant(_))));
-    for record in garbage(44, &random) {
+    for record in [44, 68].into_iter().flat_map(|length| garbage(length, &random)) {
         // Arguments of a program hold no zeros, so it is written by a script that is told numbers.
         let bytes = record.iter().map(u8::to_string).collect::<Vec<_>>().join(" ");
         let script = "local t = {} for n in string.gmatch(ARGV[1], '%d+') do t[#t + 1] = string.char(n) end \

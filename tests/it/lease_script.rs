@@ -78,7 +78,7 @@ struct Kept {
 impl Kept {
     /// Takes it out of a record, which is then as its twin has it.
     fn taken_from(record: &mut [u8]) -> Kept {
-        let at = record.len() - SINCE_FROM_END;
+        let at = if record.len() == BUCKET_BYTES { BUCKET_SINCE } else { WINDOW_SINCE };
         let seconds = u64::from(u16::from_le_bytes([record[at + 2], record[at + 3]]) >> 3);
         record[at + 2] &= 0x07;
         record[at + 3] = 0;
@@ -88,7 +88,9 @@ impl Kept {
 }
 
 /// Where the time since the epoch began stands: 32 bits, of which the upper 13 say for how long the key is kept.
-const SINCE_FROM_END: usize = 8;
+const BUCKET_SINCE: usize = 36;
+const WINDOW_SINCE: usize = 40;
+const BUCKET_BYTES: usize = 68;
 const SECONDS_MAX: u64 = (1 << 13) - 1;
 /// A key stays for so much longer than its record is needed.
 const MARGIN_US: u64 = 200_000;

@@ -116,6 +116,7 @@ mod sent_until_answered;
 mod slow_h2;
 mod slow_redis;
 mod smuggling;
+mod spent;
 mod split;
 mod sticky;
 mod succession;

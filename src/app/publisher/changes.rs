@@ -4,8 +4,6 @@ use std::collections::HashMap;
 use std::fmt;
 
 use config::Config;
-use limit::Plan;
-use policy::definition::Policy;
 
 /// Parts and settings in which two configurations differ.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -14,9 +12,6 @@ pub struct Changes {
     pub parts: [(&'static str, Parts); 7],
     /// Settings and sections without a name that have changed.
     pub settings: Vec<&'static str>,
-    /// Policies that are shared in another way (`Plan::mark`) under the same algorithm, so that their keys in Redis have new
-    /// names and counting starts from zero.
-    pub begin_anew: Vec<String>,
 }
 
 /// Names of added, removed and changed parts of one kind.
@@ -61,7 +56,6 @@ impl Changes {
                 ("rls", parts(&before.domains, &after.domains, |domain| &domain.name)),
             ],
             settings: settings.iter().filter(|(_, is_changed)| *is_changed).map(|(name, _)| *name).collect(),
-            begin_anew: begin_anew(&before.policies, &after.policies),
         }
     }
 }
@@ -77,29 +71,6 @@ fn parts<T: PartialEq>(before: &[T], after: &[T], name: fn(&T) -> &String) -> Pa
         removed: names(before, &|part| !new.contains_key(name(part).as_str())),
         changed: names(after, &|part| old.get(name(part).as_str()).is_some_and(|old| *old != part)),
     }
-}
-
-fn begin_anew(before: &[Policy], after: &[Policy]) -> Vec<String> {
-    let before: HashMap<&str, &Policy> = before.iter().map(|policy| (policy.name.as_str(), policy)).collect();
-    let is_new = |policy: &&Policy| {
-        let old = before.get(policy.name.as_str()).map(|old| marks(old)).unwrap_or_default();
-        let is_other = |old: &u8, new: &u8| old != new && old.eq_ignore_ascii_case(new);
-        marks(policy).iter().any(|(window, mark)| old.get(window).is_some_and(|old| is_other(old, mark)))
-    };
-    after.iter().filter(is_new).map(|policy| policy.name.clone()).collect()
-}
-
-/// The mark of each window, by its tier and its place there.
-fn marks(policy: &Policy) -> HashMap<(&str, usize), u8> {
-    let mut marks = HashMap::new();
-    for (number, quota) in policy.windows.iter().enumerate() {
-        let tier = policy.part_of(number).map_or("", |part| part.name.as_str());
-        let place = (0..).find(|place| !marks.contains_key(&(tier, *place))).unwrap_or_default();
-        let name = policy.name.as_str().into();
-        let plan = Plan { policy: name, quota: *quota, sharing: policy.sharing(number) };
-        marks.insert((tier, place), plan.mark());
-    }
-    marks
 }
 
 impl fmt::Display for Changes {

@@ -335,14 +335,9 @@ impl Publisher {
         first_contact::begin(&self.kept, &self.dns.connect()).await;
     }
 
-    /// Warns of settings that take effect only after a restart, and of policies whose counts start from zero.
-    pub(super) fn warn_of(&self, changes: &Changes) {
+    /// Warns of settings that take effect only after a restart.
+    pub(super) fn warn_of_changes(&self) {
         self.fixed.warn_of_changes(&self.config);
-        if self.process.limiter.fleet().is_some() {
-            for policy in &changes.begin_anew {
-                tracing::warn!(%policy, "its sharing changed, so its counts in Redis start from zero");
-            }
-        }
     }
 
     /// Reads certificates, keys and users again whose files have changed. Compiles nothing.

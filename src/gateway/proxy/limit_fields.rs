@@ -163,6 +163,8 @@ fn shared_reset(
     let period_seconds = charge.quota.period_ns().get().div_ceil(SECOND_NS);
     let ends_in = period_seconds - unix_seconds % period_seconds;
     match (charge.quota.algorithm(), tier) {
+        // A log is whole a period after its newest unit, which every answer says.
+        _ if charge.quota.is_few() => None,
         (Algorithm::FixedWindow, _) => Some(ends_in),
         // What was spent in this window counts, with falling weight, until the end of the next. Redis says exactly when
         // a window without leases is whole, of a leased one only what is left.

@@ -28,6 +28,7 @@ impl Lease {
         let whole_in_ns = reset_ns - now_ns.saturating_sub(heard_ns) as f64;
         let spare = plan.quota.capacity().saturating_sub(cost) as f64;
         let wait_ns = match plan.quota.algorithm() {
+            _ if plan.quota.is_few() => whole_in_ns,
             Algorithm::TokenBucket | Algorithm::LeakyBucket => whole_in_ns - spare * unit_ns(&plan.quota),
             // The units of one window decay together until it is whole: all of them, in the worst case.
             Algorithm::SlidingWindow => {

@@ -66,8 +66,8 @@ pub struct View {
 
 /// How a changed limit changes what is lent of it.
 struct Change {
-    /// What units are multiplied by: they keep their share of the whole.
-    units: f64,
+    /// How many units more are left: what was spent stays spent.
+    more: f64,
     /// What rates are multiplied by.
     rate: f64,
 }
@@ -75,17 +75,25 @@ struct Change {
 impl Change {
     fn between(old: &Plan, new: &Plan) -> Change {
         Change {
-            units: new.quota.capacity() as f64 / old.quota.capacity() as f64,
+            more: new.quota.capacity() as f64 - old.quota.capacity() as f64,
             rate: (rate_of(&new.quota) / rate_of(&old.quota)).min(1.0),
         }
+    }
+
+    /// Units that are held, and those left in Redis: what a lower limit has less is first what nobody holds.
+    fn units(&self, held: f64, level: f64) -> (f64, f64) {
+        let level = level + self.more;
+        let dropped = if self.more < 0.0 { (-level).min(held).max(0.0) } else { 0.0 };
+        (held - dropped, level + dropped)
     }
 }
 
 impl Grant {
     /// What it is worth under a limit that has changed since it was asked for.
     pub fn under(&self, old: &Plan, new: &Plan) -> Grant {
-        let Change { units, rate } = Change::between(old, new);
-        Grant { tokens: self.tokens * units, rate: self.rate * rate, level: self.level * units, ..*self }
+        let change = Change::between(old, new);
+        let (tokens, level) = change.units(self.tokens, self.level);
+        Grant { tokens, rate: self.rate * change.rate, level, ..*self }
     }
 }
 
@@ -259,26 +267,25 @@ impl Lease {
         self.deny_until(0);
     }
 
-    /// Goes on under a changed limit. What is held or owed keeps its share of the limit, as the record in Redis does, so that no
-    /// share is lost or made. A rate falls with the limit, so that a lower one holds at once; it rises only when Redis says so.
+    /// Goes on under a changed limit. What was spent stays spent, unit for unit, as in Redis: what is held or owed stays, as far
+    /// as a lower limit leaves it. A rate falls with the limit, so that a lower one holds at once; it rises only when Redis says so.
     pub fn adopt(&mut self, old: &Plan, new: &Plan, now_ns: u64) {
         let is_alike = old.quota.algorithm() == new.quota.algorithm()
             && old.sharing.is_exact() == new.sharing.is_exact();
         if !is_alike || new.sharing.is_exact() || self.0.has(Flag::Fallback) {
             return;
         }
-        let Change { units, rate } = Change::between(old, new);
-        if self.0.epoch() == 0 {
-            // What is there without a lease is a debt, or a unit that waits to be returned.
-            self.0.set_balance((self.0.balance() as f64 * units) as i64);
-        } else {
-            let held = (self.held(now_ns) as f64 * units) as i64;
-            self.0.set_lease(self.0.rate() * rate, self.0.epoch());
-            let to_come = held.saturating_sub(self.held(now_ns));
-            self.0.set_balance(self.0.balance().saturating_add(to_come));
+        let change = Change::between(old, new);
+        let before = self.held(now_ns);
+        let unit = UNIT as f64;
+        let (held, level) = change.units(before as f64 / unit, self.0.level());
+        if self.0.epoch() != 0 {
+            self.0.set_lease(self.0.rate() * change.rate, self.0.epoch());
         }
-        self.0.set_last_grant(self.0.last_grant() * units);
-        self.0.set_level(self.0.level() * units);
+        let dropped = before as f64 / unit - held;
+        let kept = before.saturating_sub((dropped * unit) as i64);
+        self.0.set_balance(self.0.balance().saturating_add(kept.saturating_sub(self.held(now_ns))));
+        self.0.set_level(level);
     }
 
     fn deny_until(&mut self, until_ns: u64) {
@@ -307,6 +314,8 @@ impl Lease {
         let dearer = cost.checked_sub(u64::from(self.0.offered()))?;
         let wait_ns = self.0.deny_until_ns().checked_sub(now_ns).filter(|wait_ns| *wait_ns > 0)?;
         let more_ns = match plan.quota.algorithm() {
+            // So may many units of a log be free at once.
+            _ if plan.quota.is_few() => 0.0,
             // A sliding window frees units at most at the limit's rate.
             Algorithm::TokenBucket | Algorithm::LeakyBucket | Algorithm::SlidingWindow => {
                 dearer as f64 * unit_ns(&plan.quota)

@@ -643,8 +643,8 @@ fn a_share_that_admits_says_whether_to_renew() {
 }
 
 #[test]
-fn a_changed_limit_keeps_the_share_that_is_held_and_raises_no_rate() {
-    let (old, lower) = (plan(), plan_of(100, SECOND, 100, 100));
+fn a_changed_limit_keeps_what_is_held_and_raises_no_rate() {
+    let (old, lower) = (plan(), plan_of(600, SECOND, 600, 100));
     let grant =
         Grant { epoch: 9, tokens: 100.0, rate: 500.0, lasts_ns: 400 * MS, level: 300.0, ..Grant::default() };
     let mut lease = granted(&old, grant);
@@ -656,17 +656,20 @@ fn a_changed_limit_keeps_the_share_that_is_held_and_raises_no_rate() {
     // What has accrued until now is held, too.
     assert_eq!(shown(&lease), (150, 500, 300));
     lease.adopt(&old, &lower, now);
-    assert_eq!(shown(&lease), (15, 50, 30));
-    assert_eq!(admitted_of(&mut lease, &lower, 100, now), 15);
-    lease.give_back(15);
+    // Of a thousand 550 were spent: 50 are left of 600.
+    assert_eq!(shown(&lease), (50, 300, 0));
+    assert_eq!(admitted_of(&mut lease, &lower, 100, now), 50);
+    lease.give_back(50);
     lease.adopt(&lower, &old, now);
-    assert_eq!(shown(&lease), (150, 50, 300));
+    assert_eq!(shown(&lease), (50, 300, 400));
     // What was asked for under the old limit, too.
     let late = Grant { tokens: 40.0, rate: 200.0, level: 500.0, ..grant }.under(&old, &lower);
-    assert_eq!((late.tokens, late.rate, late.level, late.epoch), (4.0, 20.0, 50.0, 9));
-    // A debt is a share as well.
+    assert_eq!((late.tokens, late.rate, late.level, late.epoch), (40.0, 120.0, 100.0, 9));
+    let short = Grant { tokens: 40.0, level: 370.0, ..grant }.under(&old, &lower);
+    assert_eq!((short.tokens, short.level), (10.0, 0.0));
+    // A debt is as large as it was.
     let mut lease = Lease::default();
     lease.owe(30);
     lease.adopt(&old, &lower, now);
-    assert_eq!(lease.held_or_owed(now), -3.0);
+    assert_eq!(lease.held_or_owed(now), -30.0);
 }

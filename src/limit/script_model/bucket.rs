@@ -1,20 +1,20 @@
 //! The twin of lua/lease.lua: names, order of operations and rounding are the script's.
 
-use super::{Asked, Granted, LENT_EPOCHS, LENT_SHARE, float, ns, pack, share_of, units, unpack};
+use super::{Asked, Granted, LENT_EPOCHS, LENT_SHARE, float, ns, pack, share_of, unpack};
 use crate::lease_messages::Lent;
 
 /// The record that Redis keeps of one key.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Record {
     at_us: f64,
-    /// Units left; in a record that is stored, as a share of the burst.
+    /// Units left.
     level: f64,
-    /// Sum of the rates granted in this epoch, units a second; in a record that is stored, as a share of the refill.
+    /// Sum of the rates granted in this epoch, units a second.
     promised: f64,
     /// Demand reported in this epoch, and in the last, units a second.
     wanted: f64,
     wanted_before: f64,
-    /// Units granted in this epoch, and in the last; in a record that is stored, as shares of the burst.
+    /// Units granted in this epoch, and in the last.
     out: f64,
     out_before: f64,
     /// Time since the epoch began.
@@ -22,13 +22,15 @@ pub(super) struct Record {
     /// How many nodes reported in this epoch, and in the last.
     nodes: f64,
     nodes_before: f64,
+    /// The plan it was written under: limit, period, burst.
+    plan: [f64; 3],
 }
 
 impl Record {
     /// The bytes that the script stores.
     pub(super) fn to_bytes(self) -> Vec<u8> {
         let floats = [self.promised, self.wanted, self.wanted_before, self.out, self.out_before];
-        pack(&[self.at_us, self.level], &floats, self.since_us, [self.nodes, self.nodes_before])
+        pack(&[self.at_us, self.level], &floats, self.since_us, [self.nodes, self.nodes_before], &self.plan)
     }
 
     /// Units that nodes may hold unspent: those granted in this epoch and accrued since, and those of the last epoch
@@ -41,12 +43,12 @@ impl Record {
     /// The record as it is stored and read back: some numbers are floats.
     fn packed(self, r: &Asked) -> Record {
         Record {
-            level: self.level / r.burst,
-            promised: float(self.promised / r.refill),
+            promised: float(self.promised),
             wanted: float(self.wanted),
             wanted_before: float(self.wanted_before),
-            out: float(self.out / r.burst),
-            out_before: float(self.out_before / r.burst),
+            out: float(self.out),
+            out_before: float(self.out_before),
+            plan: [r.limit, r.period_ns, r.burst],
             ..self
         }
     }
@@ -60,11 +62,13 @@ struct Open {
     ends_us: f64,
     /// Whether units granted before this epoch are too old to be spent.
     is_aged: bool,
+    /// How much less a lower limit holds than the plan that the record goes on under, because it does not fit; else 0.
+    less: f64,
 }
 
 /// Reads a record as of `now_us`, and when it was last changed; `None` if the bytes are no record.
 pub(super) fn look(record: &[u8], now_us: f64, r: &Asked) -> Option<(Lent, f64)> {
-    let ([at_us, level], floats, since_us, [nodes, nodes_before]) = unpack(record)?;
+    let ([at_us, level], floats, since_us, [nodes, nodes_before], plan) = unpack(record)?;
     let [promised, wanted, wanted_before, out, out_before] = floats;
     let saved = Record {
         at_us,
@@ -77,10 +81,11 @@ pub(super) fn look(record: &[u8], now_us: f64, r: &Asked) -> Option<(Lent, f64)>
         since_us,
         nodes,
         nodes_before,
+        plan,
     };
-    let Open { record: s, ends_us, is_aged, .. } = open(Some(saved), now_us, r);
+    let Open { record: s, ends_us, is_aged, less, .. } = open_any(Some(saved), now_us, r);
     let lent = Lent {
-        level: s.level,
+        level: s.level - less,
         out: s.unspent(is_aged).max(0.0),
         promised: s.promised,
         nodes: s.nodes.max(s.nodes_before) as u32,
@@ -91,7 +96,9 @@ pub(super) fn look(record: &[u8], now_us: f64, r: &Asked) -> Option<(Lent, f64)>
 
 /// Answers one renewal.
 pub(super) fn renew(saved: &mut Option<Record>, now_us: f64, r: &Asked) -> Granted {
-    let Open { record: mut s, number, ends_us, is_aged } = open(*saved, now_us, r);
+    let Open { record: mut s, number, ends_us, is_aged, less } = open_any(*saved, now_us, r);
+    let old = (less > 0.0).then(|| r.clone().under([s.plan[0], s.plan[1]], s.plan[2]));
+    let r = old.as_ref().unwrap_or(r);
     let left_s = (ends_us - s.at_us) / 1e6;
     let is_first = r.epoch != number;
     if is_first {
@@ -121,7 +128,13 @@ pub(super) fn renew(saved: &mut Option<Record>, now_us: f64, r: &Asked) -> Grant
             s.nodes = 0f64.max(s.nodes - 1.0);
         }
         *saved = Some(s.packed(r));
-        return Granted { epoch: number, level: s.level, ..Granted::default() };
+        return Granted { epoch: number, level: s.level - less, ..Granted::default() };
+    }
+    if less > 0.0 {
+        *saved = Some(s.packed(r));
+        let level = s.level - less;
+        let deny_us = ((1.0 - level) / r.refill * 1e6).floor();
+        return Granted { epoch: number, lasts_us: ends_us - s.at_us, deny_us, level, ..Granted::default() };
     }
     let (mut rate, mut reported, demand) = (r.rate, r.reported, r.demand.max(0.001));
     if is_first {
@@ -147,17 +160,33 @@ pub(super) fn renew(saved: &mut Option<Record>, now_us: f64, r: &Asked) -> Grant
     }
 }
 
+/// Opens a record of any plan. One of another is advanced under that, and then carried over: what was spent stays spent.
+fn open_any(saved: Option<Record>, now_us: f64, r: &Asked) -> Open {
+    let Some(changed) = saved.filter(|saved| saved.plan != [r.limit, r.period_ns, r.burst]) else {
+        return open(saved, now_us, r);
+    };
+    let [limit, period_ns, burst] = changed.plan;
+    let old = r.clone().under([limit, period_ns], burst);
+    let mut open = open(saved, now_us, &old);
+    let (less, s) = (burst - r.burst, &mut open.record);
+    if less > 0.0 && period_ns == r.period_ns && s.level < less {
+        return Open { less, ..open };
+    }
+    let slower = r.refill / old.refill;
+    if slower < 1.0 {
+        s.promised *= slower;
+    }
+    // What another period's limit does not hold is forgiven; a debt is not.
+    let (debt, spent) = ((-s.level).max(0.0), burst - s.level);
+    s.level = r.burst - spent.min(r.burst + debt);
+    open
+}
+
 fn open(saved: Option<Record>, now_us: f64, r: &Asked) -> Open {
     let mut now_us = now_us;
     let mut s = Record { at_us: now_us, level: r.burst, ..Record::default() };
     if let Some(saved) = saved {
-        s = Record {
-            level: units(saved.level, r.burst),
-            promised: saved.promised * r.refill,
-            out: saved.out * r.burst,
-            out_before: saved.out_before * r.burst,
-            ..saved
-        };
+        s = saved;
         if s.at_us > now_us + 2.0 * r.epoch_us {
             s.at_us = now_us;
         }
@@ -192,7 +221,7 @@ fn open(saved: Option<Record>, now_us: f64, r: &Asked) -> Open {
     s.since_us = now_us - begins_us;
     is_aged |= !is_young(s.since_us, r);
     let number = number_of(begins_us);
-    Open { record: s, number, ends_us: begins_us + r.epoch_us, is_aged }
+    Open { record: s, number, ends_us: begins_us + r.epoch_us, is_aged, less: 0.0 }
 }
 
 /// An epoch's number: its start in milliseconds, modulo 24 bits, counted from 1.

@@ -143,42 +143,51 @@ impl Asked {
         let quota = &plan.quota;
         Asked {
             is_sliding: quota.algorithm() == Algorithm::SlidingWindow,
-            limit: quota.limit().get() as f64,
-            period_ns: quota.period_ns().get() as f64,
-            refill: quota.limit().get() as f64 * 1e9 / quota.period_ns().get() as f64,
-            burst: quota.capacity() as f64,
             epoch_us: (plan.sharing.epoch_ns / 1_000) as f64,
             ..Asked::default()
         }
+        .under([quota.limit(), quota.period_ns()].map(|number| number.get() as f64), quota.capacity() as f64)
+    }
+
+    /// The same under another plan.
+    fn under(self, [limit, period_ns]: [f64; 2], burst: f64) -> Asked {
+        Asked { limit, period_ns, burst, refill: limit * 1e9 / period_ns, ..self }
     }
 }
 
-/// Packs a record as the scripts do: doubles, floats, the time since the epoch began, and the two counts of nodes.
-fn pack(doubles: &[f64], floats: &[f64], since_us: f64, nodes: [f64; 2]) -> Vec<u8> {
-    let doubles = doubles.iter().flat_map(|number| number.to_le_bytes());
+/// Packs a record as the scripts do: doubles, floats, the time since the epoch began, the two counts of nodes, and the plan.
+fn pack(doubles: &[f64], floats: &[f64], since_us: f64, nodes: [f64; 2], plan: &[f64]) -> Vec<u8> {
+    let bytes = |doubles: &[f64]| doubles.iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<_>>();
+    let doubles = bytes(doubles).into_iter();
     let floats = floats.iter().flat_map(|number| (*number as f32).to_le_bytes());
     let nodes = nodes.into_iter().flat_map(|number| (number as u16).to_le_bytes());
-    doubles.chain(floats).chain((since_us as u32).to_le_bytes()).chain(nodes).collect()
+    doubles.chain(floats).chain((since_us as u32).to_le_bytes()).chain(nodes).chain(bytes(plan)).collect()
 }
 
-/// Doubles, floats, the time since the epoch began, and the two counts of nodes.
-type Packed<const D: usize, const F: usize> = ([f64; D], [f64; F], f64, [f64; 2]);
+/// Doubles, floats, the time since the epoch began, the two counts of nodes, and the plan.
+type Packed<const D: usize, const F: usize, const P: usize> = ([f64; D], [f64; F], f64, [f64; 2], [f64; P]);
 
 /// Reads the bytes of [`pack`]. In a record from Redis the upper 13 bits of the time say for how long the key is kept;
 /// they are dropped.
-fn unpack<const D: usize, const F: usize>(record: &[u8]) -> Option<Packed<D, F>> {
+fn unpack<const D: usize, const F: usize, const P: usize>(record: &[u8]) -> Option<Packed<D, F, P>> {
     let mut rest = record;
-    let mut doubles = [0.0; D];
-    for double in &mut doubles {
-        *double = f64::from_le_bytes(split(&mut rest)?);
-    }
+    let doubles = doubles(&mut rest)?;
     let mut floats = [0.0; F];
     for float in &mut floats {
         *float = f64::from(f32::from_le_bytes(split(&mut rest)?));
     }
     let since_us = u32::from_le_bytes(split(&mut rest)?) % SINCE_US;
     let nodes = [split(&mut rest)?, split(&mut rest)?].map(u16::from_le_bytes);
-    rest.is_empty().then(|| (doubles, floats, f64::from(since_us), nodes.map(f64::from)))
+    let plan = self::doubles(&mut rest)?;
+    rest.is_empty().then(|| (doubles, floats, f64::from(since_us), nodes.map(f64::from), plan))
+}
+
+fn doubles<const N: usize>(rest: &mut &[u8]) -> Option<[f64; N]> {
+    let mut doubles = [0.0; N];
+    for double in &mut doubles {
+        *double = f64::from_le_bytes(split(rest)?);
+    }
+    Some(doubles)
 }
 
 fn split<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
@@ -193,13 +202,6 @@ const SINCE_US: u32 = 1 << 19;
 /// A number as it is read back after it was stored as a float.
 fn float(number: f64) -> f64 {
     f64::from(number as f32)
-}
-
-/// Units of a share that is stored. What was a whole number before it was divided is one again.
-fn units(share: f64, whole: f64) -> f64 {
-    let units = share * whole;
-    let near = (units + 0.5).floor();
-    if (units - near).abs() < 1e-9 { near } else { units }
 }
 
 /// A node's share of the fleet's demand, at least half of an even share. The fleet's demand is the higher of the last

@@ -1,14 +1,14 @@
 //! The twin of lua/window_lease.lua: names, order of operations and rounding are the script's.
 
 use super::bucket::number_of;
-use super::{Asked, Granted, LENT_EPOCHS, LENT_SHARE, float, ns, pack, share_of, units, unpack};
+use super::{Asked, Granted, LENT_EPOCHS, LENT_SHARE, float, ns, pack, share_of, unpack};
 use crate::lease_messages::Lent;
 
 /// The record that Redis keeps of one key.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Record {
     at_us: f64,
-    /// Units granted in this window, and spent in the one before; in a record that is stored, as shares of the limit.
+    /// Units granted in this window, and spent in the one before.
     current: f64,
     previous: f64,
     /// Demand reported in this epoch, and in the last, units a second.
@@ -22,6 +22,8 @@ pub(super) struct Record {
     /// How many nodes reported in this epoch, and in the last.
     nodes: f64,
     nodes_before: f64,
+    /// The plan it was written under: limit, period.
+    plan: [f64; 2],
 }
 
 impl Record {
@@ -29,18 +31,17 @@ impl Record {
     pub(super) fn to_bytes(self) -> Vec<u8> {
         let doubles = [self.at_us, self.current, self.previous];
         let floats = [self.wanted, self.wanted_before, self.out, self.out_before];
-        pack(&doubles, &floats, self.since_us, [self.nodes, self.nodes_before])
+        pack(&doubles, &floats, self.since_us, [self.nodes, self.nodes_before], &self.plan)
     }
 
     /// The record as it is stored and read back: some numbers are floats.
     fn packed(self, r: &Asked) -> Record {
         Record {
-            current: self.current / r.limit,
-            previous: self.previous / r.limit,
             wanted: float(self.wanted),
             wanted_before: float(self.wanted_before),
             out: float(self.out),
             out_before: float(self.out_before),
+            plan: [r.limit, r.period_ns],
             ..self
         }
     }
@@ -98,7 +99,7 @@ impl Open {
 
 /// Reads a record as of `now_us`, and when it was last changed; `None` if the bytes are no record.
 pub(super) fn look(record: &[u8], now_us: f64, r: &Asked) -> Option<(Lent, f64)> {
-    let ([at_us, current, previous], floats, since_us, [nodes, nodes_before]) = unpack(record)?;
+    let ([at_us, current, previous], floats, since_us, [nodes, nodes_before], plan) = unpack(record)?;
     let [wanted, wanted_before, out, out_before] = floats;
     let saved = Record {
         at_us,
@@ -111,6 +112,7 @@ pub(super) fn look(record: &[u8], now_us: f64, r: &Asked) -> Option<(Lent, f64)>
         since_us,
         nodes,
         nodes_before,
+        plan,
     };
     let open = open(Some(saved), now_us, r);
     let s = &open.record;
@@ -203,12 +205,30 @@ fn given_us(number: f64, now_us: f64) -> f64 {
     (now_ms + 1.0 - (ago_ms - (ago_ms / 16777215.0).floor() * 16777215.0)) * 1000.0
 }
 
+/// A record under another period: what is spent as of now. A changed limit leaves the units as they are.
+fn carried(saved: Record, now_us: f64, r: &Asked) -> Record {
+    let [limit, period_ns] = saved.plan;
+    if period_ns == r.period_ns {
+        return saved;
+    }
+    let period_us = (period_ns / 1000.0).floor();
+    let (index, then) = ((now_us / period_us).floor(), (saved.at_us / period_us).floor());
+    let (mut spent, before) = match index - then {
+        ..=0.0 => (saved.current, saved.previous),
+        1.0 => (0.0, saved.current),
+        _ => (0.0, 0.0),
+    };
+    if r.is_sliding {
+        spent += before * (period_us - (now_us - index.max(then) * period_us).max(0.0)) / period_us;
+    }
+    Record { at_us: now_us, current: spent.min(r.limit + (spent - limit).max(0.0)), ..Record::default() }
+}
+
 fn open(saved: Option<Record>, now_us: f64, r: &Asked) -> Open {
     let mut now_us = now_us;
     let mut s = Record { at_us: now_us, ..Record::default() };
     if let Some(saved) = saved {
-        let [current, previous] = [saved.current, saved.previous].map(|share| units(share, r.limit));
-        s = Record { current, previous, ..saved };
+        s = carried(saved, now_us, r);
         if s.at_us > now_us + 2.0 * r.epoch_us {
             s.at_us = now_us;
         }

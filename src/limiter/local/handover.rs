@@ -16,7 +16,7 @@ use limit::penalty::Record;
 use limit::{Algorithm, Key, Log, Quota, State};
 
 /// The way states are written. A successor that reads another begins anew.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
 
 /// Why a table was not handed over whole.
 #[derive(Debug, thiserror::Error)]

@@ -362,7 +362,8 @@ fn alignment(window: &WindowUsage, now: Duration) -> String {
             format!("a fixed window: the present one began at {begun} and ends at {ends}")
         }
         Algorithm::SlidingWindow => format!(
-            "a sliding window: of the one before, which ended at {begun}, the share counts that lies within {seconds} s"
+            "a sliding window: what was sent in the last {seconds} s counts; of many units, the share of the window before \
+             {begun} that lies within them"
         ),
         Algorithm::SlidingLog => {
             format!("a sliding log: what was sent in the last {seconds} s counts, to the request")
