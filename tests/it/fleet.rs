@@ -514,6 +514,7 @@ fn a_node_in_fallback_gives_the_right_retry_after() {
         .into_iter()
         .flat_map(|name| [(name, "5%"), (name, "0%")])
     {
+        redis.cli(&["FLUSHALL"]);
         let policy =
             format!("limit = \"100/365d\"\nalgorithm = \"{algorithm}\"\novershoot = \"{overshoot}\"");
         let node = node(&redis, &policy);
@@ -540,7 +541,6 @@ fn a_node_in_fallback_gives_the_right_retry_after() {
         let reset = refused.number("x-ratelimit-reset") - unix;
         let whole = if algorithm == "fixed-window" { ends_in } else { ends_in + year };
         assert!(reset.abs_diff(whole) < 60, "{algorithm} {overshoot}: {reset}, not {whole}");
-        redis.cli(&["FLUSHALL"]);
     }
 }
 

@@ -4,6 +4,7 @@
 use serde_json::json;
 
 use crate::auth::keys::hashed;
+use crate::support::gateway::complete;
 use crate::support::redis::Redis;
 use crate::support::{Directory, Gateway, eventually};
 
@@ -15,7 +16,7 @@ const SOURCES: [&str; 4] = ["override", "tier", "put", "reload"];
 /// A policy for each case of each source; of those that a reload changes the limit of now, if `is_after`.
 fn config(algorithm: &str, more: &str, redis: &str, is_after: bool) -> String {
     let mut config = format!(
-        "[database]\nurl = \"sqlite:state.db\"\n[admin]\nbind = \"127.0.0.1:0\"\n\
+        "[database]\nurl = \"sqlite:state.db\"\nsingle-node = true\n[admin]\nbind = \"127.0.0.1:0\"\n\
          tokens = [{{ name = \"a\", token = \"admin-1\", role = \"admin\" }}]\n\
          [auth.keys]\nkind = \"api-key\"\nkeys = {{ file = \"keys.toml\" }}\n{redis}\n"
     );
@@ -43,9 +44,13 @@ fn whatever_changes_the_limit(algorithm: &str, more: &str, redis: Option<&Redis>
     });
     let database = format!("sqlite:{}", directory.join("state.db").display());
     let written = |is_after| config(algorithm, more, &at, is_after).replace("sqlite:state.db", &database);
+    let after = complete(&written(true), &directory);
     let gateway = Gateway::start_in(directory, &written(false));
+    let says = |text: &str| {
+        eventually(text, || gateway.stderr().iter().any(|line| line.contains(text)).then_some(()))
+    };
     if redis.is_some() {
-        eventually("it is connected", || (gateway.metric("sluicegate_redis_up", &[]) > 0.0).then_some(()));
+        says("redis answers");
     }
     let mut client = gateway.client();
     let mut admitted = |source: &str, case: usize, asked: u64| {
@@ -78,7 +83,9 @@ fn whatever_changes_the_limit(algorithm: &str, more: &str, redis: Option<&Redis>
         ask("PUT", &format!("/v1/policies/put-{case}"), policy);
     }
     ask("PUT", "/v1/consumers/ann/tier", json!({ "tier": "pro" }));
-    gateway.reload(&written(true));
+    gateway.write("gateway.toml", after);
+    gateway.signal("HUP");
+    says(": reloaded generation");
     for source in SOURCES {
         for (case, (spent, before, now)) in CASES.into_iter().enumerate() {
             let left = now.saturating_sub(spent);
