@@ -39,8 +39,7 @@ pub(super) fn limiter(
     };
     let global = Global::start(redis).context("[redis]")?;
     let link = Arc::clone(&global) as Arc<dyn limiter::Link>;
-    let fleet =
-        Fleet::new(link, config.limits.memory - own_bytes_of(config), redis.deadline).salted(&salt(config));
+    let fleet = Fleet::new(link, config.limits.memory - own_bytes_of(config)).salted(&salt(config));
     let limiter = Arc::new(Limiter::in_fleet(Table::with_memory(own_bytes), fleet));
     let sweeping = tokio::spawn(sweep(Arc::clone(&limiter)));
     Ok((Arc::clone(&limiter), Some(SharedTier { global, limiter, sweeping })))
@@ -80,7 +79,7 @@ pub fn explain_from_outside(
     runtime.block_on(async {
         let global = Global::visit(redis).context("[redis]")?;
         let link = Arc::clone(&global) as Arc<dyn limiter::Link>;
-        let limiter = Limiter::in_fleet(Table::with_memory(0), Fleet::new(link, 0, redis.deadline));
+        let limiter = Limiter::in_fleet(Table::with_memory(0), Fleet::new(link, 0));
         share(&mut table, &limiter);
         global.ready(FIRST_ANSWER).await;
         let known = Known::SharedTier(&limiter);

@@ -11,6 +11,7 @@ use config::{self, Added, Config, limit_text};
 use control::database::config::{Config as Database, Url};
 use limit::{Sharing, WhenDown};
 use limiter::global;
+use limiter::global::config::deadline_of;
 use observe::record::Sink;
 use rustix::fs::Access;
 
@@ -136,16 +137,21 @@ fn show_round_trips(redis: &global::Config, out: &mut dyn Write, errors: &mut dy
         writeln!(out, "  redis: cannot be reached from here, so its round trip is unknown")?;
     }
     for (server, round_trip) in measured {
-        writeln!(out, "  redis {server}: a round trip takes {:.1} ms", round_trip.as_secs_f64() * 1e3)?;
-        if round_trip > redis.deadline {
+        let deadline = redis.deadline.unwrap_or_else(|| deadline_of(round_trip));
+        let [takes_ms, waits_ms] = [round_trip, deadline].map(|time| time.as_secs_f64() * 1e3);
+        let by = if redis.deadline.is_some() { "as `deadline` says" } else { "which follows it" };
+        writeln!(
+            out,
+            "  redis {server}: a round trip takes {takes_ms:.1} ms; a request waits {waits_ms:.1} ms at most, {by}"
+        )?;
+        if round_trip > deadline {
             // Half as much again, because some round trips are slower than the one measured.
-            let enough_ms = (round_trip.as_secs_f64() * 1.5e3).ceil();
+            let enough_ms = (takes_ms * 1.5).ceil();
             writeln!(
                 errors,
-                "warning: a round trip to redis {server} takes {:.1} ms, longer than `deadline` of [redis] ({} ms), so \
-                 requests are decided without it; write deadline = \"{enough_ms:.0}ms\"\n",
-                round_trip.as_secs_f64() * 1e3,
-                redis.deadline.as_millis()
+                "warning: a round trip to redis {server} takes {takes_ms:.1} ms, longer than `deadline` of [redis] \
+                 ({waits_ms:.0} ms), so requests are decided before its answers, which are charged when they come; write \
+                 deadline = \"{enough_ms:.0}ms\"\n"
             )?;
         }
     }

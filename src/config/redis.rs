@@ -1,12 +1,14 @@
 //! Reads and writes `[redis]`, the Redis that the nodes of a fleet share. It connects to nothing.
 
+use std::time::Duration;
+
 use limiter::global::Config;
 use limiter::global::config::{
-    CONNECTIONS, DEADLINE, Dedicated, Login, PORT, PREFIX, SENTINEL_PORT, Secret, Server, Topology, Weighted,
+    CONNECTIONS, Dedicated, Login, PORT, PREFIX, SENTINEL_PORT, Secret, Server, Topology, Weighted,
 };
 
 use super::mask;
-use super::printer::{Page, array, table, text};
+use super::printer::{Page, array, table, text, time};
 use super::reader::{Table, Value};
 use super::report::Fields;
 use super::sections;
@@ -24,7 +26,7 @@ fn read_table(mut table: Table<'_>) -> Option<Config> {
     let topology = read_topology(&table);
     let mut config = Config {
         topology: Topology::Single(Vec::new()),
-        deadline: DEADLINE,
+        deadline: None,
         prefix: PREFIX.to_owned(),
         key_secret: None,
         connections: CONNECTIONS,
@@ -35,7 +37,8 @@ fn read_table(mut table: Table<'_>) -> Option<Config> {
 }
 
 fn plain(keys: &mut impl Keys, config: &mut Config) {
-    keys.duration("deadline", &mut config.deadline);
+    let deadline = |deadline: &Option<Duration>| Some(deadline.map_or_else(|| text("auto"), time));
+    keys.handle("deadline", &mut config.deadline, |value| read_deadline(&value), deadline);
     let prefix = |value: Value<'_>| prefix(&value.text()?);
     keys.handle("prefix", &mut config.prefix, prefix, |prefix| Some(text(prefix)));
     keys.number("connections", &mut config.connections);
@@ -251,6 +254,12 @@ fn host_and_port(text: &str, default_port: u16) -> Option<(String, u16)> {
     };
     let host = host.trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase();
     (!host.is_empty() && port > 0).then_some((host, port))
+}
+
+/// `None`: it follows the round trip.
+fn read_deadline(value: &Value<'_>) -> Option<Option<Duration>> {
+    let is_auto = value.is_string() && value.text().is_some_and(|text| text.text == "auto");
+    if is_auto { Some(None) } else { value.duration().map(Some) }
 }
 
 fn prefix(text: &Text<'_>) -> Option<String> {

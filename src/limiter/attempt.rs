@@ -38,7 +38,12 @@ impl Limiter {
             }
             ChargeState::Refused => decision.refused = charge.refuses(),
             ChargeState::Asked => {
-                return Some(self.ask(slice::from_ref(charge), smallvec![state], client, now_ns));
+                let waiting = self.ask(slice::from_ref(charge), smallvec![state], client, now_ns);
+                if decision.waits {
+                    return Some(waiting);
+                }
+                self.resume(waiting, now_ns, decision);
+                return None;
             }
             ChargeState::Fits | ChargeState::Unanswered | ChargeState::Untaken => {}
         }
@@ -91,7 +96,12 @@ impl Limiter {
             }
         }
         if waits {
-            return Some(self.ask(charges, states, client, now_ns));
+            let waiting = self.ask(charges, states, client, now_ns);
+            if decision.waits {
+                return Some(waiting);
+            }
+            self.resume(waiting, now_ns, decision);
+            return None;
         }
         self.conclude(charges, &states, now_ns, decision);
         self.renew_all(charges, &states, decision, now_ns);
@@ -116,7 +126,7 @@ impl Limiter {
         // Taken out, so that dropping `waiting` does not refund the charges once more.
         let mut states = std::mem::take(&mut waiting.states);
         let fleet = self.fleet.as_ref().expect("only a fleet's requests wait");
-        let (before, reserved) = (states.clone(), std::mem::take(&mut waiting.reserved));
+        let before = states.clone();
         let plans = &fleet.plans;
         // Indices of the charges whose answer may still come, and of those that Redis certainly did not take.
         let (mut awaits, mut untaken) = (SmallVec::<[usize; 4]>::new(), SmallVec::<[usize; 4]>::new());
@@ -131,20 +141,19 @@ impl Limiter {
                 _ => {}
             }
             let said = Some(answer).filter(|(state, _)| state.is_decided());
-            let mine = reserved.iter().find(|reserved| reserved.index == index);
             let (state, outcome) = match (said, plans.get(charge.plan)) {
                 (Some(said), _) => {
                     decision.tier = decision.tier.max(Tier::Global);
                     decision.note_elsewhere(index, Elsewhere::Redis);
-                    if let (Some(mine), false) = (mine, matches!(said.0, ChargeState::Taken { .. })) {
-                        self.refund_reserved(fleet, charge, mine.refund);
-                    }
                     said
                 }
-                (None, Some(_)) if let Some(late) = self.decide_late(fleet, charge, mine, now_ns) => {
+                (None, Some(plan))
+                    if answer.0 == ChargeState::Asked
+                        && let Some(ahead) = self.decide_ahead(fleet, plan, charge, now_ns) =>
+                {
                     decision.tier = Tier::Fallback;
                     decision.note_elsewhere(index, Elsewhere::Fallback);
-                    late
+                    ahead
                 }
                 (None, Some(plan)) => decision.decide_at(index, |decision| {
                     self.take_fallback(fleet, plan, charge, waiting.client, now_ns, decision)
@@ -170,7 +179,7 @@ impl Limiter {
                 fleet.owe_fallback(&waiting.charges[index], &states[index]);
             }
         }
-        self.tell_fates(&waiting.wait, &waiting.charges, fates);
+        self.tell_fates(&waiting.wait, &waiting.charges, fates, now_ns);
     }
 
     /// Makes the outcomes one decision: refunds what was taken where the request is refused, else notes where each charge
@@ -236,6 +245,7 @@ impl Limiter {
             // It is no debt yet. If Redis takes it late, that is undone then.
             (ChargeState::Taken { refund: Refund::Fallback { place, taken_ns }, .. }, Some(fleet)) => {
                 self.refund_share(fleet, charge, *place, *taken_ns);
+                fleet.advances.answered(charge);
             }
             (ChargeState::Taken { refund, .. }, _) => self.refund(charge, *refund, taken_ns),
             _ => {}
@@ -322,11 +332,6 @@ impl Limiter {
         let wait = Arc::new(Wait::new(charges.len(), states.iter().filter(asked).count()));
         let indices: SmallVec<[usize; 4]> =
             (0..charges.len()).filter(|index| states[*index] == ChargeState::Asked).collect();
-        let reserved = match &self.fleet {
-            Some(fleet) => self.reserve(fleet, charges, &indices, now_ns),
-            None => SmallVec::new(),
-        };
-        wait.reserve(&reserved);
         let waiting = Waiting {
             limiter: Arc::clone(self),
             charges: charges.into(),
@@ -334,7 +339,6 @@ impl Limiter {
             wait: Arc::clone(&wait),
             client,
             started_ns: now_ns,
-            reserved,
         };
         self.ask_redis(charges, indices, &wait, now_ns);
         waiting

@@ -124,10 +124,13 @@ impl Limiter {
     /// Waits for Redis, at most `redis.deadline`, and completes the check. Charges without an answer by then are decided
     /// by fallback.
     pub async fn finish(self: &Arc<Self>, pending: Pending, subject: &impl Subject, check: &mut Check<'_>) {
-        let deadline = self.deadline();
         let (waiting, left) = match pending {
-            Pending::Charges(waiting) => (waiting, deadline),
+            Pending::Charges(waiting) => {
+                let deadline = waiting.deadline();
+                (waiting, deadline)
+            }
             Pending::Recall(recall) => {
+                let deadline = recall.deadline();
                 let asked_ns = clock::now_ns();
                 let _ = timeout(deadline, recall.resolved()).await;
                 let Some(waiting) = self.recalled(recall, subject, check).map(Box::new) else { return };

@@ -6,20 +6,22 @@
 //! questions however many requests it has, and once Redis has refused one request, those that want the same are refused
 //! without asking.
 //!
-//! An answer that comes after its request was decided still counts. If the request was admitted, what Redis took stands;
-//! if it was refused, that is returned; and if it was admitted and Redis took nothing, it is a debt (`debts.rs`).
+//! An answer that comes after its request was decided (`decide_ahead`) still counts. If the request was admitted, what
+//! Redis took stands; if it was refused, the next request gets that, or it is returned; and if it was admitted and Redis
+//! took nothing, it is a debt (`debts.rs`).
 
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use super::advances::Means;
 use super::charge_state::{ChargeState, Refund, Said, said, unheard};
 use super::fleet::{Fleet, denied_before};
 use super::questions::{Group, Question, Rooms, cost_of, next_group};
-use super::wait::{Fate, Late, Reserved, Wait};
+use super::wait::{Fate, Late, Wait};
 use super::{Decision, Limiter};
 use limit::lease_messages::{Op, Part, Reply, Taken, Unanswered};
-use limit::{Algorithm, Answer, Charge, Key, Outcome, WhenDown};
+use limit::{Algorithm, Answer, Charge, Key, Outcome, Plan, Quota};
 
 impl Limiter {
     /// Asks Redis for the exact charges of one request on one shard, now or with the next question.
@@ -29,7 +31,9 @@ impl Limiter {
         }
         let left = |charge: &Charge| fleet.left(charge, now_ns);
         let room = question.charges.iter().map(left).min().unwrap_or(0);
-        if let Some(question) = fleet.questions.begin(question, room) {
+        // Nobody waits for a slow Redis, so nobody is served sooner by asking together.
+        let is_ahead = !fleet.link.is_quick(question.key());
+        if let Some(question) = fleet.questions.begin(question, room, is_ahead) {
             self.send_group(fleet, SmallVec::from_iter([question]), now_ns);
         }
     }
@@ -62,9 +66,9 @@ impl Limiter {
         match answer {
             Ok(Reply::Taken(taken)) if taken.admitted || group.len() == 1 => {
                 let refused = (!taken.admitted && is_plain).then(|| group[0].clone());
-                self.decided(fleet, group, &taken, sent_ns);
+                self.decided(fleet, group, &taken, (sent_ns, now_ns));
                 if let Some(refused) = refused {
-                    self.refuse_alike(fleet, &refused, &taken);
+                    self.refuse_alike(fleet, &refused, &taken, now_ns);
                 }
             }
             // The group was too much. Ask for as many as fit, at least one fewer, so that this ends.
@@ -80,7 +84,7 @@ impl Limiter {
                 let is_undone = answer.err().is_none_or(Unanswered::is_undone);
                 let late = if is_undone { Late::Untaken } else { Late::Unknown };
                 let state = if is_undone { ChargeState::Untaken } else { ChargeState::Unanswered };
-                group.iter().for_each(|question| self.resolve_all(fleet, question, state, late));
+                group.iter().for_each(|question| self.resolve_all(fleet, question, (state, late), now_ns));
                 // Requests queued behind it would get no answer either.
                 if is_plain {
                     let queued = fleet.questions.take_queued(key);
@@ -88,7 +92,7 @@ impl Limiter {
                         return;
                     }
                     queued.iter().for_each(|question| {
-                        self.resolve_all(fleet, question, ChargeState::Untaken, Late::Untaken);
+                        self.resolve_all(fleet, question, (ChargeState::Untaken, Late::Untaken), now_ns);
                     });
                 }
             }
@@ -106,9 +110,9 @@ impl Limiter {
                 return;
             }
             queued.retain(|question| {
-                // A reserved one that no longer waits was admitted, so Redis still has to count it.
-                if question.wait.is_over() && !question.is_reserved() {
-                    self.resolve_all(fleet, question, ChargeState::Untaken, Late::Untaken);
+                // One that was admitted before its answer no longer waits, but Redis still has to count it.
+                if question.wait.is_over() && !question.is_admitted() {
+                    self.resolve_all(fleet, question, (ChargeState::Untaken, Late::Untaken), now_ns);
                     return false;
                 }
                 !self.refuse_by_memory(fleet, question, now_ns)
@@ -135,95 +139,72 @@ impl Limiter {
                 Some(outcome) => (ChargeState::Refused, outcome),
                 None => (ChargeState::Fits, self.foresee_refused(charge, now_ns)),
             };
-            self.resolve_one(fleet, &question.wait, (index, charge), Late::Untaken, answer);
+            self.resolve_one(fleet, &question.wait, (index, charge), (Late::Untaken, now_ns), answer);
         }
         true
     }
 
     /// Refuses queued requests that want at least as much of the same windows as the one that was refused.
-    fn refuse_alike(self: &Arc<Self>, fleet: &Fleet, refused: &Question, taken: &Taken) {
+    fn refuse_alike(self: &Arc<Self>, fleet: &Fleet, refused: &Question, taken: &Taken, now_ns: u64) {
         for question in fleet.questions.take_alike(refused) {
             for (which, outcome) in question.charges().zip(&taken.outcomes) {
                 let state = if outcome.is_admitted() { ChargeState::Fits } else { ChargeState::Refused };
-                self.resolve_one(fleet, &question.wait, which, Late::Untaken, || (state, *outcome));
+                self.resolve_one(fleet, &question.wait, which, (Late::Untaken, now_ns), || (state, *outcome));
             }
         }
     }
 
-    /// Takes the charges from this node's own table, within its even share, before Redis is asked. So if the answer is
-    /// late, it is already known which requests are admitted, in the order in which they came; and an answer that comes
-    /// after that finds them counted once.
-    pub(super) fn reserve(
+    /// Decides a charge before Redis has answered, which it does later: by what it has given before or, while much is left,
+    /// within this node's even part. `None`: Redis does not answer at all, or such charges have to wait for it.
+    pub(super) fn decide_ahead(
         &self,
         fleet: &Fleet,
-        charges: &[Charge],
-        asked: &[usize],
-        now_ns: u64,
-    ) -> SmallVec<[Reserved; 2]> {
-        let reserve = |index: &usize| {
-            let charge = charges[*index];
-            if !fleet.is_reservable(&charge) {
-                return None;
-            }
-            let quota = fleet.share_of(&charge);
-            let taken = self.table.take(&Charge { quota, ..charge }, now_ns);
-            if !taken.outcome.is_admitted() {
-                return None;
-            }
-            let (whole, even) =
-                (quota.capacity(), charge.quota.capacity() / u64::from(fleet.link.nodes().max(1)));
-            let is_first = taken.outcome.remaining.saturating_add(charge.cost) >= whole;
-            if !is_first && taken.outcome.remaining < whole.saturating_sub(even) {
-                self.table.give_back(&Charge { quota, ..charge }, taken.place, now_ns);
-                return None;
-            }
-            let refund = Refund::Fallback { place: taken.place, taken_ns: now_ns };
-            Some(Reserved { index: *index, refund, outcome: taken.outcome })
-        };
-        asked.iter().filter_map(reserve).collect()
-    }
-
-    /// Decides a charge whose answer is late: admitted if it was reserved, unless Redis has said meanwhile that nothing is
-    /// left. `None` if such charges are not reserved, or the shard is down.
-    pub(super) fn decide_late(
-        &self,
-        fleet: &Fleet,
+        plan: &Plan,
         charge: &Charge,
-        reserved: Option<&Reserved>,
         now_ns: u64,
     ) -> Option<Said> {
-        if !fleet.is_reservable(charge) {
+        if !Fleet::is_advanced(plan) || !fleet.link.answers(charge.key) {
             return None;
         }
-        let plan = fleet.plans.get(charge.plan)?;
-        let denied = denied_before(fleet, plan, charge, now_ns);
-        match (denied, reserved) {
-            (None, Some(reserved)) => return Some((ChargeState::taken(reserved.refund), reserved.outcome)),
-            (_, Some(reserved)) => self.refund_reserved(fleet, charge, reserved.refund),
-            (_, None) if !fleet.link.is_up(charge.key) => return None,
-            (_, None) => {}
+        if let Some(granted) = self.spend_granted(fleet, plan, charge, now_ns) {
+            return Some(granted);
         }
-        let refused = || {
-            let left = self.table.peek(&Charge { quota: fleet.share_of(charge), ..*charge }, now_ns);
-            let retry_after_ns = left.retry_after_ns().unwrap_or(LATE_RETRY_NS).max(LATE_RETRY_NS);
-            // What lies beyond its even part this node may not give before Redis has answered.
-            let remaining = left.remaining.min(charge.cost.saturating_sub(1));
-            Outcome::new(Answer::Later { retry_after_ns }, remaining, left.reset_ns.max(retry_after_ns))
-        };
-        Some((ChargeState::Refused, denied.unwrap_or_else(refused)))
+        if let Some(denied) = denied_before(fleet, plan, charge, now_ns) {
+            return Some((ChargeState::Refused, denied));
+        }
+        let means = fleet.means(plan, charge, now_ns);
+        if let Means::Part(part) = means
+            && fleet.advances.admit(charge, part)
+        {
+            let ahead = fleet.advances.unanswered(charge.key);
+            let place = self.table.take(&fleet.own_part(charge), now_ns).place;
+            let refund = Refund::Fallback { place, taken_ns: now_ns };
+            return Some((
+                ChargeState::taken(refund),
+                fleet.outcome_ahead(plan, charge, (part, ahead), now_ns),
+            ));
+        }
+        Some((ChargeState::Refused, fleet.refused_ahead(plan, charge, now_ns)))
     }
 
-    /// Refunds a reservation.
-    pub(super) fn refund_reserved(&self, fleet: &Fleet, charge: &Charge, refund: Refund) {
-        if let Refund::Fallback { place, taken_ns } = refund {
-            self.refund_share(fleet, charge, place, taken_ns);
-        }
+    /// Spends what Redis has given for a request that was refused.
+    pub(super) fn spend_granted(
+        &self,
+        fleet: &Fleet,
+        plan: &Plan,
+        charge: &Charge,
+        now_ns: u64,
+    ) -> Option<Said> {
+        let taken_us = fleet.advances.spend(charge)?;
+        self.table.take(&fleet.own_part(charge), now_ns);
+        let outcome = fleet.outcome_ahead(plan, charge, (u64::MAX, 0), now_ns);
+        Some((ChargeState::taken(Refund::Redis { taken_us }), outcome))
     }
 
     /// Resolves the charges of all requests of a group.
-    fn decided(self: &Arc<Self>, fleet: &Fleet, group: Group, taken: &Taken, sent_ns: u64) {
+    fn decided(self: &Arc<Self>, fleet: &Fleet, group: Group, taken: &Taken, (sent_ns, now_ns): (u64, u64)) {
         if let Some(last) = group.last() {
-            self.note_said(fleet, &last.charges, taken, sent_ns);
+            self.note_said(fleet, &last.charges, taken, (sent_ns, now_ns));
         }
         // Redis reported what is left after the whole group. For each request, add what those behind it took.
         let mut behind: Rooms = (0..taken.outcomes.len()).map(|at| cost_of(&group, at)).collect();
@@ -235,7 +216,7 @@ impl Limiter {
                     0 => *said,
                     more => Outcome::new(said.answer(), said.remaining.saturating_add(more), said.reset_ns),
                 };
-                self.decided_one(fleet, &question.wait, which, (taken, outcome), sent_ns);
+                self.decided_one(fleet, &question.wait, which, (taken, outcome), (sent_ns, now_ns));
             }
         }
     }
@@ -247,29 +228,34 @@ impl Limiter {
         wait: &Wait,
         (index, charge): (usize, &Charge),
         (taken, outcome): (&Taken, Outcome),
-        sent_ns: u64,
+        (sent_ns, now_ns): (u64, u64),
     ) {
         let said = match taken.admitted {
             false if outcome.is_admitted() => (ChargeState::Fits, outcome),
             _ => said(outcome, Refund::Redis { taken_us: taken.at_us }),
         };
         let is_taken = matches!(said.0, ChargeState::Taken { .. });
-        let is_reserved = wait.is_reserved(index);
         let note = || {
             // Counted here too, for fallback in case Redis goes down.
-            if is_taken && !is_reserved {
+            if is_taken {
                 self.table.take(&fleet.own_part(charge), sent_ns);
             }
             said
         };
         let late = if is_taken { Late::Taken { taken_us: taken.at_us } } else { Late::Untaken };
-        self.resolve_one(fleet, wait, (index, charge), late, note);
+        self.resolve_one(fleet, wait, (index, charge), (late, now_ns), note);
     }
 
     /// Resolves every charge of a question alike.
-    fn resolve_all(self: &Arc<Self>, fleet: &Fleet, question: &Question, state: ChargeState, late: Late) {
+    fn resolve_all(
+        self: &Arc<Self>,
+        fleet: &Fleet,
+        question: &Question,
+        (state, late): (ChargeState, Late),
+        now_ns: u64,
+    ) {
         for which in question.charges() {
-            self.resolve_one(fleet, &question.wait, which, late, || unheard(state));
+            self.resolve_one(fleet, &question.wait, which, (late, now_ns), || unheard(state));
         }
     }
 
@@ -280,19 +266,39 @@ impl Limiter {
         fleet: &Fleet,
         wait: &Wait,
         (index, charge): (usize, &Charge),
-        late: Late,
+        (late, now_ns): (Late, u64),
         answer: impl FnOnce() -> Said,
     ) {
         if !wait.resolve(index, answer)
             && let Some(fate) = wait.resolve_late(index, late)
         {
-            self.late_decided(fleet, charge, late, fate);
+            self.late_decided(fleet, charge, late, fate, now_ns);
         }
     }
 
-    pub(super) fn late_decided(self: &Arc<Self>, fleet: &Fleet, charge: &Charge, late: Late, fate: Fate) {
+    pub(super) fn late_decided(
+        self: &Arc<Self>,
+        fleet: &Fleet,
+        charge: &Charge,
+        late: Late,
+        fate: Fate,
+        now_ns: u64,
+    ) {
+        if let Fate::Stands { decided_ns: Some(_) } = fate {
+            fleet.advances.answered(charge);
+        }
         match (late, fate) {
+            // It counts denials.
+            (Late::Taken { .. }, Fate::Refused) if charge.count_denied => {}
+            // Nobody waits for a slow Redis, so the next request gets it.
+            (Late::Taken { taken_us }, Fate::Refused) if !fleet.link.is_quick(charge.key) => {
+                fleet.advances.keep(charge, taken_us, now_ns);
+            }
             (Late::Taken { taken_us }, Fate::Refused) => self.return_to_redis(fleet, charge, taken_us),
+            (Late::Untaken, Fate::Stands { decided_ns: Some(_) }) if fleet.link.answers(charge.key) => {
+                fleet.debts.add(charge, charge.cost, now_ns, fleet.nodes());
+                self.tell_debt(fleet, charge.key, now_ns);
+            }
             (Late::Untaken, Fate::Stands { .. }) => fleet.owe(charge),
             (Late::Taken { taken_us }, Fate::Stands { decided_ns: Some(decided_ns) }) => {
                 fleet.taken_late.note(charge.key, decided_ns, taken_us);
@@ -303,7 +309,7 @@ impl Limiter {
     }
 
     /// Remembers what Redis said about exact windows: what is left, and denials until they end.
-    fn note_said(&self, fleet: &Fleet, charges: &[Charge], taken: &Taken, sent_ns: u64) {
+    fn note_said(&self, fleet: &Fleet, charges: &[Charge], taken: &Taken, (sent_ns, now_ns): (u64, u64)) {
         for (index, (charge, outcome)) in charges.iter().zip(&taken.outcomes).enumerate() {
             let Some(plan) = fleet.plans.get(charge.plan) else { continue };
             // Of a key that comes several times all that was asked for so far is refused, and no single cost.
@@ -314,7 +320,11 @@ impl Limiter {
                 match outcome.answer() {
                     // A larger cost does not fit the field that remembers it, and says nothing about smaller ones.
                     Answer::Later { retry_after_ns } if cost <= u64::from(u32::MAX) => {
-                        share.refuse(cost, retry_after_ns, sent_ns);
+                        // A limit that refills fast is not asked about for every unit. Nothing is lost, because the
+                        // window has room for what refills meanwhile.
+                        let whole_ns = refill_ns(&plan.quota);
+                        let least_ns = now_ns - sent_ns.min(now_ns) + REMEMBERED_NS.min(whole_ns / ROOMY);
+                        share.refuse(cost, retry_after_ns.max(least_ns), sent_ns);
                     }
                     // Units have come back since the denial.
                     Answer::Admitted if share.refused_for(plan, charge.cost, sent_ns).is_some() => {
@@ -333,11 +343,12 @@ impl Limiter {
         wait: &Wait,
         charges: &[Charge],
         fates: SmallVec<[Option<Fate>; 4]>,
+        now_ns: u64,
     ) {
         let Some(fleet) = &self.fleet else { return };
         for (index, late) in wait.tell_fates(fates.clone()) {
             if let Some(fate) = fates[index] {
-                self.late_decided(fleet, &charges[index], late, fate);
+                self.late_decided(fleet, &charges[index], late, fate, now_ns);
             }
         }
     }
@@ -349,6 +360,8 @@ impl Limiter {
         decision: &Decision,
     ) -> SmallVec<[Option<Fate>; 4]> {
         let fate = |(charge, state): (&Charge, &ChargeState)| match state {
+            // It was admitted by what Redis had given before, so nobody needs what Redis was asked for.
+            ChargeState::Taken { refund: Refund::Redis { .. }, .. } => Some(Fate::Refused),
             ChargeState::Taken { refund, .. } if !decision.is_refused_to(charge) || charge.count_denied => {
                 let decided_ns = match refund {
                     Refund::Fallback { taken_ns, .. } => Some(*taken_ns),
@@ -362,21 +375,56 @@ impl Limiter {
     }
 }
 
-impl Fleet {
-    /// Whether a charge is reserved in this node's table while Redis is asked. Not if it counts denials, because then a
-    /// refused request stays charged, and not for concurrency, which `permits.rs` keeps.
-    fn is_reservable(&self, charge: &Charge) -> bool {
-        let is_exact = |plan: &Arc<limit::Plan>| {
-            let sharing = &plan.sharing;
-            sharing.is_exact()
-                && sharing.when_down == WhenDown::Local
-                && plan.quota.algorithm() != Algorithm::Concurrency
-        };
-        !charge.count_denied && self.plans.get(charge.plan).is_some_and(is_exact)
+/// In how many nanoseconds an empty window is full.
+fn refill_ns(quota: &Quota) -> u64 {
+    let period_ns = quota.period_ns().get();
+    match quota.algorithm() {
+        Algorithm::TokenBucket | Algorithm::LeakyBucket => {
+            (period_ns as f64 * quota.capacity() as f64 / quota.limit().get() as f64) as u64
+        }
+        _ => period_ns,
     }
 }
 
-/// The least `Retry-After` of a client whose answer was late and for whom this node's share had no room.
+impl Fleet {
+    /// What a client is told that was admitted before Redis has answered, with so many units of this node's part, of which
+    /// so many are not answered.
+    fn outcome_ahead(&self, plan: &Plan, charge: &Charge, (part, ahead): (u64, u64), now_ns: u64) -> Outcome {
+        let (left, reset_ns) = self.estimate(plan, charge, now_ns);
+        let remaining = left.min(part).saturating_sub(ahead);
+        if plan.quota.algorithm() != Algorithm::LeakyBucket {
+            return Outcome::new(Answer::Admitted, remaining, reset_ns);
+        }
+        // Behind those in the queue, and behind those that are on their way to it.
+        let unit_ns = plan.quota.period_ns().get() / plan.quota.limit().get();
+        let queued =
+            plan.quota.capacity().saturating_sub(left).saturating_add(ahead.saturating_sub(charge.cost));
+        Outcome::delayed(queued.saturating_mul(unit_ns), remaining, reset_ns)
+    }
+
+    /// What a client would be told before Redis has answered.
+    pub(super) fn foresee_ahead(&self, plan: &Plan, charge: &Charge, now_ns: u64) -> Outcome {
+        let ahead = self.advances.unanswered(charge.key).saturating_add(charge.cost);
+        match self.means(plan, charge, now_ns) {
+            Means::Part(part) if ahead <= part => self.outcome_ahead(plan, charge, (part, ahead), now_ns),
+            _ => self.refused_ahead(plan, charge, now_ns),
+        }
+    }
+
+    /// What a client is told that is refused before Redis has answered: no more than this node may give without it.
+    pub(super) fn refused_ahead(&self, plan: &Plan, charge: &Charge, now_ns: u64) -> Outcome {
+        let (left, reset_ns) = self.estimate(plan, charge, now_ns);
+        let retry_after_ns = self.link.round_trip_ns(charge.key).max(LATE_RETRY_NS);
+        let remaining = left.min(charge.cost.saturating_sub(1));
+        Outcome::new(Answer::Later { retry_after_ns }, remaining, reset_ns.max(retry_after_ns))
+    }
+}
+
+/// The least `Retry-After` of a client that is refused before Redis has answered.
 const LATE_RETRY_NS: u64 = 10_000_000;
+/// How long a denial is remembered at least, unless its window would be full again before that is over.
+const REMEMBERED_NS: u64 = 20_000_000;
+/// A denial is remembered for at most this part of the time in which its window is full again.
+const ROOMY: u64 = 4;
 /// The most requests that one question asks for.
 const GROUP_MAX: usize = 1_024;

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use siphasher::sip128::{Hasher128, SipHasher13};
 
+use super::advances::{Advances, Means};
 use super::charge_state::{ChargeState, Refund, Said, said, unheard};
 use super::debts::Debts;
 use super::holdings::Permits;
@@ -30,7 +31,6 @@ use metrics::Tier;
 /// The shared half of a limiter.
 pub struct Fleet {
     pub(super) link: Arc<dyn Link>,
-    pub(super) deadline: Duration,
     pub(super) shares: Leases,
     pub(super) plans: Plans,
     pub(super) renewals: Renewals,
@@ -44,14 +44,14 @@ pub struct Fleet {
     pub(super) debts: Debts,
     pub(super) unsent: Unsent,
     pub(super) taken_late: TakenLate,
+    pub(super) advances: Advances,
 }
 
 impl Fleet {
-    /// A node with `bytes` for its leases, whose requests wait for Redis at most `deadline`.
-    pub fn new(link: Arc<dyn Link>, bytes: usize, deadline: Duration) -> Fleet {
+    /// A node with `bytes` for its leases.
+    pub fn new(link: Arc<dyn Link>, bytes: usize) -> Fleet {
         Fleet {
             link,
-            deadline,
             shares: Leases::with_memory(bytes),
             plans: Plans::default(),
             renewals: Renewals::default(),
@@ -63,6 +63,7 @@ impl Fleet {
             debts: Debts::default(),
             unsent: Unsent::default(),
             taken_late: TakenLate::default(),
+            advances: Advances::default(),
         }
     }
 
@@ -77,19 +78,26 @@ impl Fleet {
         self.lead_ns.load(Ordering::Relaxed)
     }
 
-    /// Whether answers take longer than a request may wait.
-    fn is_late(&self, round_trip_ns: u64) -> bool {
-        u128::from(round_trip_ns) > self.deadline.as_nanos()
+    /// Whether answers for a key take longer than a request may wait.
+    fn is_late(&self, key: Key) -> bool {
+        u128::from(self.link.round_trip_ns(key)) > self.link.deadline(key).as_nanos()
     }
 
-    /// Adapts how far ahead leases are renewed to how long answers take, at the slowest shard.
-    pub(super) fn follow(&self, round_trip_ns: u64) {
-        let lead_ns = if self.is_late(round_trip_ns) {
-            round_trip_ns + round_trip_ns / 4 + LEAD_MIN_NS
-        } else {
-            LEAD_MIN_NS
-        };
-        self.lead_ns.store(lead_ns.min(LEAD_MAX_NS), Ordering::Relaxed);
+    /// How far ahead leases of a key are renewed: as long as its answers take, if requests cannot wait for them.
+    pub(super) fn lead_for(&self, key: Key) -> u64 {
+        let round_trip_ns = self.link.round_trip_ns(key);
+        let lead_ns = round_trip_ns + round_trip_ns / 4 + LEAD_MIN_NS;
+        if self.is_late(key) { lead_ns.min(LEAD_MAX_NS) } else { LEAD_MIN_NS }
+    }
+
+    /// Adapts how far ahead leases are renewed to the slowest shard.
+    pub(super) fn follow(&self, lead_ns: u64) {
+        self.lead_ns.store(lead_ns, Ordering::Relaxed);
+    }
+
+    /// How long a request waits for answers for these keys.
+    pub(super) fn deadline(&self, keys: impl Iterator<Item = Key>) -> Duration {
+        keys.map(|key| self.link.deadline(key)).max().unwrap_or_default()
     }
 
     /// The table of leases.
@@ -201,7 +209,7 @@ impl Fleet {
     /// Whether to lease even a small limit: there is no other node to miss the units, or answers come too late for
     /// requests to wait.
     pub(super) fn wants_ahead(&self, key: Key) -> bool {
-        self.link.nodes() <= 1 || self.is_late(self.link.round_trip_ns(key))
+        self.link.nodes() <= 1 || self.is_late(key)
     }
 
     /// Whether a request may overdraw the lease by one unit instead of waiting. Each node may owe one, so this needs at
@@ -255,7 +263,10 @@ impl Fleet {
         charge: &Charge,
         now_ns: u64,
     ) -> (Told, (u64, u64)) {
-        let (nodes, is_away) = (self.link.nodes(), !self.link.is_up(charge.key));
+        let (nodes, is_away) = (self.link.nodes(), !self.link.answers(charge.key));
+        if !is_away && share.advance(charge.cost, now_ns, nodes) {
+            return (Told::Admitted { renew: false }, share.estimate(plan, now_ns));
+        }
         let told = share.take_fallback(plan, charge.cost, now_ns, nodes, is_away);
         (told, share.fallback_left(plan, now_ns, nodes, is_away))
     }
@@ -269,6 +280,11 @@ impl Fleet {
     /// The same of a key with this lease.
     pub(super) fn is_held_back_as(&self, key: Key, share: &Lease) -> bool {
         share.is_fallback() && key.high() % 100 >= u64::from(self.link.ramp_percent(key))
+    }
+
+    /// Whether Redis answers, but later than a request may wait.
+    pub(super) fn is_late_as_a_rule(&self, key: Key) -> bool {
+        self.link.answers(key) && !self.link.is_quick(key)
     }
 
     /// Whether Redis is asked about a key that this node cannot decide: nobody waits for a slow one.
@@ -295,11 +311,21 @@ impl Fleet {
         if is_fallback { self.plans.share(charge.plan) } else { None }
     }
 
+    /// Units left of an exact window as far as this node knows, and nanoseconds until it is whole.
+    pub(super) fn estimate(&self, plan: &Plan, charge: &Charge, now_ns: u64) -> (u64, u64) {
+        let (under, words) = self.shares.peek(charge.key).unwrap_or_default();
+        self.share_under(charge, under, words, now_ns).estimate(plan, now_ns)
+    }
+
+    /// Units left of an exact window as Redis said and as are certain to have refilled since, if others spend nothing.
+    pub(super) fn heard_left(&self, plan: &Plan, charge: &Charge, now_ns: u64) -> u64 {
+        let (under, words) = self.shares.peek(charge.key).unwrap_or_default();
+        self.share_under(charge, under, words, now_ns).heard_left(plan, now_ns)
+    }
+
     /// Units left of an exact window as far as this node knows.
     pub(super) fn left(&self, charge: &Charge, now_ns: u64) -> u64 {
-        let Some(plan) = self.plans.get(charge.plan) else { return 0 };
-        let (under, words) = self.shares.peek(charge.key).unwrap_or_default();
-        self.share_under(charge, under, words, now_ns).estimate(plan, now_ns).0
+        self.plans.get(charge.plan).map_or(0, |plan| self.estimate(plan, charge, now_ns).0)
     }
 
     /// How long an exact window refuses a charge at most, by what Redis last said was left of it; `None`: it may admit it.
@@ -362,18 +388,47 @@ impl Limiter {
             // tell Redis each of them.
             None
         } else {
-            denied_before(fleet, plan, charge, now_ns).map(|outcome| (ChargeState::Refused, outcome))
+            denied_before(fleet, plan, charge, now_ns).map(|denied| {
+                // What a slow Redis has given for a request before is there all the same.
+                let is_late = fleet.is_late_as_a_rule(charge.key);
+                let granted = is_late.then(|| self.spend_granted(fleet, plan, charge, now_ns)).flatten();
+                granted.unwrap_or((ChargeState::Refused, denied))
+            })
         };
         match known {
             Some(known) => known,
-            None if fleet.is_asked(charge.key) => unheard(ChargeState::Asked),
+            None if fleet.is_asked(charge.key) => {
+                decision.waits = true;
+                unheard(ChargeState::Asked)
+            }
+            None if Fleet::is_advanced(plan) && fleet.link.answers(charge.key) => {
+                self.decide_or_ask(fleet, plan, charge, now_ns)
+            }
             None => self.without_answer(fleet, plan, charge, client, now_ns, decision),
         }
     }
 
+    /// Decides a charge of an exact window whose answers come too late to wait for; `ChargeState::Asked`: Redis has to be
+    /// asked first, for this request or for those after it. While much is left, what Redis has given goes before a question,
+    /// and a node that has admitted its part asks for no more, because the rest is the others'.
+    fn decide_or_ask(&self, fleet: &Fleet, plan: &Plan, charge: &Charge, now_ns: u64) -> Said {
+        if charge.count_denied {
+            return unheard(ChargeState::Asked);
+        }
+        if let Means::Part(part) = fleet.means(plan, charge, now_ns) {
+            if let Some(granted) = self.spend_granted(fleet, plan, charge, now_ns) {
+                return granted;
+            }
+            if fleet.advances.unanswered(charge.key).saturating_add(charge.cost) > part {
+                return (ChargeState::Refused, fleet.refused_ahead(plan, charge, now_ns));
+            }
+        }
+        unheard(ChargeState::Asked)
+    }
+
     /// Decides a charge without waiting, because its shard is down or slower than a request may wait. A slow shard is
-    /// still asked for a lease for later requests. A key that has one already spends nothing beyond it meanwhile, else
-    /// the node would spend both the lease and its fallback share.
+    /// still asked for a lease for later requests. A key that has one already spends beyond it no more than its part of what
+    /// Redis said is left, else the node would spend both the lease and its fallback share.
     fn without_answer(
         self: &Arc<Self>,
         fleet: &Fleet,
@@ -386,17 +441,19 @@ impl Limiter {
         let is_slow =
             !plan.sharing.is_exact() && fleet.link.is_up(charge.key) && !fleet.is_held_back(charge.key);
         let lead_ns = fleet.lead_ns();
-        let left = fleet.change_known(charge.key, |_, share| {
-            (is_slow && share.has_lease(plan, now_ns, lead_ns)).then(|| share.estimate(plan, now_ns))
+        let known = fleet.change_known(charge.key, |_, share| {
+            let told = match is_slow && share.has_lease(plan, now_ns, lead_ns) {
+                false => return None,
+                true if share.advance(charge.cost, now_ns, fleet.nodes()) => Told::Admitted { renew: false },
+                true => Told::Denied { retry_after_ns: lead_ns },
+            };
+            Some((told, share.estimate(plan, now_ns)))
         });
         if is_slow {
             self.renew(fleet, charge.key, charge.plan, plan, None, now_ns);
         }
-        match left.flatten() {
-            Some(left) => {
-                let told = Told::Denied { retry_after_ns: lead_ns };
-                (ChargeState::Refused, lease_outcome(plan, charge.cost, told, left))
-            }
+        match known.flatten() {
+            Some((told, left)) => said(lease_outcome(plan, charge.cost, told, left), Refund::Lease),
             None => self.take_fallback(fleet, plan, charge, client, now_ns, decision),
         }
     }
@@ -437,12 +494,19 @@ impl Limiter {
         decision: &mut Decision,
     ) -> Said {
         decision.tier = Tier::Fallback;
-        match plan.sharing.when_down {
+        // A Redis that is only late is not down.
+        let is_late = fleet.link.answers(charge.key) && !Fleet::is_advanced(plan);
+        let is_permit = plan.quota.algorithm() == Algorithm::Concurrency;
+        match if is_late { WhenDown::Local } else { plan.sharing.when_down } {
             WhenDown::Deny => {
                 decision.is_redis_down |= !charge.shadow;
                 (ChargeState::Refused, Outcome::new(Answer::Later { retry_after_ns: DOWN_RETRY_NS }, 0, 0))
             }
-            when_down if plan.quota.algorithm() == Algorithm::Concurrency => {
+            // It answers nearly always in time, and may have given the units to others.
+            _ if is_late && plan.sharing.when_down == WhenDown::Deny && fleet.link.is_quick(charge.key) => {
+                (ChargeState::Refused, Outcome::new(Answer::Later { retry_after_ns: ASK_RETRY_NS }, 0, 0))
+            }
+            when_down if is_permit => {
                 // Counted by the policy's key even for `allow`, because Redis is told what is in flight when it is back.
                 let share = match when_down {
                     WhenDown::Local => fleet.share_of(charge),

@@ -4,6 +4,7 @@ mod denials;
 mod fallback;
 mod leases;
 mod permits;
+mod slow;
 mod trials;
 mod turmoil;
 
@@ -174,7 +175,7 @@ impl Desk {
 
 fn node(desk: &Arc<Desk>) -> Arc<Limiter> {
     let link: Arc<dyn Link> = Arc::clone(desk) as Arc<dyn Link>;
-    let fleet = Fleet::new(link, 1 << 16, Duration::from_millis(2));
+    let fleet = Fleet::new(link, 1 << 16);
     Arc::new(Limiter::in_fleet(Table::with_memory(1 << 16), fleet))
 }
 
@@ -288,7 +289,7 @@ fn what_was_taken_before_or_after_a_wait_comes_back_whole() {
         assert_eq!(left(&late, begun), 98);
         // Refused after the wait, for what was asked; taken before it, by this node alone.
         let own = Charge { plan: None, ..counted(exact(&node, 2, 100)) };
-        let full = Charge { cost: 6, ..exact(&node, 3, 5) };
+        let full = exact(&node, 3, 10);
         let own_and_full = [own, Charge { cost: 5, ..full }];
         assert!(decide_late(&node, &own_and_full, begun).is_admitted());
         assert!(!decide_late(&node, &own_and_full, begun).is_admitted());

@@ -64,9 +64,11 @@ impl Limiter {
             return Foretold::by_node(outcome, held);
         }
         let without_redis = self.without_redis(fleet, plan, share, (charge, client), now_ns);
-        let denies_without_redis = plan.sharing.when_down == WhenDown::Deny;
-        let is_open =
-            plan.sharing.when_down == WhenDown::Allow && plan.quota.algorithm() != Algorithm::Concurrency;
+        let is_late = fleet.is_late_as_a_rule(charge.key);
+        let denies_without_redis = plan.sharing.when_down == WhenDown::Deny && !is_late;
+        let is_open = !is_late
+            && plan.sharing.when_down == WhenDown::Allow
+            && plan.quota.algorithm() != Algorithm::Concurrency;
         let coarse = || self.table.peek(&fleet.coarse(plan, charge, client), now_ns);
         let open_without_redis = is_open.then(|| coarse().remaining);
         let (decider, outcome) = match fleet.is_asked(charge.key) {
@@ -86,12 +88,18 @@ impl Limiter {
         now_ns: u64,
     ) -> Outcome {
         let (lead_ns, is_exact) = (fleet.lead_ns(), plan.sharing.is_exact());
-        let is_slow = !is_exact && fleet.link.is_up(charge.key) && !fleet.link.is_quick(charge.key);
-        if is_slow && !fleet.is_held_back(charge.key) && share.has_lease(plan, now_ns, lead_ns) {
-            let told = Told::Denied { retry_after_ns: lead_ns };
+        let is_late = fleet.is_late_as_a_rule(charge.key);
+        if is_late && Fleet::is_advanced(plan) {
+            return fleet.foresee_ahead(plan, charge, now_ns);
+        }
+        if is_late && !fleet.is_held_back(charge.key) && share.has_lease(plan, now_ns, lead_ns) {
+            let told = match share.advance(charge.cost, now_ns, fleet.nodes()) {
+                true => Told::Admitted { renew: false },
+                false => Told::Denied { retry_after_ns: lead_ns },
+            };
             return lease_outcome(plan, charge.cost, told, share.estimate(plan, now_ns));
         }
-        match plan.sharing.when_down {
+        match if is_late { WhenDown::Local } else { plan.sharing.when_down } {
             WhenDown::Deny => Outcome::new(Answer::Later { retry_after_ns: DOWN_RETRY_NS }, 0, 0),
             when_down if plan.quota.algorithm() == Algorithm::Concurrency => {
                 let quota = match when_down {

@@ -14,6 +14,7 @@
 //! README.md beside this file says why it is built so.
 
 mod account;
+mod advances;
 mod assignments;
 mod attempt;
 mod by_holder;
@@ -60,7 +61,6 @@ use std::collections::HashMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use smallvec::SmallVec;
 
@@ -112,6 +112,8 @@ pub struct Decision {
     pub tier: Tier,
     /// Whether it is refused because Redis is down (`when-redis-down = "deny"`).
     pub is_redis_down: bool,
+    /// Whether it waits for what is asked of Redis; else it is decided before the answer.
+    waits: bool,
     /// Where it is refused; beside the request's own world those of its trials.
     refused: Worlds,
     /// Where a penalty refuses it: no charge of these is decided.
@@ -277,11 +279,6 @@ impl Limiter {
         plan.is_some_and(|plan| !plan.sharing.is_exact())
     }
 
-    /// How long a request waits for Redis (`redis.deadline`).
-    pub fn deadline(&self) -> Duration {
-        self.fleet.as_ref().map_or(Duration::ZERO, |fleet| fleet.deadline)
-    }
-
     /// This node's own counters.
     pub fn table(&self) -> &Table {
         &self.table
@@ -371,6 +368,7 @@ impl Decision {
         self.binding = None;
         self.tier = Tier::Local;
         self.is_redis_down = false;
+        self.waits = false;
         self.usual = Refund::default();
         self.refunds.clear();
         self.elsewhere.clear();

@@ -1,6 +1,9 @@
 //! The way to Redis, as the limiter needs it: the global tier in a gateway, an event queue in a simulation.
 
+use std::time::Duration;
+
 use crate::global::Global;
+use crate::global::config::deadline_of;
 use limit::Key;
 use limit::lease_messages::{Op, Reply, Unanswered};
 
@@ -13,6 +16,11 @@ pub trait Link: Send + Sync {
     /// call finds out.
     fn is_up(&self, key: Key) -> bool;
 
+    /// Whether the key's shard is known to answer. Unlike `is_up` it lets no call through to find out.
+    fn answers(&self, key: Key) -> bool {
+        self.is_up(key)
+    }
+
     /// Whether a request should wait for this key: its shard answers within the deadline. A shard that is up but not
     /// quick is still asked for what nobody waits for.
     fn is_quick(&self, key: Key) -> bool {
@@ -22,6 +30,11 @@ pub trait Link: Send + Sync {
     /// How long nearly all answers for this key take, nanoseconds: a mean and some deviations, of late. 0: nothing is known
     /// yet.
     fn round_trip_ns(&self, key: Key) -> u64;
+
+    /// How long a request waits for an answer for this key.
+    fn deadline(&self, key: Key) -> Duration {
+        deadline_of(Duration::from_nanos(self.round_trip_ns(key)))
+    }
 
     /// The share of keys that should be renewed at the key's shard now, percent: less than all just after an outage.
     fn ramp_percent(&self, _key: Key) -> u32 {
@@ -62,12 +75,20 @@ impl Link for Global {
         Global::is_up(self, key)
     }
 
+    fn answers(&self, key: Key) -> bool {
+        Global::answers(self, key)
+    }
+
     fn is_quick(&self, key: Key) -> bool {
         Global::is_quick(self, key)
     }
 
     fn round_trip_ns(&self, key: Key) -> u64 {
         Global::round_trip_ns(self, key)
+    }
+
+    fn deadline(&self, key: Key) -> Duration {
+        Global::deadline(self, key)
     }
 
     fn ramp_percent(&self, key: Key) -> u32 {

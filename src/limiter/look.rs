@@ -27,8 +27,10 @@ impl Limiter {
     /// Asks Redis for what it holds of each charge, all at once; `None` where the fleet does not share it. Waits
     /// `PATIENCE`, or the deadline of requests where that is longer.
     pub async fn look_in_redis(&self, charges: &[Charge]) -> Vec<Option<Look>> {
+        let keys = charges.iter().map(|charge| charge.key);
+        let deadline = self.fleet.as_ref().map_or(Duration::ZERO, |fleet| fleet.deadline(keys));
         let asked: Vec<_> = charges.iter().map(|charge| self.ask_for_look(charge)).collect();
-        let mut patience = pin!(tokio::time::sleep(self.deadline().max(PATIENCE)));
+        let mut patience = pin!(tokio::time::sleep(deadline.max(PATIENCE)));
         let mut looks = Vec::with_capacity(asked.len());
         for answer in asked {
             let Some(answer) = answer else {

@@ -49,8 +49,8 @@ impl Questions {
     }
 
     /// Returns the question if it may be sent now, else queues it behind those in flight. `room`: units left as far as
-    /// this node knows.
-    pub(super) fn begin(&self, question: Question, room: u64) -> Option<Question> {
+    /// this node knows. `is_ahead`: no request waits for the answer.
+    pub(super) fn begin(&self, question: Question, room: u64, is_ahead: bool) -> Option<Question> {
         match self.0.of(question.key()).entry(question.key()) {
             Entry::Vacant(vacant) => {
                 vacant.insert(Asking { in_flight: 1, queued: VecDeque::new() });
@@ -58,8 +58,12 @@ impl Questions {
             }
             Entry::Occupied(mut asking) => {
                 let asking = asking.get_mut();
-                let is_plenty = room / PLENTY > (asking.in_flight as u64 + 1) * question.dearest();
-                if asking.queued.is_empty() && asking.in_flight < TOGETHER_MAX && is_plenty {
+                let is_plenty = || room / PLENTY > (asking.in_flight as u64 + 1) * question.dearest();
+                let is_room = match is_ahead {
+                    true => asking.in_flight < AHEAD_MAX,
+                    false => asking.in_flight < TOGETHER_MAX && is_plenty(),
+                };
+                if asking.queued.is_empty() && is_room {
                     asking.in_flight += 1;
                     return Some(question);
                 }
@@ -124,8 +128,9 @@ impl Question {
         })
     }
 
-    pub(super) fn is_reserved(&self) -> bool {
-        self.indices.iter().any(|index| self.wait.is_reserved(*index))
+    /// Whether its request was, or may have been, admitted before the answer.
+    pub(super) fn is_admitted(&self) -> bool {
+        self.indices.iter().any(|index| self.wait.stands(*index))
     }
 
     fn is_alike(&self, other: &Question) -> bool {
@@ -166,5 +171,7 @@ pub(super) fn next_group(queued: &mut VecDeque<Question>, rooms: &Rooms, most: u
 
 /// The most questions of a key in flight, while plenty is left.
 const TOGETHER_MAX: usize = 8;
+/// The same of a Redis that no request waits for.
+const AHEAD_MAX: usize = 64;
 /// Plenty is this many times what the questions in flight want.
 const PLENTY: u64 = 4;

@@ -9,6 +9,7 @@
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
+use std::time::Duration;
 
 use smallvec::SmallVec;
 
@@ -22,6 +23,7 @@ use limit::{Algorithm, Charge, Key, Quota};
 #[must_use = "nothing uses the answer unless `remembered` is called"]
 pub struct Recall {
     wait: Arc<Wait>,
+    deadline: Duration,
 }
 
 impl Limiter {
@@ -58,6 +60,7 @@ impl Limiter {
             return None;
         }
         let wait = Arc::new(Wait::new(memories.len(), shared.len()));
+        let deadline = fleet.deadline(shared.iter().map(|(_, memory, _)| memory.key));
         for (index, memory, plan) in shared {
             let wait = Arc::clone(&wait);
             let done = move |answer| {
@@ -68,7 +71,7 @@ impl Limiter {
             };
             fleet.link.send(Op::Peek(Part::of(memory, plan)), Box::new(move |answer, _| done(answer)));
         }
-        Some(Recall { wait })
+        Some(Recall { wait, deadline })
     }
 
     /// Remembers an admitted request: in Redis if the policy is shared, else in this node's table.
@@ -85,6 +88,11 @@ impl Limiter {
 }
 
 impl Recall {
+    /// How long a request waits for it.
+    pub(super) fn deadline(&self) -> Duration {
+        self.deadline
+    }
+
     /// Done when Redis has answered everything.
     pub(super) fn resolved(&self) -> impl Future<Output = ()> {
         Resolved(&self.wait)

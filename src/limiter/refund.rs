@@ -97,6 +97,13 @@ impl Limiter {
         self.settle(fleet, Settling::give_back(Part::of(charge, plan), taken_us, clock::now_ns()));
     }
 
+    /// Returns what Redis gave so long ago to requests that were refused, and nobody has spent.
+    pub(super) fn return_unused(self: &Arc<Self>, fleet: &Fleet, kept_ns: u64, now_ns: u64) {
+        for (charge, taken_us) in fleet.advances.take_unused(kept_ns, now_ns) {
+            self.return_to_redis(fleet, &charge, taken_us);
+        }
+    }
+
     /// Debits an exact window in Redis, whether the cost fits or not.
     fn debit_in_redis(self: &Arc<Self>, fleet: &Fleet, charge: &Charge, now_ns: u64) {
         let Some(plan) = fleet.plans.get(charge.plan) else { return };

@@ -6,8 +6,9 @@
 use std::sync::Arc;
 
 use super::Limiter;
+use super::advances::KEPT_NS;
 use super::fleet::Fleet;
-use limit::{Key, Lease, Plan};
+use limit::{Key, LEAD_MIN_NS, Lease, Plan};
 
 impl Limiter {
     /// Returns idle leases, adapts this node's shares to the number of nodes, and sends permits and debts that are due.
@@ -24,6 +25,7 @@ impl Limiter {
         self.say_permits(fleet, now_ns);
         self.tell_debts(fleet, now_ns);
         self.send_unsent(fleet, now_ns);
+        self.return_unused(fleet, KEPT_NS, now_ns);
     }
 
     /// Returns all leases, when this node stops, and sends permits and debts. Whether to call again in a moment: something
@@ -33,6 +35,7 @@ impl Limiter {
         let Some(fleet) = &self.fleet else { return false };
         // Looked at first: an answer makes its key a watched one, or a debt, before it is no longer missing.
         let is_asked = !fleet.renewals.is_empty() || !fleet.questions.is_empty();
+        self.return_unused(fleet, 0, now_ns);
         self.say_permits(fleet, now_ns);
         self.tell_debts(fleet, now_ns);
         self.send_unsent(fleet, now_ns);
@@ -54,10 +57,10 @@ impl Limiter {
         is_over: impl Fn(Key, &Lease, &Plan) -> bool,
     ) -> bool {
         let (mut over, mut is_any_out) = (Vec::new(), false);
-        let (plans, mut round_trip_ns) = (&fleet.plans, 0);
+        let (plans, mut lead_ns) = (&fleet.plans, LEAD_MIN_NS);
         fleet.watched.keys().retain(|&key, &mut number| {
             let Some(plan) = plans.get(number) else { return false };
-            round_trip_ns = round_trip_ns.max(fleet.link.round_trip_ns(key));
+            lead_ns = lead_ns.max(fleet.lead_for(key));
             let kept = fleet.change_known(key, |_, share| {
                 if share.says_nothing(plan, now_ns) {
                     return false;
@@ -74,7 +77,7 @@ impl Limiter {
             });
             kept.unwrap_or(false)
         });
-        fleet.follow(round_trip_ns);
+        fleet.follow(lead_ns);
         for (key, number) in over {
             if let Some(plan) = plans.get(number) {
                 self.release(fleet, key, number, plan, now_ns);

@@ -75,7 +75,8 @@ impl Limiter {
     pub async fn finish_together(self: &Arc<Self>, pending: Pending, check: &mut Check<'_>) {
         // Nobody says a retry's key of subjects that are decided together, so none is recalled.
         if let Pending::Charges(waiting) = pending {
-            self.finish_charges(*waiting, self.deadline(), check).await;
+            let within = waiting.deadline();
+            self.finish_charges(*waiting, within, check).await;
         }
     }
 

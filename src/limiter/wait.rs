@@ -8,16 +8,8 @@ use std::task::{Context, Poll, Waker};
 
 use smallvec::SmallVec;
 
-use super::charge_state::{ChargeState, Refund, Said, unheard};
-use limit::{Charge, Outcome};
-
-/// A charge taken from this node's own share while Redis is asked, so that it can be admitted if the answer is late.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Reserved {
-    pub(super) index: usize,
-    pub(super) refund: Refund,
-    pub(super) outcome: Outcome,
-}
+use super::charge_state::{ChargeState, Said, unheard};
+use limit::Charge;
 
 /// An answer that came after its request was decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,8 +64,6 @@ struct State {
     open: usize,
     /// The request no longer waits.
     over: bool,
-    /// Indices of the charges that are reserved in this node's table.
-    reserved: SmallVec<[usize; 2]>,
     /// How each charge without an answer was decided; empty until `tell_fates`.
     fates: SmallVec<[Option<Fate>; 4]>,
     /// Answers that came after the wait ended and before `fates` was known.
@@ -89,21 +79,16 @@ impl Wait {
             answers,
             open,
             over: false,
-            reserved: SmallVec::new(),
             fates: SmallVec::new(),
             late: SmallVec::new(),
             waker: None,
         }))
     }
 
-    /// Notes which charges are reserved in this node's table. Call it before Redis is asked: an answer may be at once.
-    pub(super) fn reserve(&self, reserved: &[Reserved]) {
-        self.state().reserved = reserved.iter().map(|reserved| reserved.index).collect();
-    }
-
-    /// Whether a charge is reserved in this node's table.
-    pub(super) fn is_reserved(&self, charge: usize) -> bool {
-        self.state().reserved.contains(&charge)
+    /// Whether a charge was admitted without its answer, or is being decided right now.
+    pub(super) fn stands(&self, charge: usize) -> bool {
+        let state = self.state();
+        state.over && !matches!(state.fates.get(charge), Some(None | Some(Fate::Refused)))
     }
 
     /// Resolves a charge with `answer` if its request still waits; else returns false without calling it. The lock is

@@ -1,12 +1,14 @@
 //! [`Waiting`]: a request that waits for Redis, as its worker holds it. The side that answers is `wait.rs`.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use smallvec::SmallVec;
 
 use super::charge_state::ChargeState;
-use super::wait::{Fate, Reserved, Resolved, Wait};
+use super::wait::{Fate, Resolved, Wait};
 use super::{ClientAddress, Limiter};
+use base::clock;
 use limit::Charge;
 
 /// A request that waits for Redis. Pass it to [`Limiter::resume`]; if it is dropped instead (the client left), it
@@ -19,14 +21,21 @@ pub struct Waiting {
     pub(super) wait: Arc<Wait>,
     pub(super) client: ClientAddress,
     pub(super) started_ns: u64,
-    /// Charges that are reserved in this node's table: they are admitted if no answer comes.
-    pub(super) reserved: SmallVec<[Reserved; 2]>,
 }
 
 impl Waiting {
     /// Whether Redis has answered everything.
     pub fn is_resolved(&self) -> bool {
         self.wait.is_resolved()
+    }
+
+    /// How long it waits.
+    pub fn deadline(&self) -> Duration {
+        let asked = self.charges.iter().zip(&self.states).filter(|(_, state)| **state == ChargeState::Asked);
+        self.limiter
+            .fleet
+            .as_ref()
+            .map_or(Duration::ZERO, |fleet| fleet.deadline(asked.map(|(charge, _)| charge.key)))
     }
 
     /// Done when Redis has answered everything.
@@ -38,12 +47,6 @@ impl Waiting {
 impl Drop for Waiting {
     fn drop(&mut self) {
         let answers = self.wait.close();
-        for reserved in self.reserved.drain(..) {
-            // If Redis took the charge too, the refund to Redis below gives back the reservation with it.
-            if !matches!(answers.get(reserved.index), Some((ChargeState::Taken { .. }, _))) {
-                self.states[reserved.index] = ChargeState::taken(reserved.refund);
-            }
-        }
         for (state, (answer, _)) in self.states.iter_mut().zip(answers) {
             if let ChargeState::Taken { .. } = answer {
                 *state = answer;
@@ -53,7 +56,7 @@ impl Drop for Waiting {
         // `resume` has taken the states out, and tells the fates itself.
         if !self.states.is_empty() {
             let fates = SmallVec::from_elem(Some(Fate::Refused), self.charges.len());
-            self.limiter.tell_fates(&self.wait, &self.charges, fates);
+            self.limiter.tell_fates(&self.wait, &self.charges, fates, clock::now_ns());
         }
     }
 }

@@ -82,3 +82,31 @@ fn check_measures_the_round_trip_and_warns_where_it_is_above_the_deadline() {
     assert!(output.status.success() && output.stderr.is_empty());
     assert!(text(&output.stdout).contains("cannot be reached from here"), "{}", text(&output.stdout));
 }
+
+#[test]
+fn the_deadline_follows_the_round_trip_unless_it_is_written() {
+    let redis = Redis::start(&[]);
+    let toxic = Toxic::start(redis.addr());
+    toxic.delay(Duration::from_millis(8));
+    let written = config(&toxic, "2ms");
+    let auto = written.replace("deadline = \"2ms\"\n", "");
+    let directory = Directory::new();
+    let check = |config: &str, word: Option<&str>| {
+        let file = directory.write("gateway.toml", config);
+        let output =
+            binary().arg("check").args(word).arg("--config").arg(file).output().expect("the binary runs");
+        text(&output.stdout)
+    };
+    assert!(check(&auto, None).contains("which follows it"), "{}", check(&auto, None));
+    assert!(check(&written, None).contains("a request waits 2.0 ms at most, as `deadline` says"));
+    assert!(check(&auto, Some("--effective")).contains("deadline = \"auto\""));
+    let gateway = Gateway::start(&auto);
+    let metric = |name: &str| gateway.metric(name, &[]);
+    eventually("it waits for a Redis in the next zone", || {
+        let (takes, waits) =
+            (metric("sluicegate_redis_round_trip_seconds"), metric("sluicegate_redis_deadline_seconds"));
+        (takes >= 0.008 && waits >= 0.012 && waits <= 0.020).then_some(())
+    });
+    let gateway = Gateway::start(&written);
+    assert_eq!(gateway.metric("sluicegate_redis_deadline_seconds", &[]), 0.002);
+}

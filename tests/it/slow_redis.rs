@@ -9,9 +9,13 @@ use crate::support::{Client, Gateway, eventually, heavy};
 
 /// A gateway whose answers from Redis take so long.
 fn node(toxic: &Toxic, policy: &str) -> Gateway {
+    node_with(toxic, policy, "")
+}
+
+fn node_with(toxic: &Toxic, policy: &str, redis: &str) -> Gateway {
     let gateway = Gateway::start(&format!(
         "[[route]]\npath = \"/{{*rest}}\"\nlimit = \"p\"\nrespond = {{ status = 200, body = \"\" }}\n\
-         [policy.p]\nby = []\n{policy}\n[redis]\nurl = \"redis://{}\"\n",
+         [policy.p]\nby = []\n{policy}\n[redis]\nurl = \"redis://{}\"\n{redis}\n",
         toxic.addr()
     ));
     eventually("it is connected", || {
@@ -26,7 +30,9 @@ fn ask_steadily(mut client: Client, rate: u64, time: Duration) -> (u64, u64) {
     let (mut admitted, mut asked) = (0, 0);
     while begun.elapsed() < time {
         client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-        admitted += u64::from(client.response().status == 200);
+        let status = client.response().status;
+        assert_ne!(status, 503, "Redis is late, not down");
+        admitted += u64::from(status == 200);
         asked += 1;
         // Its own pace, which no condition of the gateway's could give.
         thread::sleep((begun + gap * asked as u32).saturating_duration_since(Instant::now()));
@@ -79,5 +85,33 @@ fn a_slow_redis_refuses_no_request_far_within_a_long_window() {
         let (admitted, asked) = ask_steadily(gateway.client(), 60, Duration::from_secs(3));
         assert_eq!(admitted, asked, "{algorithm}");
         redis.cli(&["FLUSHALL"]);
+    }
+}
+
+#[test]
+fn an_exact_limit_is_one_for_nodes_that_redis_answers_late() {
+    let _alone = heavy();
+    let redis = Redis::start(&[]);
+    let toxic = Toxic::start(redis.addr());
+    for when_down in ["local", "deny"] {
+        redis.cli(&["FLUSHALL"]);
+        toxic.delay(Duration::ZERO);
+        let policy = format!("limit = \"20/s\"\novershoot = 0\nwhen-redis-down = \"{when_down}\"");
+        let nodes = [(); 2].map(|()| node_with(&toxic, &policy, "deadline = \"2ms\""));
+        toxic.delay(Duration::from_millis(12));
+        // It takes some answers to know that they come late.
+        let ask = |node: &Gateway, time| ask_steadily(node.client(), 30, time);
+        let ask_both = |time| {
+            thread::scope(|scope| {
+                let other = scope.spawn(|| ask(&nodes[1], time));
+                ask(&nodes[0], time).0 + other.join().expect("it does not panic").0
+            })
+        };
+        ask_both(Duration::from_secs(2));
+        let begun = Instant::now();
+        let admitted = ask_both(Duration::from_secs(4));
+        let right = 20.0 * begun.elapsed().as_secs_f64();
+        assert!((admitted as f64) <= right * 1.02 + 2.0, "{when_down}: {admitted} of {right}");
+        assert!((admitted as f64) >= right * 0.9, "{when_down}: {admitted} of {right}");
     }
 }

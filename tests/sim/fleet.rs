@@ -131,6 +131,10 @@ impl Link for Wire {
         self.round_trip_ns
     }
 
+    fn deadline(&self, _key: Key) -> Duration {
+        Duration::from_nanos(DEADLINE_NS)
+    }
+
     fn is_quick(&self, key: Key) -> bool {
         self.is_up(key) && self.round_trip_ns <= DEADLINE_NS
     }
@@ -443,7 +447,7 @@ impl Node {
         let wire = Arc::new(wire);
         let bytes = (scene.traffic.keys() * scene.plans.len() * 96).max(1 << 14);
         let link = Arc::clone(&wire) as Arc<dyn Link>;
-        let shared = Shared::new(link, bytes, Duration::from_nanos(DEADLINE_NS));
+        let shared = Shared::new(link, bytes);
         let limiter = Arc::new(Limiter::in_fleet(Table::with_memory(1 << 12), shared));
         let fleet = limiter.fleet().expect("it is one of a fleet");
         let plans = scene.plans.iter().map(|plan| fleet.plans().id(Plan::clone(plan))).collect();

@@ -3,7 +3,7 @@
 use control::database::config::USAGE_ROWS_MAX;
 use limiter::global::config::CONNECTIONS_MAX;
 
-use super::Kind::{Bool, List, Number, Path, Secret, Table, Text, Texts, TimeWithin, Url};
+use super::Kind::{Any, Bool, List, Number, Path, Secret, Table, Text, Texts, TimeWithin, Url, Word};
 use super::Unwritten::{Means, Needs, Required, Value};
 use super::{MS, SECOND, sections};
 
@@ -18,8 +18,9 @@ sections! {
         /// sentinels, the URL's login is the primary's. `"cluster"`: the hosts are some nodes of a Redis Cluster.
         /// `"ring"`: see below
         "topology": Text, Value("single");
-        /// how long a decision waits for Redis, once
-        "deadline": TimeWithin(MS, SECOND, ": every request may wait so long"), Value("2ms");
+        /// how long a decision waits for Redis, once. `"auto"` follows the round trip of each shard: half as much again
+        /// as nearly all calls take, from 2 to 20 ms
+        "deadline": Any(&[TimeWithin(MS, SECOND, ": every request may wait so long"), Word("auto")]), Value("auto");
         /// what every key begins with, 1 to 32 characters. Nodes that share limits have the same
         "prefix": Text, Value("sg");
         /// connections to each server

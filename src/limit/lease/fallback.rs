@@ -44,6 +44,19 @@ impl Lease {
         Told::Admitted { renew: false }
     }
 
+    /// Takes `cost` beyond what is held, out of this node's even part of the units that Redis last said are left: for a
+    /// request whose answer comes too late to wait for. The next renewal reports it as a debt. False: that part is spent, or
+    /// Redis has said nothing of the key.
+    pub fn advance(&mut self, cost: u64, now_ns: u64, nodes: u32) -> bool {
+        let part = (self.0.level() / f64::from(nodes.max(1))).floor();
+        let left = self.held(now_ns).saturating_sub(fixed(cost));
+        if self.0.epoch() == 0 || self.0.has(Flag::Fallback) || (left as f64) < -part * UNIT as f64 {
+            return false;
+        }
+        self.0.set_balance(self.0.balance().saturating_sub(fixed(cost)));
+        true
+    }
+
     /// Units that are left in the bucket, and nanoseconds until it is full if nobody spends. `estimate` says what is left of
     /// the fleet's limit, which nobody knows without Redis.
     pub fn fallback_left(&self, plan: &Plan, now_ns: u64, nodes: u32, is_away: bool) -> (u64, u64) {

@@ -17,6 +17,24 @@ impl Lease {
         }
     }
 
+    /// Units that Redis said are left of an exact window and what is certain to have come back since, if nobody spends; all
+    /// of them if it has said nothing.
+    pub fn heard_left(&self, plan: &Plan, now_ns: u64) -> u64 {
+        let whole = plan.quota.capacity();
+        let heard_ns = self.0.end_ns();
+        if heard_ns == 0 || self.0.epoch() != 0 || self.0.has(Flag::Fallback) {
+            return whole;
+        }
+        let (gone_ns, reset_ns) = (now_ns.saturating_sub(heard_ns) as f64, self.0.rate() * 1e9);
+        let back = match plan.quota.algorithm() {
+            _ if gone_ns >= reset_ns => return whole,
+            Algorithm::TokenBucket | Algorithm::LeakyBucket => gone_ns / unit_ns(&plan.quota),
+            // When they come back was not said.
+            _ => 0.0,
+        };
+        ((self.0.level() + back) as u64).min(whole)
+    }
+
     /// How long an exact window refuses `cost` at most, nanoseconds, if nobody spends or gives back; `None`: not at all, as
     /// far as Redis said. Logs and sliding windows may admit earlier, because when their units were spent is not kept.
     pub fn heard_wait_ns(&self, plan: &Plan, cost: u64, now_ns: u64) -> Option<u64> {

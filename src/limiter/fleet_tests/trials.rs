@@ -61,7 +61,7 @@ fn without_an_answer_in_time_each_of_the_two_falls_back_on_its_own() {
         other += u64::from(decision.has_taken(1, &charges[1]));
         desk.answer(NOW);
     }
-    // Half of each, which is this node's even share; what came late from Redis for the others went back.
-    assert_eq!((own, other), (5, 10));
-    assert_eq!([0, 1].map(|at| desk.left(&charges[at], NOW)), [5, 10]);
+    // Each within this node's part of what is left, as long as that is much; what came late for the others went back.
+    assert_eq!((own, other), (8, 16));
+    assert_eq!([0, 1].map(|at| desk.left(&charges[at], NOW)), [2, 4]);
 }

@@ -13,8 +13,8 @@ use aws_lc_rs::hmac;
 pub struct Config {
     /// How its servers belong together.
     pub topology: Topology,
-    /// How long a decision waits for it.
-    pub deadline: Duration,
+    /// How long a decision waits for it; `None`: as [`deadline_of`] says of each shard's round trip.
+    pub deadline: Option<Duration>,
     /// The prefix of every key in Redis: printable ASCII without braces, which would set a cluster's hash tag.
     pub prefix: String,
     /// Secret that keys are hashed with, beside the prefix. Every node of a fleet needs the same.
@@ -119,8 +119,19 @@ pub fn salt(config: &Config) -> [u8; 16] {
     salt
 }
 
-/// Default of `deadline`.
-pub const DEADLINE: Duration = Duration::from_millis(2);
+/// How long a decision waits by default for a shard whose round trip nearly always takes so long (0: not known yet).
+///
+/// Half as much again, because a few calls take longer. A Redis in the next zone is not an outage, so it is waited for; but
+/// no request waits longer than 20 ms for a limit unless the operator says so.
+#[must_use]
+pub fn deadline_of(round_trip: Duration) -> Duration {
+    if round_trip.is_zero() { DEADLINE_MAX } else { (round_trip * 3 / 2).clamp(DEADLINE_MIN, DEADLINE_MAX) }
+}
+
+/// The least that a decision waits by default.
+pub const DEADLINE_MIN: Duration = Duration::from_millis(2);
+/// The most.
+pub const DEADLINE_MAX: Duration = Duration::from_millis(20);
 /// Default of `prefix`.
 pub const PREFIX: &str = "sg";
 /// Default of `connections`.
@@ -140,7 +151,7 @@ mod tests {
     fn a_salt_is_the_fleets_own() {
         let config = |prefix: &str, secret: Option<&str>| Config {
             topology: Topology::Single(Vec::new()),
-            deadline: DEADLINE,
+            deadline: None,
             prefix: prefix.to_owned(),
             key_secret: secret.map(|secret| Secret(secret.to_owned())),
             connections: CONNECTIONS,

@@ -32,6 +32,11 @@ impl Global {
         });
         let help = "How long nearly all recent calls to a shard took; 0: none was answered yet";
         families.gauges("redis_round_trip", help, Some(&Unit::Seconds), round_trips)?;
+        let deadlines = shards.iter().map(|shard| {
+            ([("shard", shard.shard.as_str())], Duration::from_nanos(shard.deadline_ns).as_secs_f64())
+        });
+        let help = "How long a request waits for a shard: `redis.deadline` or, by default, what follows the round trip";
+        families.gauges("redis_deadline", help, Some(&Unit::Seconds), deadlines)?;
         let conditions = shards
             .iter()
             .map(|shard| ([("shard", shard.shard.as_str()), ("condition", shard.condition.name())], 1_u64));

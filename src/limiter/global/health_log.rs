@@ -63,20 +63,20 @@ fn log_changes(shared: &Shared, logged: &mut HashMap<(usize, bool), u64>, now_ns
 
 /// Logs the nodes whose answers have begun, or ceased, to come late as a rule.
 fn log_lateness(shared: &Shared, now_ns: u64) {
-    // The node, whether it is late, and how long its slowest shard takes.
-    let mut changes: Vec<(usize, bool, u64)> = Vec::new();
+    // The node, whether it is late, and how long its slowest shard takes and is waited for.
+    let mut changes: Vec<(usize, bool, (u64, u64))> = Vec::new();
     for shard in &shared.shards {
         let Some(is_late) = shard.lateness_change(now_ns) else { continue };
-        let (node, takes_ns) = (shard.place(), shard.round_trip_ns());
+        let (node, takes) = (shard.place(), (shard.round_trip_ns(), shared.deadline_of(shard)));
         match changes.iter_mut().find(|(of, known, _)| *of == node && *known == is_late) {
-            Some((_, _, slowest_ns)) => *slowest_ns = takes_ns.max(*slowest_ns),
-            None => changes.push((node, is_late, takes_ns)),
+            Some((_, _, slowest)) => *slowest = takes.max(*slowest),
+            None => changes.push((node, is_late, takes)),
         }
     }
     let nodes = shared.nodes.load();
-    for (node, is_late, takes_ns) in changes {
+    for (node, is_late, (takes_ns, deadline_ns)) in changes {
         let shard = nodes.get(node).map_or("cluster", |node| &*node.name);
-        let [round_trip, deadline] = [takes_ns, shared.deadline_ns].map(Duration::from_nanos);
+        let [round_trip, deadline] = [takes_ns, deadline_ns].map(Duration::from_nanos);
         if is_late {
             let advice = "requests do not wait for it; raise `deadline` of [redis] above the round trip";
             tracing::warn!(shard, ?round_trip, ?deadline, advice, "redis answers after the deadline");

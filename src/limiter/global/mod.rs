@@ -97,6 +97,8 @@ pub struct Status {
     pub is_quick: bool,
     /// How long nearly all calls take, nanoseconds; 0 before the first answer.
     pub round_trip_ns: u64,
+    /// How long a request waits for it, nanoseconds.
+    pub deadline_ns: u64,
     /// Script calls sent, those sent again not included.
     pub calls: u64,
     /// Operations in those calls, up to 64 in each.
@@ -152,7 +154,6 @@ impl Global {
 
     fn connect(config: &Config, operations: &str, is_member: bool) -> Result<Arc<Global>, ConnectError> {
         let connector = Connector::new(config, Arc::new(Script::new(operations)))?;
-        let deadline_ns = u64::try_from(config.deadline.as_nanos()).unwrap_or(u64::MAX);
         let (shards, locators, route, dedicated) = lay_out(&config.topology);
         let incarnation = Random::seeded().next();
         // An observer moves no keys: that is a write.
@@ -160,7 +161,7 @@ impl Global {
             Topology::Ring { shards, .. } if is_member => shards,
             _ => &[],
         }));
-        let shared = Shared::new(deadline_ns, incarnation, &config.prefix, connector, shards, route);
+        let shared = Shared::new(config.deadline, incarnation, &config.prefix, connector, shards, route);
         let shared = Arc::new(shared);
         let (stop, _) = watch::channel(false);
         let mut tasks = JoinSet::new();
@@ -237,6 +238,12 @@ impl Global {
         self.shared.shards[self.shared.shard(key)].is_up()
     }
 
+    /// Whether the shard of this key is known to answer. Unlike [`Global::is_up`] it lets no call through to find out.
+    #[inline]
+    pub fn answers(&self, key: Key) -> bool {
+        self.shared.shards[self.shared.shard(key)].is_closed()
+    }
+
     /// Whether a request should wait for an answer for this key: answers come within the deadline, or this call is one
     /// of the few that test it. A shard that is up but not quick is still asked for leases, which no request waits for.
     #[inline]
@@ -249,6 +256,12 @@ impl Global {
     #[inline]
     pub fn round_trip_ns(&self, key: Key) -> u64 {
         self.shared.shards[self.shared.shard(key)].round_trip_ns()
+    }
+
+    /// How long a request waits for an answer for this key.
+    #[inline]
+    pub fn deadline(&self, key: Key) -> Duration {
+        Duration::from_nanos(self.shared.deadline_ns(self.shared.shard(key)))
     }
 
     /// The share of renewals that should go to this key's shard now, percent. It is 100, except that it rises over two
@@ -328,6 +341,7 @@ impl Global {
                 is_up: shard.is_closed(),
                 is_quick: shard.is_well(),
                 round_trip_ns: shard.round_trip_ns(),
+                deadline_ns: self.shared.deadline_of(shard),
                 calls,
                 operations,
                 late,

@@ -4,6 +4,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use redis::{Cmd, RedisError, ServerErrorKind};
@@ -15,6 +16,7 @@ use limit::lease_messages::Unanswered;
 
 use super::batch::{Batch, Entry, Posted};
 use super::condition::Condition;
+use super::config::deadline_of;
 use super::connection::Connector;
 use super::name::Names;
 use super::node::Node;
@@ -25,8 +27,8 @@ use super::wire;
 
 /// The state that all pipelines of the process share.
 pub(super) struct Shared {
-    /// How long a request waits for an answer, nanoseconds.
-    pub(super) deadline_ns: u64,
+    /// How long a request waits for an answer; `None`: as the round trip of its shard says.
+    deadline: Option<Duration>,
     /// Random number of this process: Redis tells its batches and permits from those of every other process, this
     /// node's earlier ones included.
     pub(super) incarnation: u64,
@@ -58,7 +60,7 @@ pub(super) enum Route {
 
 impl Shared {
     pub(super) fn new(
-        deadline_ns: u64,
+        deadline: Option<Duration>,
         incarnation: u64,
         prefix: &str,
         connector: Connector,
@@ -66,7 +68,7 @@ impl Shared {
         route: Route,
     ) -> Shared {
         Shared {
-            deadline_ns,
+            deadline,
             incarnation,
             names: Names::new(prefix),
             connector: Arc::new(connector),
@@ -79,6 +81,19 @@ impl Shared {
             complained_ns: AtomicU64::new(0),
             repairs: Mutex::default(),
         }
+    }
+
+    /// How long a request waits for an answer of the shard with this index, nanoseconds.
+    #[inline]
+    pub(super) fn deadline_ns(&self, shard: usize) -> u64 {
+        self.deadline_of(&self.shards[shard])
+    }
+
+    /// How long a request waits for an answer of this shard, nanoseconds.
+    pub(super) fn deadline_of(&self, shard: &Shard) -> u64 {
+        let round_trip = Duration::from_nanos(shard.round_trip_ns());
+        // A second at most.
+        self.deadline.unwrap_or_else(|| deadline_of(round_trip)).as_nanos() as u64
     }
 
     /// The shard of a key.

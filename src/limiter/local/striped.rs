@@ -26,6 +26,11 @@ impl<T, K> Striped<T, K> {
         self.0.iter().all(|stripe| lock(stripe).is_empty())
     }
 
+    /// Keeps the entries for which this holds, stripe by stripe.
+    pub fn retain(&self, mut is_kept: impl FnMut(&K, &mut T) -> bool) {
+        self.0.iter().for_each(|stripe| lock(stripe).retain(&mut is_kept));
+    }
+
     /// Takes everything out, stripe by stripe.
     pub fn take(&self) -> impl Iterator<Item = HashMap<K, T>> {
         self.0.iter().map(|stripe| std::mem::take(&mut *lock(stripe)))

@@ -411,12 +411,12 @@ fn name(naming: &Naming, policy: &Policy, subject: &HttpSubject<'_>, request: &R
 
 /// The limiter of a node, with the memory that the configuration gives it.
 fn limiter(config: &Config, redis: Option<&Arc<Redis>>, node: usize) -> Arc<Limiter> {
-    let Some((redis, shared)) = redis.zip(config.redis.as_ref()) else {
+    let Some(redis) = redis.filter(|_| config.redis.is_some()) else {
         return Arc::new(Limiter::new(local::Table::with_memory(config.limits.memory)));
     };
     let own_bytes = config.limits.memory / OWN_PART;
     let wire = Arc::new(Wire { redis: Arc::clone(redis), node }) as Arc<dyn Link>;
-    let fleet = Fleet::new(wire, config.limits.memory - own_bytes, shared.deadline).salted(&salt());
+    let fleet = Fleet::new(wire, config.limits.memory - own_bytes).salted(&salt());
     Arc::new(Limiter::in_fleet(local::Table::with_memory(own_bytes), fleet))
 }
 

@@ -279,7 +279,7 @@ impl Asked {
 pub fn config(topology: Topology) -> Config {
     Config {
         topology,
-        deadline: Duration::from_millis(2),
+        deadline: Some(Duration::from_millis(2)),
         prefix: "sg".to_owned(),
         key_secret: None,
         connections: 2,

@@ -261,8 +261,9 @@ impl Pipeline {
         match completed.result {
             Ok(value) => {
                 let took_ns = now_ns.saturating_sub(batch.sent_ns);
+                let deadline_ns = shared.deadline_ns(batch.shard);
                 shard.took(took_ns, now_ns);
-                if took_ns <= shared.deadline_ns {
+                if took_ns <= deadline_ns {
                     (self.link.misses, self.link.patience_ns) = (0, REPLACE_NS);
                 } else if !batch.is_late {
                     self.link.misses = self.link.misses.saturating_add(1);
@@ -291,7 +292,7 @@ impl Pipeline {
             return match shared.probe.read(value) {
                 Ok(()) => {
                     shard.recovered(now_ns);
-                    shard.answered(now_ns, took_ns, shared.deadline_ns);
+                    shard.answered(now_ns, took_ns, shared.deadline_of(shard));
                 }
                 Err(why) => {
                     let condition = Condition::of_text(&why).unwrap_or(Condition::Failing);
@@ -329,7 +330,7 @@ impl Pipeline {
         match trouble {
             Some((condition, text)) => self.troubled(batch.shard, condition, &text, now_ns),
             None if took_ns > SILENT_NS => {}
-            None => shard.answered(now_ns, took_ns, shared.deadline_ns),
+            None => shard.answered(now_ns, took_ns, shared.deadline_of(shard)),
         }
     }
 

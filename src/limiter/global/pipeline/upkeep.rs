@@ -57,7 +57,7 @@ impl Pipeline {
         for (number, batch) in &mut self.in_flight {
             let age_ns = now_ns.saturating_sub(batch.sent_ns);
             let shard = &shared.shards[batch.shard];
-            if age_ns > shared.deadline_ns && !batch.is_late {
+            if age_ns > shared.deadline_of(shard) && !batch.is_late {
                 batch.is_late = true;
                 self.link.misses = self.link.misses.saturating_add(1);
                 shard.late(now_ns);

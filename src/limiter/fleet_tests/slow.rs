@@ -1,0 +1,260 @@
+//! A Redis that answers later than requests wait: nodes, a way there and back, and virtual time.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::*;
+
+/// The way to a Redis that is a round trip away, from all nodes.
+struct Far {
+    desk: Desk,
+    nodes: u32,
+    round_trip_ns: u64,
+    deadline: Duration,
+    now_ns: AtomicU64,
+    /// Questions and answers on their way, in the order in which they arrive: the way takes always as long.
+    there: Mutex<VecDeque<(u64, Op, Done)>>,
+    back: Mutex<VecDeque<(u64, Reply, Done)>>,
+}
+
+impl Link for Far {
+    fn send(&self, op: Op, done: Done) {
+        let at_ns = self.now_ns.load(Ordering::Relaxed) + self.round_trip_ns / 2;
+        self.there.lock().expect("no test panics here").push_back((at_ns, op, done));
+    }
+
+    fn is_up(&self, _key: Key) -> bool {
+        true
+    }
+
+    fn is_quick(&self, _key: Key) -> bool {
+        self.round_trip_ns <= self.deadline.as_nanos() as u64
+    }
+
+    fn round_trip_ns(&self, _key: Key) -> u64 {
+        self.round_trip_ns
+    }
+
+    fn deadline(&self, _key: Key) -> Duration {
+        self.deadline
+    }
+
+    fn same_shard(&self, _one: Key, _other: Key) -> bool {
+        true
+    }
+
+    fn nodes(&self) -> u32 {
+        self.nodes
+    }
+}
+
+impl Far {
+    /// Lets what has arrived by now be answered and heard.
+    fn arrive(&self, now_ns: u64) {
+        self.now_ns.store(now_ns, Ordering::Relaxed);
+        let is_there = |(at_ns, ..): &mut (u64, Op, Done)| *at_ns <= now_ns;
+        while let Some((at_ns, op, done)) =
+            { self.there.lock().expect("no test panics here").pop_front_if(is_there) }
+        {
+            let reply = self.desk.act(&op, at_ns);
+            let back_ns = at_ns + self.round_trip_ns / 2;
+            self.back.lock().expect("no test panics here").push_back((back_ns, reply, done));
+        }
+        let is_back = |(at_ns, ..): &mut (u64, Reply, Done)| *at_ns <= now_ns;
+        while let Some((_, reply, done)) =
+            { self.back.lock().expect("no test panics here").pop_front_if(is_back) }
+        {
+            done(Ok(reply), now_ns);
+        }
+    }
+}
+
+/// A fleet behind it, of which every node is asked at random.
+struct Scene {
+    far: Arc<Far>,
+    nodes: Vec<Arc<Limiter>>,
+    charges: Vec<Charge>,
+    random: base::random::Random,
+    waiting: Vec<(u64, usize, Decision, Waiting)>,
+    now_ns: u64,
+    /// When each was admitted.
+    admitted: Vec<u64>,
+    /// Refused without a 429, because Redis was taken to be down.
+    down: usize,
+    refused: Vec<u64>,
+}
+
+impl Scene {
+    fn new(
+        nodes: u32,
+        quota: Quota,
+        overshoot: f64,
+        when_down: WhenDown,
+        round_trip_ms: u64,
+        deadline_ms: u64,
+    ) -> Scene {
+        let far = Arc::new(Far {
+            desk: Desk::default(),
+            nodes,
+            round_trip_ns: round_trip_ms * MS,
+            deadline: Duration::from_millis(deadline_ms),
+            now_ns: AtomicU64::new(NOW),
+            there: Mutex::default(),
+            back: Mutex::default(),
+        });
+        let limiter = |_| {
+            let link = Arc::clone(&far) as Arc<dyn Link>;
+            Arc::new(Limiter::in_fleet(Table::with_memory(1 << 16), Fleet::new(link, 1 << 16)))
+        };
+        let nodes: Vec<_> = (0..nodes).map(limiter).collect();
+        let charge = |node: &Arc<Limiter>| {
+            let fleet = node.fleet().expect("a fleet's node");
+            let sharing = Sharing::new(&quota, overshoot, when_down);
+            let plan = fleet.plans().id(Plan { policy: "p".into(), quota, sharing });
+            node.declare([quota, quota.share_of(fleet.nodes())]);
+            Charge { plan: Some(plan), ..Charge::one(Key::new(7 << 64 | 9 << 16), quota) }
+        };
+        let charges = nodes.iter().map(charge).collect();
+        let random = base::random::Random::new(11);
+        let (waiting, admitted, refused) = (Vec::new(), Vec::new(), Vec::new());
+        Scene { far, nodes, charges, random, waiting, now_ns: NOW, admitted, down: 0, refused }
+    }
+
+    /// So many requests a second to any of the nodes, for so long.
+    fn play(&mut self, rate: u64, seconds: u64) {
+        let end_ns = self.now_ns + seconds * SECOND;
+        let mut next_ns = self.now_ns;
+        while self.now_ns < end_ns {
+            while next_ns <= self.now_ns {
+                // Half to one and a half of the mean gap.
+                next_ns += SECOND / rate / 2 + self.random.next() % (SECOND / rate);
+                let node = self.random.next() as usize % self.nodes.len();
+                self.ask(node);
+            }
+            self.step();
+        }
+    }
+
+    fn ask(&mut self, node: usize) {
+        let mut decision = Decision::default();
+        let charge = self.charges[node];
+        match self.nodes[node].decide(&[charge], ClientAddress::default(), self.now_ns, &mut decision) {
+            Some(waiting) => self.waiting.push((self.now_ns, node, decision, waiting)),
+            None => self.decided(&decision, self.now_ns),
+        }
+    }
+
+    /// Half a millisecond.
+    fn step(&mut self) {
+        self.now_ns += MS / 2;
+        self.far.arrive(self.now_ns);
+        let deadline_ns = self.far.deadline.as_nanos() as u64;
+        for index in (0..self.waiting.len()).rev() {
+            let (since_ns, _, _, waiting) = &self.waiting[index];
+            if waiting.is_resolved() || self.now_ns - since_ns >= deadline_ns {
+                let (since_ns, node, mut decision, waiting) = self.waiting.swap_remove(index);
+                self.nodes[node].resume(waiting, self.now_ns, &mut decision);
+                self.decided(&decision, since_ns);
+            }
+        }
+        if self.now_ns.is_multiple_of(50 * MS) {
+            self.nodes.iter().for_each(|node| node.sweep(self.now_ns));
+        }
+    }
+
+    fn decided(&mut self, decision: &Decision, since_ns: u64) {
+        if decision.is_admitted() {
+            self.admitted.push(since_ns);
+        } else {
+            self.refused.push(since_ns);
+        }
+        self.down += usize::from(decision.is_redis_down);
+    }
+}
+
+fn quota(algorithm: Algorithm, limit: u64, seconds: u64, burst: u64) -> Quota {
+    let positive = |number| NonZeroU64::new(number).expect("tests give no zero");
+    Quota::new(algorithm, positive(limit), positive(seconds * SECOND), positive(burst))
+}
+
+/// What one exact limit admits of as many requests.
+fn alone(quota: &Quota, rate: u64, seconds: u64) -> u64 {
+    let mut state = State::default();
+    let mut admitted = 0;
+    for turn in 0..rate * seconds {
+        let (next, outcome) = state.take(quota, 1, NOW + turn * SECOND / rate);
+        admitted += u64::from(outcome.is_admitted());
+        state = next;
+    }
+    admitted
+}
+
+#[test]
+fn exact_limits_hold_however_late_redis_answers() {
+    let limits = [
+        (Algorithm::TokenBucket, 20, 1, 20, 60),
+        (Algorithm::TokenBucket, 60, 60, 60, 20),
+        (Algorithm::TokenBucket, 100, 3_600, 100, 20),
+        (Algorithm::TokenBucket, 5, 10, 5, 20),
+        (Algorithm::TokenBucket, 200, 1, 20, 400),
+        (Algorithm::FixedWindow, 20, 1, 20, 60),
+        (Algorithm::FixedWindow, 100, 3_600, 100, 20),
+        (Algorithm::SlidingWindow, 60, 10, 60, 40),
+        (Algorithm::SlidingLog, 60, 60, 60, 20),
+        (Algorithm::LeakyBucket, 20, 1, 20, 60),
+    ];
+    let downs = [WhenDown::Local, WhenDown::Allow, WhenDown::Deny];
+    let mut wrong = Vec::new();
+    for (turn, (algorithm, limit, period, burst, rate)) in limits.into_iter().enumerate() {
+        let quota = quota(algorithm, limit, period, burst);
+        for (nodes, rate) in [(1, rate), (2, rate), (4, rate), (20, rate * 10)] {
+            for round_trip_ms in [3, 6, 20, 50] {
+                let when_down = downs[(turn + nodes as usize) % downs.len()];
+                let mut scene = Scene::new(nodes, quota, 0.0, when_down, round_trip_ms, 2);
+                scene.play(rate, 30);
+                let (got, right) = (scene.admitted.len() as u64, alone(&quota, rate, 30));
+                // Of many nodes some come to know the key only when the others have spent it.
+                let slack = if nodes > 4 { f64::from(nodes) * 0.8 } else { 1.0 };
+                if got.abs_diff(right) as f64 > (right as f64 * 0.02).max(slack) || scene.down > 0 {
+                    wrong.push(format!(
+                        "{algorithm:?} {limit}/{period}s burst {burst}, {nodes} nodes, {round_trip_ms} ms, {when_down:?}: \
+                         {got} of {right}, {} down",
+                        scene.down
+                    ));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}\n{}", wrong.len(), wrong.join("\n"));
+}
+
+#[test]
+fn a_first_answer_that_is_late_refuses_nothing_of_an_even_share() {
+    let limits = [
+        (Algorithm::TokenBucket, 1_000, 1, 1_000, 700),
+        (Algorithm::TokenBucket, 100, 1, 200, 400),
+        (Algorithm::TokenBucket, 1_000, 3_600, 1_000, 200),
+        (Algorithm::FixedWindow, 1_000, 60, 1_000, 400),
+        (Algorithm::SlidingWindow, 1_000, 60, 1_000, 400),
+    ];
+    for (algorithm, limit, period, burst, rate) in limits {
+        let quota = quota(algorithm, limit, period, burst);
+        for overshoot in [0.0, 0.05] {
+            for (round_trip_ms, deadline_ms) in [(3, 2), (6, 2), (20, 2), (50, 20)] {
+                for nodes in [1, 2, 4] {
+                    let mut scene =
+                        Scene::new(nodes, quota, overshoot, WhenDown::Local, round_trip_ms, deadline_ms);
+                    scene.play(rate, 3);
+                    let first_ns = scene.refused.first().copied().unwrap_or(u64::MAX);
+                    let before = scene.admitted.iter().filter(|at_ns| **at_ns < first_ns).count() as u64;
+                    let least = quota.capacity() / u64::from(nodes);
+                    assert!(
+                        first_ns == u64::MAX || before >= least,
+                        "{algorithm:?} {limit}/{period}s burst {burst}, {overshoot}, {round_trip_ms} ms, {nodes} nodes: \
+                         first refused after {before}"
+                    );
+                }
+            }
+        }
+    }
+}
