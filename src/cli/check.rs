@@ -175,6 +175,11 @@ fn show_sharing(config: &Config, out: &mut dyn Write) -> io::Result<()> {
             let whole = Sharing::whole(window);
             let percent = |units: f64| format!("{:.2}%", units / whole * 100.0);
             let down = match sharing.when_down {
+                WhenDown::Local if window.spenders(FLEET_NODES) < FLEET_NODES => format!(
+                    "{} without, where the key names the {} of them that may spend it",
+                    percent(without),
+                    window.spenders(FLEET_NODES)
+                ),
                 WhenDown::Local => format!("{} without", percent(without)),
                 WhenDown::Allow => "ten times the limit for each address without".to_owned(),
                 WhenDown::Deny => "nothing is admitted without".to_owned(),

@@ -104,10 +104,10 @@ impl Sharing {
             Algorithm::SlidingWindow => per_life * (1.0 + AGE_SHARE) + drift,
             _ => drift,
         };
-        // Every node may spend twice its share, on top of the leases it held.
-        let whole = Sharing::whole(quota);
-        let share = (2.0 / f64::from(nodes.max(1))).min(1.0) * f64::from(nodes.max(1));
-        (with, whole * (share - 1.0) + if self.is_exact() { 0.0 } else { limit })
+        // Every node that spends may spend its share, on top of the leases it held.
+        let shares = f64::from(quota.spenders(nodes)) * Sharing::whole(&quota.share_of(nodes));
+        let without = (shares - Sharing::whole(quota)).max(0.0);
+        (with, without + if self.is_exact() { 0.0 } else { limit })
     }
 
     /// Units that a window admits in one period, a bucket's burst included; `overshoot` is a fraction of this.

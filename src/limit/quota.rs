@@ -101,11 +101,21 @@ impl Quota {
         Quota::new(self.algorithm, multiplied(self.limit), self.period_ns, multiplied(self.burst))
     }
 
-    /// One node's share of the quota in fallback: twice the even share among `nodes`, at least one unit, at most the whole.
+    /// How many of `nodes` spend the quota in fallback: all, or as many as it has units. Which they are the key says.
+    #[must_use]
+    pub fn spenders(&self, nodes: u32) -> u32 {
+        let units = self.limit.min(self.burst).get();
+        u32::try_from(units).unwrap_or(u32::MAX).min(nodes.max(1))
+    }
+
+    /// The share of one of the `spenders` in fallback: twice the even share, at most the whole; the even one where each has
+    /// no more than a unit.
     pub fn share_of(self, nodes: u32) -> Quota {
+        let spenders = self.spenders(nodes);
+        let leases = if u64::from(spenders) == self.limit.min(self.burst).get() { 1 } else { 2 };
         let share = |whole: NonZeroU64| {
-            let doubled = whole.get().saturating_mul(2).div_ceil(u64::from(nodes.max(1)));
-            NonZeroU64::new(doubled.min(whole.get())).unwrap_or(NonZeroU64::MIN)
+            let part = whole.get().saturating_mul(leases) / u64::from(spenders);
+            NonZeroU64::new(part.min(whole.get())).unwrap_or(NonZeroU64::MIN)
         };
         Quota::new(self.algorithm, share(self.limit), self.period_ns, share(self.burst))
     }

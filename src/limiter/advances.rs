@@ -7,9 +7,8 @@
 
 use std::collections::VecDeque;
 
-use super::fleet::Fleet;
 use crate::local::striped::Striped;
-use limit::{Algorithm, Charge, Key, Plan};
+use limit::{Charge, Key};
 
 /// What was advanced and what is there to spend, by key.
 #[derive(Debug, Default)]
@@ -32,15 +31,6 @@ struct Granted {
     taken_us: u64,
     /// When that was heard, nanoseconds.
     since_ns: u64,
-}
-
-/// What a node may do with a charge before Redis answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Means {
-    /// Much is left: it may admit so many units that are not answered yet.
-    Part(u64),
-    /// Little is left: only what Redis has given.
-    Granted,
 }
 
 impl Advances {
@@ -109,24 +99,5 @@ impl Advances {
     }
 }
 
-impl Fleet {
-    /// What this node may do with a charge before Redis answers, by what Redis last said is left.
-    pub(super) fn means(&self, plan: &Plan, charge: &Charge, now_ns: u64) -> Means {
-        let left = self.heard_left(plan, charge, now_ns);
-        let nodes = u64::from(self.link.nodes().max(1));
-        let part = left / nodes;
-        let is_much = nodes == 1 || left.saturating_mul(MUCH) >= plan.quota.capacity();
-        if is_much && part >= charge.cost { Means::Part(part) } else { Means::Granted }
-    }
-
-    /// Whether a charge can be admitted before Redis answers and charged afterwards. Not concurrency, which `permits.rs`
-    /// keeps.
-    pub(super) fn is_advanced(plan: &Plan) -> bool {
-        plan.sharing.is_exact() && plan.quota.algorithm() != Algorithm::Concurrency
-    }
-}
-
-/// Much is left while it is at least this part of the whole.
-const MUCH: u64 = 4;
 /// How long units that Redis gave wait for a request: longer than the shortest `Retry-After`.
 pub(super) const KEPT_NS: u64 = 1_500_000_000;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use smallvec::{SmallVec, smallvec};
 
 use super::charge_state::{ChargeState, Refund};
+use super::fleet::others_spend;
 use super::wait::{Fate, Wait};
 use super::waiting::Waiting;
 use super::{ClientAddress, Decision, Elsewhere, Limiter};
@@ -295,6 +296,7 @@ impl Limiter {
     pub(super) fn foresee(&self, charge: &Charge, now_ns: u64) -> Outcome {
         let Some(fleet) = &self.fleet else { return self.table.peek(charge, now_ns) };
         match fleet.fallback_share(charge) {
+            Some(_) if !fleet.is_spender(charge) => others_spend(charge),
             Some(share) if share.algorithm() == Algorithm::Concurrency => {
                 fleet.permits.foresee(charge, &share)
             }

@@ -14,7 +14,6 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::advances::Means;
 use super::charge_state::{ChargeState, Refund, Said, said, unheard};
 use super::fleet::{Fleet, denied_before};
 use super::questions::{Group, Question, Rooms, cost_of, next_group};
@@ -152,6 +151,24 @@ impl Limiter {
                 self.resolve_one(fleet, &question.wait, which, (Late::Untaken, now_ns), || (state, *outcome));
             }
         }
+    }
+
+    /// Decides a charge of an exact window whose answers come too late to wait for; `ChargeState::Asked`: Redis has to be
+    /// asked first, for this request or for those after it. While much is left, what Redis has given goes before a question,
+    /// and a node that has admitted its part asks for no more, because the rest is the others'.
+    pub(super) fn decide_or_ask(&self, fleet: &Fleet, plan: &Plan, charge: &Charge, now_ns: u64) -> Said {
+        if charge.count_denied {
+            return unheard(ChargeState::Asked);
+        }
+        if let Means::Part(part) = fleet.means(plan, charge, now_ns) {
+            if let Some(granted) = self.spend_granted(fleet, plan, charge, now_ns) {
+                return granted;
+            }
+            if fleet.advances.unanswered(charge.key).saturating_add(charge.cost) > part {
+                return (ChargeState::Refused, fleet.refused_ahead(plan, charge, now_ns));
+            }
+        }
+        unheard(ChargeState::Asked)
     }
 
     /// Decides a charge before Redis has answered, which it does later: by what it has given before or, while much is left,
@@ -386,7 +403,31 @@ fn refill_ns(quota: &Quota) -> u64 {
     }
 }
 
+/// What a node may do with a charge before Redis answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Means {
+    /// Much is left: it may admit so many units that are not answered yet.
+    Part(u64),
+    /// Little is left: only what Redis has given.
+    Granted,
+}
+
 impl Fleet {
+    /// What this node may do with a charge before Redis answers, by what Redis last said is left.
+    fn means(&self, plan: &Plan, charge: &Charge, now_ns: u64) -> Means {
+        let left = self.heard_left(plan, charge, now_ns);
+        let nodes = u64::from(self.link.nodes().max(1));
+        let part = left / nodes;
+        let is_much = nodes == 1 || left.saturating_mul(MUCH) >= plan.quota.capacity();
+        if is_much && part >= charge.cost { Means::Part(part) } else { Means::Granted }
+    }
+
+    /// Whether a charge can be admitted before Redis answers and charged afterwards. Not concurrency, which `permits.rs`
+    /// keeps.
+    pub(super) fn is_advanced(plan: &Plan) -> bool {
+        plan.sharing.is_exact() && plan.quota.algorithm() != Algorithm::Concurrency
+    }
+
     /// What a client is told that was admitted before Redis has answered, with so many units of this node's part, of which
     /// so many are not answered.
     fn outcome_ahead(&self, plan: &Plan, charge: &Charge, (part, ahead): (u64, u64), now_ns: u64) -> Outcome {
@@ -422,6 +463,8 @@ impl Fleet {
 
 /// The least `Retry-After` of a client that is refused before Redis has answered.
 const LATE_RETRY_NS: u64 = 10_000_000;
+/// Much is left while it is at least this part of the whole.
+const MUCH: u64 = 4;
 /// How long a denial is remembered at least, unless its window would be full again before that is over.
 const REMEMBERED_NS: u64 = 20_000_000;
 /// A denial is remembered for at most this part of the time in which its window is full again.

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use siphasher::sip128::{Hasher128, SipHasher13};
 
-use super::advances::{Advances, Means};
+use super::advances::Advances;
 use super::charge_state::{ChargeState, Refund, Said, said, unheard};
 use super::debts::Debts;
 use super::holdings::Permits;
@@ -263,8 +263,8 @@ impl Fleet {
         charge: &Charge,
         now_ns: u64,
     ) -> (Told, (u64, u64)) {
-        let (nodes, is_away) = (self.link.nodes(), !self.link.answers(charge.key));
-        if !is_away && share.advance(charge.cost, now_ns, nodes) {
+        let (nodes, is_away) = (self.spenders(charge), !self.link.answers(charge.key));
+        if !is_away && share.advance(charge.cost, now_ns, self.link.nodes()) {
             return (Told::Admitted { renew: false }, share.estimate(plan, now_ns));
         }
         let told = share.take_fallback(plan, charge.cost, now_ns, nodes, is_away);
@@ -295,6 +295,19 @@ impl Fleet {
     /// This node's share of a charge's quota; the quota itself if the fleet does not share it.
     pub(super) fn share_of(&self, charge: &Charge) -> Quota {
         self.plans.share(charge.plan).unwrap_or(charge.quota)
+    }
+
+    /// Whether this node is one of those that spend the limit of a charge without Redis. Of a limit with fewer units than
+    /// there are nodes the key names as many, so that it is neither each node's nor nobody's.
+    pub(super) fn is_spender(&self, charge: &Charge) -> bool {
+        self.spenders(charge) > 0
+    }
+
+    /// Among how many nodes the limit of a charge is divided without Redis; 0: this one is not among them.
+    fn spenders(&self, charge: &Charge) -> u32 {
+        let nodes = self.link.nodes().max(1);
+        let spenders = charge.quota.spenders(nodes);
+        if spenders == nodes || self.link.rank(charge.key) < spenders { spenders } else { 0 }
     }
 
     /// The charge that this node's table counts beside Redis, so that fallback knows what was spent if Redis goes down.
@@ -341,7 +354,7 @@ impl Fleet {
         let (under, words) = self.shares.peek(charge.key).unwrap_or_default();
         let mut share = self.share_under(charge, under, words, now_ns);
         let (remaining, reset_ns) = match share.is_fallback() && !plan.sharing.is_exact() {
-            true => share.fallback_left(plan, now_ns, self.link.nodes(), !self.link.is_up(charge.key)),
+            true => share.fallback_left(plan, now_ns, self.spenders(charge), !self.link.answers(charge.key)),
             false => share.estimate(plan, now_ns),
         };
         let told = match (plan.sharing.is_exact(), share.refused_for(plan, charge.cost, now_ns)) {
@@ -406,24 +419,6 @@ impl Limiter {
             }
             None => self.without_answer(fleet, plan, charge, client, now_ns, decision),
         }
-    }
-
-    /// Decides a charge of an exact window whose answers come too late to wait for; `ChargeState::Asked`: Redis has to be
-    /// asked first, for this request or for those after it. While much is left, what Redis has given goes before a question,
-    /// and a node that has admitted its part asks for no more, because the rest is the others'.
-    fn decide_or_ask(&self, fleet: &Fleet, plan: &Plan, charge: &Charge, now_ns: u64) -> Said {
-        if charge.count_denied {
-            return unheard(ChargeState::Asked);
-        }
-        if let Means::Part(part) = fleet.means(plan, charge, now_ns) {
-            if let Some(granted) = self.spend_granted(fleet, plan, charge, now_ns) {
-                return granted;
-            }
-            if fleet.advances.unanswered(charge.key).saturating_add(charge.cost) > part {
-                return (ChargeState::Refused, fleet.refused_ahead(plan, charge, now_ns));
-            }
-        }
-        unheard(ChargeState::Asked)
     }
 
     /// Decides a charge without waiting, because its shard is down or slower than a request may wait. A slow shard is
@@ -512,6 +507,9 @@ impl Limiter {
                     WhenDown::Local => fleet.share_of(charge),
                     WhenDown::Allow | WhenDown::Deny => charge.quota,
                 };
+                if when_down == WhenDown::Local && !fleet.is_spender(charge) {
+                    return (ChargeState::Refused, others_spend(charge));
+                }
                 let outcome = fleet.permits.take_fallback(charge, plan, &share);
                 said(outcome, Refund::Permit)
             }
@@ -543,11 +541,23 @@ impl Limiter {
 
     /// Spends this node's share of a window in its own table.
     fn take_share(&self, fleet: &Fleet, charge: &Charge, now_ns: u64) -> Said {
+        if !fleet.is_spender(charge) {
+            return (ChargeState::Refused, others_spend(charge));
+        }
         let quota = fleet.share_of(charge);
         let taken = self.table.take(&Charge { quota, ..*charge }, now_ns);
         let refund = Refund::Fallback { place: taken.place, taken_ns: now_ns };
         said(taken.outcome, refund)
     }
+}
+
+/// What a client is told by a node that is not among those that spend this limit without Redis.
+pub(super) fn others_spend(charge: &Charge) -> Outcome {
+    let retry_after_ns = match charge.quota.algorithm() {
+        Algorithm::Concurrency => DOWN_RETRY_NS,
+        _ => charge.quota.period_ns().get(),
+    };
+    Outcome::new(Answer::Later { retry_after_ns }, 0, retry_after_ns)
 }
 
 /// What clients are shown of the coarse limit of `when-redis-down = "allow"`: the address may have ten times the policy's

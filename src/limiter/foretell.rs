@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use super::fleet::{DOWN_RETRY_NS, Fleet, coarse_outcome, lease_outcome, outcome_of};
+use super::fleet::{DOWN_RETRY_NS, Fleet, coarse_outcome, lease_outcome, others_spend, outcome_of};
 use super::{ClientAddress, Limiter};
 use limit::{Algorithm, Answer, Charge, Lease, Outcome, Plan, Told, WhenDown};
 
@@ -101,6 +101,7 @@ impl Limiter {
         }
         match if is_late { WhenDown::Local } else { plan.sharing.when_down } {
             WhenDown::Deny => Outcome::new(Answer::Later { retry_after_ns: DOWN_RETRY_NS }, 0, 0),
+            WhenDown::Local if is_exact && !fleet.is_spender(charge) => others_spend(charge),
             when_down if plan.quota.algorithm() == Algorithm::Concurrency => {
                 let quota = match when_down {
                     WhenDown::Local => fleet.share_of(charge),

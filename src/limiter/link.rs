@@ -61,6 +61,11 @@ pub trait Link: Send + Sync {
 
     /// How many nodes share the limits, this one included; at least 1.
     fn nodes(&self) -> u32;
+
+    /// The place of this node, from 0, in an order of the nodes that the key names and all of them know.
+    fn rank(&self, _key: Key) -> u32 {
+        0
+    }
 }
 
 /// Called with the answer and the monotonic time at which it came, nanoseconds.
@@ -113,5 +118,9 @@ impl Link for Global {
 
     fn nodes(&self) -> u32 {
         Global::nodes(self)
+    }
+
+    fn rank(&self, key: Key) -> u32 {
+        Global::rank(self, key)
     }
 }

@@ -14,7 +14,7 @@ impl Lease {
         self.0.has(Flag::Fallback)
     }
 
-    /// Takes `cost` from this node's share of the limit among `nodes`. Never returns `Told::Ask`. Call it after `take`,
+    /// Takes `cost` from this node's share of the limit among `nodes` (0: it has none). Never returns `Told::Ask`. Call it after `take`,
     /// which has counted the demand. `is_away`: Redis is down; else it is slow, lends to other nodes meanwhile, and is told
     /// everything that is spent here.
     pub fn take_fallback(&mut self, plan: &Plan, cost: u64, now_ns: u64, nodes: u32, is_away: bool) -> Told {
@@ -32,7 +32,9 @@ impl Lease {
         let left = refilled.min(cap).saturating_sub(fixed(cost));
         if left < 0 {
             let missing = -(left as f64) / UNIT as f64;
-            return Told::Denied { retry_after_ns: ((missing / rate.max(RATE_MIN) * 1e9) as u64).max(1) };
+            let longest_ns = plan.quota.period_ns().get().saturating_mul(cost);
+            let wait_ns = if rate > 0.0 { (missing / rate * 1e9) as u64 } else { longest_ns };
+            return Told::Denied { retry_after_ns: wait_ns.max(1) };
         }
         // Limits over short periods refill in Redis meanwhile, so what was spent within the rate is no debt.
         let is_covered = is_away && plan.quota.period_ns().get() < DEBT_PERIOD_NS;
@@ -67,7 +69,9 @@ impl Lease {
         // A bucket of less than a unit fills up to the one that the next request costs.
         let whole = ceiling.burst.max(1.0);
         let left = (balance + refilled).clamp(0.0, whole);
-        (left as u64, ((whole - left) / rate.max(RATE_MIN) * 1e9) as u64)
+        let full_ns =
+            if rate > 0.0 { ((whole - left) / rate * 1e9) as u64 } else { plan.quota.period_ns().get() };
+        (left as u64, full_ns)
     }
 
     /// Turns the lease into a bucket when Redis goes down.
@@ -130,14 +134,15 @@ struct Ceiling {
 
 impl Ceiling {
     fn new(quota: &Quota, nodes: u32, is_away: bool) -> Ceiling {
-        // A slow Redis still lends to the other nodes.
-        let leases = if is_away { 2.0 } else { 1.0 };
-        let lease = (leases / f64::from(nodes.max(1))).min(1.0);
+        // A slow Redis still lends to the other nodes, and a share of one unit is not two.
+        let leases =
+            if is_away && quota.limit().min(quota.burst()).get() > u64::from(nodes) { 2.0 } else { 1.0 };
+        let lease = if nodes == 0 { 0.0 } else { (leases / f64::from(nodes)).min(1.0) };
         // A slow Redis still gets all debts, so each of its answers divides what is left among all nodes anew.
         let of_level = if is_away { 1.0 } else { 1.0 / f64::from(nodes.max(1)) };
         // A window's limit is all it admits, so half of the share is burst and half accrues over the window.
         let half = match quota.algorithm() {
-            Algorithm::FixedWindow | Algorithm::SlidingWindow => 0.5,
+            Algorithm::FixedWindow | Algorithm::SlidingWindow if leases > 1.0 => 0.5,
             _ => 1.0,
         };
         Ceiling {
@@ -152,5 +157,3 @@ impl Ceiling {
 const HOLD_NS: u64 = 10_000_000_000;
 /// Limits over shorter periods do not report what was spent within their rate.
 const DEBT_PERIOD_NS: u64 = 60_000_000_000;
-/// Keeps a wait finite if the rate is 0.
-const RATE_MIN: f64 = 1e-9;

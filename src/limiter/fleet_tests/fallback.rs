@@ -340,3 +340,83 @@ fn keys_in_fallback_come_back_in_turns() {
     assert!(others.into_iter().all(|charge| decide(&node, &desk, &[charge], NOW).tier != Tier::Fallback));
     assert_eq!(back(0), 50);
 }
+
+/// The way of one of many nodes to a Redis that is away.
+struct Away {
+    nodes: u32,
+    rank: u32,
+}
+
+impl Link for Away {
+    fn send(&self, _op: Op, done: Done) {
+        done(Err(Unanswered::Down), NOW);
+    }
+
+    fn is_up(&self, _key: Key) -> bool {
+        false
+    }
+
+    fn round_trip_ns(&self, _key: Key) -> u64 {
+        MS
+    }
+
+    fn same_shard(&self, _one: Key, _other: Key) -> bool {
+        true
+    }
+
+    fn nodes(&self) -> u32 {
+        self.nodes
+    }
+
+    fn rank(&self, _key: Key) -> u32 {
+        self.rank
+    }
+}
+
+#[test]
+fn a_limit_of_fewer_units_than_nodes_is_spent_by_as_many_of_them() {
+    let limits = [
+        (Algorithm::TokenBucket, 1, 0.0),
+        (Algorithm::TokenBucket, 5, 0.0),
+        (Algorithm::FixedWindow, 5, 0.0),
+        (Algorithm::Concurrency, 5, 0.0),
+        (Algorithm::FixedWindow, 10, 0.3),
+        (Algorithm::FixedWindow, 15, 0.3),
+        (Algorithm::SlidingWindow, 10, 0.3),
+        (Algorithm::TokenBucket, 15, 0.3),
+        (Algorithm::FixedWindow, 25, 0.0),
+    ];
+    for (algorithm, limit, overshoot) in limits {
+        for nodes in [1, 2, 4, 12, 20, 30] {
+            let mut admitted = 0;
+            let mut worst = 0.0;
+            for rank in 0..nodes {
+                let link = Arc::new(Away { nodes, rank }) as Arc<dyn Link>;
+                let node =
+                    Arc::new(Limiter::in_fleet(Table::with_memory(1 << 16), Fleet::new(link, 1 << 16)));
+                let positive = |number| NonZeroU64::new(number).expect("tests give no zero");
+                let quota = Quota::new(algorithm, positive(limit), positive(3_600 * SECOND), positive(limit));
+                let sharing = Sharing::new(&quota, overshoot, WhenDown::Local);
+                worst = limit as f64 + sharing.worst_overshoot(&quota, nodes).1;
+                let fleet = node.fleet().expect("a fleet's node");
+                let plan = fleet.plans().id(Plan { policy: "p".into(), quota, sharing });
+                fleet.plans().resize(nodes);
+                node.declare([quota, quota.share_of(nodes)]);
+                let charge = Charge { plan: Some(plan), ..Charge::one(Key::new(3 << 64 | 1 << 20), quota) };
+                let passes = |_: &u64| decide_late(&node, &[charge], NOW).is_admitted();
+                admitted += (0..2 * limit).filter(passes).count() as u64;
+                let refused = decide_late(&node, &[charge], NOW);
+                assert!(
+                    refused.retry_after_ns().is_some_and(|wait_ns| wait_ns <= 7_200 * SECOND),
+                    "{refused:?}"
+                );
+            }
+            let name = format!("{algorithm:?} {limit} over {nodes}, {overshoot}: {admitted}");
+            // With fewer units than nodes exactly those; else up to twice as many, and half of it at once if it is lent.
+            let (least, most) =
+                if limit <= u64::from(nodes) { (limit, limit) } else { (limit / 2, 2 * limit) };
+            assert!((least..=most).contains(&admitted), "{name}");
+            assert!(admitted as f64 <= worst, "{name}, `check` says {worst}");
+        }
+    }
+}

@@ -8,10 +8,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use redis::RedisError;
 use tokio::sync::watch;
 
 use base::clock;
+use base::rendezvous;
+use limit::Key;
 
 use super::connection::Connection;
 use super::routes::Shared;
@@ -19,10 +22,40 @@ use super::routes::Shared;
 /// Reports this node to Redis, and reads how many there are.
 pub(super) struct Membership {
     shared: Arc<Shared>,
-    /// The count, where requests read it.
-    nodes: Arc<AtomicU32>,
+    /// The nodes, where requests read them.
+    fleet: Arc<Nodes>,
     counts: Counts,
     places: Vec<Place>,
+}
+
+/// The nodes that share Redis, as far as this one knows.
+#[derive(Debug)]
+pub(super) struct Nodes {
+    /// How many they are.
+    count: AtomicU32,
+    /// Their incarnations.
+    known: ArcSwap<Vec<u64>>,
+    own: u64,
+}
+
+impl Nodes {
+    /// This node alone, with its incarnation.
+    pub(super) fn new(own: u64) -> Nodes {
+        Nodes { count: AtomicU32::new(1), known: ArcSwap::default(), own }
+    }
+
+    /// How many they are.
+    #[inline]
+    pub(super) fn count(&self) -> u32 {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// How many of them come before this one in an order that all nodes find for a key, each key another.
+    pub(super) fn rank(&self, key: Key) -> u32 {
+        let bid = |node: u64| rendezvous::mixed(key.high() ^ key.low(), node);
+        let own = bid(self.own);
+        self.known.load().iter().filter(|node| bid(**node) < own).count() as u32
+    }
 }
 
 /// One shard on which nodes are counted.
@@ -33,7 +66,7 @@ struct Place {
 
 /// A shard's answer to the report.
 enum Heard {
-    Count(u32),
+    Nodes(Vec<u64>),
     /// It answers with an error, such as a missing right.
     Refusal,
     Nothing,
@@ -55,11 +88,11 @@ impl Counts {
 
 impl Membership {
     /// A membership on up to three shards, which keeps the count in `nodes`.
-    pub(super) fn new(shared: Arc<Shared>, nodes: Arc<AtomicU32>) -> Membership {
+    pub(super) fn new(shared: Arc<Shared>, fleet: Arc<Nodes>) -> Membership {
         let count = shared.shards.len();
         let places = (0..count.min(PLACES)).map(|place| place * count / count.min(PLACES));
         let places = places.map(|shard| Place { shard, connection: None }).collect();
-        Membership { shared, nodes, counts: Counts::default(), places }
+        Membership { shared, fleet, counts: Counts::default(), places }
     }
 
     /// Runs until it is stopped, and then takes this node out of the count.
@@ -68,15 +101,18 @@ impl Membership {
             let (mut heard, mut is_answered) = (Vec::new(), false);
             for index in 0..self.places.len() {
                 match self.hear(index, true).await {
-                    Heard::Count(count) => heard.push(count),
+                    Heard::Nodes(nodes) => heard.push(nodes),
                     Heard::Refusal => is_answered = true,
                     Heard::Nothing => {}
                 }
             }
             is_answered |= !heard.is_empty();
-            heard.sort_unstable();
-            if let Some(median) = heard.get(heard.len() / 2) {
-                self.nodes.store(self.counts.add(*median, clock::now_ns()), Ordering::Relaxed);
+            heard.sort_unstable_by_key(Vec::len);
+            if !heard.is_empty() {
+                let median = heard.swap_remove(heard.len() / 2);
+                let count = u32::try_from(median.len()).unwrap_or(u32::MAX);
+                self.fleet.count.store(self.counts.add(count, clock::now_ns()), Ordering::Relaxed);
+                self.fleet.known.store(Arc::new(median));
             }
             tokio::select! {
                 () = tokio::time::sleep(if is_answered { PAUSE } else { PAUSE_UNHEARD }) => {}
@@ -91,7 +127,7 @@ impl Membership {
     /// Reports to one shard that this node is, or is no longer, there.
     async fn hear(&mut self, index: usize, is_there: bool) -> Heard {
         match self.ask(index, is_there).await {
-            Some(Ok(count)) => Heard::Count(count),
+            Some(Ok(nodes)) => Heard::Nodes(nodes),
             // The server has answered: a new connection would get the same error.
             Some(Err(error)) if !error.is_io_error() && !error.is_connection_dropped() => {
                 let shard = &self.shared.shards[self.places[index].shard];
@@ -109,7 +145,7 @@ impl Membership {
         }
     }
 
-    async fn ask(&mut self, index: usize, is_there: bool) -> Option<Result<u32, RedisError>> {
+    async fn ask(&mut self, index: usize, is_there: bool) -> Option<Result<Vec<u64>, RedisError>> {
         let shared = Arc::clone(&self.shared);
         let place = &mut self.places[index];
         let shard = &shared.shards[place.shard];
@@ -123,7 +159,9 @@ impl Membership {
         command.arg(SCRIPT).arg(1).arg(shared.names.own(shard.tag.as_deref(), "nodes"));
         command.arg(format!("{:x}", shared.incarnation)).arg(u8::from(is_there));
         let answer = tokio::time::timeout(shared.connector.patience(), connection.call(&command)).await;
-        Some(answer.ok()?.and_then(|value| redis::from_redis_value(value).map_err(RedisError::from)))
+        let names = answer.ok()?.and_then(|value| redis::from_redis_value(value).map_err(RedisError::from));
+        let number = |name: String| u64::from_str_radix(&name, 16).unwrap_or_default();
+        Some(names.map(|names: Vec<String>| names.into_iter().map(number).collect()))
     }
 }
 
@@ -139,6 +177,25 @@ mod tests {
     use super::*;
 
     const SECOND_NS: u64 = 1_000_000_000;
+
+    #[test]
+    fn a_key_names_as_many_nodes_as_it_has_units_and_each_node_as_often() {
+        let nodes: Vec<u64> = (1..=20).map(|node| node * 7_919).collect();
+        let of = |own: &u64| {
+            let nodes = Nodes { known: ArcSwap::from_pointee(nodes.clone()), ..Nodes::new(*own) };
+            let named = |key: &u64| nodes.rank(Key::new(u128::from(*key) << 64 | 5)) < 3;
+            (0..2_000).filter(named).collect::<Vec<_>>()
+        };
+        let named: Vec<_> = nodes.iter().map(of).collect();
+        for key in 0..2_000 {
+            assert_eq!(named.iter().filter(|keys| keys.contains(&key)).count(), 3, "{key}");
+        }
+        assert!(
+            named.iter().all(|keys| (240..360).contains(&keys.len())),
+            "{:?}",
+            named.iter().map(Vec::len)
+        );
+    }
 
     #[test]
     fn the_count_rises_at_once_and_falls_ten_seconds_later() {

@@ -34,7 +34,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::PoisonError;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -53,7 +53,7 @@ use config::{Server, Topology};
 pub use connection::ConnectError;
 use connection::Connector;
 pub use hints::{Hints, Teller};
-use membership::Membership;
+use membership::{Membership, Nodes};
 use moved::Moves;
 use node::{Locator, Node};
 pub use notes::{NoteError, Notes};
@@ -71,7 +71,7 @@ pub struct Global {
     /// Brings keys from the servers that had them before the ring changed.
     moves: Arc<Moves>,
     dedicated: Vec<(String, u8)>,
-    nodes: Arc<AtomicU32>,
+    nodes: Arc<Nodes>,
     readings: Arc<Readings>,
     stop: watch::Sender<bool>,
     tasks: Mutex<JoinSet<()>>,
@@ -198,7 +198,7 @@ impl Global {
         if !moves.is_known() {
             tasks.spawn(moved::ask(Arc::clone(&moves), Arc::clone(&shared), stop.subscribe()));
         }
-        let nodes = Arc::new(AtomicU32::new(1));
+        let nodes = Arc::new(Nodes::new(incarnation));
         let readings = Arc::new(Readings::new(shared.shards.len()));
         // An observer leaves no marker.
         if is_member {
@@ -289,7 +289,12 @@ impl Global {
     /// The number of nodes that share Redis, with this one; while Redis is down, the last count.
     #[inline]
     pub fn nodes(&self) -> u32 {
-        self.nodes.load(Ordering::Relaxed)
+        self.nodes.count()
+    }
+
+    /// How many nodes come before this one in an order that all nodes find for a key, each key another.
+    pub fn rank(&self, key: Key) -> u32 {
+        self.nodes.rank(key)
     }
 
     /// Routes a key to its tenant's dedicated shard, if the tenant has one, by putting the shard's number into the key's
