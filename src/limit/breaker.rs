@@ -157,7 +157,7 @@ pub const HALF_OPEN_EVERY: u32 = 10;
 /// How long it stays open at least and at most: 30 s ± 20 %, nanoseconds.
 pub const OPEN_NS: Range<u64> = 24 * SECOND_NS..36 * SECOND_NS;
 /// How long renewals take to come back in full, nanoseconds.
-pub const RAMP_NS: u64 = 2 * SECOND_NS;
+pub const RAMP_NS: u64 = SECOND_NS / 2;
 const SECONDS: usize = 10;
 const SECOND_NS: u64 = 1_000_000_000;
 
@@ -243,8 +243,8 @@ mod tests {
         breaker.succeeded(3 * SECOND_NS);
         assert_eq!(breaker.phase(3 * SECOND_NS), Phase::Closed);
         assert_eq!(breaker.ramp_percent(3 * SECOND_NS), 10);
-        assert_eq!(breaker.ramp_percent(4 * SECOND_NS), 55);
-        assert_eq!(breaker.ramp_percent(5 * SECOND_NS), 100);
+        assert_eq!(breaker.ramp_percent(3 * SECOND_NS + RAMP_NS / 2), 55);
+        assert_eq!(breaker.ramp_percent(3 * SECOND_NS + RAMP_NS), 100);
     }
 
     #[test]

@@ -109,6 +109,29 @@ pub struct Renewal {
     pub ahead: bool,
 }
 
+impl Renewal {
+    /// A report of units that were spent without a lease, or come back (negative), by a node that wants none.
+    pub fn report(key: Key, plan: Arc<Plan>, units: f64) -> Renewal {
+        Renewal {
+            key,
+            plan,
+            epoch: 0,
+            demand: 0.0,
+            reported: 0.0,
+            rate: 0.0,
+            pending: 0,
+            costs: SmallVec::new(),
+            hint: 0.0,
+            // Said to be granted before, so that it does not count as held by anybody.
+            spent: units,
+            delta: units,
+            keep: 0.0,
+            release: true,
+            ahead: false,
+        }
+    }
+}
+
 /// What Redis gives.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Grant {

@@ -135,8 +135,11 @@ impl Limiter {
             let mut charge = Charge { cost: spent, ..reset.after(before.as_ref(), &account.charge) };
             self.route_tenant(std::slice::from_mut(&mut charge), tenant);
             let part = Part { count_denied: false, shadow: false, ..Part::of(&charge, plan) };
-            let op =
-                if plan.sharing.is_exact() { Op::Take([part].into_iter().collect()) } else { owed(part) };
+            let op = if plan.sharing.is_exact() {
+                Op::Take([part].into_iter().collect())
+            } else {
+                Op::Renew(Renewal::report(part.key, part.plan, part.cost as f64))
+            };
             let (tx, rx) = oneshot::channel();
             fleet.link.send(op, Box::new(move |answer, _| drop(tx.send(answer))));
             answers.push(rx);
@@ -199,26 +202,4 @@ fn carried(account: &Account, units: u64) -> (u64, u64) {
     // What nodes hold in leases of the old count is nobody's under the new one.
     let left = account.remaining.saturating_add(account.leased).saturating_add(units).min(capacity);
     (capacity - left, left)
-}
-
-/// A report of units that were spent without a lease, by a node that wants none.
-fn owed(part: Part) -> Op {
-    let spent = part.cost as f64;
-    Op::Renew(Renewal {
-        key: part.key,
-        plan: part.plan,
-        epoch: 0,
-        demand: 0.0,
-        reported: 0.0,
-        rate: 0.0,
-        pending: 0,
-        costs: Default::default(),
-        hint: 0.0,
-        // Said to be granted before, so that it does not count as held by anybody.
-        spent,
-        delta: spent,
-        keep: 0.0,
-        release: true,
-        ahead: false,
-    })
 }

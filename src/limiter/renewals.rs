@@ -15,7 +15,7 @@ use super::fleet::{Fleet, lease_outcome, outcome_of};
 use super::questions::Question;
 use super::wait::{Attempt, Wait, Waiter};
 use limit::Plan;
-use limit::lease_messages::{Op, Renewal, Reply, Unanswered};
+use limit::lease_messages::{Grant, Op, Renewal, Reply, Unanswered};
 use limit::{Algorithm, Charge, Key};
 use limit::{Lease, PlanId, Told, Wanted};
 
@@ -141,6 +141,12 @@ impl Limiter {
             Op::Renew(release),
             Box::new(move |answer, now_ns| {
                 let Some(fleet) = &limiter.fleet else { return };
+                let was_alone = fleet.change_known(key, |_, share| share.is_fallback()).unwrap_or(false);
+                if let Ok(Reply::Grant(grant)) = &answer
+                    && was_alone
+                {
+                    limiter.forgive(fleet, &sent, grant);
+                }
                 let known = fleet.change_known(key, |_, share| {
                     share.released(&sent, answer.as_ref().err().map(|why| why.is_undone()));
                 });
@@ -151,6 +157,22 @@ impl Limiter {
                 limiter.renew_next(fleet, leased, now_ns);
             }),
         );
+    }
+
+    /// Takes back what a report of an outage has brought a bucket below empty: all nodes together may have admitted twice the
+    /// limit, and a bucket that has to refill that first would admit nobody for as long.
+    fn forgive(self: &Arc<Self>, fleet: &Fleet, told: &Renewal, grant: &Grant) {
+        let units = told.delta.min(-grant.level);
+        if told.plan.quota.algorithm() != Algorithm::TokenBucket || units <= 0.0 {
+            return;
+        }
+        let (limiter, key) = (Arc::clone(self), told.key);
+        let done = move |_, _| {
+            if let Some(fleet) = &limiter.fleet {
+                let _ = fleet.change_known(key, |_, share| share.end_denial());
+            }
+        };
+        fleet.link.send(Op::Renew(Renewal::report(key, Arc::clone(&told.plan), -units)), Box::new(done));
     }
 
     /// Ends a renewal or return, and sends the next renewal if requests have come meanwhile.
@@ -177,6 +199,7 @@ impl Limiter {
             Ok(_) => (None, false),
             Err(why) => (None, why.is_undone()),
         };
+        let was_alone = fleet.change_known(key, |_, share| share.is_fallback()).unwrap_or(false);
         let known = fleet.change_known(key, |under, share| match &grant {
             Some(grant) if under != leased.plan_id => {
                 // The limit changed while this was in flight; a denial under the old one does not hold.
@@ -189,6 +212,9 @@ impl Limiter {
         });
         if known.is_some() && grant.is_some() {
             fleet.watched.add(key, leased.plan_id);
+        }
+        if let Some(grant) = grant.filter(|_| was_alone) {
+            self.forgive(fleet, renewal, &grant);
         }
         // Units granted to a key without a slot: they can only go to the requests that wait now.
         let mut loose = if known.is_none() { grant.map_or(0.0, |grant| grant.tokens) } else { 0.0 };

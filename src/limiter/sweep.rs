@@ -19,7 +19,7 @@ impl Limiter {
         if !quotas.is_empty() {
             self.table.declare_more(quotas);
         }
-        self.release_where(fleet, now_ns, |key, share, plan| {
+        self.release_where(fleet, now_ns, true, |key, share, plan| {
             share.is_idle(plan, now_ns) && fleet.link.is_up(key) && !fleet.is_held_back_as(key, share)
         });
         self.say_permits(fleet, now_ns);
@@ -41,19 +41,20 @@ impl Limiter {
         self.send_unsent(fleet, now_ns);
         // A shard that seems to be away is tried all the same. No sweep comes after this one, and if a process was
         // stopped for a moment, Redis only seemed to be silent.
-        self.release_where(fleet, now_ns, |_, _, _| true)
+        self.release_where(fleet, now_ns, false, |_, _, _| true)
             || is_asked
             || !fleet.debts.is_empty()
             || !fleet.unsent.is_empty()
     }
 
     /// Returns the leases for which `is_over` holds, at most `RELEASED_MAX`: a request's question must not queue behind
-    /// thousands of returns, and a return that finds the pipeline's queue full has to be sent again. Whether any lease
-    /// was out, in flight or held.
+    /// thousands of returns, and a return that finds the pipeline's queue full has to be sent again. `resumes`: renews
+    /// those that decide without a Redis that is back. Whether any lease was out, in flight or held.
     fn release_where(
         self: &Arc<Self>,
         fleet: &Fleet,
         now_ns: u64,
+        resumes: bool,
         is_over: impl Fn(Key, &Lease, &Plan) -> bool,
     ) -> bool {
         let (mut over, mut is_any_out) = (Vec::new(), false);
@@ -70,17 +71,20 @@ impl Limiter {
                 let can_go = !share.is_fallback() || fleet.link.is_up(key);
                 let is_held = share.has_something_of_redis() && !share.is_in_flight() && can_go;
                 is_any_out |= is_held || share.is_in_flight();
-                if is_held && over.len() < RELEASED_MAX && is_over(key, share, plan) {
-                    over.push((key, number));
+                let is_back = resumes && share.is_wanted_back(now_ns) && fleet.link.answers(key);
+                if over.len() < RELEASED_MAX && (is_back || is_held && is_over(key, share, plan)) {
+                    over.push((key, number, is_back));
                 }
                 true
             });
             kept.unwrap_or(false)
         });
         fleet.follow(lead_ns);
-        for (key, number) in over {
-            if let Some(plan) = plans.get(number) {
-                self.release(fleet, key, number, plan, now_ns);
+        for (key, number, is_back) in over {
+            match plans.get(number) {
+                Some(plan) if is_back => self.renew(fleet, key, number, plan, None, now_ns),
+                Some(plan) => self.release(fleet, key, number, plan, now_ns),
+                None => {}
             }
         }
         is_any_out

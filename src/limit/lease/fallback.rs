@@ -36,11 +36,20 @@ impl Lease {
             let wait_ns = if rate > 0.0 { (missing / rate * 1e9) as u64 } else { longest_ns };
             return Told::Denied { retry_after_ns: wait_ns.max(1) };
         }
-        // Limits over short periods refill in Redis meanwhile, so what was spent within the rate is no debt.
+        // Limits over short periods refill in Redis meanwhile, so what was spent within the rate is no debt. But a bucket is
+        // full there when Redis is back: of what this node has spent it owes what its part of the bucket lacks.
         let is_covered = is_away && plan.quota.period_ns().get() < DEBT_PERIOD_NS;
-        let covered = if is_covered { rate * gone_s } else { 0.0 };
+        let is_bucket = plan.quota.algorithm() == Algorithm::TokenBucket;
+        let covered = if is_covered && !is_bucket { rate * gone_s } else { 0.0 };
         let owed = self.0.level();
-        self.0.set_level((owed - covered).max(owed.min(0.0)) + cost as f64);
+        let mut owes = (owed - covered).max(owed.min(0.0)) + cost as f64;
+        if is_covered && is_bucket && owes > 0.0 {
+            let held = plan.quota.capacity() as f64 * (rate / rate_of(&plan.quota)).min(1.0);
+            let part = if self.0.rate() > 0.0 { held } else { ceiling.burst };
+            let lacks = 1.0 - left as f64 / (ceiling.burst.max(1.0) * UNIT as f64);
+            owes = owes.min(part * lacks.max(0.0));
+        }
+        self.0.set_level(owes);
         self.0.set_balance(left);
         self.0.set_end_ns(now_ns);
         Told::Admitted { renew: false }

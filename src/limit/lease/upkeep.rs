@@ -147,6 +147,12 @@ impl Lease {
         }
     }
 
+    /// Whether it decides without Redis though requests have come within the last second: then it is the first to be renewed
+    /// when Redis is back.
+    pub fn is_wanted_back(&self, now_ns: u64) -> bool {
+        self.0.has(Flag::Fallback) && !self.0.has(Flag::InFlight) && self.0.unseen_ns(now_ns) < WANTED_NS
+    }
+
     /// Whether to return the lease: it holds units and no request has come for a while, or it has ended and owes or holds
     /// something.
     pub fn is_idle(&self, plan: &Plan, now_ns: u64) -> bool {
@@ -341,6 +347,8 @@ const IDLE_NS: u64 = 50_000_000;
 const RETURN_NS: u64 = 1_500_000_000;
 /// As `IDLE_NS`, for a sparse lease.
 const SPARSE_NS: u64 = 200_000_000;
+/// A key that was asked for within this time resumes its lease at once when Redis is back.
+const WANTED_NS: u64 = 1_000_000_000;
 /// A node may overdraw again once Redis has this many units left.
 const OVERDRAW_MIN: f64 = 10.0;
 /// A denial is forgotten, and a pause noted, when this many expected arrivals have not come.

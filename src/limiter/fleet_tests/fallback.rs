@@ -420,3 +420,64 @@ fn a_limit_of_fewer_units_than_nodes_is_spent_by_as_many_of_them() {
         }
     }
 }
+
+#[test]
+fn a_bucket_is_neither_whole_nor_shut_when_redis_is_back() {
+    // A bucket of a second and one of a minute; units a second.
+    for (limit, period, rate) in [(100, 1, 100), (600, 60, 10)] {
+        for outage in [1, 3, 20] {
+            let desk = Arc::new(Desk::default());
+            let nodes = [node(&desk), node(&desk)];
+            let (limit, period) = (NonZeroU64::new(limit), NonZeroU64::new(period * SECOND));
+            let (limit, period) = (limit.expect("not zero"), period.expect("not zero"));
+            let quota = Quota::new(Algorithm::TokenBucket, limit, period, limit);
+            let sharing = Sharing::new(&quota, 0.3, WhenDown::Local);
+            let charges = nodes.each_ref().map(|node| {
+                let plans = node.fleet().expect("a fleet's node").plans();
+                let plan = plans.id(Plan { policy: "p".into(), quota, sharing });
+                Charge { quota, plan: Some(plan), ..leased(node, 1, 100) }
+            });
+            let mut now_ns = NOW;
+            // Both are asked 250 times a second; how many pass in so many seconds.
+            let mut play = |seconds: u64| {
+                let (mut admitted, end_ns) = (0, now_ns + seconds * SECOND);
+                while now_ns < end_ns {
+                    now_ns += 4 * MS;
+                    for (node, charge) in nodes.iter().zip(charges) {
+                        admitted += u64::from(decide(node, &desk, &[charge], now_ns).is_admitted());
+                        if now_ns.is_multiple_of(20 * MS) {
+                            node.sweep(now_ns);
+                        }
+                    }
+                }
+                admitted
+            };
+            play(if rate == 10 { 1 } else { 5 });
+            desk.set_down(true);
+            let alone = play(outage);
+            desk.set_down(false);
+            let (seconds, back) = (5, play(5));
+            let right = rate * seconds;
+            assert!(
+                back * 10 >= right * 7 && back <= right + limit.get() / 4,
+                "{limit}, {outage} s without: {alone}; then {back} of {right}"
+            );
+        }
+    }
+}
+
+#[test]
+fn keys_that_are_asked_for_resume_when_redis_is_back() {
+    let desk = Arc::new(Desk::default());
+    let node = node(&desk);
+    let charges: Vec<Charge> = (1..=50).map(|key| leased(&node, key, 1_000)).collect();
+    desk.set_down(true);
+    assert!(charges.iter().all(|charge| decide_late(&node, &[*charge], NOW).tier == Tier::Fallback));
+    desk.set_down(false);
+    // However few keys are let back otherwise.
+    desk.held_back_percent.store(90, Ordering::Relaxed);
+    node.sweep(NOW + 500 * MS);
+    desk.answer(NOW + 500 * MS);
+    let tiers = charges.iter().map(|charge| decide(&node, &desk, &[*charge], NOW + 501 * MS).tier);
+    assert!(tiers.into_iter().all(|tier| tier != Tier::Fallback));
+}
