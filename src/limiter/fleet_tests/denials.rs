@@ -287,3 +287,19 @@ fn one_question_shows_where_shadow_and_answer_part() {
     assert!(over.is_admitted());
     assert_eq!(over.outcomes[0].answer(), Answer::Later { retry_after_ns: SECOND });
 }
+
+#[test]
+fn a_denial_lasts_a_while_however_fast_the_limit_refills() {
+    let desk = Arc::new(Desk::default());
+    let node = node(&desk);
+    let charge = exact(&node, 1, 1_000);
+    assert!(decide(&node, &desk, &[Charge { cost: 1_000, ..charge }], NOW).is_admitted());
+    assert_eq!(decide(&node, &desk, &[charge], NOW).retry_after_ns(), Some(MS));
+    for ms in [2, 10, 19] {
+        let refused = decide(&node, &desk, &[charge], NOW + ms * MS);
+        assert_eq!((refused.is_admitted(), refused.tier), (false, Tier::Local), "{ms} ms");
+    }
+    // What refilled meanwhile is there.
+    let admitted = (0..40).filter(|_| decide(&node, &desk, &[charge], NOW + 21 * MS).is_admitted()).count();
+    assert_eq!(admitted, 21);
+}
