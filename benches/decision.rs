@@ -258,7 +258,7 @@ fn in_fleet(bytes: usize) -> Arc<Limiter> {
             200
         }
     }
-    let fleet = Fleet::new(Arc::new(Generous), bytes, Duration::from_millis(2));
+    let fleet = Fleet::new(Arc::new(Generous), bytes);
     Arc::new(Limiter::in_fleet(Table::with_memory(1 << 20), fleet))
 }
 

@@ -106,7 +106,7 @@ async fn leased(redis: &Redis) -> f64 {
         let global = redis.global();
         global.ready(Duration::from_secs(5)).await;
         let link = Arc::clone(&global) as Arc<dyn Link>;
-        let fleet = Fleet::new(link, 1 << 20, Duration::from_millis(2));
+        let fleet = Fleet::new(link, 1 << 20);
         let plan = fleet.plans().id(Plan { policy: "hot".into(), quota, sharing });
         let limiter = Arc::new(Limiter::in_fleet(Table::with_memory(1 << 20), fleet));
         nodes.push((global, limiter, plan));
@@ -325,7 +325,7 @@ impl Redis {
             Server { host: "127.0.0.1".to_owned(), port: self.port, tls: false, login: Login::default() };
         let config = Config {
             topology: Topology::Single(vec![server]),
-            deadline: Duration::from_millis(2),
+            deadline: Some(Duration::from_millis(2)),
             prefix: "sg".to_owned(),
             key_secret: None,
             connections: 2,
