@@ -112,6 +112,8 @@ struct Request {
 /// One node's way to Redis: what it sends is taken up by the simulation.
 struct Wire {
     nodes: u32,
+    /// Which of them this is.
+    number: u32,
     /// Both ways at their longest, nanoseconds.
     round_trip_ns: u64,
     is_up: AtomicBool,
@@ -145,6 +147,10 @@ impl Link for Wire {
 
     fn nodes(&self) -> u32 {
         self.nodes
+    }
+
+    fn rank(&self, key: Key) -> u32 {
+        (self.number + key.high() as u32) % self.nodes
     }
 }
 
@@ -198,7 +204,7 @@ impl<'a> Fleet<'a> {
         let random = Random::new(scene.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
         let keys = scene.traffic.keys();
         let end_ns = scene.seconds * 1_000_000_000;
-        let nodes = (0..scene.nodes).map(|_| Node::new(scene, &random)).collect();
+        let nodes = (0..scene.nodes).map(|number| Node::new(scene, number, &random)).collect();
         let mut fleet = Fleet {
             scene,
             random,
@@ -412,7 +418,7 @@ impl<'a> Fleet<'a> {
     fn strike(&mut self, fault: Fault) {
         match fault {
             Fault::Crash(node) => {
-                let again = Node::new(self.scene, &self.random);
+                let again = Node::new(self.scene, node, &self.random);
                 self.nodes[node] = Node { is_up: false, ..again };
                 self.nodes[node].wire.is_up.store(!self.is_away, Relaxed);
             }
@@ -440,11 +446,11 @@ impl<'a> Fleet<'a> {
 }
 
 impl Node {
-    fn new(scene: &Scene, random: &Random) -> Node {
+    fn new(scene: &Scene, number: usize, random: &Random) -> Node {
         let nodes = scene.nodes as u32;
         let round_trip_ns = (scene.delay_ns * 2.0 * WAY_MAX) as u64;
-        let wire = Wire { nodes, round_trip_ns, is_up: AtomicBool::new(true), sent: Mutex::default() };
-        let wire = Arc::new(wire);
+        let (number, is_up, sent) = (number as u32, AtomicBool::new(true), Mutex::default());
+        let wire = Arc::new(Wire { nodes, number, round_trip_ns, is_up, sent });
         let bytes = (scene.traffic.keys() * scene.plans.len() * 96).max(1 << 14);
         let link = Arc::clone(&wire) as Arc<dyn Link>;
         let shared = Shared::new(link, bytes);

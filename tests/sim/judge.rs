@@ -59,6 +59,8 @@ pub struct Results {
     pub worst_units: f64,
     /// The same as a share of the burst and a second's refill, less two units.
     pub worst: f64,
+    /// The same without the first second, in which nodes hear of a key for the first time.
+    pub later: f64,
     /// Units refused that one bucket would have admitted.
     pub false_deny: f64,
     pub operations: f64,
@@ -163,7 +165,11 @@ impl Judge {
         let exact: u64 = seconds().map(|second| u64::from(second.0)).sum();
         let over: u64 = seconds().map(|second| u64::from(second.2)).sum();
         let short: u64 = seconds().map(|second| u64::from(second.0.saturating_sub(second.1))).sum();
-        let worst = seconds().map(|second| f64::from(second.2)).fold(0.0, f64::max);
+        let worst_from = |first: usize| {
+            let late = self.keys.iter().flat_map(|key| &key.seconds[first..]);
+            late.map(|second| f64::from(second.2)).fold(0.0, f64::max)
+        };
+        let share_of = |units: f64| 100.0 * (units - 2.0).max(0.0) / whole;
         let operations: u64 = self.pairs.values().map(|pair| pair.1).sum();
         let allowed: f64 = self
             .pairs
@@ -176,8 +182,9 @@ impl Judge {
         let (pairs, over_ops) = far_over.fold((0, 0), |(pairs, ops), (_, pair)| (pairs + 1, ops + pair.1));
         Results {
             overage: 100.0 * over as f64 / exact.max(1) as f64,
-            worst_units: worst,
-            worst: 100.0 * (worst - 2.0).max(0.0) / whole,
+            worst_units: worst_from(0),
+            worst: share_of(worst_from(0)),
+            later: share_of(worst_from(1)),
             false_deny: 100.0 * short as f64 / exact.max(1) as f64,
             operations: operations as f64 / self.requests as f64,
             operations_goal: allowed / self.requests as f64,

@@ -94,7 +94,11 @@ impl Lease {
         // A key that Redis has said nothing about gets a burst; another at most what Redis said was left.
         let endowment = match self.0.has(Flag::Known) {
             _ if is_denied || rate > 0.0 => 0.0,
-            true => ceiling.burst.min(self.0.level().max(0.0) * ceiling.of_level),
+            // Less what has been advanced of it.
+            true => {
+                let owed = -(held.min(0) as f64) / UNIT as f64;
+                ceiling.burst.min((self.0.level().max(0.0) * ceiling.of_level - owed).max(0.0))
+            }
             false => ceiling.burst,
         };
         // What it held needs no reporting: the level (units owed) starts below zero by that much.

@@ -673,3 +673,35 @@ fn a_changed_limit_keeps_what_is_held_and_raises_no_rate() {
     lease.adopt(&old, &lower, now);
     assert_eq!(lease.held_or_owed(now), -30.0);
 }
+
+/// Else what Redis said is left would be spent here, in fallback, and once more while it hears of that.
+#[test]
+fn what_was_advanced_of_what_is_left_is_gone_until_redis_says_more() {
+    for (nodes, part) in [(1, 8), (2, 4)] {
+        for (is_reported, is_heard) in [(false, false), (true, false), (true, true)] {
+            let plan = plan_of(20, 60 * SECOND, 20, 0);
+            let grant = Grant { epoch: 9, level: 8.0, lasts_ns: 400 * MS, ..Grant::default() };
+            let mut lease = granted(&plan, grant);
+            lease.0.set_balance(0);
+            let spend = |lease: &mut Lease| {
+                let advanced = (0..9).filter(|_| lease.advance(1, NOW, nodes)).count();
+                advanced
+                    + (0..9).filter(|_| is_admitted(lease.take_fallback(&plan, 1, NOW, nodes, false))).count()
+            };
+            let mut again = lease;
+            assert_eq!(spend(&mut again), part, "{nodes}");
+            let mut before = 0;
+            if is_reported {
+                before = (0..part).filter(|_| lease.advance(1, NOW, nodes)).count();
+                let renewal = lease.renewal(&plan, KEY, Wanted::default(), NOW);
+                assert_eq!(renewal.delta, before as f64);
+                if is_heard {
+                    lease.lost(&renewal, true);
+                }
+            }
+            // A part of the rest, which is the others' as well.
+            let most = before + if is_heard { 0 } else { (8 - before) / nodes as usize };
+            assert_eq!(before + spend(&mut lease), most.max(part), "{nodes} {is_reported} {is_heard}");
+        }
+    }
+}

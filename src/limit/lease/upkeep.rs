@@ -59,6 +59,8 @@ impl Lease {
                 // Redis serves a cost of several units whole: from what it has, to which what is held here belongs then.
                 let needed = if wanted.costs.is_empty() { Some(demand) } else { None };
                 let (delta, keep) = self.take_surplus(plan, needed, now_ns);
+                // What is reported is no longer there to be advanced.
+                self.0.set_level(self.0.level() - delta);
                 (spent, delta, keep)
             }
         };
@@ -144,6 +146,9 @@ impl Lease {
         } else {
             let owed = (renewal.delta * UNIT as f64) as i64;
             self.0.set_balance(self.0.balance().saturating_sub(owed));
+            if !renewal.release {
+                self.0.set_level(self.0.level() + renewal.delta);
+            }
         }
     }
 
