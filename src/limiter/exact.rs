@@ -339,8 +339,9 @@ impl Limiter {
                     Answer::Later { retry_after_ns } if cost <= u64::from(u32::MAX) => {
                         // A limit that refills fast is not asked about for every unit. Nothing is lost, because the
                         // window has room for what refills meanwhile.
-                        let whole_ns = refill_ns(&plan.quota);
-                        let least_ns = now_ns - sent_ns.min(now_ns) + REMEMBERED_NS.min(whole_ns / ROOMY);
+                        let way_ns = now_ns.saturating_sub(sent_ns);
+                        let room_ns = refill_ns(&plan.quota).saturating_sub(way_ns);
+                        let least_ns = way_ns + REMEMBERED_NS.min(room_ns / ROOMY);
                         share.refuse(cost, retry_after_ns.max(least_ns), sent_ns);
                     }
                     // Units have come back since the denial.
@@ -408,7 +409,7 @@ fn refill_ns(quota: &Quota) -> u64 {
 enum Means {
     /// Much is left: it may admit so many units that are not answered yet.
     Part(u64),
-    /// Little is left: only what Redis has given.
+    /// Little is left, or what is left changes sooner than Redis can say: only what Redis has given.
     Granted,
 }
 
@@ -418,8 +419,20 @@ impl Fleet {
         let left = self.heard_left(plan, charge, now_ns);
         let nodes = u64::from(self.link.nodes().max(1));
         let part = left / nodes;
-        let is_much = nodes == 1 || left.saturating_mul(MUCH) >= plan.quota.capacity();
-        if is_much && part >= charge.cost { Means::Part(part) } else { Means::Granted }
+        let whole = plan.quota.capacity();
+        // Others may have spent more of it meanwhile than this node has, and what refills faster than questions travel is
+        // nobody's part: who has admitted its own would not ask for what refills meanwhile.
+        let is_even = left == whole || part / 2 >= charge.cost;
+        let is_much = nodes == 1 || is_even && left.saturating_mul(MUCH) >= whole;
+        let is_part = part >= charge.cost && is_much && !self.refills_on_the_way(plan, charge, now_ns);
+        if is_part { Means::Part(part) } else { Means::Granted }
+    }
+
+    /// Whether a window that is in use is full again before a question about it is answered.
+    fn refills_on_the_way(&self, plan: &Plan, charge: &Charge, now_ns: u64) -> bool {
+        let way_ns = self.link.round_trip_ns(charge.key).saturating_mul(2);
+        refill_ns(&plan.quota) < way_ns
+            && self.heard_ago_ns(charge, now_ns).is_some_and(|ago_ns| ago_ns < way_ns)
     }
 
     /// Whether a charge can be admitted before Redis answers and charged afterwards. Not concurrency, which `permits.rs`

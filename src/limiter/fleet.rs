@@ -336,6 +336,12 @@ impl Fleet {
         self.share_under(charge, under, words, now_ns).heard_left(plan, now_ns)
     }
 
+    /// How long ago Redis said what is left of an exact window, nanoseconds; `None`: never.
+    pub(super) fn heard_ago_ns(&self, charge: &Charge, now_ns: u64) -> Option<u64> {
+        let (_, words) = self.shares.peek(charge.key)?;
+        Lease::from_words(words).age_ns(true, now_ns)
+    }
+
     /// Units left of an exact window as far as this node knows.
     pub(super) fn left(&self, charge: &Charge, now_ns: u64) -> u64 {
         self.plans.get(charge.plan).map_or(0, |plan| self.estimate(plan, charge, now_ns).0)
