@@ -111,13 +111,18 @@ impl Quota {
     /// The share of one of the `spenders` in fallback: twice the even share, at most the whole; the even one where each has
     /// no more than a unit.
     pub fn share_of(self, nodes: u32) -> Quota {
-        let spenders = self.spenders(nodes);
-        let leases = if u64::from(spenders) == self.limit.min(self.burst).get() { 1 } else { 2 };
-        let share = |whole: NonZeroU64| {
-            let part = whole.get().saturating_mul(leases) / u64::from(spenders);
+        let is_a_unit = u64::from(self.spenders(nodes)) == self.limit.min(self.burst).get();
+        self.part_of(nodes, if is_a_unit { 1 } else { 2 })
+    }
+
+    /// So many even shares of one of the `spenders`, at most the whole.
+    pub fn part_of(self, nodes: u32, shares: u64) -> Quota {
+        let spenders = u64::from(self.spenders(nodes));
+        let part = |whole: NonZeroU64| {
+            let part = whole.get().saturating_mul(shares) / spenders;
             NonZeroU64::new(part.min(whole.get())).unwrap_or(NonZeroU64::MIN)
         };
-        Quota::new(self.algorithm, share(self.limit), self.period_ns, share(self.burst))
+        Quota::new(self.algorithm, part(self.limit), self.period_ns, part(self.burst))
     }
 
     /// The limit for one address with `when-redis-down = "allow"`: ten times the window, since clients that the policy

@@ -297,6 +297,16 @@ impl Fleet {
         self.plans.share(charge.plan).unwrap_or(charge.quota)
     }
 
+    /// How many permits this node may hold without asking: its share, even if Redis is only late, because Redis goes on
+    /// giving. By the policy's key even for `allow`, because Redis is told what is in flight when it is back.
+    pub(super) fn permits_of(&self, charge: &Charge, when_down: WhenDown) -> Quota {
+        match when_down {
+            WhenDown::Local if self.link.answers(charge.key) => charge.quota.part_of(self.link.nodes(), 1),
+            WhenDown::Local => self.share_of(charge),
+            WhenDown::Allow | WhenDown::Deny => charge.quota,
+        }
+    }
+
     /// Whether this node is one of those that spend the limit of a charge without Redis. Of a limit with fewer units than
     /// there are nodes the key names as many, so that it is neither each node's nor nobody's.
     pub(super) fn is_spender(&self, charge: &Charge) -> bool {
@@ -508,14 +518,10 @@ impl Limiter {
                 (ChargeState::Refused, Outcome::new(Answer::Later { retry_after_ns: ASK_RETRY_NS }, 0, 0))
             }
             when_down if is_permit => {
-                // Counted by the policy's key even for `allow`, because Redis is told what is in flight when it is back.
-                let share = match when_down {
-                    WhenDown::Local => fleet.share_of(charge),
-                    WhenDown::Allow | WhenDown::Deny => charge.quota,
-                };
                 if when_down == WhenDown::Local && !fleet.is_spender(charge) {
                     return (ChargeState::Refused, others_spend(charge));
                 }
+                let share = fleet.permits_of(charge, when_down);
                 let outcome = fleet.permits.take_fallback(charge, plan, &share);
                 said(outcome, Refund::Permit)
             }

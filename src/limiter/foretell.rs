@@ -103,11 +103,7 @@ impl Limiter {
             WhenDown::Deny => Outcome::new(Answer::Later { retry_after_ns: DOWN_RETRY_NS }, 0, 0),
             WhenDown::Local if is_exact && !fleet.is_spender(charge) => others_spend(charge),
             when_down if plan.quota.algorithm() == Algorithm::Concurrency => {
-                let quota = match when_down {
-                    WhenDown::Local => fleet.share_of(charge),
-                    WhenDown::Allow | WhenDown::Deny => charge.quota,
-                };
-                fleet.permits.foresee(charge, &quota)
+                fleet.permits.foresee(charge, &fleet.permits_of(charge, when_down))
             }
             WhenDown::Allow => {
                 coarse_outcome(plan, self.table.peek(&fleet.coarse(plan, charge, client), now_ns))
