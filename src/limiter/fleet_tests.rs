@@ -34,6 +34,8 @@ struct Desk {
     /// Permits that other nodes hold of every key.
     elsewhere: AtomicU64,
     held_back_percent: AtomicU32,
+    /// Beside this node and another one.
+    more_nodes: AtomicU32,
 }
 
 impl Link for Desk {
@@ -58,7 +60,7 @@ impl Link for Desk {
     }
 
     fn nodes(&self) -> u32 {
-        2
+        2 + self.more_nodes.load(Ordering::Relaxed)
     }
 }
 

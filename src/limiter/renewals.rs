@@ -160,16 +160,21 @@ impl Limiter {
     }
 
     /// Takes back what a report of an outage has brought a bucket below empty: all nodes together may have admitted twice the
-    /// limit, and a bucket that has to refill that first would admit nobody for as long.
+    /// limit, and a bucket that has to refill that first would admit nobody for as long. What others have taken back by then
+    /// is reported again.
     fn forgive(self: &Arc<Self>, fleet: &Fleet, told: &Renewal, grant: &Grant) {
         let units = told.delta.min(-grant.level);
         if told.plan.quota.algorithm() != Algorithm::TokenBucket || units <= 0.0 {
             return;
         }
-        let (limiter, key) = (Arc::clone(self), told.key);
-        let done = move |_, _| {
-            if let Some(fleet) = &limiter.fleet {
-                let _ = fleet.change_known(key, |_, share| share.end_denial());
+        let (limiter, key, plan) = (Arc::clone(self), told.key, Arc::clone(&told.plan));
+        let done = move |answer, _| {
+            let Some(fleet) = &limiter.fleet else { return };
+            let _ = fleet.change_known(key, |_, share| share.end_denial());
+            let level = if let Ok(Reply::Grant(grant)) = answer { grant.level } else { 0.0 };
+            if level > 0.0 {
+                let too_much = Renewal::report(key, plan, units.min(level));
+                fleet.link.send(Op::Renew(too_much), Box::new(|_, _| ()));
             }
         };
         fleet.link.send(Op::Renew(Renewal::report(key, Arc::clone(&told.plan), -units)), Box::new(done));
