@@ -85,9 +85,9 @@ struct Scene {
     nodes: Vec<Arc<Limiter>>,
     charges: Vec<Charge>,
     random: base::random::Random,
-    waiting: Vec<(u64, usize, Decision, Waiting)>,
+    waiting: Vec<(u64, (usize, u64), Decision, Waiting)>,
     now_ns: u64,
-    /// When each was admitted.
+    /// When each unit was admitted.
     admitted: Vec<u64>,
     /// Refused without a 429, because Redis was taken to be down.
     down: usize,
@@ -139,18 +139,19 @@ impl Scene {
                 // Half to one and a half of the mean gap.
                 next_ns += SECOND / rate / 2 + self.random.next() % (SECOND / rate);
                 let node = self.random.next() as usize % self.nodes.len();
-                self.ask(node);
+                self.ask((node, 1));
             }
             self.step();
         }
     }
 
-    fn ask(&mut self, node: usize) {
+    /// A request to a node, which costs so much.
+    fn ask(&mut self, (node, cost): (usize, u64)) {
         let mut decision = Decision::default();
-        let charge = self.charges[node];
+        let charge = Charge { cost, ..self.charges[node] };
         match self.nodes[node].decide(&[charge], ClientAddress::default(), self.now_ns, &mut decision) {
-            Some(waiting) => self.waiting.push((self.now_ns, node, decision, waiting)),
-            None => self.decided(&decision, self.now_ns),
+            Some(waiting) => self.waiting.push((self.now_ns, (node, cost), decision, waiting)),
+            None => self.decided(cost, &decision, self.now_ns),
         }
     }
 
@@ -162,9 +163,9 @@ impl Scene {
         for index in (0..self.waiting.len()).rev() {
             let (since_ns, _, _, waiting) = &self.waiting[index];
             if waiting.is_resolved() || self.now_ns - since_ns >= deadline_ns {
-                let (since_ns, node, mut decision, waiting) = self.waiting.swap_remove(index);
+                let (since_ns, (node, cost), mut decision, waiting) = self.waiting.swap_remove(index);
                 self.nodes[node].resume(waiting, self.now_ns, &mut decision);
-                self.decided(&decision, since_ns);
+                self.decided(cost, &decision, since_ns);
             }
         }
         if self.now_ns.is_multiple_of(50 * MS) {
@@ -172,9 +173,9 @@ impl Scene {
         }
     }
 
-    fn decided(&mut self, decision: &Decision, since_ns: u64) {
+    fn decided(&mut self, cost: u64, decision: &Decision, since_ns: u64) {
         if decision.is_admitted() {
-            self.admitted.push(since_ns);
+            self.admitted.extend((0..cost).map(|_| since_ns));
         } else {
             self.refused.push(since_ns);
         }
@@ -288,6 +289,37 @@ fn no_more_requests_are_in_flight_than_the_limit_however_late_redis_answers() {
                 let got = scene.admitted.len() as u64;
                 assert!((least..=limit).contains(&got), "{limit} over {nodes}, {when_down:?}: {got}");
                 assert_eq!(scene.down, 0, "{when_down:?}");
+            }
+        }
+    }
+}
+
+/// Lent windows of a second, beside one exact window that sees the same requests.
+#[test]
+fn requests_of_many_units_get_what_one_exact_limit_gives() {
+    for algorithm in [Algorithm::TokenBucket, Algorithm::FixedWindow, Algorithm::SlidingWindow] {
+        for (limit, nodes) in [(30, 1), (30, 2), (30, 4), (100, 4)] {
+            for (most, load) in [(5, 1), (10, 1), (10, 3)] {
+                let quota = quota(algorithm, limit, 1, limit);
+                let mut scene = Scene::new(nodes, quota, 0.05, WhenDown::Local, 1, 2);
+                let (mut state, mut right) = (State::default(), 0);
+                let gap_ns = SECOND * (most + 1) / 2 / (limit * load);
+                let (mut next_ns, end_ns) = (NOW, NOW + 30 * SECOND);
+                while scene.now_ns < end_ns {
+                    while next_ns <= scene.now_ns {
+                        next_ns += gap_ns / 2 + scene.random.next() % gap_ns;
+                        let cost = 1 + scene.random.next() % most;
+                        let (next, outcome) = state.take(&quota, cost, scene.now_ns);
+                        (state, right) = (next, right + if outcome.is_admitted() { cost } else { 0 });
+                        let node = scene.random.next() as usize % scene.nodes.len();
+                        scene.ask((node, cost));
+                    }
+                    scene.step();
+                }
+                let got = scene.admitted.len() as f64 / right as f64;
+                let share = if limit / u64::from(nodes) < 10 { 0.06 } else { 0.025 };
+                let name = format!("{algorithm:?} {limit}/s, {nodes} nodes, costs to {most}, {load}");
+                assert!((got - 1.0).abs() <= share, "{name}: {got:.3} of {right}");
             }
         }
     }
