@@ -205,15 +205,20 @@ local function lease_extra(at_us, level, unspent, nodes, demand, share, rate, pe
   if left_s < ahead_s then ahead_s = left_s end
   expected = demand * ahead_s
   -- How many more requests may come than expected: two standard deviations.
-  local slack = 2 * sqrt(expected)
+  local slack, lendable = 2 * sqrt(expected), level / 100
+  if not (is_small and lendable >= 2) and lent_min > lendable then lendable = lent_min end
   if level > burst / 4 then
     -- The level is high, so be generous and save a second message: a node that has just begun reports less demand than
     -- will come.
     slack, expected = slack + 3, expected * 4
     if demand * epoch_s >= 1.5 then
-      local sixteen = 16 * nodes
+      -- One node's slack is at most its share of what may be lent, or the others would ask for every request.
+      local sixteen, sharers = 16 * nodes, nodes
       if 60 > sixteen then sixteen = 60 end
-      slack = slack + level / sixteen
+      if 2 > sharers then sharers = 2 end
+      local part, even = level / sixteen, lendable / sharers
+      if even < part then part = even end
+      slack = slack + part
     end
   end
   local beyond = (1.2 * demand - rate) * ahead_s
@@ -235,8 +240,7 @@ local function lease_extra(at_us, level, unspent, nodes, demand, share, rate, pe
     most = level * lease_part(share) + at_us % 1000 / 1000
     if least > most then most = least end
   end
-  local extra, lendable = beyond + slack, level / 100
-  if lent_min > lendable then lendable = lent_min end
+  local extra = beyond + slack
   if most - pending < extra then extra = most - pending end
   if 0 > unspent then unspent = 0 end
   if lendable - unspent < extra then extra = lendable - unspent end
@@ -367,7 +371,8 @@ local function lease_renew(key, plan, epoch, demand, reported, rate, pending, hi
   local is_small, share, count, is_thin = per_epoch < (is_ahead and 1.5 or 12), 1, nodes, true
   if nodes_before > count then count = nodes_before end
   if is_small then
-    is_thin = demand * epoch_s < 1 or not is_greedy(wanted, wanted_before)
+    -- If the level is so high that two units or more may be lent, no other node misses them.
+    is_thin = demand * epoch_s < 1 or not (level / 100 >= 2 or is_greedy(wanted, wanted_before))
   else
     share = lease_share(wanted, wanted_before, nodes, nodes_before, demand)
     local add = lease_rate(level, promised, wanted, wanted_before, demand, share, rate, left_s)

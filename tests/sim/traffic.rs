@@ -31,6 +31,8 @@ pub enum Kind {
     Plain,
     /// One key, to one node after the other.
     Alternating,
+    /// One key, half of it to the first node, a quarter to the second, and so on.
+    Uneven,
     /// One key: twelve at once to one node, every 2.5 s, then to the next node.
     Rounds,
 }
@@ -50,7 +52,7 @@ impl Traffic {
         match self.kind {
             Kind::Zipf => 20_000,
             Kind::Hoard => 4,
-            Kind::Plain | Kind::Alternating | Kind::Rounds => 1,
+            Kind::Plain | Kind::Alternating | Kind::Uneven | Kind::Rounds => 1,
             _ => LOADS.len(),
         }
     }
@@ -82,6 +84,7 @@ impl Traffic {
         match self.kind {
             Kind::Uniform | Kind::Zipf | Kind::Hoard | Kind::Plain => any(nodes),
             Kind::Alternating => (now_ns / 100_000_000) as usize % nodes,
+            Kind::Uneven => (random.next() | 1 << 63).trailing_zeros() as usize % nodes,
             Kind::Rounds => (now_ns / ROUND_NS) as usize % nodes,
             Kind::Sticky => pick(key, any(3)),
             Kind::Shifting => pick(key + 1_000 * (now_ns / 700_000_000) as usize, any(3)),
@@ -102,7 +105,7 @@ impl Traffic {
         match self.kind {
             // The sum of 1/n to 20,000 is 10.5.
             Kind::Zipf => ZIPF_TOTAL / 10.48 / (key + 1) as f64,
-            Kind::Plain | Kind::Alternating | Kind::Rounds => self.rate,
+            Kind::Plain | Kind::Alternating | Kind::Uneven | Kind::Rounds => self.rate,
             _ => self.rate * LOADS[key],
         }
     }

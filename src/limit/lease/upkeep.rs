@@ -297,9 +297,11 @@ impl Lease {
         let demand = if before == 0.0 {
             UNKNOWN
         } else {
-            let weight = 1.0 - (-sample_s / DECAY_S).exp();
-            // The slow average counts all arrivals: the previous report's arrival began this stretch.
-            let slow = before + (f64::from(self.0.offered()) / sample_s - before) * weight;
+            // The slow average counts all arrivals: the previous report's arrival began this stretch. It takes the time
+            // as it was, so a node that asks for every request measures what one does that asks once an epoch.
+            let slow_s = measured_s.max(SLOW_MIN_S);
+            let weight = 1.0 - (-slow_s / DECAY_S).exp();
+            let slow = before + (f64::from(self.0.offered()) / slow_s - before) * weight;
             let doubt = 1.5 * arrived.sqrt();
             let least = (arrived - doubt) / sample_s;
             // Not below `FALL`, because bursts come again. A sample stretched to `SAMPLE_MIN_S` proves no absence.
@@ -337,6 +339,8 @@ const UNKNOWN: f64 = 0.5;
 /// The least demand that is reported; 0 would mean unknown.
 const DEMAND_MIN: f64 = 0.01;
 const SAMPLE_MIN_S: f64 = 0.02;
+/// The shortest time that the slow average divides by; it is short beside `DECAY_S`, so the result is the same.
+const SLOW_MIN_S: f64 = 1e-6;
 /// How long after it was asked for a grant without a life may be spent; an answer that takes longer is lost.
 const ANSWER_NS: u64 = 10_000_000;
 /// The lowest a demand falls from one report to the next, as a factor.

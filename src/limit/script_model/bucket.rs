@@ -285,11 +285,17 @@ fn lease_tokens(s: &mut Record, r: &Asked, n: &Node, is_aged: bool) -> (f64, f64
     let ahead_s = n.left_s.min((4.0 / n.demand).max(0.1));
     let mut slack = 2.0 * (n.demand * ahead_s).sqrt();
     let mut expected = n.demand * ahead_s;
+    let mut lendable = s.level / LENT_SHARE;
+    let is_high = lendable >= LENT_MIN;
+    if !(r.is_small() && is_high) {
+        lendable = lendable.max(r.refill * (r.epoch_us / 1e6) * LENT_EPOCHS);
+    }
     if s.level > r.burst / 4.0 {
         slack += 3.0;
         expected *= 4.0;
         if n.demand * (r.epoch_us / 1e6) >= 1.5 {
-            slack += s.level / (16.0 * s.nodes.max(s.nodes_before)).max(60.0);
+            let nodes = s.nodes.max(s.nodes_before);
+            slack += (s.level / (16.0 * nodes).max(60.0)).min(lendable / nodes.max(2.0));
         }
     }
     let beyond = ((1.2 * n.demand - n.rate) * ahead_s).max(r.hint.min(expected.ceil() + 1.0)).max(0.0);
@@ -301,11 +307,10 @@ fn lease_tokens(s: &mut Record, r: &Asked, n: &Node, is_aged: bool) -> (f64, f64
     let mut is_thin = expected < THIN && r.hint == 0.0;
     if r.is_small() {
         most = s.level * 0.5;
-        is_thin = expected < THIN_SMALL || !is_greedy(s, r);
+        is_thin = expected < THIN_SMALL || !(is_high || is_greedy(s, r));
     }
     let wanted = if is_thin { 0.0 } else { beyond + slack };
-    let lendable =
-        (r.refill * (r.epoch_us / 1e6) * LENT_EPOCHS).max(s.level / LENT_SHARE) - s.unspent(is_aged).max(0.0);
+    let lendable = lendable - s.unspent(is_aged).max(0.0);
     let extra = wanted.min(most - r.pending).min(lendable).min(whole - r.pending).floor().max(0.0);
     let served = r.served(whole);
     let extra = r.useful(extra, served);
@@ -363,3 +368,5 @@ const ASKED_S: f64 = 0.33;
 const THIN: f64 = 0.4;
 /// The same if the limit is small.
 const THIN_SMALL: f64 = 1.0;
+/// A small limit is lent of if so many units at least may be lent: the level is so high that no other node misses them.
+const LENT_MIN: f64 = 2.0;
