@@ -311,6 +311,28 @@ fn nothing_is_owed_beside_what_the_fleet_owes_already() {
     assert!(!granted(&plan, grant(-1.0)).overdraw(&plan, NOW + MS));
 }
 
+/// A node that has to ask for every request measures the same demand as one that asks now and then.
+#[test]
+fn a_demand_is_the_same_however_often_it_is_reported() {
+    let plan = plan();
+    for every in [1, 2, 5, 20, 100] {
+        let mut lease = granted(&plan, Grant { epoch: 1, lasts_ns: SECOND / 2, ..Grant::default() });
+        let mut demand = 0.0;
+        // 200 units a second, at uneven times.
+        for number in 1..=600 {
+            let now_ns = NOW + (number * 5 + number % 3 * 2) * MS;
+            lease.take(&plan, 1, now_ns, LEAD);
+            if number % every == 0 {
+                let asked = lease.renewal(&plan, KEY, Wanted::default(), now_ns);
+                lease.granted(&asked, &Grant { epoch: 1, lasts_ns: SECOND / 2, ..Grant::default() }, now_ns);
+                demand = asked.demand;
+            }
+        }
+        // What changes by less than a third of a percent from one report to the next is rounded off.
+        assert!((150.0..230.0).contains(&demand), "{demand} a second if every {every}th request reports");
+    }
+}
+
 #[test]
 fn a_demand_that_has_gone_is_reported_as_a_tenth_at_once() {
     let plan = plan();

@@ -33,6 +33,33 @@ fn wants(plan: &Arc<Plan>, demand: f64, pending: u64) -> Renewal {
     }
 }
 
+/// The first node takes no more beyond its need than leaves the next ones as much.
+#[test]
+fn one_node_does_not_take_all_that_may_be_lent_of_a_big_bucket() {
+    for burst in [1_000, 10_000, 60_000, 1_000_000] {
+        let plan = plan(1_000, burst);
+        let mut model = ScriptModel::default();
+        let granted = [0, 1].map(|ms| model.renew(&wants(&plan, 200.0, 1), NOW + ms * 1_000).tokens);
+        assert!(granted[1] * 3.0 >= granted[0], "of {burst}: {granted:?}");
+    }
+}
+
+/// A bucket that hardly refills is lent of while plenty is left of it, and not of its last units.
+#[test]
+fn a_slow_bucket_is_lent_by_its_level() {
+    for (limit, burst) in [(1, 100_000), (2, 10_000), (16, 1_000)] {
+        let plan = plan(limit, burst);
+        let mut model = ScriptModel::default();
+        let granted = [0, 1].map(|ms| model.renew(&wants(&plan, 6.0, 1), NOW + ms * 1_000).tokens);
+        assert!(granted[0] >= 10.0, "of {burst}: {granted:?}");
+        assert!(granted.iter().sum::<f64>() <= burst as f64 / 100.0 + 2.0, "of {burst}: {granted:?}");
+        let left = model.renew(&wants(&plan, 6.0, 1), NOW + 2_000).level;
+        model.renew(&wants(&plan, 6.0, left as u64 - 150), NOW + 3_000);
+        let held = model.renew(&wants(&plan, 6.0, 1), NOW + 4_000);
+        assert_eq!(held.tokens, 1.0, "of {burst}");
+    }
+}
+
 /// A renewal sent in one epoch that arrives in the next counts as the node's first there, so its rate is promised anew.
 #[test]
 fn a_renewal_across_the_end_of_an_epoch_is_the_first_of_the_next() {
