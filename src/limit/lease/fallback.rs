@@ -86,7 +86,9 @@ impl Lease {
     /// Turns the lease into a bucket when Redis goes down.
     fn begin(&mut self, plan: &Plan, ceiling: &Ceiling, now_ns: u64) {
         let end_ns = self.0.end_ns();
-        let is_held = self.0.epoch() != 0 && now_ns <= end_ns + plan.sharing.age_ns();
+        // What a renewal in flight has told Redis that it keeps is not too old to be spent.
+        let is_held =
+            self.0.epoch() != 0 && (now_ns <= end_ns + plan.sharing.age_ns() || self.0.has(Flag::InFlight));
         let held = if is_held { self.held(now_ns) } else { self.0.balance().min(0) };
         let is_recent = self.0.epoch() != 0 && now_ns <= end_ns + plan.sharing.epoch_ns;
         let rate = if is_recent { self.0.rate() } else { 0.0 };

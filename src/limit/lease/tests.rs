@@ -461,6 +461,27 @@ fn a_late_answer_ends_fallback_and_leaves_a_debt() {
     assert_eq!(admitted_of(&mut lease, &plan, 1_000, NOW + 3 * MS), 10);
 }
 
+/// Units that a renewal in flight keeps are Redis's until told otherwise: a request that falls back while its answer is
+/// late spends them, and they are neither dropped nor reported as spent.
+#[test]
+fn what_a_late_answer_keeps_outlasts_fallback() {
+    let plan = plan();
+    for later_ms in [10, 90, 110, 150, 400] {
+        let grant = Grant { epoch: 9, tokens: 9.0, lasts_ns: 100 * MS, ..Grant::default() };
+        let mut lease = granted(&plan, grant);
+        let asked = lease.renewal(&plan, KEY, Wanted::default(), NOW + 100 * MS);
+        let kept = asked.keep;
+        assert!(kept >= 1.0, "{kept}");
+        let late_ns = NOW + 100 * MS + later_ms * MS;
+        assert!(is_admitted(lease.take_fallback(&plan, 1, late_ns, 100, false)));
+        let grant = Grant { epoch: 10, tokens: 3.0, lasts_ns: 500 * MS, ..Grant::default() };
+        lease.granted(&asked, &grant, NOW + 100 * MS);
+        let told = lease.renewal(&plan, KEY, Wanted::default(), late_ns + MS);
+        assert!((told.keep - told.delta - (kept + 2.0)).abs() < 0.1, "{later_ms}: {told:?}");
+        assert!((told.spent - 1.0).abs() < 0.1, "{later_ms}: {told:?}");
+    }
+}
+
 /// A window ends in less than a lease's age: what was held before is not spent for longer by asking for more.
 #[test]
 fn a_grant_at_a_windows_end_lengthens_no_lease() {
