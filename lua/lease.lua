@@ -11,10 +11,11 @@
 --
 -- The record, 68 bytes: at_us; level: units left (doubles); promised: sum of the rates granted in this epoch; wanted,
 -- wanted_before: demand reported in this epoch and in the last; out, out_before: units granted in them (floats);
--- microseconds since the epoch began (32 bits, of which the upper 13 hold for how many seconds from at_us the key is
--- kept: see keys.lua); nodes, nodes_before: how many nodes reported (16 bits); the plan it was written under: limit,
--- period_ns, burst (doubles). Promised rates are paid in advance: the bucket refills at `refill - promised`. A key's
--- first epoch begins when its record is made, so keys do not renew all at once.
+-- time since the epoch began (32 bits, of which the upper 13 hold for how many seconds from at_us the key is kept: see
+-- keys.lua), in ticks: microseconds, or four of them if an epoch has more than 19 bits of these; nodes, nodes_before: how
+-- many nodes reported (16 bits); the plan it was written under: limit, period_ns, burst (doubles). Promised rates are paid
+-- in advance: the bucket refills at `refill - promised`. A key's first epoch begins when its record is made, so keys do
+-- not renew all at once.
 --
 -- What was spent stays spent under a changed plan, in units. A record that holds more than a lower limit goes on under
 -- the plan it was written under, and lends nothing, until it fits; one of an exact bucket (token_bucket.lua) is read too.
@@ -65,10 +66,16 @@ local function lease_of_exact(saved)
     old_limit, period_us * 1000, units)
 end
 
+local function lease_tick()
+  return epoch_us < lease_since and 1 or 4
+end
+
 -- The record advanced to the present, in its epoch. Also returns whether units granted before this epoch are too old to
 -- be spent, which they are after more than an epoch.
 local function lease_open(saved, is_release)
-  local to_us, at_us, level, promised, wanted, wanted_before = now_us, now_us, burst, 0, 0, 0
+  local tick_us = lease_tick()
+  local to_us = now_us - now_us % tick_us
+  local at_us, level, promised, wanted, wanted_before = to_us, burst, 0, 0, 0
   local out, out_before, since_us, nodes, nodes_before, until_s, is_aged = 0, 0, 0, 0, 0, 0, false
   if saved and #saved ~= 68 then
     -- A record of another kind of limit counts as an empty bucket.
@@ -77,9 +84,9 @@ local function lease_open(saved, is_release)
     local packed
     at_us, level, promised, wanted, wanted_before, out, out_before, packed, nodes, nodes_before =
       unpack_from('<ddfffffI4HH', saved)
-    since_us = packed % lease_since
+    since_us = packed % lease_since * tick_us
     local at_s = at_us / 1e6
-    until_s = at_s - at_s % 1 + (packed - since_us) / lease_since
+    until_s = at_s - at_s % 1 + (packed - packed % lease_since) / lease_since
     -- If the clock has stepped back a little, time stands still until it has caught up. If it has stepped far back, the
     -- record continues from the new time.
     if at_us > to_us + 2 * epoch_us then at_us = to_us end
@@ -119,13 +126,13 @@ end
 
 local function lease_save(key, at_us, level, promised, wanted, wanted_before, out, out_before, since_us, nodes,
   nodes_before, until_s)
-  local need_us = (burst - level) / refill * 1e6
+  local need_us, ticks = (burst - level) / refill * 1e6, since_us / lease_tick()
   local part = need_us % 1
   if part > 0 then need_us = need_us - part + 1 end
   need_us = need_us + epoch_us * 2 + 200000
   if not (now_us + need_us <= until_s * 1e6) then until_s = kept_until(key, until_s, need_us, min(need_us, 6e8)) end
   heads[key] = pack('<ddfffffI4HHddd', at_us, level, promised, wanted, wanted_before, out, out_before,
-    lease_packed(at_us, since_us, until_s), nodes, nodes_before, limit, period_ns, burst)
+    lease_packed(at_us, ticks - ticks % 1, until_s), nodes, nodes_before, limit, period_ns, burst)
 end
 
 -- Opens a record of another plan: advanced under that, and then carried over. Returns what lease_open does and, if a
@@ -206,7 +213,7 @@ local function lease_extra(at_us, level, unspent, nodes, demand, share, rate, pe
   expected = demand * ahead_s
   -- How many more requests may come than expected: two standard deviations.
   local slack, lendable = 2 * sqrt(expected), level / 100
-  if not (is_small and lendable >= 2) and lent_min > lendable then lendable = lent_min end
+  if not (is_small and lendable >= 5) and lent_min > lendable then lendable = lent_min end
   if level > burst / 4 then
     -- The level is high, so be generous and save a second message: a node that has just begun reports less demand than
     -- will come.
@@ -371,8 +378,8 @@ local function lease_renew(key, plan, epoch, demand, reported, rate, pending, hi
   local is_small, share, count, is_thin = per_epoch < (is_ahead and 1.5 or 12), 1, nodes, true
   if nodes_before > count then count = nodes_before end
   if is_small then
-    -- If the level is so high that two units or more may be lent, no other node misses them.
-    is_thin = demand * epoch_s < 1 or not (level / 100 >= 2 or is_greedy(wanted, wanted_before))
+    -- If the level is so high that five units or more may be lent, no other node misses them.
+    is_thin = demand * epoch_s < 1 or not (level / 100 >= 5 or is_greedy(wanted, wanted_before))
   else
     share = lease_share(wanted, wanted_before, nodes, nodes_before, demand)
     local add = lease_rate(level, promised, wanted, wanted_before, demand, share, rate, left_s)

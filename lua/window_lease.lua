@@ -37,7 +37,7 @@ local function lease_adopt(plan)
   lent_min = per_epoch * 2
 end
 
--- An epoch lasts half a second at most, which is 19 bits of microseconds. The bits above hold for how long the key is
+-- A window's epoch lasts half a second at most, which is 19 bits of microseconds. The bits above hold for how long the key is
 -- kept.
 local lease_since = 2 ^ 19
 

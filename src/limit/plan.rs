@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use super::script_model::SMALL;
 use super::{Algorithm, Quota};
 
 /// One window of one policy, as it is shared. Made when a configuration is loaded, and kept under its number afterwards,
@@ -59,7 +60,8 @@ impl Sharing {
     /// much.
     ///
     /// A lease lasts at most an eighth of a window, or half of the time in which a bucket's burst or period refills, so
-    /// that no node keeps units for long that it does not need. If that is under `EPOCH_MIN_NS`, or the limit is so small
+    /// that no node keeps units for long that it does not need, and half a second; a second and a half if that is little
+    /// of what a bucket holds and much refills in it. If that is under `EPOCH_MIN_NS`, or the limit is so small
     /// that a lease would hold nothing, the window is exact.
     pub fn new(quota: &Quota, overshoot: f64, when_down: WhenDown) -> Sharing {
         let exact = Sharing { epoch_ns: 0, spare: 0, when_down };
@@ -73,8 +75,13 @@ impl Sharing {
             // Logs, queues and permits are exact by nature; no part of them can be lent.
             Algorithm::SlidingLog | Algorithm::LeakyBucket | Algorithm::Concurrency => return exact,
         };
+        // Every node renews once an epoch, however many there are.
+        let is_long = quota.algorithm() == Algorithm::TokenBucket
+            && epoch_ns >= LONG_MIN_NS
+            && limit * EPOCH_MAX_NS as f64 >= SMALL * period_ns;
+        let most_ns = if is_long { EPOCH_LONG_NS } else { EPOCH_MAX_NS };
         // Whole microseconds, as Redis counts.
-        let epoch_ns = (epoch_ns as u64 / 1_000 * 1_000).min(EPOCH_MAX_NS);
+        let epoch_ns = (epoch_ns as u64 / 1_000 * 1_000).min(most_ns);
         if epoch_ns < EPOCH_MIN_NS || quota.capacity() < UNITS_MIN {
             return exact;
         }
@@ -143,3 +150,6 @@ const UNITS_MIN: u64 = 10;
 pub const EPOCH_MIN_NS: u64 = 50_000_000;
 /// The longest, nanoseconds.
 pub const EPOCH_MAX_NS: u64 = 500_000_000;
+/// The longest of a bucket that holds a minute of refill, which half of is `LONG_MIN_NS`.
+const EPOCH_LONG_NS: u64 = 1_500_000_000;
+const LONG_MIN_NS: f64 = 30e9;

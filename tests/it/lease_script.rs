@@ -136,7 +136,11 @@ impl History {
             _ => limit * pick(&[1, 2, 10]),
         };
         let period_ns = pick(&[1, 10, 60, 86_400]) * 1_000_000_000;
-        let epoch_ns = pick(&[50_000_000, 100_000_000, 333_333_000, 500_000_000]);
+        let epoch_ns = match algorithm {
+            // Beyond half a second a record counts in longer ticks.
+            Algorithm::TokenBucket => pick(&[50_000_000, 333_333_000, 500_000_000, 1_500_000_000]),
+            _ => pick(&[50_000_000, 100_000_000, 333_333_000, 500_000_000]),
+        };
         let positive = |number| std::num::NonZeroU64::new(number).expect("none of them is zero");
         let quota = Quota::new(algorithm, positive(limit), positive(period_ns), positive(burst));
         let sharing = Sharing { epoch_ns, spare: 100, when_down: WhenDown::Local };

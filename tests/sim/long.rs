@@ -129,8 +129,9 @@ fn rows(seed: u64) -> Vec<Row> {
 /// burst, and the number of nodes.
 fn hot_rows(seed: u64) -> Vec<Row> {
     // Of a bucket that hardly refills, what it holds is asked for.
-    const BUCKETS: [(u64, u64, u64, f64); 8] = [
-        (60_000, 60, 60_000, 300.0),
+    const BUCKETS: [(u64, u64, u64, f64); 9] = [
+        (60_000, 60, 60_000, 400.0),
+        (3_600_000, 3_600, 3_600_000, 400.0),
         (60_000, 60, 60_000, 800.0),
         (1_000, 60, 1_000, 13.3),
         (100_000, 86_400, 100_000, 240.0),
@@ -144,9 +145,11 @@ fn hot_rows(seed: u64) -> Vec<Row> {
         for (nodes, kind) in [1, 2, 4, 8].into_iter().flat_map(|n| [(n, Kind::Plain), (n, Kind::Uneven)]) {
             let plan = plan(TokenBucket, limit, period * SECOND_NS, burst, 0.05);
             let name = format!("bucket {limit}/{period}s burst {burst}, {kind:?} {rate}/s");
+            // Of long leases one renewal a second and node; else two, and as many more.
+            let share = nodes as f64 / rate;
+            let is_long = plan.sharing.epoch_ns > SECOND_NS;
+            let operations = if is_long { share.max(0.02) } else { (4.2 * share).min(1.05) };
             let scene = Scene { seconds: 20, ..Scene::calm(nodes, plan, Traffic::at(kind, rate), seed) };
-            // Two renewals a second and node, and as many more.
-            let operations = (4.2 * nodes as f64 / rate).min(1.05);
             rows.push(Row { name, window: burst, operations, scene });
         }
     }

@@ -17,7 +17,7 @@ pub(super) struct Record {
     /// Units granted in this epoch, and in the last.
     out: f64,
     out_before: f64,
-    /// Time since the epoch began.
+    /// Time since the epoch began; in a record that is stored, in ticks.
     since_us: f64,
     /// How many nodes reported in this epoch, and in the last.
     nodes: f64,
@@ -49,6 +49,7 @@ impl Record {
             out: float(self.out),
             out_before: float(self.out_before),
             plan: [r.limit, r.period_ns, r.burst],
+            since_us: (self.since_us / r.tick_us()).floor(),
             ..self
         }
     }
@@ -183,10 +184,10 @@ fn open_any(saved: Option<Record>, now_us: f64, r: &Asked) -> Open {
 }
 
 fn open(saved: Option<Record>, now_us: f64, r: &Asked) -> Open {
-    let mut now_us = now_us;
+    let mut now_us = now_us - now_us % r.tick_us();
     let mut s = Record { at_us: now_us, level: r.burst, ..Record::default() };
     if let Some(saved) = saved {
-        s = saved;
+        s = Record { since_us: saved.since_us * r.tick_us(), ..saved };
         if s.at_us > now_us + 2.0 * r.epoch_us {
             s.at_us = now_us;
         }
@@ -369,4 +370,4 @@ const THIN: f64 = 0.4;
 /// The same if the limit is small.
 const THIN_SMALL: f64 = 1.0;
 /// A small limit is lent of if so many units at least may be lent: the level is so high that no other node misses them.
-const LENT_MIN: f64 = 2.0;
+const LENT_MIN: f64 = 5.0;

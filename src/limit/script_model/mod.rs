@@ -126,6 +126,11 @@ impl Asked {
         self.refill * (self.epoch_us / 1e6) < if self.ahead { SMALL_AHEAD } else { SMALL }
     }
 
+    /// The step in which a record keeps the time since its epoch began.
+    fn tick_us(&self) -> f64 {
+        if self.epoch_us < f64::from(SINCE_US) { 1.0 } else { 4.0 }
+    }
+
     /// Units for the waiting requests out of `whole`: in their order, each gets all it costs or nothing.
     fn served(&self, whole: f64) -> f64 {
         if self.pending <= whole {
@@ -196,7 +201,7 @@ fn split<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
     Some(*chunk)
 }
 
-/// Microseconds since an epoch began are below this: an epoch lasts half a second at most.
+/// Ticks since an epoch began are below this.
 const SINCE_US: u32 = 1 << 19;
 
 /// A number as it is read back after it was stored as a float.

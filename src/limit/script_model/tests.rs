@@ -44,6 +44,33 @@ fn one_node_does_not_take_all_that_may_be_lent_of_a_big_bucket() {
     }
 }
 
+/// Each node renews once a lease, so many nodes of a big bucket have long ones; its record, which counts their time in
+/// longer ticks, is read as it was written.
+#[test]
+fn a_lease_of_a_big_bucket_is_long_and_its_record_is_read_back() {
+    let cases = [
+        (60_000, 60, 60_000, 1_500),
+        (60_000, 60, 6_000, 500),
+        (100_000, 86_400, 100_000, 500),
+        (8_640_000, 86_400, 8_640_000, 1_500),
+        (1_000, 1, 100_000, 500),
+    ];
+    for (limit, period_s, burst, lasts_ms) in cases {
+        let quota = quota::tests::quota(Algorithm::TokenBucket, limit, period_s * SECOND, burst);
+        let sharing = Sharing::new(&quota, 0.05, WhenDown::Local);
+        assert_eq!(sharing.epoch_ns, lasts_ms * 1_000_000, "{limit}/{period_s}s burst {burst}");
+        let plan = Arc::new(Plan { policy: "test".into(), quota, sharing });
+        let mut model = ScriptModel::default();
+        for at_us in [0, 100_001, 411_113] {
+            let granted = model.renew(&wants(&plan, 50.0, 1), NOW + at_us);
+            let record = model.to_bytes().expect("it was renewed");
+            let (lent, _) = look(&record, &plan, NOW + at_us).expect("it is a record");
+            assert!(granted.lasts_ns.abs_diff(lent.lasts_ns) < 4_000, "{granted:?} {lent:?}");
+            assert!(granted.lasts_ns.abs_diff(lasts_ms * 1_000_000 - at_us * 1_000) < 4_000, "{granted:?}");
+        }
+    }
+}
+
 /// A bucket that hardly refills is lent of while plenty is left of it, and not of its last units.
 #[test]
 fn a_slow_bucket_is_lent_by_its_level() {
