@@ -157,12 +157,20 @@ local function lease_open_changed(saved, is_release, plan)
   lease_adopt(old)
   at_us, level, promised, wanted, wanted_before, out, out_before, begins_us, nodes, nodes_before, until_s, is_aged =
     lease_open(saved, is_release)
-  local less = old_burst - new_burst
-  local outgrown = less > 0 and old_ns == new_ns and level < less and old or nil
+  local less, smaller, slower, since_s = old_burst - new_burst, 1, 1, (at_us - begins_us) / 1e6
+  if less > 0 then smaller = new_burst / old_burst end
+  if new_refill < refill then slower = new_refill / refill end
+  -- Of what they hold, nodes keep a share as large as that of the limit; the rest is here. What is too old to be spent may
+  -- be returned as far as the bucket has not refilled in its place.
+  local aging, held = out_before, out + promised * since_s
+  if 0 > held then held = 0 end
+  if is_aged then aging = max(min(aging, old_burst - held - level), 0) end
+  local freed = (out + aging) * (1 - smaller) + promised * since_s * (1 - slower)
+  if 0 > freed then freed = 0 end
+  local outgrown = less > 0 and old_ns == new_ns and level + freed < less and old or nil
   if not outgrown then
-    local slower = new_refill / refill
     lease_adopt(plan)
-    if slower < 1 then promised = promised * slower end
+    level, promised, out, out_before = level + freed, promised * slower, out * smaller, out_before * smaller
     -- What another period's limit does not hold is forgiven; a debt is not.
     local debt, spent = max(-level, 0), old_burst - level
     level, until_s = burst - min(spent, burst + debt), 0

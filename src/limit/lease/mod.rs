@@ -68,6 +68,8 @@ pub struct View {
 struct Change {
     /// How many units more are left: what was spent stays spent.
     more: f64,
+    /// Of a lower limit, its share of the higher: as large a share is kept of what is held.
+    smaller: f64,
     /// What rates are multiplied by.
     rate: f64,
 }
@@ -76,15 +78,17 @@ impl Change {
     fn between(old: &Plan, new: &Plan) -> Change {
         Change {
             more: new.quota.capacity() as f64 - old.quota.capacity() as f64,
+            smaller: (new.quota.capacity() as f64 / old.quota.capacity() as f64).min(1.0),
             rate: (rate_of(&new.quota) / rate_of(&old.quota)).min(1.0),
         }
     }
 
-    /// Units that are held, and those left in Redis: what a lower limit has less is first what nobody holds.
+    /// Units that are held, and those left in Redis: of a lower limit a share of what was held, and no more than it leaves.
     fn units(&self, held: f64, level: f64) -> (f64, f64) {
-        let level = level + self.more;
-        let dropped = if self.more < 0.0 { (-level).min(held).max(0.0) } else { 0.0 };
-        (held - dropped, level + dropped)
+        let kept = if held > 0.0 { held * self.smaller } else { held };
+        let level = level + self.more + (held - kept);
+        let dropped = if self.more < 0.0 { (-level).min(kept).max(0.0) } else { 0.0 };
+        (kept - dropped, level + dropped)
     }
 }
 

@@ -707,7 +707,7 @@ fn a_changed_limit_keeps_what_is_held_and_raises_no_rate() {
     assert_eq!(shown(&lease), (50, 300, 400));
     // What was asked for under the old limit, too.
     let late = Grant { tokens: 40.0, rate: 200.0, level: 500.0, ..grant }.under(&old, &lower);
-    assert_eq!((late.tokens, late.rate, late.level, late.epoch), (40.0, 120.0, 100.0, 9));
+    assert_eq!((late.tokens, late.rate, late.level, late.epoch), (24.0, 120.0, 116.0, 9));
     let short = Grant { tokens: 40.0, level: 370.0, ..grant }.under(&old, &lower);
     assert_eq!((short.tokens, short.level), (10.0, 0.0));
     // A debt is as large as it was.

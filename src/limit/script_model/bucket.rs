@@ -170,13 +170,21 @@ fn open_any(saved: Option<Record>, now_us: f64, r: &Asked) -> Open {
     let old = r.clone().under([limit, period_ns], burst);
     let mut open = open(saved, now_us, &old);
     let (less, s) = (burst - r.burst, &mut open.record);
-    if less > 0.0 && period_ns == r.period_ns && s.level < less {
+    let smaller = if less > 0.0 { r.burst / burst } else { 1.0 };
+    let slower = if r.refill < old.refill { r.refill / old.refill } else { 1.0 };
+    // Of what they hold, nodes keep a share as large as that of the limit; the rest is here. What is too old to be spent may
+    // be returned as far as the bucket has not refilled in its place.
+    let held = (s.out + s.promised * (s.since_us / 1e6)).max(0.0);
+    let missing = (burst - held - s.level).max(0.0);
+    let aging = if open.is_aged { s.out_before.min(missing) } else { s.out_before };
+    let freed = (s.out + aging) * (1.0 - smaller) + s.promised * (s.since_us / 1e6) * (1.0 - slower);
+    let freed = freed.max(0.0);
+    if less > 0.0 && period_ns == r.period_ns && s.level + freed < less {
         return Open { less, ..open };
     }
-    let slower = r.refill / old.refill;
-    if slower < 1.0 {
-        s.promised *= slower;
-    }
+    s.level += freed;
+    s.promised *= slower;
+    (s.out, s.out_before) = (s.out * smaller, s.out_before * smaller);
     // What another period's limit does not hold is forgiven; a debt is not.
     let (debt, spent) = ((-s.level).max(0.0), burst - s.level);
     s.level = r.burst - spent.min(r.burst + debt);
