@@ -81,6 +81,21 @@ fn check_says_what_an_overshoot_is_a_share_of() {
 }
 
 #[test]
+fn check_says_who_spends_a_limit_of_fewer_units_than_nodes() {
+    for (limit, spenders) in [("1/h", 1), ("5/h", 5), ("5 in flight", 5), ("15/m", 15)] {
+        for algorithm in ["token-bucket", "fixed-window"] {
+            let config = format!(
+                "[[route]]\npath = \"/\"\nto = \"echo\"\nlimit = \"p\"\n[policy.p]\nby = []\nlimit = \"{limit}\"\n\
+                 algorithm = \"{algorithm}\"\novershoot = \"5%\"\n[redis]\nurl = \"redis://127.0.0.1:1\"\n"
+            );
+            let said = said(&sluicegate(&["check", "--config", "FILE"], &config));
+            let who = format!("without, where the key names the {spenders} of them that may spend it");
+            assert!(said.contains(&who), "{who} is not in\n{said}");
+        }
+    }
+}
+
+#[test]
 fn what_stands_between_a_colon_and_an_at_sign_is_never_printed() {
     let urls = [
         "rediss//gate:hunter2@h",
