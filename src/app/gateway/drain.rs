@@ -1,7 +1,10 @@
 //! Ends the process: nothing new is accepted, what was begun is finished within the deadlines of `[shutdown]`.
 
 use std::sync::Arc;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
+
+use tokio::sync::oneshot;
 
 use super::{End, Gateway, refuse_upgrade, reopen};
 use crate::lines::say;
@@ -40,11 +43,9 @@ impl Gateway {
         for orders in &self.shared.orders {
             let _ = orders.send(Order::Drain(deadlines)).await;
         }
-        let workers = self.workers;
-        let joined =
-            tokio::task::spawn_blocking(move || workers.into_iter().all(|worker| worker.join().is_ok()));
-        if !joined.await.unwrap_or(false) {
-            tracing::error!("a worker ended in a panic");
+        let within = deadlines.end(true).saturating_duration_since(clock::instant()) + STUCK_AFTER;
+        if let Err(why) = join(self.workers, within).await {
+            tracing::error!("{why}");
         }
         if let Some(grpc) = grpc {
             let _ = grpc.await;
@@ -85,6 +86,22 @@ impl Gateway {
             control.close().await;
         }
         say("stopped");
+    }
+}
+
+/// Waits for the workers to end, for so long at most.
+async fn join(workers: Vec<JoinHandle<()>>, within: Duration) -> Result<(), &'static str> {
+    let (told, ended) = oneshot::channel();
+    // On a thread of its own: the runtime, and with it the process, would wait at its end for one of the runtime's.
+    let joining = thread::Builder::new().name("join".to_owned());
+    let joining = joining.spawn(move || {
+        let _ = told.send(workers.into_iter().all(|worker| worker.join().is_ok()));
+    });
+    match tokio::time::timeout(within, ended).await {
+        Ok(Ok(true)) => Ok(()),
+        Ok(_) if joining.is_err() => Err("no thread can be had that waits for the workers"),
+        Ok(_) => Err("a worker ended in a panic"),
+        Err(_) => Err("a worker is stuck beyond the deadline of the drain: the process ends without it"),
     }
 }
 
@@ -133,9 +150,31 @@ fn returned_within(end: End) -> Duration {
     }
 }
 
+/// How long after its last deadline a worker may take to end.
+const STUCK_AFTER: Duration = Duration::from_secs(5);
 /// How long idle connections go on to be served once after a successor has taken over.
 const IDLE_SERVED: Duration = Duration::from_secs(5);
 /// How long a stop waits for the access log: its reader may be a pipe that nobody reads.
 const LOG_WAIT: Duration = Duration::from_secs(2);
 /// How long a drained process waits for the collector of its spans.
 const SPANS_WAIT: Duration = Duration::from_secs(2);
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_worker_that_is_stuck_holds_up_no_drain() {
+        let (let_go, stuck) = mpsc::channel::<()>();
+        let long = Duration::from_secs(60);
+        assert_eq!(join(vec![thread::spawn(|| ()), thread::spawn(|| ())], long).await, Ok(()));
+        let panicked = thread::spawn(|| std::panic::resume_unwind(Box::new("down")));
+        assert_eq!(join(vec![thread::spawn(|| ()), panicked], long).await, Err("a worker ended in a panic"));
+        let waits = thread::spawn(move || drop(stuck.recv()));
+        let said = join(vec![waits], Duration::from_millis(20)).await;
+        assert!(said.is_err_and(|why| why.contains("stuck")));
+        drop(let_go);
+    }
+}
