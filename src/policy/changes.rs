@@ -55,6 +55,11 @@ impl HeaderChanges {
         self.remove.is_empty() && self.set.is_empty() && self.add.is_empty()
     }
 
+    /// Whether it takes a field away, or gives it another value.
+    pub fn replaces(&self, name: &HeaderName) -> bool {
+        self.remove.contains(name) || self.set.iter().any(|(set, _)| set == name)
+    }
+
     /// Claims of identities that its values use.
     pub(super) fn claims(&self) -> impl Iterator<Item = &str> {
         self.set.iter().chain(&self.add).flat_map(|(_, template)| template.claims())

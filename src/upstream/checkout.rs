@@ -81,7 +81,7 @@ where
         }
         let upload = self.upload.as_deref_mut();
         connection.deadline().set(upload.as_ref().map_or(until, |upload| upload.first_look().min(until)));
-        Sending { connection, fields: &mut head.headers, is_stale, upload }
+        Sending { connection, fields: &mut head.headers, hear: None, is_stale, upload }
     }
 
     /// Goes on waiting for the head of an answer whose deadline has passed, until `until`.
@@ -89,7 +89,7 @@ where
         let connection = self.connection.as_mut().expect(HELD);
         connection.deadline().set(until);
         let upload = self.upload.as_deref_mut();
-        Sending { connection, fields: &mut head.headers, is_stale: false, upload }
+        Sending { connection, fields: &mut head.headers, hear: None, is_stale: false, upload }
     }
 
     /// Watches the request's body, which is not whole yet. `early` lets it hold a connection before its first bytes are
@@ -232,14 +232,28 @@ impl<B: Body + 'static> Connection<B> {
 }
 
 /// The head of an answer to come, or the deadline.
-#[derive(Debug)]
 pub struct Sending<'a, B: Body + 'static> {
     connection: &'a mut Connection<B>,
     fields: &'a mut HeaderMap,
+    /// What is told of early hints.
+    hear: Option<&'a dyn Fn(&HeaderMap)>,
     /// The request's body while it is on its way.
     upload: Option<&'a mut Upload>,
     /// Nothing can be sent: the server has closed, or said something unasked.
     is_stale: bool,
+}
+
+impl<'a, B: Body + 'static> Sending<'a, B> {
+    /// Tells of early hints that come before the answer (RFC 8297), over HTTP/1.1: HTTP/2's implementation drops them.
+    pub fn hearing(self, hear: Option<&'a dyn Fn(&HeaderMap)>) -> Sending<'a, B> {
+        Sending { hear, ..self }
+    }
+}
+
+impl<B: Body + 'static> std::fmt::Debug for Sending<'_, B> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Sending").field("is_stale", &self.is_stale).finish_non_exhaustive()
+    }
 }
 
 impl<B> Future for Sending<'_, B>
@@ -250,14 +264,14 @@ where
     type Output = Result<StatusCode, SendError<B>>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Sending { connection, fields, upload, is_stale } = self.get_mut();
+        let Sending { connection, fields, hear, upload, is_stale } = self.get_mut();
         let polled = match connection {
             Connection::Http1(connection) if *is_stale => {
                 let ended = connection.ended();
                 Poll::Ready(Err(connection.broken(ended)))
             }
             Connection::Http1(connection) => {
-                connection.poll_head(fields, cx).map_err(|error| connection.broken(error))
+                connection.poll_head(fields, *hear, cx).map_err(|error| connection.broken(error))
             }
             Connection::Http2(exchange) => exchange.poll_head(fields, cx),
         };

@@ -1,8 +1,10 @@
 //! HTTP/2 from a client: over TLS by ALPN, in the clear by prior knowledge; what several workers share.
 
 use std::collections::HashMap;
+use std::sync::{Mutex, mpsc};
 
 use crate::support::h2::{Connection, END_HEADERS, HEADERS, fields};
+use crate::support::upstream::receive;
 use crate::support::{Client, Directory, Gateway, Nginx, Upstream, heavy, stdout_of, text, tls};
 
 /// A gateway with a listener `plain` and one `tls`, everything forwarded to this address.
@@ -49,6 +51,62 @@ fn the_protocol_is_what_both_sides_have_first() {
     assert_eq!(agreed(&["h2", "http/1.1"]).as_deref(), Some("h2"));
     assert_eq!(agreed(&["http/1.1"]).as_deref(), Some("http/1.1"));
     assert_eq!(agreed(&[]), None);
+}
+
+#[test]
+fn early_hints_go_on_before_the_answer_unless_the_route_changes_their_fields() {
+    let head = "Link: </a.css>; rel=preload\r\nContent-Security-Policy: default-src 'self'\r\nLink: </b.js>\r\nX-Own: 1\r\n";
+    let (tx, rx) = mpsc::channel::<()>();
+    let rx = Mutex::new(rx);
+    let upstream = Upstream::raw(move |stream| {
+        let mut peer = Client::over(stream);
+        while receive(&mut peer).is_some() {
+            peer.send(format!("HTTP/1.1 100 Continue\r\nX: y\r\n\r\nHTTP/1.1 103 Early Hints\r\n{head}\r\n"));
+            rx.lock().expect("no test panics with it").recv().expect("the test runs");
+            peer.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+        }
+    });
+    let gateway = Gateway::start(&format!(
+        "[[route]]\npath = \"/{{*rest}}\"\nto = \"http://{0}\"\n\
+         [[route]]\npath = \"/own\"\nto = \"http://{0}\"\nresponse-headers = {{ remove = [\"link\"] }}",
+        upstream.addr()
+    ));
+    let mut client = Connection::open(gateway.plain());
+    for stream in [1, 3] {
+        client.request(stream, "GET", "/a", true);
+        // It comes while the answer is not there yet.
+        let hints = client.until(HEADERS);
+        assert_eq!((hints.stream, hints.flags), (stream, END_HEADERS));
+        let told = text(&hints.payload);
+        for field in [
+            "103",
+            "link",
+            "</a.css>; rel=preload",
+            "</b.js>",
+            "content-security-policy",
+            "default-src 'self'",
+        ] {
+            assert!(told.contains(field), "{field} is not in {told:?}");
+        }
+        assert!(!told.contains("x-own"), "{told:?}");
+        tx.send(()).expect("the upstream runs");
+        assert_eq!(client.answer(stream), b"ok");
+    }
+    client.request(5, "GET", "/own", true);
+    tx.send(()).expect("the upstream runs");
+    let head = client.until(HEADERS);
+    assert!(!text(&head.payload).contains("103") && client.answer(5) == b"ok", "{head:?}");
+    // Whoever speaks HTTP/1.1 gets the answer alone.
+    tx.send(()).expect("the upstream runs");
+    assert_eq!(gateway.get("/a").text(), "ok");
+    // A client knows them, too.
+    tx.send(()).expect("the upstream runs");
+    let url = format!("http://{}/a", gateway.plain());
+    let said = stdout_of("curl", &["-sSi", "--http2-prior-knowledge", &url]);
+    assert!(
+        said.starts_with("HTTP/2 103 \r\nlink: </a.css>; rel=preload\r\n") && said.ends_with("ok"),
+        "{said}"
+    );
 }
 
 #[test]

@@ -80,6 +80,7 @@ impl RequestContext {
                 method: head.method.clone(),
                 uri: head.uri.clone(),
                 version: head.version,
+                stream: None,
                 is_call: grpc::is_call(head),
                 form: Form::default(),
                 authority: HeaderValue::from_static(""),

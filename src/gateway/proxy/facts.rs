@@ -14,6 +14,7 @@ use crate::service::form::Form;
 use crate::service::reason::Reason;
 use base::cause::Cause;
 use base::identity::Identity;
+use net::wire::http2::StreamId;
 use observe::record;
 use policy::RouteId;
 
@@ -27,6 +28,8 @@ pub struct RequestFacts {
     pub uri: Uri,
     /// The client's protocol; the upstream may be spoken to in another.
     pub version: Version,
+    /// Its stream, over HTTP/2.
+    pub stream: Option<StreamId>,
     /// Whether it is a gRPC call, whose refusal has gRPC's form.
     pub is_call: bool,
     /// The form in which it is told of any other refusal.

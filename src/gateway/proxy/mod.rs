@@ -14,6 +14,7 @@ pub mod compressed;
 pub mod config;
 pub mod context;
 pub mod decisions;
+mod early_hints;
 pub mod error_pages;
 mod events;
 mod exemplars;

@@ -35,6 +35,7 @@ use crate::service::form::Form;
 use crate::service::refusal::Refusal;
 use base::clock;
 use base::identity::NOBODY;
+use net::wire::http2::StreamId;
 use policy::cors::{self, Cors};
 use policy::definition::PathEscapes;
 use policy::destination::{ChoiceId, Destination, Picked};
@@ -45,11 +46,12 @@ pub async fn handle(
     services: Rc<Services>,
     conn: Rc<Conn>,
     request: Request<Incoming>,
+    stream: Option<StreamId>,
 ) -> Result<Response<ResponseBody>, Infallible> {
     let (served, connection, version) = (Rc::clone(&services), Rc::clone(&conn), request.version());
     let is_head = *request.method() == Method::HEAD;
     // Pinned here: passed by value, the inner future would take its space in this one twice.
-    let mut answer = catch_panic(pin!(serve(services, conn, request)))
+    let mut answer = catch_panic(pin!(serve(services, conn, request, stream)))
         .await
         .unwrap_or_else(|request| reply::panicked(&request, &served.last_view().snapshot, &connection));
     if is_head {
@@ -114,10 +116,16 @@ async fn catch_panic(
     answer.await
 }
 
-async fn serve(services: Rc<Services>, conn: Rc<Conn>, request: Request<Incoming>) -> Response<ResponseBody> {
+async fn serve(
+    services: Rc<Services>,
+    conn: Rc<Conn>,
+    request: Request<Incoming>,
+    stream: Option<StreamId>,
+) -> Response<ResponseBody> {
     let (mut head, incoming) = request.into_parts();
-    let incoming = Received::new(incoming, &head, &conn, &services.unread);
+    let incoming = Received::new(incoming, &head, stream, &conn, &services.unread);
     let mut context = RequestContext::begin(Rc::clone(&services), Rc::clone(&conn), &head);
+    context.facts.stream = stream;
     let view = Rc::clone(&context.view);
     let snapshot = &*view.snapshot;
 

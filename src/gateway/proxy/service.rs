@@ -16,6 +16,7 @@ use crate::service::reason::Reason;
 use crate::service::{Ends, Service};
 use base::cause::Cause;
 use metrics::usage;
+use net::wire::http2::StreamId;
 
 impl Service for Services {
     type Body = ResponseBody;
@@ -24,8 +25,9 @@ impl Service for Services {
         self: Rc<Self>,
         conn: Rc<Conn>,
         request: Request<Incoming>,
+        stream: Option<StreamId>,
     ) -> impl Future<Output = Result<Response<ResponseBody>, Infallible>> + 'static {
-        pipeline::handle(self, conn, request)
+        pipeline::handle(self, conn, request, stream)
     }
 
     fn refuse_unread(&self, conn: &Conn, version: Version, reason: Reason, status: u16) -> HeaderValue {

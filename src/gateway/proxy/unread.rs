@@ -43,16 +43,21 @@ enum Rest {
 
 impl Received {
     /// The body of a request with this head; over HTTP/2 `unread` keeps what is dropped of it.
-    pub fn new(incoming: Incoming, head: &Parts, conn: &Rc<Conn>, unread: &Rc<Unread>) -> Received {
+    pub fn new(
+        incoming: Incoming,
+        head: &Parts,
+        stream: Option<StreamId>,
+        conn: &Rc<Conn>,
+        unread: &Rc<Unread>,
+    ) -> Received {
+        let is_awaited = !incoming.is_end_stream() && head.headers.contains_key(EXPECT);
         let rest = match head.version {
             _ if incoming.is_end_stream() => Rest::Dropped,
             Version::HTTP_2 => {
-                let stream = head.extensions.get().copied();
-                Rest::Kept { unread: Rc::clone(unread), awaited: stream.map(|it| (Rc::clone(conn), it)) }
+                let awaited = stream.filter(|_| is_awaited).map(|stream| (Rc::clone(conn), stream));
+                Rest::Kept { unread: Rc::clone(unread), awaited }
             }
-            Version::HTTP_11 => {
-                Rest::Read { conn: Rc::clone(conn), is_awaited: head.headers.contains_key(EXPECT) }
-            }
+            Version::HTTP_11 => Rest::Read { conn: Rc::clone(conn), is_awaited },
             _ => Rest::Dropped,
         };
         Received { incoming: Some(incoming), rest }

@@ -125,7 +125,7 @@ async fn drive<S: Service>(conn: &Connection<S>, stream: Stream, ahead: Bytes) -
         conn.facts.activity.begin_head(now);
     }
     let service =
-        service_fn(|request| Rc::clone(&conn.worker.service).answer(Rc::clone(&conn.facts), request));
+        service_fn(|request| Rc::clone(&conn.worker.service).answer(Rc::clone(&conn.facts), request, None));
     let mut served = builder.serve_connection(TokioIo::new(io), service);
     let mut timer = ConnectionTimer::new(&conn.facts.config.timeouts, Some(IDLE_AFTER), None);
     let (drain, cuts) = (pin!(conn.facts.drain.idle_closes()), pin!(conn.facts.drain.cuts()));

@@ -8,7 +8,6 @@ use std::task::{Poll, ready};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::header::EXPECT;
 use http::{Request, Version};
 use hyper::body::Incoming;
 use hyper::server::conn::http2;
@@ -57,13 +56,10 @@ async fn drive<S: Service>(conn: &Connection<S>, io: prelude::http2::Handed, met
         .max_pending_accept_reset_streams(UNREAD_RESETS_MAX)
         .max_local_error_reset_streams(Some(LOCAL_RESETS_MAX));
     conn.facts.frames.get_or_init(|| Rc::clone(&meter));
-    let service = service_fn(|mut request: Request<Incoming>| {
+    let service = service_fn(|request: Request<Incoming>| {
         let stream = meter.borrow_mut().accepted();
-        if let Some(stream) = stream.filter(|_| request.headers().contains_key(EXPECT)) {
-            request.extensions_mut().insert(stream);
-        }
         // Boxed: hyper spawns it with the stream, and a task's future is copied several times on its way there.
-        let answer = || Rc::clone(&conn.worker.service).answer(Rc::clone(&conn.facts), request);
+        let answer = || Rc::clone(&conn.worker.service).answer(Rc::clone(&conn.facts), request, stream);
         Box::into_pin(in_place::boxed(answer))
     });
     let mut served = pin!(builder.serve_connection(TokioIo::new(io), service));

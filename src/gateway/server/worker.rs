@@ -192,6 +192,7 @@ pub(super) mod tests {
     use crate::service::conn::Conn;
     use crate::service::reason::Reason;
     use base::cause::Cause;
+    use net::wire::http2::StreamId;
 
     /// A service that is never asked.
     pub struct Silent(metrics::Worker);
@@ -203,6 +204,7 @@ pub(super) mod tests {
             self: Rc<Self>,
             _: Rc<Conn>,
             _: Request<Incoming>,
+            _: Option<StreamId>,
         ) -> Result<Response<Self::Body>, std::convert::Infallible> {
             Ok(Response::default())
         }

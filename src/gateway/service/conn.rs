@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::HeaderValue;
+use http::{HeaderMap, HeaderValue};
 
 use super::activity::Activity;
 use super::config;
@@ -62,6 +62,13 @@ impl Conn {
     pub fn say_continue(&self, stream: StreamId) {
         if let Some(frames) = self.frames.get() {
             frames.borrow_mut().say_continue(stream);
+        }
+    }
+
+    /// Passes early hints on to the client over HTTP/2 (RFC 8297).
+    pub fn give_hints(&self, stream: StreamId, fields: &HeaderMap) {
+        if let Some(frames) = self.frames.get() {
+            frames.borrow_mut().give_hints(stream, fields);
         }
     }
 }

@@ -27,6 +27,7 @@ use hyper::body::Incoming;
 
 use base::cause::Cause;
 use conn::Conn;
+use net::wire::http2::StreamId;
 use reason::Reason;
 
 /// Answers the requests of one worker's connections, on the worker's thread. The server is generic over it, so a request
@@ -35,11 +36,12 @@ pub trait Service: Sized + 'static {
     /// The body of an answer.
     type Body: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + 'static;
 
-    /// Infallible: a failure is an answer, too, and has been turned into one already.
+    /// Infallible: a failure is an answer, too, and has been turned into one already. `stream` is the request's over HTTP/2.
     fn answer(
         self: Rc<Self>,
         conn: Rc<Conn>,
         request: Request<Incoming>,
+        stream: Option<StreamId>,
     ) -> impl Future<Output = Result<Response<Self::Body>, Infallible>> + 'static;
 
     /// Counts and logs what never became a request; returns the request id under which it is logged.

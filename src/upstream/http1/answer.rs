@@ -16,6 +16,8 @@ pub(super) struct Head {
     pub status: StatusCode,
     /// What it calls its status, if it calls it anything but its standard name.
     pub phrase: Option<Box<ReasonPhrase>>,
+    /// The fields of early hints (RFC 8297). Boxed: few answers give any.
+    pub hints: Option<Box<HeaderMap>>,
     /// Its length in bytes.
     pub taken: usize,
     is_http_10: bool,
@@ -62,7 +64,7 @@ pub(super) enum AnswerBody {
 
 impl Head {
     /// Parses a head; `None` if more of it must be read. The fields of a final answer replace those in `fields`; the
-    /// fields of an interim answer are dropped.
+    /// fields of an interim answer are dropped, but for hints.
     pub(super) fn parse(read: &[u8], fields: &mut HeaderMap) -> Result<Option<Head>, Malformed> {
         let mut lines = [const { MaybeUninit::uninit() }; FIELDS_MAX];
         let mut answer = httparse::Response::new(&mut []);
@@ -75,12 +77,22 @@ impl Head {
         let status = answer.code.and_then(|code| StatusCode::from_u16(code).ok());
         let status = status.ok_or(Malformed("its status is none"))?;
         let is_http_10 = answer.version == Some(0);
-        let mut head =
-            Head { status, phrase: phrase(status, answer.reason), taken, is_http_10, said: Said::default() };
+        let mut head = Head {
+            status,
+            phrase: phrase(status, answer.reason),
+            hints: None,
+            taken,
+            is_http_10,
+            said: Said::default(),
+        };
         if !head.is_interim() {
             fields.clear();
             let said = &mut head.said;
             copy(&read[..taken], answer.headers, fields, |name, value| said.note(name, value))?;
+        } else if status.as_u16() == EARLY_HINTS {
+            let mut hints = Box::<HeaderMap>::default();
+            let is_read = copy(&read[..taken], answer.headers, &mut hints, |_, _| true).is_ok();
+            head.hints = is_read.then_some(hints);
         }
         Ok(Some(head))
     }
@@ -174,6 +186,8 @@ impl AnswerBody {
     }
 }
 
+/// RFC 8297.
+const EARLY_HINTS: u16 = 103;
 /// How long before a server closes a connection it gets no request.
 const BEFORE_CLOSE: Duration = Duration::from_secs(1);
 /// A longer phrase is not passed on.
@@ -288,6 +302,7 @@ mod tests {
     fn an_interim_answer_does_not_change_the_fields() {
         let (head, fields) = read("HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n");
         assert!(head.is_interim());
+        assert_eq!(head.hints.expect("it gives some")["link"], "</a>");
         assert_eq!(fields.keys().collect::<Vec<_>>(), ["before"]);
     }
 

@@ -233,15 +233,16 @@ where
     }
 
     /// The answer's head. Its fields replace the request's in the given map, so that it need not be allocated again.
-    /// Interim answers are dropped (RFC 9110 section 15.2).
+    /// Interim answers are dropped (RFC 9110 section 15.2); `hear` is told of early hints.
     pub(super) fn poll_head(
         &mut self,
         fields: &mut HeaderMap,
+        hear: Option<&dyn Fn(&HeaderMap)>,
         cx: &mut Context<'_>,
     ) -> Poll<Result<StatusCode, Error>> {
         self.send(cx)?;
         loop {
-            if let Some(status) = self.take_head(fields)? {
+            if let Some(status) = self.take_head(fields, hear)? {
                 return Poll::Ready(Ok(status));
             }
             let Poll::Ready(read) = self.poll_read(cx) else { return self.nothing_read().map(Err) };
@@ -317,7 +318,11 @@ where
         }
     }
 
-    fn take_head(&mut self, fields: &mut HeaderMap) -> Result<Option<StatusCode>, Error> {
+    fn take_head(
+        &mut self,
+        fields: &mut HeaderMap,
+        hear: Option<&dyn Fn(&HeaderMap)>,
+    ) -> Result<Option<StatusCode>, Error> {
         loop {
             // A head that arrives in many pieces is parsed only once its end has come.
             if self.read.is_empty() || self.scanned > 0 && !has_end(&self.read, self.scanned) {
@@ -339,6 +344,9 @@ where
                 return Ok(Some(head.status));
             }
             self.interim_bytes += head.taken;
+            if let (Some(hints), Some(hear)) = (&head.hints, hear) {
+                hear(hints);
+            }
         }
     }
 

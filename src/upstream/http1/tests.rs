@@ -29,7 +29,7 @@ impl Seen {
         let mut cx = Context::from_waker(Waker::noop());
         while !self.is_over {
             if self.status.is_none() {
-                match connection.poll_head(&mut self.fields, &mut cx) {
+                match connection.poll_head(&mut self.fields, None, &mut cx) {
                     Poll::Ready(Ok(status)) => self.status = Some(status),
                     Poll::Ready(Err(error)) => return self.fail(&error),
                     Poll::Pending => return,

@@ -13,6 +13,7 @@ use http::{HeaderMap, HeaderValue, StatusCode, Version};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::context::RequestContext;
+use super::early_hints::EarlyHints;
 use super::facts::{Attempts, ServerIndex};
 use super::gather;
 use super::request_body::{Kept, RequestBody};
@@ -70,6 +71,7 @@ impl UpstreamAttempt<'_> {
         // An HTTP/1.0 client need not name a host, but HTTP/1.1 must have one (RFC 9112 section 3.2).
         let is_nameless = self.context.facts.authority.is_empty() && !head.headers.contains_key(HOST);
         let names_server = is_nameless || self.pool.upstream.config.host == HostHeader::Server;
+        let hints = EarlyHints::of(self.context).map(|hints| move |fields: &HeaderMap| hints.pass(fields));
         loop {
             self.look_for_servers();
             // A request with a body cannot be repeated: what was sent of the body is not kept.
@@ -107,10 +109,11 @@ impl UpstreamAttempt<'_> {
             self.watch(&mut checkout, &mut body);
             let kept = self.keep(&mut body);
             self.context.attempts.is_awaiting_head = true;
-            let mut sent = checkout.send(head, body, until).await;
+            let hear = hints.as_ref().map(|hints| hints as &dyn Fn(&HeaderMap));
+            let mut sent = checkout.send(head, body, until).hearing(hear).await;
             if matches!(sent, Err(SendError::Timeout)) && self.is_last(may_try_again) {
                 let until = self.response_deadline(false);
-                sent = checkout.wait_on(head, until).await;
+                sent = checkout.wait_on(head, until).hearing(hear).await;
             }
             self.context.attempts.is_awaiting_head = false;
             match self.conclude(used, sent, &head.headers, may_repeat, kept)? {

@@ -12,6 +12,8 @@ use std::collections::VecDeque;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
+use http::HeaderMap;
+
 use super::faults::{FLOW_CONTROL_ERROR, FRAME_SIZE_ERROR, Faults, PROTOCOL_ERROR, STREAM_CLOSED};
 use super::splitter::{
     ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, Head, PING, PRIORITY, RST_STREAM,
@@ -553,8 +555,27 @@ impl Meter {
 
     /// Has `100 Continue` sent on a stream, before its answer.
     pub fn say_continue(&mut self, stream: StreamId) {
+        self.say(stream, STATUS_100);
+    }
+
+    /// Has `103 Early Hints` with these fields sent on a stream, before its answer. Long ones are left out, and so are those that
+    /// come while others wait for a client that does not read.
+    pub fn give_hints(&mut self, stream: StreamId, fields: &HeaderMap) {
+        let mut block = STATUS_103.to_vec();
+        for (name, value) in fields {
+            // A literal in no table, its name, too (RFC 7541 section 6.2.2).
+            block.push(0);
+            push_text(name.as_str().as_bytes(), &mut block);
+            push_text(value.as_bytes(), &mut block);
+        }
+        if block.len() <= HINTS_BYTES_MAX && self.interims.len() < INTERIMS_MAX {
+            self.say(stream, &block);
+        }
+    }
+
+    fn say(&mut self, stream: StreamId, block: &[u8]) {
         let StreamId(id) = stream;
-        self.interims.push_back((stream, frame(HEADERS, END_HEADERS, id, &STATUS_100)));
+        self.interims.push_back((stream, frame(HEADERS, END_HEADERS, id, block)));
         if let Some(writer) = &self.writer {
             writer.wake_by_ref();
         }
@@ -643,11 +664,34 @@ impl Meter {
 fn is_fault(code: u32) -> bool {
     [PROTOCOL_ERROR, FLOW_CONTROL_ERROR, STREAM_CLOSED, FRAME_SIZE_ERROR].map(u32::from).contains(&code)
 }
+
+/// A text of HPACK, not compressed (RFC 7541 sections 5.1 and 5.2).
+fn push_text(text: &[u8], block: &mut Vec<u8>) {
+    let mut rest = text.len();
+    if rest < 127 {
+        block.push(rest as u8);
+    } else {
+        block.push(127);
+        rest -= 127;
+        while rest >= 128 {
+            block.push(rest as u8 | 128);
+            rest >>= 7;
+        }
+        block.push(rest as u8);
+    }
+    block.extend_from_slice(text);
+}
+
+/// The longest `103 Early Hints`, and how many interim answers wait at most before one more is left out.
+const HINTS_BYTES_MAX: usize = 8 * 1024;
+const INTERIMS_MAX: usize = 16;
 /// RFC 9113 section 6.5.2: SETTINGS_HEADER_TABLE_SIZE, and its value at first.
 const HEADER_TABLE_SIZE: u8 = 1;
 const TABLE_BYTES: u32 = 4_096;
 /// `:status: 100` in HPACK, in no table (RFC 7541 section 6.2.2), so that it stands beside any head of hyper's.
-const STATUS_100: [u8; 5] = *b"\x08\x03100";
+const STATUS_100: &[u8] = b"\x08\x03100";
+/// The same of 103.
+const STATUS_103: &[u8] = b"\x08\x03103";
 /// RFC 9113 section 6.5.2: SETTINGS_MAX_CONCURRENT_STREAMS.
 const MAX_CONCURRENT_STREAMS: u8 = 3;
 /// Kinds that are counted by the second; the numbers of [`Excess`] index them.

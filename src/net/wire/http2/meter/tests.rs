@@ -1,5 +1,6 @@
 //! Budgets, and what is told of requests nobody read, frame by frame.
 
+use http::HeaderValue;
 use proptest::prelude::*;
 
 use super::*;
@@ -302,6 +303,30 @@ fn an_interim_answer_stands_between_frames_and_before_the_answer() {
     meter.say_continue(second);
     reset(&mut meter, 3, now).expect("one is within its budget");
     assert_eq!(meter.next_interim(), None, "it is taken back");
+}
+
+#[test]
+fn hints_are_literals_in_no_table_and_bounded() {
+    let (mut meter, now) = meter();
+    assert_eq!(meter.read(&frame(HEADERS, 4, 1, b"x"), || now), Ok(()));
+    let stream = meter.accepted().expect("it waits for an answer");
+    let hints = |bytes: usize| {
+        let value = HeaderValue::from_str(&"v".repeat(bytes)).expect("a value");
+        HeaderMap::from_iter([(http::header::LINK, value)])
+    };
+    for (bytes, length) in
+        [(1, &b"\x01"[..]), (126, b"\x7e"), (127, b"\x7f\x00"), (254, b"\x7f\x7f"), (255, b"\x7f\x80\x01")]
+    {
+        meter.give_hints(stream, &hints(bytes));
+        let block = [b"\x08\x03103\x00\x04link", length, &vec![b'v'; bytes]].concat();
+        assert_eq!(meter.next_interim(), Some(frame(HEADERS, END_HEADERS, 1, &block)), "{bytes}");
+    }
+    meter.give_hints(stream, &hints(HINTS_BYTES_MAX));
+    assert_eq!(meter.next_interim(), None, "they are long");
+    for _ in 0..2 * INTERIMS_MAX {
+        meter.give_hints(stream, &hints(1));
+    }
+    assert_eq!(std::iter::from_fn(|| meter.next_interim()).count(), INTERIMS_MAX);
 }
 
 #[test]
