@@ -142,11 +142,9 @@ impl Table {
                 return Err(file.wrong(0, format!("user {number}: it needs `name` and `hash`")));
             };
             let at = hash.span().start;
-            if entry.sha256.is_some() {
-                return Err(file.wrong(
-                    at,
-                    "`sha256` is for API keys only: it does not protect a password; write `hash`",
-                ));
+            if entry.digest.is_some() || entry.sha256.is_some() {
+                let hint = "a `digest` is for API keys only: it does not protect a password; write `hash`";
+                return Err(file.wrong(at, hint));
             }
             let hash = affordable(hash.get_ref()).map_err(|reason| file.wrong(at, reason))?;
             let name_text = name.get_ref().as_str();

@@ -45,6 +45,8 @@ pub enum Error {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Entry {
+    pub(super) digest: Option<toml::Spanned<String>>,
+    /// The same without its scheme, as files from before `digest` have it.
     pub(super) sha256: Option<toml::Spanned<String>>,
     pub(super) name: Option<toml::Spanned<String>>,
     pub(super) hash: Option<toml::Spanned<String>>,
@@ -207,7 +209,7 @@ mod tests {
             key: Vec<Entry>,
         }
         for value in ["73577357", "-73577357", "73577357.5", "\"73577357\"", "[73577357]"] {
-            for field in ["sha256", "consumer", "expires", "claims"] {
+            for field in ["digest", "sha256", "consumer", "expires", "claims"] {
                 let text = format!("[[key]]\n{field} = {value}\n");
                 let Err(error) = Parsed::<File>::parse(Path::new("keys.toml"), text) else { continue };
                 let said = "keys.toml:2: this value has the wrong type";

@@ -129,19 +129,24 @@ impl Table {
         let file: Parsed<File> = Parsed::read(file)?;
         let mut table = Table::default();
         for (entry, index) in file.content.key.iter().zip(0..) {
-            let Some(sha256) = &entry.sha256 else {
-                return Err(file.wrong(0, format!("key {}: it has no `sha256`", index + 1)));
+            let Some(written) = entry.digest.as_ref().or(entry.sha256.as_ref()) else {
+                return Err(file.wrong(0, format!("key {}: it has no `digest`", index + 1)));
             };
-            let at = sha256.span().start;
+            let at = written.span().start;
+            if entry.digest.is_some() && entry.sha256.is_some() {
+                return Err(file.wrong(at, "`digest` and `sha256` say the same: leave `sha256` out"));
+            }
             if entry.name.is_some() || entry.hash.is_some() {
                 return Err(file.wrong(at, "`name` and `hash` are for users, not for API keys"));
             }
             if !entry.has_consumer() {
                 return Err(file.wrong(at, "a key needs `consumer`, the name that it identifies"));
             }
-            let digest = digest_bytes(sha256.get_ref()).ok_or_else(|| {
-                file.wrong(at, "`sha256` is 64 hex digits; `sluicegate hash-key` prints them")
-            })?;
+            let digest = match entry.digest {
+                Some(_) => read(written.get_ref()),
+                None => digest_bytes(written.get_ref()),
+            };
+            let digest = digest.ok_or_else(|| file.wrong(at, DIGEST_HINT))?;
             if table.find_index(&digest).is_some() {
                 return Err(file.wrong(at, "another entry has this key"));
             }
@@ -175,7 +180,22 @@ pub fn random() -> Option<String> {
     Some(format!("sg_{}", URL_SAFE_NO_PAD.encode(bytes)))
 }
 
-/// The digest of a key as a file of keys has it.
+/// The digest of a key or a token as files have it: `sha256:` and [`digest_text`].
+pub fn written(key: &[u8]) -> String {
+    format!("{SCHEME}{}", digest_text(key))
+}
+
+/// The bytes of a digest that files have.
+pub fn read(text: &str) -> Option<[u8; SHA256_OUTPUT_LEN]> {
+    text.strip_prefix(SCHEME).and_then(digest_bytes)
+}
+
+/// What a digest begins with, so that another function can be told from it one day.
+const SCHEME: &str = "sha256:";
+const DIGEST_HINT: &str =
+    "a key has `digest`: `sha256:` and 64 hex digits; `sluicegate hash-key` prints them";
+
+/// The digest of a key, in hex.
 pub fn digest_text(key: &[u8]) -> String {
     digest(&SHA256, key).as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }

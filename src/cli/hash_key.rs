@@ -70,8 +70,8 @@ pub fn run(
         let hash = basic::hash_text(secret.as_bytes()).map_err(|error| anyhow!("{error}"))?;
         writeln!(out, "[[user]]\nname = {consumer}\nhash = \"{hash}\"")?;
     } else {
-        let digest = keys::digest_text(secret.as_bytes());
-        writeln!(out, "[[key]]\nsha256 = \"{digest}\"\nconsumer = {consumer}")?;
+        let digest = keys::written(secret.as_bytes());
+        writeln!(out, "[[key]]\ndigest = \"{digest}\"\nconsumer = {consumer}")?;
     }
     out.write_all(optional_fields(arguments).as_bytes())?;
     Ok(())

@@ -236,7 +236,7 @@ fn role(table: &Table<'_>) -> Option<Role> {
 
 /// `sha256:` and the digest as `hash-key` prints it.
 fn digest(text: &Text<'_>) -> Option<[u8; 32]> {
-    let digest = text.text.strip_prefix(DIGEST_SCHEME).and_then(keys::digest_bytes);
+    let digest = keys::read(&text.text);
     if digest.is_none() {
         let hint = "write `sha256:` and 64 hex digits; `sluicegate hash-key` prints them";
         text.wrong(format!("the value of {} is not a digest", quoted(&text.key)), hint);
@@ -317,9 +317,6 @@ fn default_admin() -> Config {
 }
 
 const SHOWS: &str = "write a place and the name there, as in `shows = \"san:email=alice@example.com\"` or `\"subject:cn=alice\"`";
-
-/// What a digest begins with, so that another function can be told from it one day.
-const DIGEST_SCHEME: &str = "sha256:";
 
 /// Tokens of one listener. A request is compared with each.
 const TOKENS_MAX: usize = 256;

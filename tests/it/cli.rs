@@ -167,8 +167,11 @@ fn check_reads_keys_and_users_and_names_the_line_that_is_wrong() {
     let output = binary().args(["check", "--config"]).arg(file).output().expect("the binary can be started");
     let said = said(&output);
     assert_eq!(output.status.code(), Some(78), "{said}");
-    let places =
-        [("4:13", "no.pem"), ("9:14", "gone.pem"), ("12:8", "keys.toml:2: `sha256` is 64 hex digits")];
+    let places = [
+        ("4:13", "no.pem"),
+        ("9:14", "gone.pem"),
+        ("12:8", "keys.toml:2: a key has `digest`: `sha256:` and 64"),
+    ];
     let more = [
         ("15:9", "users.toml:3: `hash` is an argon2id hash"),
         ("18:8", "jwks.json: no key in it"),

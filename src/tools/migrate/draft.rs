@@ -29,7 +29,7 @@ pub(super) struct Draft {
 /// A client's key, as an entry of a file of keys has it.
 #[derive(Debug)]
 pub(super) struct KeyEntry {
-    pub(super) sha256: String,
+    pub(super) digest: String,
     pub(super) consumer: String,
     pub(super) groups: Vec<String>,
 }

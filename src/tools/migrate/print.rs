@@ -44,7 +44,7 @@ pub(super) fn keys(draft: &Draft) -> String {
     let mut page = Page(String::new());
     for entry in &draft.keys {
         page.heading("[[key]]");
-        page.key("sha256", text_of(&entry.sha256));
+        page.key("digest", text_of(&entry.digest));
         page.key("consumer", text_of(&entry.consumer));
         if !entry.groups.is_empty() {
             let groups = printer::array(entry.groups.iter().map(|group| text_of(group)));

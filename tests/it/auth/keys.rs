@@ -45,6 +45,17 @@ fn a_key_identifies_its_client() {
 }
 
 #[test]
+fn a_digest_is_written_as_that_of_a_token_and_read_without_its_scheme_too() {
+    let entry = entry("new", "");
+    assert!(entry.contains("digest = \"sha256:"), "{entry}");
+    let before = self::entry("old", "").replace("digest = \"sha256:", "sha256 = \"");
+    let guarded = Guarded::start(directory(&(entry + &before)), KEYS, "\"keys\"", "");
+    for key in ["new", "old"] {
+        assert_eq!(guarded.caller(&[&format!("X-Api-Key: {key}")]), "ann - -", "{key}");
+    }
+}
+
+#[test]
 fn an_entry_of_a_key_carries_its_whole_identity() {
     let all = [
         "--consumer",
@@ -193,8 +204,16 @@ fn a_file_that_cannot_be_used_stops_the_start() {
     let twice = entry("a", "") + &entry("a", "");
     let cases = [
         (twice.as_str(), "keys.toml:6: another entry has this key"),
-        ("[[key]]\nconsumer = \"ann\"\n", "key 1: it has no `sha256`"),
-        ("[[key]]\nsha256 = \"hunter2\"\nconsumer = \"ann\"\n", "keys.toml:2: `sha256` is 64 hex digits"),
+        ("[[key]]\nconsumer = \"ann\"\n", "key 1: it has no `digest`"),
+        (
+            "[[key]]\ndigest = \"hunter2\"\nconsumer = \"ann\"\n",
+            "keys.toml:2: a key has `digest`: `sha256:` and 64",
+        ),
+        (
+            "[[key]]\nsha256 = \"hunter2\"\nconsumer = \"ann\"\n",
+            "keys.toml:2: a key has `digest`: `sha256:` and 64",
+        ),
+        ("[[key]]\ndigest = \"a\"\nsha256 = \"a\"\n", "keys.toml:2: `digest` and `sha256` say the same"),
         ("[[key]]\nsha256 = 1\n", "keys.toml:2:"),
         ("[[key]]\nconsumer = [\"hunter2\"]\n", "keys.toml:2:"),
     ];

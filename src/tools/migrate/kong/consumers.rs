@@ -1,6 +1,6 @@
 //! Consumers: their keys as hashes, for the file of keys, and what else they have.
 
-use auth::keys::digest_text;
+use auth::keys;
 
 use super::super::draft::KeyEntry;
 use super::super::yaml::Node;
@@ -58,7 +58,7 @@ impl<'d> Reading<'d> {
         let usable = key.filter(|key| !key.is_empty() && key.trim() == *key && key.len() <= KEY_BYTES_MAX);
         match usable {
             Some(key) => self.draft.keys.push(KeyEntry {
-                sha256: digest_text(key.as_bytes()),
+                digest: keys::written(key.as_bytes()),
                 consumer: consumer.to_owned(),
                 groups: groups.to_vec(),
             }),
