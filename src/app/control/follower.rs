@@ -12,7 +12,7 @@ use tokio::time::sleep;
 
 use base::clock;
 use control::database::config::Url;
-use control::database::{self, Changes, Database, State, Time};
+use control::database::{self, Changes, Database, HINTS_TESTED_EACH, State, Time};
 use limiter::global;
 
 use super::copy::Copy;
@@ -81,7 +81,7 @@ impl Follower {
         if let Some(hints) = &hints {
             telling.spawn(tell(hints.teller(), database.committed()));
         }
-        let mut ears = Ears::new(database.listen(), hints);
+        let mut ears = Ears::new(database.listen(HINTS_TESTED_EACH), hints);
         loop {
             self.shared.status.hears(ears.are_open());
             let is_read = self.read(&database).await;

@@ -4,15 +4,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sqlx::Executor;
 use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::connections::{Connections, Options};
 use super::error::Error;
+use super::id;
 use super::open::Database;
+use super::sql::Query;
+use super::time::Time;
 
 /// What was heard last. Many hints at once are one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,9 +30,9 @@ pub struct Heard {
 pub enum Ear {
     /// It is being made for the first time.
     Opening,
-    /// It is there.
+    /// What this node tells itself comes back by it.
     Open,
-    /// It is lost, or could not be made. It is tried again for as long as there are [`Hints`].
+    /// It is lost, could not be made, or brings nothing, as behind a pooler of transactions. It is tried again for as long as there are [`Hints`].
     Lost(Error),
 }
 
@@ -41,11 +43,13 @@ pub struct Hints {
 }
 
 impl Database {
-    /// Listens for hints on the runtime this is called on; `None` if the database gives none, as SQLite.
-    pub fn listen(&self) -> Option<Hints> {
+    /// Listens for hints on the runtime this is called on; `None` if the database gives none, as SQLite. Each time this has
+    /// passed it is tested whether they come.
+    pub fn listen(&self, tested_each: Duration) -> Option<Hints> {
         let Options::Postgres(_) = &self.connections.options else { return None };
         let (tell, heard) = watch::channel(Heard { version: None, ear: Ear::Opening });
-        let listener = Listener { connections: Arc::clone(&self.connections), tell };
+        let own = format!("{CHANNEL}_{}", id::new(Time::now(), 0));
+        let listener = Listener { connections: Arc::clone(&self.connections), tell, own, tested_each };
         Some(Hints { heard, task: tokio::spawn(listener.keep()) })
     }
 }
@@ -70,6 +74,9 @@ impl Drop for Hints {
 struct Listener {
     connections: Arc<Connections>,
     tell: watch::Sender<Heard>,
+    /// A channel that only this one listens to.
+    own: String,
+    tested_each: Duration,
 }
 
 impl Listener {
@@ -77,13 +84,12 @@ impl Listener {
         let mut pause = PAUSE_MIN;
         loop {
             let reason = match self.connect().await {
-                Ok(listener) => {
-                    pause = PAUSE_MIN;
-                    self.tell.send_modify(|heard| heard.ear = Ear::Open);
-                    self.hear(listener).await
-                }
+                Ok(mut listener) => self.hear(&mut listener).await,
                 Err(error) => error,
             };
+            if self.tell.borrow().ear == Ear::Open {
+                pause = PAUSE_MIN;
+            }
             self.tell.send_modify(|heard| heard.ear = Ear::Lost(reason));
             sleep(pause).await;
             pause = (pause * 2).min(PAUSE_MAX);
@@ -110,7 +116,7 @@ impl Listener {
         let listening = timeout(CONNECT_MAX, async {
             let mut listener = PgListener::connect_with(&pool).await?;
             listener.eager_reconnect(false);
-            listener.listen(CHANNEL).await?;
+            listener.listen_all([CHANNEL, &self.own]).await?;
             Ok(listener)
         });
         match listening.await {
@@ -120,22 +126,47 @@ impl Listener {
         }
     }
 
-    /// Tells hints until the connection is lost; returns why.
-    async fn hear(&self, mut listener: PgListener) -> Error {
+    /// Tells hints until they come no more; returns why. Only what comes shows that any do: a pooler of transactions takes
+    /// `LISTEN` and drops what is notified, and a connection that is cut without a word looks like one on which nothing happens.
+    async fn hear(&self, listener: &mut PgListener) -> Error {
         loop {
-            match timeout(QUIET_MAX, listener.try_recv()).await {
+            if let Err(error) = self.notify().await {
+                return error;
+            }
+            match self.until_own(listener, CONNECT_MAX).await {
+                Ok(true) => self
+                    .tell
+                    .send_if_modified(|heard| std::mem::replace(&mut heard.ear, Ear::Open) != Ear::Open),
+                Ok(false) => return self.lost("what this node tells itself does not come back"),
+                Err(error) => return error,
+            };
+            if let Err(error) = self.until_own(listener, self.tested_each).await {
+                return error;
+            }
+        }
+    }
+
+    /// Tells this node something over another connection, as other nodes would.
+    async fn notify(&self) -> Result<(), Error> {
+        let mut session = self.connections.session(CONNECT_MAX).await?;
+        session.all(Query::new("SELECT pg_notify($1, '')").with(self.own.as_str())).await?;
+        session.release();
+        Ok(())
+    }
+
+    /// Tells hints until this node's own comes, or for so long. Whether it has come.
+    async fn until_own(&self, listener: &mut PgListener, within: Duration) -> Result<bool, Error> {
+        let deadline = Instant::now() + within;
+        loop {
+            match timeout_at(deadline, listener.try_recv()).await {
+                Ok(Ok(Some(hint))) if hint.channel() == self.own => return Ok(true),
                 Ok(Ok(Some(hint))) => {
                     let version = hint.payload().parse().ok();
                     self.tell.send_modify(|heard| heard.version = version);
                 }
-                Ok(Ok(None)) => return self.lost("the connection is lost"),
-                Ok(Err(error)) => return Error::of(&self.connections.place, &error),
-                // A connection that is cut without a word looks like one on which nothing happens.
-                Err(_) => match timeout(CONNECT_MAX, listener.execute("SELECT 1")).await {
-                    Ok(Ok(_)) => {}
-                    Ok(Err(error)) => return Error::of(&self.connections.place, &error),
-                    Err(_) => return self.lost("the connection is silent"),
-                },
+                Ok(Ok(None)) => return Err(self.lost("the connection is lost")),
+                Ok(Err(error)) => return Err(Error::of(&self.connections.place, &error)),
+                Err(_) => return Ok(false),
             }
         }
     }
@@ -148,7 +179,7 @@ impl Listener {
 /// The channel of `NOTIFY`.
 pub const CHANNEL: &str = "sluicegate";
 const CONNECT_MAX: Duration = Duration::from_secs(5);
-/// After so long without a hint the connection is tested.
-const QUIET_MAX: Duration = Duration::from_secs(30);
+/// How often it is tested whether hints come.
+pub const HINTS_TESTED_EACH: Duration = Duration::from_secs(30);
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(5);

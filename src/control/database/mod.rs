@@ -39,7 +39,7 @@ pub use changes::{Changes, ENDED_KEPT, Gone, Made, STATE_MAX, State};
 pub use config::Config;
 pub use error::Error;
 pub use events::Event;
-pub use hints::{CHANNEL, Ear, Heard, Hints};
+pub use hints::{CHANNEL, Ear, HINTS_TESTED_EACH, Heard, Hints};
 pub use open::{CALL_MAX, Database, OPEN_MAX};
 pub use overrides::{ABSOLUTE_MAX, Names, NewOverride, Override, OverrideFilter, OverrideKind};
 pub use page::{Page, ROWS_MAX};

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use control::database::{Database, Ear, Error, Heard, Hints};
+use control::database::{Database, Ear, Error, HINTS_TESTED_EACH, Heard, Hints};
 
 use super::lab::{Lab, alice, config, of_user, runtime};
+use super::relay::Relay;
 use crate::support::PATIENCE;
 use crate::support::postgres::Postgres;
 
@@ -71,6 +72,23 @@ fn a_connection_that_is_cut_is_made_again() {
 }
 
 #[test]
+fn behind_a_pooler_of_transactions_nothing_is_heard() {
+    Lab::postgres().run(async |lab: Lab| {
+        let relay = Relay::start(&lab.config.url);
+        relay.drop_notifications(true);
+        let database = Database::open(&relay.config).await.expect("it opens");
+        let mut hints = database.listen(Duration::from_millis(100)).expect("PostgreSQL has hints");
+        // `LISTEN` was taken.
+        assert!(matches!(next(&mut hints).await.ear, Ear::Lost(Error::Unreachable { .. })));
+        relay.drop_notifications(false);
+        while next(&mut hints).await.ear != Ear::Open {}
+        // It stops being heard later, too.
+        relay.drop_notifications(true);
+        while next(&mut hints).await.ear == Ear::Open {}
+    });
+}
+
+#[test]
 fn a_server_that_comes_back_is_listened_to() {
     let mut server = Postgres::start();
     let config =
@@ -89,12 +107,12 @@ fn a_server_that_comes_back_is_listened_to() {
 
 #[test]
 fn sqlite_has_none() {
-    Lab::sqlite().run(async |lab: Lab| assert!(lab.open().await.listen().is_none()));
+    Lab::sqlite().run(async |lab: Lab| assert!(lab.open().await.listen(HINTS_TESTED_EACH).is_none()));
 }
 
 /// Hints whose connection is there.
 async fn listening(database: &Database) -> Hints {
-    let mut hints = database.listen().expect("PostgreSQL has hints");
+    let mut hints = database.listen(HINTS_TESTED_EACH).expect("PostgreSQL has hints");
     assert_eq!(next(&mut hints).await, Heard { version: None, ear: Ear::Open });
     hints
 }

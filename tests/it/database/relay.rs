@@ -45,7 +45,7 @@ impl Relay {
                 }
                 streams.lock().expect("nobody panics").push(client.try_clone().expect("there is room"));
                 let (server, mode) = (server.clone(), Arc::clone(&shared));
-                thread::spawn(move || relay(client, server, &mode));
+                thread::spawn(move || relay(client, server, mode));
             }
         });
         Relay { config, mode, open, _directory: directory }
@@ -62,6 +62,11 @@ impl Relay {
         self.mode.store(DEAF, Ordering::SeqCst);
     }
 
+    /// Whether notifications are dropped from now on, as a pooler of transactions drops them, which takes `LISTEN`.
+    pub fn drop_notifications(&self, drops: bool) {
+        self.mode.store(if drops { POOLED } else { THROUGH }, Ordering::SeqCst);
+    }
+
     /// Cuts all connections and takes no more.
     pub fn stop(&self) {
         self.mode.store(STOPPED, Ordering::SeqCst);
@@ -72,16 +77,24 @@ impl Relay {
 }
 
 /// Copies both ways, a question and its answer after the other, as this protocol goes while nobody is notified.
-fn relay(mut client: UnixStream, server: PathBuf, mode: &AtomicU8) {
+fn relay(mut client: UnixStream, server: PathBuf, mode: Arc<AtomicU8>) {
     let Ok(mut server) = UnixStream::connect(server) else { return };
     let mut back = (server.try_clone().expect("there is room"), client.try_clone().expect("there is room"));
     let mode_of_answers = Arc::new(AtomicU8::new(THROUGH));
-    let passes = Arc::clone(&mode_of_answers);
+    let (passes, pools) = (Arc::clone(&mode_of_answers), Arc::clone(&mode));
     let answers = thread::spawn(move || {
         let mut bytes = [0; 64 * 1024];
+        let mut read = Vec::new();
         while let Ok(length @ 1..) = back.0.read(&mut bytes) {
+            read.extend_from_slice(&bytes[..length]);
+            let drops = pools.load(Ordering::SeqCst) == POOLED;
+            // The answer to the question for TLS is a letter without a length.
+            let told: Vec<u8> = match read.as_slice() {
+                b"N" => std::mem::take(&mut read),
+                _ => messages(&mut read).filter(|message| !drops || message[0] != b'A').flatten().collect(),
+            };
             // The answer to the commit is here, so it is made: nobody will hear of it.
-            if passes.load(Ordering::SeqCst) == CUT_ANSWER || back.1.write_all(&bytes[..length]).is_err() {
+            if passes.load(Ordering::SeqCst) == CUT_ANSWER || back.1.write_all(&told).is_err() {
                 break;
             }
         }
@@ -110,8 +123,18 @@ fn relay(mut client: UnixStream, server: PathBuf, mode: &AtomicU8) {
     answers.join().ok();
 }
 
+/// The whole messages of a server at the beginning of what was read: a letter, then a length that counts itself.
+fn messages(read: &mut Vec<u8>) -> impl Iterator<Item = Vec<u8>> {
+    std::iter::from_fn(|| {
+        let length = read.get(1..5)?.try_into().map(u32::from_be_bytes).expect("four bytes");
+        let whole = 1 + usize::try_from(length).expect("it fits");
+        (read.len() >= whole).then(|| read.drain(..whole).collect())
+    })
+}
+
 const THROUGH: u8 = 0;
 const CUT_ANSWER: u8 = 1;
 const CUT_COMMIT: u8 = 2;
 const STOPPED: u8 = 3;
 const DEAF: u8 = 4;
+const POOLED: u8 = 5;
