@@ -30,7 +30,7 @@ sections! {
         "client-crl": Path;
         /// whom certificates stand for, each with its `name`, its `role`, and what it `shows`
         "certificates": List(&Table(&CERTIFICATE));
-        /// where [Envoys ask](envoy.md) by gRPC: an address as `bind` has it, or a table of the keys below
+        /// where [Envoys ask](envoy.md) by gRPC: an address as `bind` has it, or a table
         "grpc": Any(&[Text, Table(&GRPC)]);
         /// without a token: names and addresses, without a port, that requests may come for beside `localhost`,
         /// names under it, loopback addresses and the address of `bind`
@@ -41,7 +41,7 @@ sections! {
         "name": Text, Needs("a token needs `name`, which the audit shows", "write `name = \"alice\"`");
         /// the token itself
         "token": Secret;
-        /// or `sha256:` and 64 hex digits, as `sluicegate hash-key` prints them
+        /// in the place of `token`: `sha256:` and 64 hex digits, as `sluicegate hash-key` prints them
         "digest": Secret;
         /// what its bearer may do
         "role": Words(|| words(&ROLES)),

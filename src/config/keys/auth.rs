@@ -68,7 +68,7 @@ sections! {
         "tenant": Text;
         /// the claim that says the tier, as `consumer` has it
         "tier": Text;
-        /// as for API keys
+        /// where a request carries its token: `header:<name>`, `bearer`, `query:<name>`
         "in": Texts, Value("[\"bearer\"]");
         /// of `jwks`: whom the issuer is checked by and what it is shown, as of an [upstream](#upstreamname). Its
         /// files are read at each fetch
@@ -91,7 +91,7 @@ sections! {
             "certificates need `consumer`: which of their names is the consumer",
             "write `consumer = \"san:email\"`",
         );
-        /// the same for the tenant
+        /// which name of a certificate is the tenant
         "tenant": Words(|| words(&Name::ALL));
         /// the tier of all of them
         "tier": Text;

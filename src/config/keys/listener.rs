@@ -62,7 +62,7 @@ sections! {
         "min-version": Words(|| words(&VERSIONS)), Value("\"1.2\"");
         /// the cipher suites that are agreed to, by their names at IANA, the preferred first; those of both
         /// versions in one list. Needs `certs`
-        "ciphers": Texts, Means("all below");
+        "ciphers": Texts, Means("all there are");
         /// PEM, authorities whose certificates clients may show. Needs `certs`; watched like them
         "client-ca": Path;
         /// without a certificate there is no connection; `"ask"`: clients may have none. One that is shown must be
@@ -169,7 +169,7 @@ sections! {
         /// addresses and ranges of hops that may speak for a client: `["10.0.0.0/8", "fd00::/8"]`; `"unix"` for
         /// whoever connects over a Unix socket
         "trust": Texts, Value("[]");
-        /// or `"forwarded"` (RFC 7239): what is read from trusted hops and passed on
+        /// what is read from trusted hops and passed on; `"forwarded"` is that of RFC 7239
         "header": Words(|| words(&FORWARDED)), Value("x-forwarded-for");
         /// bits of an IPv6 address that the dimension `ip` counts as one client
         "ipv6-prefix": Number(1, 128), Value("64");

@@ -59,7 +59,7 @@ sections! {
         "severity": Text, Value("info");
     }
     DECISIONS = "`decisions`" {
-        /// as `access.to`
+        /// where they are written, as the access log
         "to": Any(&[Text, Table(&SYSLOG)]), Value("stdout");
         /// of requests that are admitted
         "sample": Share, Value("0%");

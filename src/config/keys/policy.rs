@@ -39,13 +39,13 @@ sections! {
         /// what is counted apart: any mix of dimensions, at most 16; `[]` counts all requests together
         "by": Texts, RequiredBut("replaces");
         /// one or several windows, at most 16: `["20/s burst 40", "1_000/h", "8 in flight"]`. Every one must admit.
-        /// `"tier"`, or a table of windows by tier: see below
+        /// `"tier"`, or a table of windows by tier
         "limit": Any(&[Texts, Map(&Any(&[Texts, Table(&TIER_PART)]))]),
             Needs("a policy needs `limit`", "write `limit = \"100/m\"`");
         /// of a limit by tier: the tier of clients that have none, or one that is not configured. With a table its
         /// `default`, if it has one
         "default-tier": Text, Means("the strictest");
-        /// or `"sliding-window"`, `"fixed-window"`, `"sliding-log"`, `"leaky-bucket"`; see below
+        /// how windows count
         "algorithm": Words(|| words(&ALGORITHMS)), Value("token-bucket");
         /// of a leaky bucket: the longest a request waits. Its queue is cut to what drains in that time
         "max-delay": Time(MS);
@@ -54,7 +54,7 @@ sections! {
         "missing": Words(|| words(&MISSING)), Value("ip");
         /// which requests of its routes it counts: `{ method = ["POST"], path = "/v1/{*rest}" }`
         "match": Table(&MATCH), Means("all");
-        /// units a request costs, see below
+        /// units a request costs
         "cost": Any(&[Number(1, COST_MAX), Open(&COST, &Number(0, COST_MAX))]), Value("1");
         /// counted and reported, never refused
         "shadow": Bool, Value("false");
@@ -66,16 +66,16 @@ sections! {
         /// refused requests are counted too; but they are never in flight
         "count-denied": Bool, Value("false");
         /// with `[redis]`: how much more than the limit a fleet may admit, as a share of what the window admits in
-        /// one period, a bucket's burst included; see below. `0`: Redis decides every request
+        /// one period, a bucket's burst included. `0`: Redis decides every request
         "overshoot": SHARE_OR_ZERO, Value("5%");
         /// with `[redis]`, while it is away: `local` enforces this gateway's part of the limit, `allow` admits
         /// everything up to ten times the limit for each client address, counted by this gateway alone and whatever
         /// `by` says (what is in flight: up to the limit for each key), `deny` answers 503
         "when-redis-down": Words(|| words(&WHEN_DOWN)), Value("local");
         /// `"header:idempotency-key"`, or `{ key = "header:…", window = "24h", by-address = false }`: what tells a
-        /// retry, see below
+        /// retry
         "idempotency-key": Any(&[Text, Table(&IDEMPOTENCY)]);
-        /// denies clients that do not wait for longer, see below. Each node remembers penalties on its own, also
+        /// denies clients that do not wait for longer. Each node remembers penalties on its own, also
         /// with `[redis]`, until it restarts: at another node the client meets the limit and no penalty
         "penalty": Table(&PENALTY);
         /// from when on [a key is hot](hot-keys.md#when-a-key-is-hot), and what is done then

@@ -75,11 +75,11 @@ sections! {
         /// what a recognised identity must have. Every key that is written must hold, by any value of its list;
         /// otherwise 403
         "require": Table(&REQUIRE);
-        /// as of a listener, for this route
+        /// clients that may use it: addresses and ranges; `deny` wins
         "allow": Texts, Means("all");
-        /// as of a listener, for this route
+        /// clients that may not: addresses and ranges
         "deny": Texts;
-        /// which other origins' scripts may use it, see below
+        /// which other origins' scripts may use it
         "cors": Table(&CORS);
     }
     MATCH = "`match`" {
@@ -99,9 +99,9 @@ sections! {
     RESPOND = "`respond`" {
         /// its status
         "status": Number(200, 599), Value("200");
-        /// its body, which may hold `{...}` as below
+        /// its body, which may hold [values](#values)
         "body": Text, Value("\"\"");
-        /// its fields, whose values may hold `{...}` as below
+        /// its fields, which may hold [values](#values)
         "headers": Map(&Field(&Texts));
     }
     CHANGES = "`<key>`" {
@@ -115,7 +115,7 @@ sections! {
         "always": Bool, Value("false");
     }
     TIMEOUTS = "`timeouts`" {
-        /// as of an upstream, before which it goes, as do the next three
+        /// until the head of the answer; like the next three it goes before that of the upstream
         "response": Time(MS);
         /// a first try that may be sent again
         "try": Time(MS);
@@ -160,9 +160,9 @@ sections! {
     LEVELS = "`level`" {
         /// higher is smaller and slower
         "zstd": Number(1, Coding::Zstd.level_max() as u64), Value("3");
-        /// the same
+        /// higher is smaller and slower
         "br": Number(1, Coding::Brotli.level_max() as u64), Value("4");
-        /// the same
+        /// higher is smaller and slower
         "gzip": Number(1, Coding::Gzip.level_max() as u64), Value("5");
     }
     REQUIRE = "`require`" {

@@ -16,7 +16,7 @@ sections! {
         "url": Url;
         /// `"single"`: of the hosts, the first that can be written to. `"sentinel:<master>"`: the hosts are
         /// sentinels, the URL's login is the primary's. `"cluster"`: the hosts are some nodes of a Redis Cluster.
-        /// `"ring"`: see below
+        /// `"ring"`: independent servers
         "topology": Text, Value("single");
         /// how long a decision waits for Redis, once. `"auto"` follows the round trip of each shard: half as much again
         /// as nearly all calls take, from 2 to 20 ms

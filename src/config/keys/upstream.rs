@@ -38,8 +38,8 @@ const TIMES_MAX: u64 = 1_000;
 
 sections! {
     UPSTREAM = "[upstream.<name>]" {
-        /// `"http://host:port"`, `"https://host"`, `"unix:/run/app.sock"` (HTTP in the clear over a Unix socket;
-        /// what it is sent is described below), or `{ url = "…", weight = 2 }` with a weight from 1 to 1000
+        /// `"http://host:port"`, `"https://host"`, `"unix:/run/app.sock"` (HTTP in the clear over a Unix
+        /// socket), or `{ url = "…", weight = 2 }` with a weight from 1 to 1000
         "servers": Any(&[Text, List(&Any(&[Text, Table(&SERVER)]))]),
             Needs("an upstream needs `servers`", "write `servers = [\"http://127.0.0.1:3000\"]`");
         /// each server in turn, by weight, unless another, drawn at random, is less loaded: equally fast servers
@@ -47,14 +47,13 @@ sections! {
         "balance": Any(&[Words(|| words(&BALANCES)), Pattern("^hash:.+$")]), Value("p2c");
         /// a client keeps its server [by a cookie](#sessions-by-a-cookie)
         "sticky": Table(&STICKY);
-        /// or `"h2"`: prior knowledge for `http`, ALPN for `https`. gRPC needs it. Which trailers and interim
-        /// answers pass is described below
+        /// `"h2"`, which gRPC needs: prior knowledge for `http`, ALPN for `https`
         "http": Words(|| words(&VERSIONS)), Value("h1");
-        /// of `https` servers: whom they are checked by, and what we show them; see below
+        /// of `https` servers: whom they are checked by, and what we show them
         "tls": Table(&TLS), Means("the system's authorities");
-        /// servers are asked whether they work; see below
+        /// servers are asked whether they work
         "health": Table(&HEALTH);
-        /// servers whose requests fail are left out; see below
+        /// servers whose requests fail are left out
         "eject": Table(&EJECT);
         /// a server that comes back, or is new beside others, gets a tenth of its share at first and all of it
         /// after this time
@@ -160,7 +159,7 @@ sections! {
     TIMEOUTS = "`timeouts`" {
         /// TCP, TLS and HTTP handshake; over HTTP/2 until the server's SETTINGS have come
         "connect": Time(MS), Value("1s");
-        /// the same for a first try that may be sent again: see `retry.on` `"timeout"`
+        /// as `response`, for a first try that may be sent again: see `retry.on` `"timeout"`
         "try": Time(MS), Means("the same as `response`");
         /// from the end of the request to the head of the answer; until then, how long the server may take nothing
         /// of a body
@@ -205,7 +204,7 @@ sections! {
         "max-age": Time(SECOND);
         /// the paths that clients send it to
         "path": Text, Value("/");
-        /// or `"strict"`, or `"none"`, which makes it `Secure` always
+        /// whether clients send it with requests from other sites; `"none"` makes it `Secure` always
         "same-site": Words(|| words(&SITES)), Value("lax");
         /// `true` if TLS ends in front of this gateway: it is `Secure` then on every connection
         "secure": Bool, Means("over TLS");
