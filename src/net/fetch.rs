@@ -26,10 +26,13 @@ use crate::trust::Trust;
 #[derive(Clone)]
 pub struct Connect {
     /// Makes what a connection over TLS is made with, or says why it cannot. It reads files.
-    pub tls: Arc<dyn Fn(&Trust) -> Result<ClientConfig, String> + Send + Sync>,
+    pub tls: Arc<dyn Fn(&Trust) -> Trusted + Send + Sync>,
     /// Finds the addresses of a name. A look-up that is given up ends.
     pub names: Arc<dyn Fn(String) -> Found + Send + Sync>,
 }
+
+/// What a connection over TLS is made with, or why there is nothing.
+pub type Trusted = Result<ClientConfig, String>;
 
 /// The addresses of a name, or why there are none.
 pub type Found = Pin<Box<dyn Future<Output = std::io::Result<Vec<IpAddr>>> + Send>>;
