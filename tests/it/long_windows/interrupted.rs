@@ -101,16 +101,15 @@ fn reloads_lose_no_unit_of_leases_that_are_out() {
         fleet.reload(&after);
         spend(30);
         let books = callers.into_iter().map(|(algorithm, caller)| {
-            // The share that is used stays used. 180 of 400 are 270 of 600; of the 120 that follow each node counts its ten
-            // by the limit that it knows then: 135 of 600. 195 are left, so 495 in all.
-            (Window { hourly: 600 * 3_600 / period, ..window(algorithm, 495, period) }, caller)
+            // What was spent stays spent: 300 before all know of 600, so 300 are left.
+            (window(algorithm, 600, period), caller)
         });
         books.collect()
     });
 }
 
 #[test]
-fn of_a_raised_limit_the_share_that_was_left_is_spent_to_its_last_unit() {
+fn of_a_raised_limit_what_is_left_is_spent_to_its_last_unit() {
     let _alone = heavy();
     let period = about_an_hour();
     let [before, after] = [100, 160].map(|size| config(&format!("{size}/{period}s"), ""));
@@ -128,9 +127,9 @@ fn of_a_raised_limit_the_share_that_was_left_is_spent_to_its_last_unit() {
         };
         spend(50, 0);
         fleet.reload(&after);
-        // Half of 160.
-        spend(80, 9);
-        callers.map(|(algorithm, caller)| (window(algorithm, 130, period), caller)).into()
+        // What was spent stays spent.
+        spend(110, 9);
+        callers.map(|(algorithm, caller)| (window(algorithm, 160, period), caller)).into()
     });
 }
 
