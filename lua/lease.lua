@@ -164,7 +164,7 @@ local function lease_open_changed(saved, is_release, plan)
   -- be returned as far as the bucket has not refilled in its place.
   local aging, held = out_before, out + promised * since_s
   if 0 > held then held = 0 end
-  if is_aged or not (at_us - begins_us < fifth_us + 10000) then aging = max(min(aging, old_burst - held - level), 0) end
+  if is_aged or not (at_us - begins_us < fifth_us + 10000) then aging = min(aging, max(old_burst - held - level, 0)) end
   local freed = (out + aging) * (1 - smaller) + promised * since_s * (1 - slower)
   if 0 > freed then freed = 0 end
   local outgrown = less > 0 and old_ns == new_ns and level + freed < less and old or nil
