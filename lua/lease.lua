@@ -364,13 +364,13 @@ local function lease_renew(key, plan, epoch, demand, reported, rate, pending, hi
     end
     lease_save(key, at_us, level, promised, wanted, wanted_before, out, out_before, since_us, nodes, nodes_before,
       until_s)
-    return number, 0, 0, 0, 0, outgrown and level - outgrown.burst + plan.burst or level, 0
+    return number, 0, 0, 0, 0, outgrown and level - (outgrown.burst - plan.burst) or level, 0
   end
   if outgrown then
     -- The numbers at hand are the old plan's.
     lease_save(key, at_us, level, promised, wanted, wanted_before, out, out_before, since_us, nodes, nodes_before,
       until_s)
-    level = level - burst + plan.burst
+    level = level - (burst - plan.burst)
     local deny_us = (1 - level) / refill * 1e6
     return number, 0, 0, lasts_us, deny_us - deny_us % 1, level, 0
   end
