@@ -296,7 +296,7 @@ impl Limiter {
     pub(super) fn foresee(&self, charge: &Charge, now_ns: u64) -> Outcome {
         let Some(fleet) = &self.fleet else { return self.table.peek(charge, now_ns) };
         match fleet.fallback_share(charge) {
-            Some(_) if !fleet.is_spender(charge) => others_spend(charge),
+            Some(_) if fleet.spenders(charge) == 0 => others_spend(charge),
             Some(share) if share.algorithm() == Algorithm::Concurrency => {
                 fleet.permits.foresee(charge, &share)
             }

@@ -189,8 +189,7 @@ impl Limiter {
         if let Some(denied) = denied_before(fleet, plan, charge, now_ns) {
             return Some((ChargeState::Refused, denied));
         }
-        let means = fleet.means(plan, charge, now_ns);
-        if let Means::Part(part) = means
+        if let Means::Part(part) = fleet.means(plan, charge, now_ns)
             && fleet.advances.admit(charge, part)
         {
             let ahead = fleet.advances.unanswered(charge.key);
@@ -432,7 +431,7 @@ impl Fleet {
     fn refills_on_the_way(&self, plan: &Plan, charge: &Charge, now_ns: u64) -> bool {
         let way_ns = self.link.round_trip_ns(charge.key).saturating_mul(2);
         refill_ns(&plan.quota) < way_ns
-            && self.heard_ago_ns(charge, now_ns).is_some_and(|ago_ns| ago_ns < way_ns)
+            && self.heard_ago_ns(charge, true, now_ns).is_some_and(|ago_ns| ago_ns < way_ns)
     }
 
     /// Whether a charge can be admitted before Redis answers and charged afterwards. Not concurrency, which `permits.rs`

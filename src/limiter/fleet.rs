@@ -307,14 +307,9 @@ impl Fleet {
         }
     }
 
-    /// Whether this node is one of those that spend the limit of a charge without Redis. Of a limit with fewer units than
-    /// there are nodes the key names as many, so that it is neither each node's nor nobody's.
-    pub(super) fn is_spender(&self, charge: &Charge) -> bool {
-        self.spenders(charge) > 0
-    }
-
-    /// Among how many nodes the limit of a charge is divided without Redis; 0: this one is not among them.
-    fn spenders(&self, charge: &Charge) -> u32 {
+    /// Among how many nodes the limit of a charge is divided without Redis; 0: this one is not among them. Of a limit with
+    /// fewer units than there are nodes the key names as many, so that it is neither each node's nor nobody's.
+    pub(super) fn spenders(&self, charge: &Charge) -> u32 {
         let nodes = self.link.nodes().max(1);
         let spenders = charge.quota.spenders(nodes);
         if spenders == nodes || self.link.rank(charge.key) < spenders { spenders } else { 0 }
@@ -346,10 +341,10 @@ impl Fleet {
         self.share_under(charge, under, words, now_ns).heard_left(plan, now_ns)
     }
 
-    /// How long ago Redis said what is left of an exact window, nanoseconds; `None`: never.
-    pub(super) fn heard_ago_ns(&self, charge: &Charge, now_ns: u64) -> Option<u64> {
+    /// How long ago Redis said what is left of a window, nanoseconds; `None`: never.
+    pub(super) fn heard_ago_ns(&self, charge: &Charge, is_exact: bool, now_ns: u64) -> Option<u64> {
         let (_, words) = self.shares.peek(charge.key)?;
-        Lease::from_words(words).age_ns(true, now_ns)
+        Lease::from_words(words).age_ns(is_exact, now_ns)
     }
 
     /// Units left of an exact window as far as this node knows.
@@ -518,7 +513,7 @@ impl Limiter {
                 (ChargeState::Refused, Outcome::new(Answer::Later { retry_after_ns: ASK_RETRY_NS }, 0, 0))
             }
             when_down if is_permit => {
-                if when_down == WhenDown::Local && !fleet.is_spender(charge) {
+                if when_down == WhenDown::Local && fleet.spenders(charge) == 0 {
                     return (ChargeState::Refused, others_spend(charge));
                 }
                 let share = fleet.permits_of(charge, when_down);
@@ -553,7 +548,7 @@ impl Limiter {
 
     /// Spends this node's share of a window in its own table.
     fn take_share(&self, fleet: &Fleet, charge: &Charge, now_ns: u64) -> Said {
-        if !fleet.is_spender(charge) {
+        if fleet.spenders(charge) == 0 {
             return (ChargeState::Refused, others_spend(charge));
         }
         let quota = fleet.share_of(charge);

@@ -101,7 +101,7 @@ impl Limiter {
         }
         match if is_late { WhenDown::Local } else { plan.sharing.when_down } {
             WhenDown::Deny => Outcome::new(Answer::Later { retry_after_ns: DOWN_RETRY_NS }, 0, 0),
-            WhenDown::Local if is_exact && !fleet.is_spender(charge) => others_spend(charge),
+            WhenDown::Local if is_exact && fleet.spenders(charge) == 0 => others_spend(charge),
             when_down if plan.quota.algorithm() == Algorithm::Concurrency => {
                 fleet.permits.foresee(charge, &fleet.permits_of(charge, when_down))
             }

@@ -32,8 +32,7 @@ impl Limiter {
             return Provenance { by, age_ns: None };
         };
         let is_exact = plan.sharing.is_exact();
-        let heard = fleet.shares.peek(charge.key);
-        let age_ns = heard.and_then(|(_, words)| Lease::from_words(words).age_ns(is_exact, now_ns));
+        let age_ns = fleet.heard_ago_ns(charge, is_exact, now_ns);
         let answer = decision.outcomes[index].answer();
         let is_unheard = age_ns.is_none();
         let by = match decision.elsewhere(index) {

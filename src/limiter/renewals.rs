@@ -171,9 +171,10 @@ impl Limiter {
         let done = move |answer, _| {
             let Some(fleet) = &limiter.fleet else { return };
             let _ = fleet.change_known(key, |_, share| share.end_denial());
-            let level = if let Ok(Reply::Grant(grant)) = answer { grant.level } else { 0.0 };
-            if level > 0.0 {
-                let too_much = Renewal::report(key, plan, units.min(level));
+            if let Ok(Reply::Grant(grant)) = answer
+                && grant.level > 0.0
+            {
+                let too_much = Renewal::report(key, plan, units.min(grant.level));
                 fleet.link.send(Op::Renew(too_much), Box::new(|_, _| ()));
             }
         };
