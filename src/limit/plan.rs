@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use super::script_model::SMALL;
 use super::{Algorithm, Quota};
 
 /// One window of one policy, as it is shared. Made when a configuration is loaded, and kept under its number afterwards,
@@ -146,6 +145,8 @@ const AGE_SHARE: f64 = 0.2;
 const DRIFT: f64 = 5e-4;
 /// A window that never admits this many units at once gets no leases.
 const UNITS_MIN: u64 = 10;
+/// A limit is small if it refills fewer units than this in an epoch.
+pub(super) const SMALL: f64 = 12.0;
 /// The shortest life of a lease, nanoseconds.
 pub const EPOCH_MIN_NS: u64 = 50_000_000;
 /// The longest, nanoseconds.

@@ -14,7 +14,8 @@ mod upkeep;
 mod words;
 
 use super::lease_messages::Grant;
-use super::script_model::{SMALL, SMALL_AHEAD};
+use super::plan::SMALL;
+use super::script_model::SMALL_AHEAD;
 use super::{Algorithm, Plan, Quota};
 use words::{Flag, Words};
 

@@ -10,6 +10,7 @@ mod window;
 use smallvec::SmallVec;
 
 use super::lease_messages::{Grant, Lent, Renewal};
+use super::plan::SMALL;
 use super::{Algorithm, Plan};
 
 /// Redis's record of one key.
@@ -224,9 +225,7 @@ fn share_of(wanted: [f64; 2], nodes: [f64; 2], demand: f64) -> f64 {
 const LENT_EPOCHS: f64 = 2.0;
 /// or, if that is more, the units left divided by this.
 const LENT_SHARE: f64 = 100.0;
-/// A limit is small if it refills fewer units than this in an epoch.
-pub(super) const SMALL: f64 = 12.0;
-/// The same for a node that asks for its lease ahead of need.
+/// A limit that refills fewer units than this in an epoch is small for a node that asks for its lease ahead of need.
 pub(super) const SMALL_AHEAD: f64 = 1.5;
 
 /// A grant as a script returns it.
