@@ -85,8 +85,9 @@ impl Acceptor {
         match socket.domain()? {
             Domain::UNIX => UnixListener::from_std(OwnedFd::from(socket).into()).map(Acceptor::Unix),
             _ => {
-                // Connections take it over, whoever opened the socket.
+                // Connections take both over, whoever opened the socket, and cost no call of their own for them.
                 keep_alive(&socket)?;
+                socket.set_tcp_nodelay(true)?;
                 TcpListener::from_std(socket.into()).map(Acceptor::Tcp)
             }
         }
@@ -288,6 +289,19 @@ mod tests {
 
     fn admit(listener: &Arc<Listener>, peer: IpAddr) -> Result<Admission, metrics::Refused> {
         listener.admit()?.of(peer)
+    }
+
+    #[tokio::test]
+    async fn a_connection_has_its_socket_s_options_without_a_call_of_its_own() {
+        let socket = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback is there");
+        socket.set_nonblocking(true).expect("a socket");
+        let address = socket.local_addr().expect("it is bound");
+        let acceptor = Acceptor::new(socket.into()).expect("a socket of TCP");
+        let _client = tokio::net::TcpStream::connect(address).await.expect("somebody listens");
+        let (stream, _) =
+            std::future::poll_fn(|cx| acceptor.poll_accept(cx)).await.expect("a client is there");
+        assert!(stream.nodelay().expect("a socket"));
+        assert!(socket2::SockRef::from(&stream).keepalive().expect("a socket"));
     }
 
     #[test]

@@ -164,7 +164,12 @@ impl AsyncWrite for Gate {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().io).poll_shutdown(cx)
+        let this = self.get_mut();
+        // The socket is closed next, which says as much. Where a client still sends, its close lingers.
+        if matches!(this.io.stream, Stream::Plain(_)) && !this.framing.is_in_message() {
+            return Pin::new(&mut this.io).poll_flush(cx);
+        }
+        Pin::new(&mut this.io).poll_shutdown(cx)
     }
 
     fn poll_write_vectored(

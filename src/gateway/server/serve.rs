@@ -24,7 +24,6 @@ use super::worker::Worker;
 use super::{http1, http2, tls};
 use crate::service::{Ends, Service, config};
 use base::clock;
-use base::identity::NO_ADDRESS;
 use net::outbox::Socket;
 
 /// Serves a connection that has just been accepted, until it ends (`None`) or becomes idle.
@@ -37,13 +36,6 @@ pub async fn serve<S: Service>(
     // The first head counts from accept: a client that connects and stays silent holds nothing for long.
     let accepted = clock::instant();
     let config = listener.config.load_full();
-    // A Unix socket delays nothing.
-    if ends.tcp_peer != NO_ADDRESS
-        && let Err(error) = tcp.set_nodelay(true)
-    {
-        tracing::debug!(%error, "a connection was gone before it was served");
-        return None;
-    }
     let mut ahead = BytesMut::new();
     let (stream, protocol) = match listener.tls.load_full() {
         None => match first_bytes(worker, &mut tcp, &mut ahead).await {
