@@ -33,6 +33,10 @@ pub(super) fn state(
         metrics: Arc::clone(&counts.metrics),
         readiness: readiness.clone(),
         config: Box::new(move || text.load().to_string()),
+        policy: {
+            let text = Arc::clone(&shown_text);
+            Box::new(move |name| config::policy_of(&text.load(), name))
+        },
         upstreams: {
             let current = Arc::clone(&current);
             Box::new(move || upstreams::shown(&current.load().upstreams, clock::now_ns()).to_string())

@@ -55,6 +55,12 @@ impl Config {
     }
 }
 
+/// The keys of a policy of this name in the configuration whose [`Config::effective`] this is.
+pub fn policy_of(effective: &str, name: &str) -> Option<serde_json::Value> {
+    let whole: toml::Table = effective.parse().ok()?;
+    serde_json::to_value(whole.get("policy")?.get(name)?).ok()
+}
+
 /// The [`Config::fingerprint`] of the configuration whose [`Config::effective`] this is.
 pub fn fingerprint(effective: &str) -> String {
     let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, effective.as_bytes());

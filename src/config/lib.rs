@@ -79,7 +79,7 @@ pub use added::{Added, TierRow};
 pub use base::units::{show_share, show_size};
 pub use counted::counted_as;
 pub use definition::{Definition, Loaded};
-pub use effective::fingerprint;
+pub use effective::{fingerprint, policy_of};
 pub use files::Files;
 pub use keys::process::UPGRADE_MAX;
 pub use keys::schema::schema;

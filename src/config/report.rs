@@ -151,6 +151,26 @@ impl Errors {
         self
     }
 
+    /// Each error for who has proposed a row: a JSON Pointer to the key of the row, empty if it is about something else, and
+    /// what is wrong there and what to write instead.
+    pub fn of_proposal(&self) -> Vec<(String, String)> {
+        let errors = self.0.findings.iter().filter(|finding| finding.is_error()).take(FINDINGS_SHOWN_MAX);
+        let said = |finding: &Finding| match &finding.place {
+            None => (String::new(), finding.message.clone()),
+            Some((place, hint)) => {
+                let source = self.0.sources.get(place.file);
+                let source = source.filter(|source| source.kind == SourceKind::Proposed);
+                let detail = if hint.is_empty() {
+                    finding.message.clone()
+                } else {
+                    format!("{}: {hint}", finding.message)
+                };
+                (source.and_then(|source| pointer(&source.text, place.start)).unwrap_or_default(), detail)
+            }
+        };
+        errors.map(said).collect()
+    }
+
     /// The line of each error in the only file, from 1, and what is wrong there. Errors without a place are left out.
     pub fn lines(&self) -> impl Iterator<Item = (usize, &str)> {
         let text: &str = self.0.sources.first().map_or("", |source| &source.text);
@@ -161,6 +181,19 @@ impl Errors {
             Some((before.iter().filter(|byte| **byte == b'\n').count() + 1, finding.message.as_str()))
         })
     }
+}
+
+/// The JSON Pointer of the key at a place of a row that was written as TOML: its first header is that of the row.
+fn pointer(text: &str, at: usize) -> Option<String> {
+    let header = |line: &str| Some(line.strip_prefix('[')?.trim_matches(['[', ']']).to_owned());
+    let row = text.lines().find_map(header)?;
+    let before = text.get(..at)?;
+    let table = before.lines().rev().find_map(header)?;
+    let line = before.lines().last().filter(|_| !before.ends_with('\n')).unwrap_or_default();
+    let line = format!("{line}{}", text.get(at..)?.lines().next()?);
+    let key = line.split_once(" = ").map(|(key, _)| key)?;
+    let within = table.strip_prefix(&row)?.replace('.', "/");
+    Some(format!("{within}/{key}"))
 }
 
 impl Report {

@@ -203,12 +203,26 @@ fn a_restart_keeps_what_was_changed() {
 fn a_policy_of_the_database_goes_before_that_of_the_file() {
     let node = Node::start();
     let put = |body: &Value| node.ask("admin-1", "PUT", "/v1/policies/calls", body);
-    let wrong = put(&json!({ "limit": "7/h", "by": ["consumer"], "algoritm": "fixed-window" }));
-    assert_eq!(wrong.status, 400);
-    assert!(
-        wrong.json()["detail"].as_str().is_some_and(|detail| detail.contains("did you mean")),
-        "{wrong:?}"
-    );
+    let shown = |name: &str| node.ask("read-1", "GET", &format!("/v1/policies/{name}"), &Value::Null);
+    let of_file = shown("calls").json();
+    assert_eq!((&of_file["id"], &of_file["version"]), (&json!("calls"), &Value::Null), "{of_file}");
+    assert_eq!(of_file["document"]["by"], json!(["consumer"]), "{of_file}");
+    let unknown = shown("callz");
+    assert!(unknown.status == 404 && unknown.text().contains("did you mean `calls`?"), "{unknown:?}");
+    for (more, pointer, said) in [
+        (json!({ "algoritm": "fixed-window" }), "#/algoritm", "did you mean"),
+        (json!({ "match": { "paht": "/a" } }), "#/match/paht", "did you mean"),
+        (json!({ "limit": "7/fortnight" }), "#/limit", "fortnight"),
+    ] {
+        let mut body = json!({ "limit": "7/h", "by": ["consumer"] });
+        body.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+        let wrong = put(&body);
+        let error = wrong.json()["errors"][0].clone();
+        let detail = error["detail"].as_str().unwrap_or_default();
+        assert_eq!((wrong.status, &error["pointer"]), (400, &json!(pointer)), "{wrong:?}");
+        // In words, and not as a drawing of a file that nobody has written.
+        assert!(detail.contains(said) && !detail.contains(['\n', '|', '^']), "{detail}");
+    }
     assert_eq!(
         put(&json!({ "limit": "7/h", "by": ["consumer"], "match": { "path": "${file:/etc/passwd}" } }))
             .status,

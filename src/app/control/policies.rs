@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::shared::Policies;
 use config::{self, Added, Files, TierRow};
 use control::admin::Proposal;
+use control::admin::bodies::{At, Flaw};
 use control::database::tiers::BURST_MULTIPLIER;
 use control::database::{Gone, NewTierLimit, PolicyRow, State, TierLimit};
 
@@ -64,19 +65,22 @@ impl Rows {
     }
 }
 
-/// Whether the configuration would be valid if a row were as proposed; what is wrong with it, as `check` says it. Rows that do
+/// Whether the configuration would be valid if a row were as proposed; what is wrong with it, in the words of `check`. Rows that do
 /// not fit as it is are not its fault.
-pub(super) async fn check(files: Arc<Files>, mut rows: Rows, proposal: Proposal) -> Result<(), String> {
+pub(super) async fn check(files: Arc<Files>, mut rows: Rows, proposal: Proposal) -> Result<(), Vec<Flaw>> {
     let (key, added) = match proposal {
         Proposal::Policy { name, document } => {
-            let added = document.map(|document| Added::policy(&name, &document)).transpose()?;
+            let added =
+                document.map(|document| Added::policy(&name, &document)).transpose().map_err(of_whole)?;
             (Key::Policy(name), added)
         }
         Proposal::Tier { tier, resource, limit } => {
-            let added = limit.map(|limit| Added::tier(&of_new(&limit))).transpose()?;
+            let added = limit.map(|limit| Added::tier(&of_new(&limit))).transpose().map_err(of_whole)?;
             (Key::Tier { tier, resource }, added)
         }
     };
+    // A row of the tier table is written in other words than its body.
+    let is_policy = matches!(key, Key::Policy(_));
     let checking = tokio::task::spawn_blocking(move || {
         let all = rows.added();
         rows.0.remove(&key);
@@ -92,9 +96,19 @@ pub(super) async fn check(files: Arc<Files>, mut rows: Rows, proposal: Proposal)
             others.retain(|row| before.contains(row));
             check(&others)
         });
-        checked.map_err(|errors| errors.without_warnings().to_string())
+        checked.map_err(|errors| {
+            let flaw = |(pointer, detail)| Flaw {
+                at: At::Body(if is_policy { pointer } else { String::new() }),
+                detail,
+            };
+            errors.of_proposal().into_iter().map(flaw).collect()
+        })
     });
-    checking.await.unwrap_or_else(|error| Err(error.to_string()))
+    checking.await.unwrap_or_else(|error| Err(of_whole(error.to_string())))
+}
+
+fn of_whole(detail: String) -> Vec<Flaw> {
+    vec![Flaw::of_body(detail)]
 }
 
 /// `None` if it cannot be written as TOML, which no writer lets into the table.

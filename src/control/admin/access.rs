@@ -119,7 +119,7 @@ impl Access {
     }
 
     fn by_token(&self, given: &[u8], unix_seconds: i64) -> Result<Proven, Refusal> {
-        let token = self.find(given).ok_or(Refusal::NoToken)?;
+        let token = self.find(given).ok_or(Refusal::WrongToken)?;
         if token.expires.is_some_and(|expires| expires <= unix_seconds) {
             return Err(Refusal::TokenExpired);
         }
@@ -212,7 +212,9 @@ mod tests {
             assert!(access.check(Role::Probe, &headers, None, 0).is_ok(), "{given}");
             for role in [Role::Read, Role::Operate, Role::Admin] {
                 let proven = Proven { who: "token".to_owned(), role: Role::Admin, expires: None };
-                let expected = if is_good { Ok(proven) } else { Err(Refusal::NoToken) };
+                let is_token = given.to_lowercase().starts_with("bearer ");
+                let refusal = if is_token { Refusal::WrongToken } else { Refusal::NoToken };
+                let expected = if is_good { Ok(proven) } else { Err(refusal) };
                 assert_eq!(access.check(role, &headers, None, 0), expected, "{given} as {role:?}");
             }
         }
@@ -230,7 +232,7 @@ mod tests {
         assert_eq!(who("Bearer a", Role::Admin, 0), Err(too_low));
         assert_eq!(who("Bearer b", Role::Read, 999), Ok("bob".to_owned()));
         assert_eq!(who("Bearer b", Role::Read, 1_000), Err(Refusal::TokenExpired));
-        assert_eq!(who("Bearer c", Role::Read, 0), Err(Refusal::NoToken));
+        assert_eq!(who("Bearer c", Role::Read, 0), Err(Refusal::WrongToken));
     }
 
     #[test]
@@ -285,7 +287,7 @@ mod tests {
         let too_low = Refusal::RoleTooLow { has: Role::Operate, needs: Role::Admin };
         assert_eq!(check(Role::Admin, None, 0), Err(too_low));
         assert_eq!(check(Role::Admin, Some("Bearer b"), 0), Ok("bob".to_owned()), "a token goes before it");
-        assert_eq!(check(Role::Read, Some("Bearer c"), 0), Err(Refusal::NoToken));
+        assert_eq!(check(Role::Read, Some("Bearer c"), 0), Err(Refusal::WrongToken));
         assert_eq!(check(Role::Read, Some("Basic x"), 0), Err(Refusal::NoToken));
         assert_eq!(check(Role::Read, None, i64::MAX), Err(Refusal::CertificateExpired));
         assert_eq!(access.check(Role::Read, &HeaderMap::new(), None, 0), Err(Refusal::NoToken));

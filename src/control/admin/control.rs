@@ -6,6 +6,7 @@ use std::pin::Pin;
 
 use serde_json::Value;
 
+use super::api::Flaw;
 use super::counts::Holder;
 use crate::database::{self, Database, NewTierLimit, Time, UsageHolder};
 use metrics::usage::Amount;
@@ -30,7 +31,7 @@ pub struct Control {
 
 /// Says everything that would be wrong with the configuration if a row were as proposed.
 pub type Check =
-    Box<dyn Fn(Proposal) -> Pin<Box<dyn Future<Output = Result<(), String>> + Send>> + Send + Sync>;
+    Box<dyn Fn(Proposal) -> Pin<Box<dyn Future<Output = Result<(), Vec<Flaw>>> + Send>> + Send + Sync>;
 
 /// A row that goes before what files say, as it would be.
 #[derive(Clone, Debug)]

@@ -27,6 +27,8 @@ pub(super) enum Refusal {
         "this page needs a token of [admin], or a client certificate that it lists: send `Authorization: Bearer …`"
     )]
     NoToken,
+    #[error("this token is none of [admin]: send another one, or ask whoever runs the gateway")]
+    WrongToken,
     #[error("this token has expired: ask whoever runs the gateway for another")]
     TokenExpired,
     #[error("the client certificate of this connection has expired: connect with a new one")]
@@ -123,6 +125,16 @@ impl Refusal {
     }
 }
 
+impl Refusal {
+    /// The same of a body that was read in other words than those it was written in: it has no places there.
+    pub(super) fn of_whole(mut self) -> Refusal {
+        if let Refusal::Invalid(flaws) = &mut self {
+            flaws.iter_mut().for_each(|flaw| flaw.at = At::Body(String::new()));
+        }
+        self
+    }
+}
+
 /// All that is wrong, in one line.
 fn details(flaws: &[Flaw]) -> String {
     flaws.iter().map(|flaw| flaw.detail.as_str()).collect::<Vec<_>>().join("; ")
@@ -140,7 +152,7 @@ impl Refusal {
             Refusal::NoSuchPage | Refusal::NoSuchKey | Refusal::NotFound(_) | Refusal::UnknownName(_) => {
                 StatusCode::NOT_FOUND
             }
-            Refusal::NoToken | Refusal::TokenExpired | Refusal::CertificateExpired => {
+            Refusal::NoToken | Refusal::WrongToken | Refusal::TokenExpired | Refusal::CertificateExpired => {
                 StatusCode::UNAUTHORIZED
             }
             Refusal::ReadOnly | Refusal::RoleTooLow { .. } => StatusCode::FORBIDDEN,
@@ -182,8 +194,8 @@ impl Refusal {
             Refusal::NoToken | Refusal::CertificateExpired => {
                 Some((WWW_AUTHENTICATE, HeaderValue::from_static("Bearer")))
             }
-            // RFC 6750 section 3.1: the error for a token that has expired.
-            Refusal::TokenExpired => {
+            // RFC 6750 section 3.1: the error for a token that has expired, or is invalid for other reasons.
+            Refusal::WrongToken | Refusal::TokenExpired => {
                 Some((WWW_AUTHENTICATE, HeaderValue::from_static("Bearer error=\"invalid_token\"")))
             }
             Refusal::OnlyRead(allow) | Refusal::Method(allow) => Some((ALLOW, allow)),

@@ -4,6 +4,8 @@ use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use serde_json::Value;
+
 use super::access::Access;
 use super::control::Control;
 use super::counts::Counts;
@@ -38,6 +40,8 @@ pub struct State {
     pub readiness: Readiness,
     /// The effective configuration as text, secrets masked: `/config`.
     pub config: Box<dyn Fn() -> String + Send + Sync>,
+    /// The keys of a policy in force, by name, secrets masked: `/v1/policies/{id}`.
+    pub policy: Box<dyn Fn(&str) -> Option<Value> + Send + Sync>,
     /// The explanation of a request as JSON: `/v1/explain`. It spends nothing.
     pub explain: Box<dyn Fn(&ExplainRequest) -> Text + Send + Sync>,
     /// Every upstream in force, and the state of its servers, as JSON: `/v1/upstreams`.

@@ -40,9 +40,11 @@ pub struct ApiKeyRow {
 }
 
 /// An API key that is to be written.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub struct NewApiKey {
     /// As [`ApiKeyRow::digest`].
+    #[serde(skip)]
     pub digest: String,
     /// As [`ApiKeyRow::consumer`].
     pub consumer: String,

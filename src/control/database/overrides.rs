@@ -73,7 +73,8 @@ impl JsonSchema for OverrideKind {
 }
 
 /// An override that is to be made.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub struct NewOverride {
     /// As [`Override::user_id`].
     pub user_id: Option<String>,
@@ -82,6 +83,7 @@ pub struct NewOverride {
     /// As [`Override::policy`].
     pub policy: Option<String>,
     /// As [`Override::kind`].
+    #[serde(flatten)]
     pub kind: OverrideKind,
     /// As [`Override::reason`], 1 to 4,096 characters.
     pub reason: String,

@@ -36,9 +36,11 @@ pub struct Reset {
 }
 
 /// A reset that is to be made.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub struct NewReset {
     /// As [`Reset::id`], by [`NewReset::id`].
+    #[serde(skip)]
     pub id: String,
     /// As [`Reset::user_id`].
     pub user_id: Option<String>,

@@ -16,9 +16,9 @@ use super::fields::{At, Fields, Flaw, text_flaw};
 use super::operations::Document;
 use super::overrides::in_the_future;
 use super::page::{Page, Wanted};
-use super::path::{ID_CHARS_MAX, Values};
+use super::path::Values;
 use super::query::Query;
-use super::schema::{NO_CONTROL_CHARACTERS, Name, Span};
+use super::schema::{ID_CHARS_MAX, NO_CONTROL_CHARACTERS, Name, Span};
 use crate::admin::refusal::Refusal;
 use crate::admin::state::State;
 use crate::database::{ApiKeyFilter, ApiKeyRow, Database, Expect, NewApiKey, Page as Rows, Time};
@@ -100,7 +100,7 @@ pub(super) fn describe(document: &mut Document) {
     document
         .operation("PATCH /v1/api-keys/{digest}", "change-api-key")
         .about("Disables an API key, enables it again, or changes when it ends.")
-        .patches::<ApiKeyChangeBody, ApiKeyRow>();
+        .writes::<ApiKeyChangeBody, ApiKeyRow>();
     document
         .operation("DELETE /v1/api-keys/{digest}", "delete-api-key")
         .about("Deletes an API key.")
@@ -114,11 +114,7 @@ pub(in crate::admin) async fn add(change: Change, body: Body) -> Answer {
     let new = new_key(body.fields, digest.clone(), Time::now())?;
     new.tier.as_deref().map(|tier| change.must_be_tier(tier)).transpose()?;
     if change.is_dry_run {
-        let shown = json!({
-            "consumer": new.consumer, "tenant": new.tenant, "tier": new.tier, "claims": new.claims,
-            "expires-at": new.expires_at,
-        });
-        return Ok(answer::dry_run(Value::Null, shown));
+        return Ok(answer::dry_run(Value::Null, json!(new)));
     }
     let made = change.database.add_api_key(&change.by, new).await?;
     change.in_force(made.version).await;

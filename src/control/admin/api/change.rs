@@ -57,8 +57,7 @@ impl Change {
     /// Everything that would be wrong with it, in the words of `check`.
     pub(in crate::admin) async fn check(&self, proposal: Proposal) -> Result<(), Refusal> {
         let Some(control) = &self.state.control else { return Err(Refusal::NoDatabase) };
-        let checked = (control.check)(proposal).await;
-        checked.map_err(|errors| Refusal::Invalid(vec![Flaw::of_body(errors)]))
+        (control.check)(proposal).await.map_err(Refusal::Invalid)
     }
 
     /// Refuses a tier that no policy in force has: whoever has misspelt the name would not notice. Where no policy is by tier

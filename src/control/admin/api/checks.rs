@@ -40,6 +40,28 @@ type Answer = Result<Response<Sent>, Refusal>;
 struct CheckBody {
     /// The policy of a single check.
     policy: Option<Name>,
+    #[serde(flatten)]
+    about: About,
+    /// Several checks.
+    #[schemars(length(min = 1, max = CHECKS_MAX))]
+    checks: Option<Vec<Check>>,
+    /// Whether all of `checks` are to be charged, or none.
+    all_or_nothing: Option<bool>,
+}
+
+/// One of several checks.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(extend("allOf" = [key_or_dimensions()]))]
+struct Check {
+    /// The name of a policy.
+    policy: Name,
+    #[serde(flatten)]
+    about: About,
+}
+
+/// Whom a check is about, and what for.
+#[derive(Debug, Deserialize, JsonSchema)]
+struct About {
     /// The values of all dimensions of the policy, in their order, with `:` between them.
     key: Option<Values>,
     /// Values by the names of dimensions, as `by` of a policy has them. `consumer`, `tenant` and `ip` may be there although the
@@ -54,29 +76,6 @@ struct CheckBody {
     /// Whether nothing is to be spent.
     dry: Option<bool>,
     /// When it is asked: with `dry`, or of a gateway that runs with `--test-time`.
-    now: Option<Time>,
-    /// Several checks.
-    #[schemars(length(min = 1, max = CHECKS_MAX))]
-    checks: Option<Vec<Check>>,
-    /// Whether all of `checks` are to be charged, or none.
-    all_or_nothing: Option<bool>,
-}
-
-/// One of several checks.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[schemars(extend("allOf" = [key_or_dimensions()]))]
-struct Check {
-    /// The name of a policy.
-    policy: Name,
-    /// The values of all dimensions of the policy, in their order, with `:` between them.
-    key: Option<Values>,
-    /// Values by the names of dimensions.
-    #[schemars(extend("maxProperties" = DIMENSIONS_MAX))]
-    dimensions: Option<BTreeMap<String, Values>>,
-    tier: Option<Name>,
-    #[schemars(range(min = 1, max = COST_MAX))]
-    cost: Option<NonZeroU64>,
-    dry: Option<bool>,
     now: Option<Time>,
 }
 
@@ -172,7 +171,7 @@ pub(super) fn describe(document: &mut Document) {
         .about("Decides one check, or up to 1,000 of them, on the counts that requests are counted on. The \
                  answer is 200 whether they are allowed or not, with a verdict for each in their order. Units are spent \
                  unless `dry` is true, which the role `read` may ask; otherwise it needs `operate`.")
-        .takes(&[answer::idempotency_key])
+        .once()
 .body::<CheckBody>()
         .answers::<CheckAnswer>("The verdict, or one for each of the checks.");
     document
@@ -181,7 +180,7 @@ pub(super) fn describe(document: &mut Document) {
             "Spends a unit of a policy for a key, if it has one left. With `now` it says whether it had one \
                  then, and spends nothing.",
         )
-        .takes(&[answer::idempotency_key])
+        .once()
         .body::<IsAllowedBody>()
         .answers::<IsAllowed>("Whether it is allowed.");
 }
@@ -299,12 +298,11 @@ fn asked(mut fields: Fields, takes_time: bool) -> Result<(Vec<Asked>, Option<boo
             fields.wrong("all_or_nothing", "`all_or_nothing` is about several `checks`");
         }
     }
-    let body: CheckBody = fields.read()?;
-    let CheckBody { policy, key, dimensions, tier, cost, dry, now, checks, all_or_nothing } = body;
-    let one = policy.map(|policy| Check { policy, key, dimensions, tier, cost, dry, now });
+    let CheckBody { policy, about, checks, all_or_nothing } = fields.read()?;
+    let one = policy.map(|policy| Check { policy, about });
     let checks = checks.unwrap_or_else(|| one.into_iter().collect());
     let mut flaws = Vec::new();
-    let checks = checks.into_iter().enumerate().map(|(number, check)| {
+    let checks = checks.into_iter().enumerate().map(|(number, Check { policy, about: check })| {
         let within = if is_many { format!("/checks/{number}") } else { String::new() };
         let is_dry = check.dry.unwrap_or(false);
         if check.key.is_some() && check.dimensions.is_some() {
@@ -323,7 +321,7 @@ fn asked(mut fields: Fields, takes_time: bool) -> Result<(Vec<Asked>, Option<boo
             }
         };
         let tier = check.tier.map(|tier| tier.0);
-        Asked { policy: check.policy.0, named, tier, cost: check.cost, is_dry, at: check.now }
+        Asked { policy: policy.0, named, tier, cost: check.cost, is_dry, at: check.now }
     });
     let checks = checks.collect();
     flaws.truncate(FLAWS_MAX);

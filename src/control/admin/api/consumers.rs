@@ -37,7 +37,7 @@ pub(super) fn describe(document: &mut Document) {
     document
         .operation("PUT /v1/consumers/{id}/tier", "put-consumer-tier")
         .about("Gives a consumer a tier, in the place of the one that it may have.")
-        .puts::<AssignmentBody, Assignment>();
+        .writes::<AssignmentBody, Assignment>();
     document
         .operation("DELETE /v1/consumers/{id}/tier", "delete-consumer-tier")
         .about("Takes the tier of a consumer away. Its credential or the default decides then.")

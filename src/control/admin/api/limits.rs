@@ -63,7 +63,7 @@ pub(super) fn describe(document: &mut Document) {
     document
         .operation("PUT /v1/limits/{key}/{action}", "put-limit")
         .about("Sets the limit of a consumer for a policy, until it is deleted.")
-        .puts::<LimitBody, Limit>();
+        .writes::<LimitBody, Limit>();
     document
         .operation("DELETE /v1/limits/{key}/{action}", "delete-limit")
         .about("Takes the limit of a consumer for a policy away. It has the policy's again.")

@@ -119,9 +119,21 @@ impl Operation<'_> {
         self
     }
 
-    /// Header fields that it looks at, and `?dry-run=true`.
-    pub(super) fn takes(mut self, parameters: &[fn() -> Value]) -> Self {
-        parameters.iter().for_each(|parameter| self.parameter(parameter()));
+    /// Header fields that its method looks at, and `?dry-run=true`.
+    fn changes(mut self) -> Self {
+        let others: &[fn() -> Value] = match self.method.as_str() {
+            "post" => &[answer::idempotency_key],
+            "put" => &[answer::if_match, answer::if_none_match],
+            _ => &[answer::if_match],
+        };
+        self.parameter(answer::dry_run_parameter());
+        others.iter().for_each(|parameter| self.parameter(parameter()));
+        self
+    }
+
+    /// That it looks at `Idempotency-Key`.
+    pub(super) fn once(mut self) -> Self {
+        self.parameter(answer::idempotency_key());
         self
     }
 
@@ -146,44 +158,30 @@ impl Operation<'_> {
 
     /// That it makes a row of its body and answers it.
     pub(super) fn makes<B: JsonSchema, T: JsonSchema>(self) -> Self {
-        let operation = self.takes(&[answer::dry_run_parameter, answer::idempotency_key]).body::<B>();
+        let operation = self.changes().body::<B>();
         let schema = operation.document.answered.subschema_for::<T>().to_value();
         let operation = operation.response("201", "It is made and in force.", JSON, schema).tagged("201");
         operation.answers::<DryRun>("What would be done.")
     }
 
-    /// That it does what its body says, once for each `Idempotency-Key`.
-    pub(super) fn posts<B: JsonSchema, T: JsonSchema>(self) -> Self {
-        self.takes(&[answer::dry_run_parameter, answer::idempotency_key])
-            .body::<B>()
-            .answers_or_dry_run::<T>()
-    }
-
-    /// That it writes a row of its body.
-    pub(super) fn puts<B: JsonSchema, T: JsonSchema>(self) -> Self {
-        self.takes(&[answer::dry_run_parameter, answer::if_match, answer::if_none_match])
-            .body::<B>()
-            .answers_or_dry_run::<T>()
-            .tagged("200")
-    }
-
-    /// That it changes a row by its body.
-    pub(super) fn patches<B: JsonSchema, T: JsonSchema>(self) -> Self {
-        self.takes(&[answer::dry_run_parameter, answer::if_match])
-            .body::<B>()
-            .answers_or_dry_run::<T>()
-            .tagged("200")
+    /// That it writes what its body says.
+    pub(super) fn writes<B: JsonSchema, T: JsonSchema>(self) -> Self {
+        self.changes().body::<B>().answers_or_dry_run::<T>().tagged("200")
     }
 
     /// That it deletes a row.
     pub(super) fn deletes(self) -> Self {
-        let mut operation = self.takes(&[answer::dry_run_parameter, answer::if_match]);
+        let mut operation = self.changes();
         operation.said["responses"]["204"] = json!({ "description": "It is deleted." });
         operation.answers::<DryRun>("What would be done.")
     }
 
-    /// What it answers: the row, or with `dry-run` what would be done.
-    pub(super) fn answers_or_dry_run<T: JsonSchema>(self) -> Self {
+    /// That it deletes a row, and says so.
+    pub(super) fn deletes_saying<T: JsonSchema>(self) -> Self {
+        self.changes().answers_or_dry_run::<T>()
+    }
+
+    fn answers_or_dry_run<T: JsonSchema>(self) -> Self {
         let schemas = [
             self.document.answered.subschema_for::<T>().to_value(),
             self.document.answered.subschema_for::<DryRun>().to_value(),

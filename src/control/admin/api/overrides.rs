@@ -185,7 +185,7 @@ pub(in crate::admin) async fn add(Of(state): Of<Arc<State>>, change: Change, bod
     let new = new_override(body.fields, Time::now())?;
     must_have_effect(&state, &new)?;
     if change.is_dry_run {
-        return Ok(answer::dry_run(Value::Null, shown(&new)));
+        return Ok(answer::dry_run(Value::Null, json!(new)));
     }
     let made = change.database.add_override(&change.by, new).await?;
     change.in_force(made.version).await;
@@ -301,18 +301,6 @@ pub(super) fn in_the_future(end: Option<Time>, now: Time) -> Result<(), Refusal>
         )])),
         _ => Ok(()),
     }
-}
-
-/// What a new override would be.
-fn shown(new: &NewOverride) -> Value {
-    let mut shown = json!({
-        "user-id": new.user_id, "tenant-id": new.tenant_id, "policy": new.policy,
-        "reason": new.reason, "expires-at": new.expires_at,
-    });
-    let (word, value) = words(new.kind);
-    shown["override-type"] = word.into();
-    shown["value"] = value;
-    shown
 }
 
 /// The word and the number of a kind.

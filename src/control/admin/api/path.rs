@@ -4,6 +4,7 @@ use axum::extract::{FromRequestParts, RawPathParams};
 use http::request::Parts;
 
 use super::fields::{At, Flaw, text_flaw};
+use super::schema::ID_CHARS_MAX;
 use crate::admin::refusal::Refusal;
 
 /// The values, in the order of the path. They are texts that may be stored and shown.
@@ -30,6 +31,3 @@ impl<S: Send + Sync, const N: usize> FromRequestParts<S> for Values<N> {
         values.try_into().map(Values).map_err(|_| Refusal::NoSuchPage)
     }
 }
-
-/// Characters of an id, a name or a reason at most, where the database has a bound, too.
-pub(in crate::admin) const ID_CHARS_MAX: usize = 256;

@@ -20,6 +20,7 @@ use crate::admin::control::Proposal;
 use crate::admin::refusal::Refusal;
 use crate::admin::state::State;
 use crate::database::PolicyRow;
+use base::words;
 
 type Answer = Result<Response<Sent>, Refusal>;
 
@@ -50,6 +51,19 @@ struct Written {
     note: Option<String>,
 }
 
+/// A policy of the database, or of gateway.toml.
+#[derive(Serialize, JsonSchema)]
+#[serde(untagged)]
+enum ShownPolicy {
+    Database(PolicyRow),
+    File {
+        id: String,
+        /// Its keys, each with the value in force.
+        #[schemars(with = "PolicyKeys")]
+        document: Value,
+    },
+}
+
 pub(super) fn describe(document: &mut Document) {
     document.begin("policies", &[("id", "its name")]);
     document
@@ -59,14 +73,14 @@ pub(super) fn describe(document: &mut Document) {
         .answers::<Page<PolicyRow>>("A page.");
     document
         .operation("GET /v1/policies/{id}", "show-policy")
-        .about("Shows a policy of the database.")
-        .shows::<PolicyRow>("The policy.");
+        .about("Shows a policy of the database, or one of gateway.toml as it is in force.")
+        .shows::<ShownPolicy>("The policy; one of gateway.toml has no version.");
     document
         .operation("PUT /v1/policies/{id}", "put-policy")
         .about("Writes a policy, in the words of `[policy.*]` of gateway.toml or in the flat form, which is kept \
                  in those words. It goes before the one of its name in gateway.toml. What gateway.toml would refuse is \
                  refused in the same words.")
-        .puts::<PolicyBody, Written>();
+        .writes::<PolicyBody, Written>();
     document
         .operation("DELETE /v1/policies/{id}", "delete-policy")
         .about("Deletes a policy of the database; the one of its name in gateway.toml is in force again. Refused \
@@ -81,17 +95,26 @@ pub(in crate::admin) async fn list(Of(state): Of<Arc<State>>, Query(wanted): Que
 }
 
 pub(in crate::admin) async fn show(Of(state): Of<Arc<State>>, Values([id]): Values<1>) -> Answer {
-    let Some(database) = readable(&state)? else { return Err(NOT_FOUND) };
-    let found = database.policy_by_id(&id).await?.ok_or(NOT_FOUND)?;
-    Ok(answer::row(StatusCode::OK, found.version, &found))
+    if let Some(database) = readable(&state)?
+        && let Some(found) = database.policy_by_id(&id).await?
+    {
+        let version = found.version;
+        return Ok(answer::row(StatusCode::OK, version, &ShownPolicy::Database(found)));
+    }
+    match (state.policy)(&id) {
+        Some(document) => Ok(answer::json(&ShownPolicy::File { id, document })),
+        None => Err(Refusal::UnknownName(words::unknown("policy", &id, &(state.counts.names)().policies))),
+    }
 }
 
 pub(in crate::admin) async fn put(change: Change, Values([id]): Values<1>, body: Body) -> Answer {
-    let (document, note) = match flat_policy::is_flat(&body.fields) {
+    let is_flat = flat_policy::is_flat(&body.fields);
+    let (document, note) = match is_flat {
         true => flat_policy::policy(&id, body.fields).map_err(Refusal::Invalid)?,
         false => (body.fields.whole(), None),
     };
-    change.check(Proposal::Policy { name: id.clone(), document: Some(document.clone()) }).await?;
+    let checked = change.check(Proposal::Policy { name: id.clone(), document: Some(document.clone()) }).await;
+    checked.map_err(|refusal| if is_flat { refusal.of_whole() } else { refusal })?;
     if change.is_dry_run {
         let old = change.database.policy_by_id(&id).await?;
         change.check_version(old.as_ref().map(|old| old.version))?;

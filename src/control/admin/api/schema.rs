@@ -12,7 +12,6 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-use super::path::ID_CHARS_MAX;
 use base::units;
 
 /// A text of 1 to so many characters, none of them a control character: PostgreSQL takes no NUL, and a log or a terminal no
@@ -111,3 +110,5 @@ pub(super) const SPAN: &str = "time-span";
 const SPAN_PATTERN: &str = "^([1-9][0-9]?d)?([1-9][0-9]{0,2}h)?([1-9][0-9]{0,3}m)?([1-9][0-9]{0,4}s)?$";
 /// PostgreSQL takes no NUL, and logs and terminals no control characters.
 pub(super) const NO_CONTROL_CHARACTERS: &str = r"^[^\x00-\x1f\x7f-\x9f]*$";
+/// Characters of an id, a name or a reason at most, where the database has a bound, too.
+pub(in crate::admin) const ID_CHARS_MAX: usize = 256;

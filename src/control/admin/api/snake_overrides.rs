@@ -116,8 +116,7 @@ pub(super) fn describe(document: &mut Document) {
     document
         .operation("DELETE /api/v1/rate-limits/overrides/{id}", "delete-snake-override")
         .about("Deletes an override.")
-        .takes(&[answer::dry_run_parameter, answer::if_match])
-        .answers_or_dry_run::<SnakeOverrideDeleted>();
+        .deletes_saying::<SnakeOverrideDeleted>();
 }
 
 pub(in crate::admin) async fn add(change: Change, body: Body) -> Answer {

@@ -62,7 +62,7 @@ pub(super) fn describe(document: &mut Document) {
         .operation("PUT /v1/tiers/{tier}/{resource}", "put-tier")
         .about("Writes what a tier allows of a resource: a policy by its name, or `*` for `[tier.*]`, which \
                  every policy with `limit = \"tier\"` has. What gateway.toml would refuse is refused in the same words.")
-        .puts::<TierLimitBody, TierLimit>();
+        .writes::<TierLimitBody, TierLimit>();
     document
         .operation("DELETE /v1/tiers/{tier}/{resource}", "delete-tier")
         .about(

@@ -128,7 +128,7 @@ pub(super) fn describe(document: &mut Document) {
                  flight stays.",
         )
         .at::<HolderKind>("kind", "what `id` is")
-        .posts::<ResetBody, Reset>();
+        .writes::<ResetBody, Reset>();
     document
         .operation("POST /v1/usage/{kind}/{id}/grant", "grant-usage")
         .about(
@@ -136,7 +136,7 @@ pub(super) fn describe(document: &mut Document) {
                  than all are left. The policy must count by it alone.",
         )
         .at::<HolderKind>("kind", "what `id` is")
-        .posts::<GrantBody, Reset>();
+        .writes::<GrantBody, Reset>();
 }
 
 pub(in crate::admin) async fn show(
@@ -216,7 +216,7 @@ pub(in crate::admin) async fn reset(
     }
     let new = new_reset(holder, policy, None, reason.0);
     if change.is_dry_run {
-        return Ok(answer::dry_run(Value::Null, would_be(&new)));
+        return Ok(answer::dry_run(Value::Null, json!(new)));
     }
     let made = change.database.add_reset(&change.by, new, None).await?;
     change.in_force(made.version).await;
@@ -248,7 +248,7 @@ pub(in crate::admin) async fn grant(
             Granted::NoRedis => return Err(Refusal::NoRedis),
         };
         if is_dry {
-            return Ok(answer::dry_run(Value::Null, would_be(&new)));
+            return Ok(answer::dry_run(Value::Null, json!(new)));
         }
         match change.database.add_reset(&change.by, new, Some(after)).await {
             Ok(made) => {
@@ -290,13 +290,6 @@ fn new_reset(holder: Holder, policy: Option<String>, units: Option<u64>, reason:
         Holder::Tenant(name) => (None, Some(name)),
     };
     NewReset { id: NewReset::id(), user_id, tenant_id, policy, units, reason }
-}
-
-fn would_be(new: &NewReset) -> Value {
-    json!({
-        "user-id": new.user_id, "tenant-id": new.tenant_id, "policy": new.policy, "units": new.units,
-        "reason": new.reason,
-    })
 }
 
 /// Minutes of all policies of a page together.

@@ -23,7 +23,10 @@ async fn everything_else_asks_for_the_token() {
         for wrong in ["", "authorization: Bearer secreT\r\n", "authorization: Basic secret\r\n"] {
             let refused = admin.ask(&request, wrong).await;
             assert_eq!(refused.first_line(), "HTTP/1.1 401 Unauthorized", "{page} with {wrong}");
-            assert!(refused.has_header("www-authenticate: Bearer"));
+            let is_wrong = wrong.contains("Bearer");
+            let error = if is_wrong { " error=\"invalid_token\"" } else { "" };
+            assert!(refused.has_header(&format!("www-authenticate: Bearer{error}")), "{}", refused.0);
+            assert_eq!(refused.body().contains("this token is none of [admin]"), is_wrong, "{}", refused.0);
         }
         let shown = admin.ask(&request, "authorization: bearer secret\r\n").await;
         assert_eq!(shown.first_line(), "HTTP/1.1 200 OK", "{page}");

@@ -117,6 +117,7 @@ fn state(readiness: Readiness) -> State {
         metrics: Metrics::new(1).0,
         readiness,
         config: Box::new(|| "workers = 2\n".to_owned()),
+        policy: Box::new(|_| None),
         upstreams: Box::new(|| "[]".to_owned()),
         live: Live::new(Box::new(|| "{}".to_owned())),
         explain: Box::new(|request| {

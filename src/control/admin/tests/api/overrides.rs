@@ -49,6 +49,27 @@ async fn the_largest_limit_that_the_document_names_is_taken() {
 }
 
 #[tokio::test]
+async fn who_asks_for_a_limit_of_none_is_told_what_to_do() {
+    let api = Api::start().await;
+    let with = |kind: &str| {
+        let mut body = of_acme();
+        (body["override-type"], body["value"]) = (kind.into(), 0.into());
+        body
+    };
+    for (request, body, pointer) in [
+        ("POST /v1/overrides", with("absolute"), "#/value"),
+        ("POST /v1/overrides", with("multiplicative"), "#/value"),
+        ("PUT /v1/limits/a/p", json!({ "limit": 0, "reason": "x" }), "#/limit"),
+    ] {
+        let refused = api.ask(request, Some(body)).await;
+        let errors = refused.json()["errors"].clone();
+        assert_eq!((refused.status(), &errors[0]["pointer"]), (400, &json!(pointer)), "{errors}");
+        let detail = refused.detail();
+        assert!(detail.contains("disable its API keys") && detail.contains("9007199254740991"), "{detail}");
+    }
+}
+
+#[tokio::test]
 async fn the_snake_case_form_answers_as_its_clients_expect() {
     let api = Api::start().await;
     let new = json!({
