@@ -77,6 +77,18 @@ fn ten_thousand_routes_make_no_large_page() {
 }
 
 #[test]
+fn all_overrides_are_found_and_nothing_is_cut_at_any_width() {
+    let _alone = heavy();
+    let gateway = Gateway::start(&format!(
+        "{CONFIG}{DATABASE}[admin]\nbind = \"127.0.0.1:0\"\ntokens = [{{ name = \"olga\", token = \"may-operate\", role = \"operate\" }}]\n\
+         [log]\ndecisions = {{ denied = \"100%\" }}\n\
+         [upstream.a-service-with-a-long-name]\nservers = [\"http://127.0.0.1:1\"]\n\
+         [[route]]\nname = \"gone\"\npath = \"/gone\"\nto = \"a-service-with-a-long-name\"\n"
+    ));
+    drive("widths.py", &gateway, &[], "shown");
+}
+
+#[test]
 fn top_shows_the_same_in_a_terminal() {
     let _alone = heavy();
     drive("top.py", &Gateway::start(CONFIG), &[env!("CARGO_BIN_EXE_sluicegate")], "topped");

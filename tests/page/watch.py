@@ -1,5 +1,6 @@
 """The page without a token: it loads, follows, explains, and says what it has nothing of. ADMIN GATEWAY"""
 
+import re
 import sys
 import time
 
@@ -78,10 +79,12 @@ with chromium() as browser:
         # Of a gateway that does not answer nobody knows how it is.
         page.page.route("**/v1/live", lambda route: route.abort())
         page.page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
-        expect(page.at("#connection")).to_contain_text("reconnecting", timeout=SOON_MS)
+        expect(page.at("#connection")).to_contain_text(re.compile(r"reconnecting since \d\d:\d\d:\d\d: "), timeout=SOON_MS)
         expect(page.at("#phase")).to_be_hidden()
+        expect(page.at("#figures")).to_have_css("opacity", "0.45")
         page.page.unroute("**/v1/live")
         expect(page.at("#phase")).to_have_text("ready", timeout=SOON_MS)
+        expect(page.at("#figures")).to_have_css("opacity", "1")
 
     for name, how in [
         ("desktop-dark", {"color_scheme": "dark"}),

@@ -5,6 +5,8 @@ import { Refused, ask } from "./api.js";
 import { Table, at, empty, make } from "./dom.js";
 import { count } from "./numbers.js";
 
+/** A browser takes seconds to lay out a table of many thousand rows. */
+const ROWS_MAX = 2000;
 const ROLES = ["probe", "read", "operate", "admin"];
 
 export class Changes {
@@ -29,23 +31,46 @@ export class Changes {
       { title: "For", of: (row) => [row["user-id"], row["tenant-id"] && `tenant ${row["tenant-id"]}`].filter(Boolean).join(", ") },
       { title: "Policy", of: (row) => row.policy ?? "all" },
       { title: "Limit", of: (row) => (row["override-type"] === "absolute" ? count(row.value) : `× ${row.value}`), number: true },
-      { title: "Until", short: true, of: (row) => row["expires-at"] ?? "it is deleted" },
+      { title: "Until", short: true, of: (row) => row["expires-at"] ?? "no end" },
       { title: "Why", of: (row) => row.reason },
       { title: "By", of: (row) => row["created-by"] },
     ];
     if (may) columns.push({ title: "Change", of: (row) => ({ text: "Delete", press: () => this.remove(row), label: `Delete the override for ${row["user-id"] ?? row["tenant-id"]}` }) });
-    this.table = new Table(panel, "Overrides, the oldest first", columns);
+    this.table = new Table(panel, "Overrides, the newest first", columns);
+    this.filter = make("input", { id: "override-filter", maxlength: "256", autocomplete: "off", spellcheck: "false", oninput: () => this.draw() });
+    this.shown = make("p", { id: "overrides-shown", class: "note" });
     this.said = make("p", { role: "status" });
-    return make("div", {}, panel, this.said);
+    this.all = [];
+    return make("div", {}, make("label", { for: "override-filter" }, "Overrides with this name, policy or reason"), this.filter, this.shown, panel, this.said);
   }
 
+  /** Asks for all overrides: the gateway lists them oldest first, so the newest are on the last page. */
   async list() {
+    const run = (this.lists = (this.lists ?? 0) + 1);
     try {
-      const { items } = await ask("/v1/overrides?limit=100");
-      this.table.show(items, () => empty("There is no override."));
+      const all = [];
+      let next;
+      do {
+        const page = await ask(`/v1/overrides?limit=500${next ? `&after=${encodeURIComponent(next)}` : ""}`);
+        all.push(...page.items);
+        next = page.next;
+      } while (next && run === this.lists);
+      if (run !== this.lists) return;
+      this.all = all.reverse();
+      this.draw();
     } catch (error) {
       this.say(error.message, true);
     }
+  }
+
+  /** Shows the overrides that hold the text of the filter. */
+  draw() {
+    const wanted = this.filter.value.trim().toLowerCase();
+    const words = (row) => [row["user-id"], row["tenant-id"], row.policy ?? "all", row.reason, row["created-by"]];
+    const found = this.all.filter((row) => words(row).some((word) => word?.toLowerCase().includes(wanted)));
+    this.table.show(found.slice(0, ROWS_MAX), () => empty(this.all.length ? "No override holds this text." : "There is no override."));
+    const more = found.length > ROWS_MAX ? `, the newest ${count(ROWS_MAX)} are shown` : "";
+    this.shown.textContent = this.all.length ? `${count(found.length)} of ${count(this.all.length)}${more}` : "";
   }
 
   async remove(row) {

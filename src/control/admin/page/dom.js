@@ -71,6 +71,8 @@ export class Table {
       const tone = column.tone?.(row) ?? "";
       const wanted = `${index === 0 ? "" : shape(column)} ${tone}`.trim();
       if (cell.className !== wanted) cell.className = wanted;
+      // On a narrow screen a cell has a line of its own, with its title before it.
+      if (cell.dataset.title !== column.title) cell.dataset.title = column.title;
       if (typeof value === "object" && value.press) this.fillButton(cell, value);
       else if (cell.firstElementChild || cell.textContent !== String(value)) cell.textContent = String(value);
     });

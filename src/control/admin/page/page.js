@@ -6,6 +6,7 @@ import { Asks } from "./ask.js";
 import { Changes } from "./change.js";
 import { Charts } from "./charts.js";
 import { History } from "./history.js";
+import { clock } from "./numbers.js";
 import { Panels } from "./panels.js";
 import { Stream } from "./stream.js";
 
@@ -18,19 +19,25 @@ const panels = new Panels((policy) => {
 });
 const changes = new Changes();
 let me = null;
+/** When the last event came, Unix seconds. */
+let heard = null;
 
 const stream = new Stream({
   event(summary) {
+    heard = Date.now() / 1000;
     history.add(summary);
     panels.show(summary);
     charts.show();
     if (me) changes.show(me, summary.database !== undefined);
   },
   state(word, detail) {
-    say(at("connection"), detail ? `${word}: ${detail}` : word);
+    const isGone = word === "reconnecting";
+    const since = isGone && heard ? ` since ${clock(heard)}` : "";
+    say(at("connection"), detail ? `${word}${since}: ${detail}` : word + since);
     at("connection").className = word === "live" ? "" : "warn";
-    // Of a gateway that does not answer nobody knows what it is doing; its next event says it.
-    if (word === "reconnecting") at("phase").hidden = true;
+    // What is shown is of before: of a gateway that does not answer nobody knows what it is doing; its next event says it.
+    at("figures").classList.toggle("stale", isGone);
+    if (isGone) at("phase").hidden = true;
   },
   refused: askForToken,
 });
