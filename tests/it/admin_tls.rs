@@ -26,6 +26,10 @@ certificates = [
   { name = "robots", shows = "subject:cn=robot", role = "read" },
 ]
 
+[policy.plans]
+limit = { pro = "9/h", default = "9/h" }
+by = ["header:x-user"]
+
 [policy.calls]
 limit = "2/h"
 by = ["header:x-user"]

@@ -246,11 +246,52 @@ fn a_consumer_has_the_tier_that_it_was_assigned() {
     let by_tier = json!({ "limit": "tier", "by": ["consumer"], "default-tier": "free" });
     let refused = node.ask("admin-1", "PUT", "/v1/policies/calls", &by_tier);
     assert_eq!(refused.status, 400, "the file has no tier: {refused:?}");
+    let assign =
+        |tier: &str| node.ask("operate-1", "PUT", "/v1/consumers/ann/tier", &json!({ "tier": tier }));
+    let unknown = assign("pro");
+    assert_eq!(unknown.status, 422, "nothing is by tier: {unknown:?}");
+    assert!(unknown.text().contains("no tier is in force"), "{unknown:?}");
+    let plans =
+        json!({ "limit": { "pro": "9/h", "free": "8/h" }, "by": ["consumer"], "default-tier": "free" });
+    assert_eq!(node.ask("admin-1", "PUT", "/v1/policies/plans", &plans).status, 200);
+    let near = assign("pros");
+    assert_eq!(near.status, 422, "{near:?}");
+    assert!(near.text().contains("did you mean `pro`"), "{near:?}");
     let put = node.ask("operate-1", "PUT", "/v1/consumers/ann/tier", &json!({ "tier": "pro" }));
     assert_eq!(put.status, 200, "{put:?}");
     node.get("ann");
     assert_eq!(node.0.logged_where("a tier", |line| line["consumer"] == "ann")["tier"], "pro");
     assert_eq!(node.ask("operate-1", "DELETE", "/v1/consumers/ann/tier", &Value::Null).status, 204);
+}
+
+#[test]
+fn warnings_of_the_files_are_logged_once_a_load_whatever_changes_over_the_api() {
+    let config = CONFIG.replace(
+        "respond = {}",
+        "respond = {}\nresponse-headers = { set = { x-a = \"$http_host\", x-b = \"$request_uri\" } }",
+    );
+    let directory = Directory::new();
+    directory.write("keys.toml", hashed("ann", &["--consumer", "ann"]));
+    let node = Node(Gateway::start_in(directory, &config));
+    let told = || {
+        let lines = node.0.stderr();
+        ["$http_host", "$request_uri"].map(|about| {
+            lines.iter().filter(|line| line.contains("sent literally") && line.contains(about)).count()
+        })
+    };
+    let once = told();
+    for limit in 3..8 {
+        let policy = json!({ "limit": { "pro": format!("{limit}/h"), "free": "2/h" }, "by": ["consumer"], "default-tier": "free" });
+        assert_eq!(node.ask("admin-1", "PUT", "/v1/policies/calls", &policy).status, 200);
+        let tier = json!({ "limit-value": limit, "window-seconds": 60 });
+        assert_eq!(node.ask("admin-1", "PUT", "/v1/tiers/pro/calls", &tier).status, 200);
+        let assigned = node.ask("operate-1", "PUT", "/v1/consumers/ann/tier", &json!({ "tier": "pro" }));
+        assert_eq!((assigned.status, node.get("ann").status), (200, 200), "{assigned:?}");
+    }
+    assert_eq!(told(), once, "{:#?}", node.0.stderr());
+    assert!(once.iter().all(|count| *count > 0), "{:#?}", node.0.stderr());
+    node.0.signal("HUP");
+    eventually("they are told again", || (told() == once.map(|count| 2 * count)).then_some(()));
 }
 
 #[test]

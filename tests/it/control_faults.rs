@@ -20,6 +20,10 @@ url = "sqlite:disk/state.db"
 bind = "127.0.0.1:0"
 token = "admin-1"
 
+[policy.plans]
+limit = { pro = "9/h", default = "9/h" }
+by = ["header:x-user"]
+
 [policy.calls]
 limit = "1000/h"
 by = ["ip"]

@@ -34,6 +34,7 @@ impl Node {
              [admin]\nbind = \"127.0.0.1:0\"\n\
              tokens = [{{ name = \"alice\", token = \"operate-1\", role = \"admin\" }}]\n\
              [auth.keys]\nkind = \"api-key\"\nkeys = {{ file = \"keys.toml\" }}\n\
+             [policy.plans]\nlimit = {{ pro = \"9/h\", default = \"9/h\" }}\nby = [\"consumer\"]\n\
              [policy.calls]\nlimit = {limit:?}\nby = [\"consumer\"]\n\
              [[route]]\npath = \"/free\"\nrespond = {{}}\n\
              [[route]]\npath = \"/{{*rest}}\"\nauth = \"keys\"\nlimit = \"calls\"\nrespond = {{}}\n"

@@ -22,6 +22,10 @@ tokens = [
   { name = "alice", token = "operate-1", role = "operate" },
 ]
 
+[policy.plans]
+limit = { pro = "9/h", default = "9/h" }
+by = ["header:x-user"]
+
 [policy.calls]
 limit = "2/h"
 by = ["header:x-user"]

@@ -34,7 +34,10 @@ pub(super) fn names(counts: &Counts) -> Names {
         let tiers = (0..policy.windows.len()).filter_map(|window| policy.tier_of(window));
         tiers.map(str::to_owned).collect::<Vec<_>>()
     };
-    let tiers: BTreeSet<String> = policies().flat_map(tiers_of).collect();
+    let required = snapshot.table.routes().iter().filter_map(|route| route.access.require.as_ref());
+    let required = required.flat_map(|require| require.tiers.iter().cloned());
+    let tables = snapshot.tiers.iter().map(|tier| tier.to_string());
+    let tiers: BTreeSet<String> = policies().flat_map(tiers_of).chain(required).chain(tables).collect();
     Names {
         policies: policies().map(|policy| policy.name.to_string()).collect(),
         tiers: tiers.into_iter().collect(),

@@ -57,6 +57,7 @@ pub(super) fn snapshot(
         secret_parameters: secret_parameters(&config.auth),
         listeners: config.listeners.clone(),
         client_ip: config.client_ip.clone(),
+        tiers: config.tiers.iter().map(|tier| tier.name.as_str().into()).collect(),
         naming: config.naming(salt),
         limit_headers: config.limits.headers,
         error_pages: kept.error_pages.as_ref().map(|pages| Arc::new(ArcSwap::new(Arc::clone(pages)))),

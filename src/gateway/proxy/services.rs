@@ -274,6 +274,7 @@ pub(super) mod tests {
             listeners: Vec::new(),
             client_ip: ClientIp::default(),
             node: Node::new("here", Shown::Trusted, Shown::Always),
+            tiers: Box::default(),
             naming: Naming::default(),
             limit_headers: LimitHeaders::default(),
             error_pages: None,

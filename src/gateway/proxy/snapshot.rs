@@ -36,6 +36,8 @@ pub struct Snapshot {
     pub client_ip: ClientIp,
     /// What this gateway is called.
     pub node: Node,
+    /// Names of the tiers that have a table of their own.
+    pub tiers: Box<[Box<str>]>,
     /// How keys are named for people.
     pub naming: policy::Naming,
     /// Which rate-limit fields answers carry.

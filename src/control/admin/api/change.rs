@@ -60,11 +60,10 @@ impl Change {
         (control.check)(proposal).await.map_err(Refusal::Invalid)
     }
 
-    /// Refuses a tier that no policy in force has: whoever has misspelt the name would not notice. Where no policy is by tier
-    /// there is no name to compare with, and it is kept for policies to come.
+    /// Refuses a tier that no policy, no tier table and no route in force names: whoever has misspelt the name would not notice.
     pub(in crate::admin) fn must_be_tier(&self, tier: &str) -> Result<(), Refusal> {
         let tiers = (self.state.counts.names)().tiers;
-        if tiers.is_empty() || tiers.iter().any(|known| known == tier) {
+        if tiers.iter().any(|known| known == tier) {
             return Ok(());
         }
         Err(Refusal::Unusable(vec![Flaw::in_body("tier", words::unknown("tier", tier, &tiers))]))
