@@ -43,6 +43,11 @@ impl<'d> Reading<'d> {
 
     /// The route of a location, at one of the places it names.
     fn location_at(&mut self, at: &Match, location: &'d Directive, inner: &Scope<'d>, server: &Server<'d>) {
+        if is_named_by(server.block.block(), location.arg(0)) {
+            // Its requests are forwarded where they come from.
+            location.taken_whole();
+            return;
+        }
         let Some(path) = at.pattern() else {
             let why = match at {
                 Match::Other(_) if matches!(location.arg(0), "~" | "~*") && is_guarded(location.block()) => {
@@ -144,6 +149,14 @@ impl<'d> Reading<'d> {
         scope: &Scope<'d>,
         server: &Server<'d>,
     ) {
+        if let Some((files, named)) = named_location(scope, server) {
+            let why = format!(
+                "files are not served here: `{}` is asked for those that are there, too",
+                named.arg(0)
+            );
+            self.draft.notes.left_out(&files.taken().place, &files.shown(), why);
+            return self.answer_at(route, at, &scope.within(named.taken().block()), server);
+        }
         let pass = scope.own("proxy_pass").pop().or_else(|| scope.own("grpc_pass").pop());
         let url = pass.map(|pass| pass.taken().arg(0)).unwrap_or_default();
         let around = Around { scope, server_name: &server.name, scheme: server.scheme, proxy_host: "" };
@@ -358,6 +371,30 @@ impl<'d> Reading<'d> {
         }
         self.draft.add_route(route, &location.shown());
     }
+}
+
+/// The location `@name` that a place's `try_files` falls back to, if the place does nothing else with its requests and all that
+/// keeps clients out stands around it.
+fn named_location<'d>(scope: &Scope<'d>, server: &Server<'d>) -> Option<(&'d Directive, &'d Directive)> {
+    let files = scope.own("try_files").pop()?;
+    let name = files.args.last().filter(|name| name.starts_with('@'))?;
+    let others = ["return", "rewrite", "if", "proxy_pass", "grpc_pass", "limit_except"];
+    let mut all = server.block.block().iter();
+    let named = all.find(|other| other.name == "location" && other.arg(0) == name)?;
+    let own = ["try_files", "allow", "limit_req", "limit_conn", "client_max_body_size"];
+    let is_plain = !is_guarded(named.block())
+        && !named.block().iter().any(|inside| own.contains(&inside.name.as_str()))
+        && others.iter().all(|word| scope.own(word).is_empty());
+    is_plain.then_some((files, named))
+}
+
+/// Whether a `try_files` of a block falls back to this location.
+fn is_named_by(block: &[Directive], name: &str) -> bool {
+    let is_it = |inside: &Directive| {
+        inside.name == "try_files" && inside.args.last().is_some_and(|last| last == name)
+            || inside.name == "location" && is_named_by(inside.block(), name)
+    };
+    name.starts_with('@') && block.iter().any(is_it)
 }
 
 /// Answers by itself, so what is meant for an upstream does not belong to it.

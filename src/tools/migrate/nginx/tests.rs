@@ -435,3 +435,30 @@ fn fields_that_are_always_there_are_on_refusals_too() {
     };
     assert!(add(" always") && !add(""));
 }
+
+#[test]
+fn try_files_that_fall_back_to_a_named_location_go_there() {
+    let server = |around: &str, files: &str, inside: &str| {
+        migrated(&format!(
+            "server {{ listen 80; {around} location / {{ root /www; {files} try_files $uri $uri/ @app; }}\n             location @app {{ {inside} proxy_pass http://10.0.0.1; }} }}\n"
+        ))
+    };
+    let plain = server("", "", "");
+    assert!(route(&plain, "", "/{*rest}").contains("to = \"upstream-10.0.0.1\""), "{}", plain.text);
+    assert!(plain.text.contains("`@app` is asked for those that are there, too"), "{}", plain.text);
+    assert!(!plain.is_whole && !plain.text.contains("named locations"), "{}", plain.text);
+    for (around, files) in [("deny 192.0.2.1;", ""), ("", "deny 192.0.2.1;")] {
+        let guarded = server(around, files, "");
+        let route = route(&guarded, "", "/{*rest}");
+        assert!(route.contains("to = ") && route.contains("deny = \"192.0.2.1\""), "{}", guarded.text);
+    }
+    for (files, inside) in [
+        ("", "deny 192.0.2.1;"),
+        ("", "if ($http_x = \"\") { return 403; }"),
+        ("if ($http_x = \"\") { return 403; }", ""),
+        ("auth_basic x;", ""),
+    ] {
+        let closed = server("", files, inside);
+        assert!(!closed.text.contains("\nto = "), "{files} {inside}\n{}", closed.text);
+    }
+}
