@@ -183,6 +183,27 @@ fn an_outage_is_told_of_a_consumer_whose_windows_are_not_looked_at() {
 }
 
 #[test]
+fn policies_that_a_consumer_has_not_met_are_counted_and_not_listed() {
+    let names = ["met", "other", "third"];
+    let policy = |name: &str| format!("[policy.{name}]\nby = [\"consumer\"]\nlimit = \"3/h\"\n");
+    let routes = names.map(|name| route(&format!("/{name}"), &format!("{name:?}")));
+    let gateway = start("edge-1", &(names.map(policy).concat() + &routes.concat()), None);
+    for name in names {
+        has_line(&why(&gateway, &["bob"]), "limit", &format!("policy {name}, window {name}: 0 of 3 used"));
+    }
+    assert_eq!(call(&gateway, "/met", "bob", "one"), 200);
+    let said = why(&gateway, &["bob"]);
+    has_line(&said, "limit", "policy met, window met: 1 of 3 used, 2 left");
+    has_line(&said, "limit", "2 policies more of which it has spent nothing lately: --policy asks about one");
+    assert!(!said.contains("other") && !said.contains("third"), "{said}");
+    has_line(
+        &why(&gateway, &["bob", "--policy", "other"]),
+        "limit",
+        "policy other, window other: 0 of 3 used",
+    );
+}
+
+#[test]
 fn a_tier_that_nobody_has_named_is_the_one_that_was_decided_by() {
     let policies = format!(
         "[tier.free]\nlimit = \"1/h\"\n[tier.pro]\nlimit = \"3/h\"\n\

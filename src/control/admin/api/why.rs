@@ -90,7 +90,8 @@ pub(in crate::admin) async fn show(
             limit: POLICIES_MAX,
         })
     };
-    let own = usage(Holder::Consumer(consumer.clone()), policy.clone(), tenant.clone()).await;
+    let all = usage(Holder::Consumer(consumer.clone()), policy.clone(), tenant.clone()).await;
+    let (own, others) = met(all, &seen, policy.is_some());
     let tenants = match &tenant {
         Some(tenant) => usage(Holder::Tenant(tenant.clone()), None, None).await,
         None => Vec::new(),
@@ -98,6 +99,12 @@ pub(in crate::admin) async fn show(
     let fleet = (state.nodes)();
     let mut lines = vec![nodes(fleet, &own)];
     lines.extend(limits("limit", &own));
+    if others > 0 {
+        let noun = if others == 1 { "policy" } else { "policies" };
+        let said =
+            format!("{others} {noun} more of which it has spent nothing lately: --policy asks about one");
+        lines.push(("limit", said));
+    }
     lines.extend(penalties(fleet.is_some(), &own, &tenants, &refusals));
     lines.extend(overrides(&own));
     lines.extend(of_tenant(tenant.as_deref(), &own, &tenants));
@@ -145,6 +152,29 @@ fn seen(refusals: &[Value], newest: &[Value]) -> BTreeMap<String, String> {
         }
     }
     seen
+}
+
+/// The policies that have lately decided about the consumer, or would decide otherwise than they say, and how many others
+/// there are: they tell nothing. If it has met none, or one is asked about, all are told.
+fn met(
+    mut all: Vec<PolicyUsage>,
+    seen: &BTreeMap<String, String>,
+    is_asked: bool,
+) -> (Vec<PolicyUsage>, usize) {
+    let is_touched = |window: &WindowUsage| {
+        window.used + window.leased > 0 || window.remaining == 0 || window.overridden.is_some()
+    };
+    let is_met = |usage: &PolicyUsage| {
+        seen.contains_key(&usage.policy)
+            || usage.penalty.as_ref().is_some_and(|penalty| penalty.ends_at.is_some())
+            || usage.windows.iter().flatten().any(is_touched)
+    };
+    let known = all.len();
+    if !is_asked && all.iter().any(is_met) {
+        all.retain(is_met);
+    }
+    let others = known - all.len();
+    (all, others)
 }
 
 /// Whether one count is looked at, or one of several.
