@@ -191,7 +191,7 @@ pub fn read(text: &str) -> Option<[u8; SHA256_OUTPUT_LEN]> {
 }
 
 /// What a digest begins with, so that another function can be told from it one day.
-const SCHEME: &str = "sha256:";
+pub const SCHEME: &str = "sha256:";
 const DIGEST_HINT: &str =
     "a key has `digest`: `sha256:` and 64 hex digits; `sluicegate hash-key` prints them";
 

@@ -261,7 +261,7 @@ fn show_token(token: &NamedToken) -> String {
         Secret::Text(secret) => ("token", text(secret)),
         Secret::Digest(digest) => {
             let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-            ("digest", text(&format!("{DIGEST_SCHEME}{hex}")))
+            ("digest", text(&format!("{}{hex}", keys::SCHEME)))
         }
     };
     let expires = token.expires.and_then(entries::datetime).map(|at| ("expires", text(&at.to_string())));
