@@ -172,7 +172,9 @@ mod tests {
         assert_eq!(join(vec![thread::spawn(|| ()), thread::spawn(|| ())], long).await, Ok(()));
         let panicked = thread::spawn(|| std::panic::resume_unwind(Box::new("down")));
         assert_eq!(join(vec![thread::spawn(|| ()), panicked], long).await, Err("a worker ended in a panic"));
-        let waits = thread::spawn(move || drop(stuck.recv()));
+        let waits = thread::spawn(move || {
+            let _ = stuck.recv();
+        });
         let said = join(vec![waits], Duration::from_millis(20)).await;
         assert!(said.is_err_and(|why| why.contains("stuck")));
         drop(let_go);

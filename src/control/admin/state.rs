@@ -41,7 +41,7 @@ pub struct State {
     /// The effective configuration as text, secrets masked: `/config`.
     pub config: Box<dyn Fn() -> String + Send + Sync>,
     /// The keys of a policy in force, by name, secrets masked: `/v1/policies/{id}`.
-    pub policy: Box<dyn Fn(&str) -> Option<Value> + Send + Sync>,
+    pub policy: Box<FindPolicy>,
     /// The explanation of a request as JSON: `/v1/explain`. It spends nothing.
     pub explain: Box<dyn Fn(&ExplainRequest) -> Text + Send + Sync>,
     /// Every upstream in force, and the state of its servers, as JSON: `/v1/upstreams`.
@@ -70,3 +70,6 @@ impl fmt::Debug for State {
         formatter.debug_struct("State").field("readiness", &self.readiness).finish_non_exhaustive()
     }
 }
+
+/// Finds the document of a policy by its name.
+pub type FindPolicy = dyn Fn(&str) -> Option<Value> + Send + Sync;
