@@ -144,7 +144,9 @@ sections! {
         "max": Number(1, CONNECTIONS_MAX), Value("1024");
         /// kept without work to each server, over all workers
         "idle": Number(0, CONNECTIONS_MAX), Value("256");
-        /// an idle one is closed after this; over HTTP/2 one without a request
+        /// an idle one is closed after this; over HTTP/2 one without a request. Where a server says
+        /// `Keep-Alive: timeout=5`, it gets no request any more a second before that, or after half of the time where
+        /// that is shorter
         "idle-timeout": Time(MS), Value("4s");
         /// any is closed after this, ±10 %
         "max-age": Time(MS), Value("10m");

@@ -54,8 +54,14 @@ const INSTEAD: &[(&str, &str)] = &[
 ];
 
 /// What `--effective` does not print where it is not written: a text says it all, or nothing uses it.
-const UNSHOWN: &[&str] =
-    &["listener.redirect", "route.redirect", "compress", "rls.descriptors.dimensions", "database.copy"];
+const UNSHOWN: &[&str] = &[
+    "listener.redirect",
+    "route.redirect",
+    "compress",
+    "rls.descriptors.dimensions",
+    "database.copy",
+    "route.response-headers",
+];
 
 /// Makes a document of the value of a key.
 type Around<'a> = &'a dyn Fn(toml::Value) -> toml::Value;
