@@ -367,6 +367,7 @@ mod tests {
                 prop_assert!(!state.take(&quota, 1, now + retry_after_ns - 1).1.is_admitted());
                 prop_assert!(state.take(&quota, 1, now + retry_after_ns).1.is_admitted());
                 prop_assert!(outcome.reset_ns + 1 >= retry_after_ns);
+                prop_assume!(quota.axis().position(now + outcome.reset_ns + 1) < TICKS_MAX);
                 prop_assert!(state.is_full(&quota, now + outcome.reset_ns + 1));
             }
         }
