@@ -107,9 +107,11 @@ pub fn of_ann(limit: u64) -> Value {
     json!({ "user-id": "ann", "override-type": "absolute", "value": limit, "reason": "a fleet" })
 }
 
-/// Takes the voice from `NOTIFY` in a database: it succeeds, and nobody hears anything.
+/// Takes the voice from what changes tell in a database: it succeeds, and nobody hears of them. What nodes tell themselves
+/// is heard.
 fn silence(server: &Postgres, database: &str) {
-    let dumb = "CREATE FUNCTION public.pg_notify(text, text) RETURNS void LANGUAGE sql AS ''";
+    let dumb = "CREATE FUNCTION public.pg_notify(text, text) RETURNS void LANGUAGE sql AS \
+                $$ SELECT pg_catalog.pg_notify($1, $2) WHERE $1 <> 'sluicegate' $$";
     server.sql(database, dumb);
     server.sql(database, &format!("ALTER DATABASE {database} SET search_path = public, pg_catalog"));
 }

@@ -211,7 +211,8 @@ fn a_rewritten_path_has_its_one_form() {
         upstream.addr()
     ));
     assert_eq!(gateway.get("/files/q/b/").status, 200);
-    assert_eq!(upstream.request().line, "GET /public/ HTTP/1.1");
+    // Text behind a part of the request makes no `..` of it.
+    assert_eq!(upstream.request().line, "GET /public/qb/- HTTP/1.1");
     assert_eq!(gateway.get("/pair/50%25/41").status, 400, "put together it is encoded twice");
     assert!(upstream.is_quiet());
 }
