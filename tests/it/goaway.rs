@@ -11,7 +11,7 @@ use std::thread;
 use crate::support::h2::{
     Connection, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, RST_STREAM, SETTINGS, fields,
 };
-use crate::support::{Gateway, Nginx, Python, Response, Upstream, heavy, python, stdout_of};
+use crate::support::{Directory, Gateway, Nginx, Python, Response, Upstream, heavy, python, stdout_of};
 
 type Peer = Connection<TcpStream>;
 
@@ -217,7 +217,11 @@ fn a_server_that_closes_its_connections_in_good_order_loses_nothing() {
         "[upstream.u]\nservers = [\"http://{}\"]\nhttp = \"h2\"\n[[route]]\npath = \"/{{*rest}}\"\nto = \"u\"",
         nginx.addr()
     ));
-    let body = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+    // No longer than what is kept of a body, so that it can go again.
+    let directory = Directory::new();
+    directory.write("body", &"b".repeat(16_000));
+    let body = directory.join("body").display().to_string();
+    let body = body.as_str();
     let url = format!("http://{}/", gateway.plain());
     for more in [&[][..], &["-d", body], &["--h1"], &["--h1", "-d", body]] {
         let load = [&["-n", "2000", "-c", "10", "-m", "10"], more, &[&url]].concat();
