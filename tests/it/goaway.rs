@@ -219,7 +219,7 @@ fn a_server_that_closes_its_connections_in_good_order_loses_nothing() {
     ));
     // No longer than what is kept of a body, so that it can go again.
     let directory = Directory::new();
-    directory.write("body", &"b".repeat(16_000));
+    directory.write("body", "b".repeat(16_000));
     let body = directory.join("body").display().to_string();
     let body = body.as_str();
     let url = format!("http://{}/", gateway.plain());
