@@ -309,10 +309,14 @@ fn a_thousand_checks_wait_for_a_redis_that_hangs_no_longer_than_one() {
     let started = std::time::Instant::now();
     let answer = node.check(&json!({ "checks": checks }));
     let took = started.elapsed();
+    assert_eq!(answer["verdicts"].as_array().expect("a list").len(), 1_000);
+    // Until it is noticed that Redis hangs, it is one that answers late, and a node decides within its part.
+    let refused = eventually("it is noticed that Redis hangs", || {
+        let verdict = node.check(&json!({ "policy": "fleet", "key": "bob" }));
+        (verdict["allowed"] == false).then_some(verdict)
+    });
     redis.signal("CONT");
-    let verdicts = answer["verdicts"].as_array().expect("a list");
-    assert_eq!((verdicts.len(), &answer["allowed"]), (1_000, &json!(false)));
-    assert_eq!(verdicts[999]["retry_after_seconds"], 1, "{}", verdicts[999]);
+    assert_eq!(refused["retry_after_seconds"], 1, "{refused}");
     assert!(
         took < std::time::Duration::from_secs(10),
         "one after the other they took five minutes: {took:?}"
