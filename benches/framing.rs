@@ -4,7 +4,7 @@ use std::hint::black_box;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use net::wire::http1::{End, Framing};
-use policy::path;
+use policy::matching::path;
 
 /// A client of an API: 9 fields, 300 bytes.
 const API: &str = "GET /v1/orders/4711?expand=lines HTTP/1.1\r\nHost: api.example.com\r\nUser-Agent: client/1.4\r\n\

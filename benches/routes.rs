@@ -12,8 +12,9 @@ use base::identity::Identity;
 use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group, criterion_main};
 use http::{HeaderMap, Method};
 use limit::Charge;
+use policy::counting::shorthand;
 use policy::definition::{Policy, Route};
-use policy::{Facts, HttpSubject, Options, Table, shorthand};
+use policy::{Facts, HttpSubject, Options, Table};
 use smallvec::SmallVec;
 
 /// One shape of a table: routes and one request for each.

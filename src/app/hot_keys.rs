@@ -10,8 +10,8 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 
+use super::fleet::shared_tier::SharedTier;
 use super::publisher::Publisher;
-use super::shared_tier::SharedTier;
 use base::clock;
 use base::random::Random;
 use control::admin;

@@ -5,54 +5,39 @@
 //!
 //! README.md beside this file says why it is built so.
 
-mod admin_state;
-mod certificates;
 mod control;
 mod counts;
 mod decisions;
-pub mod descriptors;
 mod envoy;
 pub mod explain;
 mod files;
-mod first_try;
+mod fleet;
 mod gateway;
 mod hot_keys;
-mod inherited;
-mod keys;
-mod last_reload;
 mod lines;
-mod listeners;
-mod listening;
-mod listening_tls;
 mod live;
 mod logs;
-mod neighbour;
-mod node_name;
-mod notes;
-mod orders;
-mod override_view;
 mod publisher;
 mod read_files;
-mod redis_view;
 mod reload;
 mod service_manager;
-mod shared_tier;
 mod signals;
+pub mod sockets;
 mod upgrade;
 mod upkeep;
-mod upstreams;
 mod utilisation;
+mod views;
 
 use std::path::Path;
 
 use anyhow::Context;
 
 pub use control::rows_of;
+pub use fleet::shared_tier::{explain_from_outside, measure_from_outside};
 use gateway::Gateway;
-use inherited::Inherited;
 pub use publisher::prepare::{Prepared, prepare};
-pub use shared_tier::{explain_from_outside, measure_from_outside};
 use signals::Signals;
+use sockets::inherited::Inherited;
 use upgrade::Predecessor;
 pub use upgrade::{request as request_upgrade, request_where_listening as request_upgrade_where_listening};
 
@@ -87,8 +72,8 @@ pub fn run(
 ) -> anyhow::Result<()> {
     let config = &prepared.loaded.config;
     let limit = net::descriptors::raise();
-    descriptors::keep(config, limit);
-    if let Some(warning) = descriptors::warning(config, limit) {
+    sockets::descriptors::keep(config, limit);
+    if let Some(warning) = sockets::descriptors::warning(config, limit) {
         tracing::warn!("{warning}");
     }
     let runtime = tokio::runtime::Builder::new_multi_thread()

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::control::{Control, Policies};
-use super::last_reload::LastReload;
 use super::logs::Logs;
 use super::publisher::prepare::Prepared;
 use super::publisher::{Changes, Publisher};
 use super::service_manager;
+use super::views::last_reload::LastReload;
 use config::{self, Added, Errors, Files};
 use metrics::Metrics;
 

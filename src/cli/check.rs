@@ -7,7 +7,9 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use app::prepare;
-use config::{self, Added, Config, limit_text};
+use config;
+use config::limits::limit_text;
+use config::{Added, Config};
 use control::database::config::{Config as Database, Url};
 use limit::{Sharing, WhenDown};
 use limiter::global;
@@ -68,7 +70,7 @@ pub fn check(
         writeln!(errors, "{}\n", loaded.report)?;
     }
     let config = loaded.config;
-    if let Some(warning) = app::descriptors::warning(&config, descriptors) {
+    if let Some(warning) = app::sockets::descriptors::warning(&config, descriptors) {
         writeln!(errors, "warning: {warning}\n")?;
     }
     for path in

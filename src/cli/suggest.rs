@@ -9,8 +9,8 @@ use super::replay::{self, Logs, text};
 use ::replay::suggest::{Asked, Error, Suggested, SuggestedWindow, Suggestion, suggest};
 use app::error_chain;
 use base::units;
+use policy::counting::shorthand;
 use policy::definition::Dimension;
-use policy::shorthand;
 
 /// Which logs, and what for. Clap shows these comments as the help text.
 #[derive(Debug, clap::Args)]

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::report::{Source, SourceKind};
-use super::tier_table;
+use super::limits::tier_table;
+use super::load::report::{Source, SourceKind};
 
 /// A policy or a tier's limit beside those of the files. It goes before what a file says of the same.
 #[derive(Clone, Debug, PartialEq, Eq)]

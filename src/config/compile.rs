@@ -7,7 +7,7 @@ use policy::definition::Policy;
 use policy::error::{Change, Direction, DomainField, Error, Place, PolicyField, Problem, RouteField};
 use policy::{Options, Table};
 
-use super::report::{Finding, Places, Subject, error_in, quoted};
+use super::load::report::{Finding, Places, Subject, error_in, quoted};
 use super::settings::Config;
 
 /// Compiles the routes and policies of a configuration.

@@ -8,13 +8,14 @@ use toml::de::{DeTable, DeValue};
 
 use super::keys::process::ROOT;
 use super::keys::{Kind, Section};
-use super::mask::{self, MASK};
+use super::limits::{policy, rls, tiers};
+use super::load::mask;
+use super::load::mask::MASK;
 use super::printer::{Page, text};
+use super::process::{admin, database, listener, log, node, redis, running, trace};
+use super::routes::{errors, route};
 use super::settings::Config;
-use super::{
-    admin, auth, database, errors, listener, log, node, policy, redis, rls, route, running, tiers, trace,
-    upstream,
-};
+use super::{auth, upstream};
 
 impl Config {
     /// A number that tells configurations apart, in hex; secrets do not count.

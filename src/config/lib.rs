@@ -3,89 +3,47 @@
 //! All errors are reported at once. Nothing here opens a port, makes a certificate or resolves a name, so that a
 //! configuration can be checked on another machine than the one it is for.
 
-mod access;
-mod acme;
 mod added;
-mod admin;
 mod auth;
-mod candidate;
 mod compile;
-mod compress;
-mod context;
-mod cost;
-mod counted;
-mod database;
-mod decisions;
-mod definition;
 mod effective;
-mod errors;
-mod expand;
-mod files;
-mod grpc;
-mod headers;
-mod health;
-mod hot_keys;
 mod keys;
-pub mod limit_text;
-mod listener;
-mod log;
-mod mask;
-mod method;
-mod mirror;
-mod node;
-mod penalty;
-mod policy;
-mod policy_names;
+pub mod limits;
+mod load;
 pub mod printer;
-mod protocol;
+mod process;
 mod reader;
-mod redirect;
-mod redis;
-mod report;
-mod retry;
-mod rls;
-mod route;
-mod running;
-mod sections;
+mod routes;
 mod settings;
-mod socket;
-mod source;
-mod sticky;
 #[cfg(test)]
 mod tests;
-mod text;
-mod tier_table;
-mod tiers;
-mod trace;
-mod trust;
 mod upstream;
 mod values;
 mod warnings;
-mod windows;
 
 use std::cell::RefCell;
 use std::path::Path;
 
 use toml::de::DeTable;
 
-use context::Context;
-use expand::Variables;
-use mask::Secrets;
+use limits::tier_table::TierTable;
+use load::context::Context;
+use load::expand::Variables;
+use load::mask::Secrets;
+use load::report::{Finding, Place, Places, Source};
 use reader::Table;
-use report::{Finding, Place, Places, Source};
-use tier_table::TierTable;
 
 pub use added::{Added, TierRow};
 pub use base::units::{show_share, show_size};
-pub use counted::counted_as;
-pub use definition::{Definition, Loaded};
 pub use effective::{fingerprint, policy_of};
-pub use files::Files;
 pub use keys::process::UPGRADE_MAX;
 pub use keys::schema::schema;
-pub use mask::{MASK, is_secret_name};
-pub use node::{NODE_NAME_BYTES_MAX, is_node_name};
-pub use report::{Errors, Report, Subject};
+pub use limits::counted::counted_as;
+pub use load::definition::{Definition, Loaded};
+pub use load::files::Files;
+pub use load::mask::{MASK, is_secret_name};
+pub use load::report::{Errors, Report, Subject};
+pub use process::node::{NODE_NAME_BYTES_MAX, is_node_name};
 
 pub use settings::{Config, Limits, Node, Shutdown};
 
@@ -112,7 +70,7 @@ pub fn load(path: &Path) -> Result<Loaded, Errors> {
 /// Everything that is wrong with its text.
 pub fn from_text(name: &str, text: &str) -> Result<Loaded, Errors> {
     let variables: Variables<'_> = &|name| std::env::var(name).ok();
-    compiled(read_sources(vec![source::of_text(name, text)], Vec::new(), variables)?)
+    compiled(read_sources(vec![load::source::of_text(name, text)], Vec::new(), variables)?)
 }
 
 /// What a definition compiles to, with its warnings.
@@ -187,19 +145,19 @@ fn other_language(text: &str) -> &'static str {
 fn define(ctx: &Context<'_>, documents: Vec<Table<'_>>) -> (Config, Places) {
     let mut places = Places::default();
     let (auth, auth_places, auth_names) = auth::read_all(&documents);
-    let (log_level, access_log, decisions) = log::read(&documents, &auth);
+    let (log_level, access_log, decisions) = process::log::read(&documents, &auth);
     let rows = TierTable::read(&documents);
     let mut config = Config {
         files: ctx.files().map(|source| source.path.clone()).collect(),
-        workers: running::read_workers(&documents),
+        workers: process::running::read_workers(&documents),
         listeners: Vec::new(),
-        client_ip: listener::read_client_ip(&documents),
-        overload: running::read_overload(&documents),
+        client_ip: process::listener::read_client_ip(&documents),
+        overload: process::running::read_overload(&documents),
         auth,
         upstreams: Vec::new(),
-        dns: running::read_dns(&documents),
-        limits: running::read_limits(&documents),
-        tiers: tiers::read_all(&documents, &rows),
+        dns: process::running::read_dns(&documents),
+        limits: process::running::read_limits(&documents),
+        tiers: limits::tiers::read_all(&documents, &rows),
         policies: Vec::new(),
         routes: Vec::new(),
         domains: Vec::new(),
@@ -208,31 +166,31 @@ fn define(ctx: &Context<'_>, documents: Vec<Table<'_>>) -> (Config, Places) {
         redis: None,
         database: None,
         error_pages: Vec::new(),
-        shutdown: running::read_shutdown(&documents),
-        node: node::read(&documents),
-        privacy: node::read_privacy(&documents),
+        shutdown: process::running::read_shutdown(&documents),
+        node: process::node::read(&documents),
+        privacy: process::node::read_privacy(&documents),
         log_level,
         access_log,
         decisions,
         trace: None,
         secrets: Secrets::default(),
     };
-    (config.listeners, places.listeners) = listener::read_all(&documents);
+    (config.listeners, places.listeners) = process::listener::read_all(&documents);
     places.auth = auth_places;
-    (config.redis, places.redis) = redis::read(&documents);
-    (config.database, places.database) = database::read(&documents);
-    database::check(ctx, &config, &places);
-    let admin = admin::read(&documents);
+    (config.redis, places.redis) = process::redis::read(&documents);
+    (config.database, places.database) = process::database::read(&documents);
+    process::database::check(ctx, &config, &places);
+    let admin = process::admin::read(&documents);
     (config.admin, config.grpc, places.admin) = (admin.config, admin.grpc, admin.places);
-    (config.error_pages, places.errors) = errors::read(&documents);
-    (config.trace, places.trace) = trace::read(&documents);
-    listener::check_admin(ctx, &config, &places);
-    acme::check(ctx, &config, &places);
+    (config.error_pages, places.errors) = routes::errors::read(&documents);
+    (config.trace, places.trace) = process::trace::read(&documents);
+    process::listener::check_admin(ctx, &config, &places);
+    process::acme::check(ctx, &config, &places);
     (config.upstreams, places.upstreams) = upstream::read_all(&documents);
-    (config.policies, places.policies) = policy::read_all(&documents, &config.tiers, &rows);
+    (config.policies, places.policies) = limits::policy::read_all(&documents, &config.tiers, &rows);
     // Last, because routes name upstreams and policies, and add those that they write in place.
-    route::read_all(&documents, &auth_names, &mut config, &mut places);
-    rls::read_all(&documents, &mut config, &mut places);
+    routes::route::read_all(&documents, &auth_names, &mut config, &mut places);
+    limits::rls::read_all(&documents, &mut config, &mut places);
     warnings::warn(ctx, &config, &places);
     for (file, document) in documents.into_iter().enumerate() {
         match document.value("include") {

@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::mask::Secrets;
+use super::load::mask::Secrets;
 use gateway::proxy::config::{ClientIp, ErrorPage, LimitHeaders, Shown};
 use gateway::service::config::{Listener, Overload};
 use observe::record::{self, decisions::DecisionsConfig};
-use policy::naming::Addresses;
+use policy::keys::naming::Addresses;
 
 /// A valid configuration.
 #[derive(Clone, Debug, PartialEq)]
@@ -37,7 +37,7 @@ pub struct Config {
     /// Routes.
     pub routes: Vec<policy::definition::Route>,
     /// Domains of descriptors that other proxies ask about.
-    pub domains: Vec<policy::domain::definition::Domain>,
+    pub domains: Vec<policy::matching::domain::definition::Domain>,
     /// The admin listener; `None`: off.
     pub admin: Option<control::admin::Config>,
     /// The gRPC listener; `None`: there is none.

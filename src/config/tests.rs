@@ -19,8 +19,9 @@ use std::time::Duration;
 
 use proptest::prelude::{Just, Strategy, any, prop_oneof, proptest};
 
-use super::report::Source;
-use super::{Config, Definition, Loaded, MASK, Subject, compiled, read_sources, source};
+use super::load::report::Source;
+use super::load::source;
+use super::{Config, Definition, Loaded, MASK, Subject, compiled, read_sources};
 use limit::{Algorithm, WhenDown};
 use limiter::global::config::{Secret, Topology};
 use policy::definition::{Action, Destination, Dimension, Missing, TierPart};

@@ -7,8 +7,8 @@ use std::collections::HashMap;
 use auth::Kind;
 use policy::definition::{Action, Dimension};
 
-use super::context::Context;
-use super::report::Places;
+use super::load::context::Context;
+use super::load::report::Places;
 use super::settings::Config;
 
 /// Reports all warnings about the whole.

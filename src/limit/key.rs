@@ -1,6 +1,6 @@
 //! The key of one limit: who is counted, in which window of which policy, as 128 bits.
 //!
-//! `policy::key` makes keys by a keyed hash; this type only carries them. It does not know what
+//! `policy::keys::key` makes keys by a keyed hash; this type only carries them. It does not know what
 //! was hashed, and nothing can be read back from it.
 
 /// Names one counter, here and in Redis. Its bits are as good as random, so users take parts of it instead of hashing

@@ -10,17 +10,17 @@ use std::time::Duration;
 
 use siphasher::sip128::{Hasher128, SipHasher13};
 
-use super::advances::Advances;
-use super::charge_state::{ChargeState, Refund, Said, said, unheard};
-use super::debts::Debts;
-use super::holdings::Permits;
+use super::check::charge_state::{ChargeState, Refund, Said, said, unheard};
+use super::exact::advances::Advances;
+use super::exact::questions::Questions;
+use super::exact::taken_late::TakenLate;
+use super::fallback::debts::Debts;
+use super::fallback::unsent::Unsent;
+use super::leases::renewal_queue::Renewals;
+use super::leases::watched::Watched;
 use super::link::Link;
+use super::permits::holdings::Permits;
 use super::plans::Plans;
-use super::questions::Questions;
-use super::renewal_queue::Renewals;
-use super::taken_late::TakenLate;
-use super::unsent::Unsent;
-use super::watched::Watched;
 use super::{ClientAddress, Decision, Limiter};
 use crate::local::Leases;
 use limit::Plan;

@@ -13,49 +13,22 @@
 //!
 //! README.md beside this file says why it is built so.
 
-mod account;
-mod advances;
-mod assignments;
-mod attempt;
-mod by_holder;
-mod charge_state;
 mod check;
-mod counted;
-mod debts;
-mod event;
 mod exact;
+mod fallback;
 mod fleet;
-mod foretell;
-mod given;
 pub mod global;
-mod holdings;
+mod holders;
 mod hot;
+mod leases;
 mod link;
 pub mod local;
 mod look;
-mod overrides;
-mod overriding;
-mod penalties;
 mod permits;
 mod plans;
-mod provenance;
-mod questions;
-mod recall;
-mod refund;
-mod renewal_queue;
-mod renewals;
-mod repayment;
-mod resets;
 mod seldom;
-mod settling;
-mod spent;
-mod sweep;
-mod taken_late;
-mod together;
-mod unsent;
 mod wait;
 mod waiting;
-mod watched;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -65,27 +38,27 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::local::{Table, Taken};
-use given::Given;
+use check::given::Given;
 use limit::{Algorithm, Charge, Key, Outcome, Quota, Worlds};
 use metrics::Tier;
 
-pub use account::Account;
-pub use assignments::Assignments;
-pub use by_holder::Holder;
-pub use charge_state::Refund;
+pub use check::charge_state::Refund;
+pub use check::event::{Count, Event};
+pub use check::foretell::{Decider, Foretold};
+pub use check::given::OwnLimit;
+pub use check::provenance::Provenance;
+pub use check::recall::Recall;
+pub use check::together::Part;
 pub use check::{Check, Peeked, Pending};
-pub use event::{Count, Event};
 pub use fleet::Fleet;
-pub use foretell::{Decider, Foretold};
-pub use given::OwnLimit;
+pub use holders::account::Account;
+pub use holders::assignments::Assignments;
+pub use holders::by_holder::Holder;
+pub use holders::overrides::{Change, Override, Overrides};
+pub use holders::resets::{Reset, Resets};
 pub use link::{Done, Link};
 pub use look::Look;
-pub use overrides::{Change, Override, Overrides};
 pub use plans::Plans;
-pub use provenance::Provenance;
-pub use recall::Recall;
-pub use resets::{Reset, Resets};
-pub use together::Part;
 pub use waiting::Waiting;
 
 /// Decides charges; one for the whole process, shared by all workers.

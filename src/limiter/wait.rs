@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 
 use smallvec::SmallVec;
 
-use super::charge_state::{ChargeState, Said, unheard};
+use super::check::charge_state::{ChargeState, Said, unheard};
 use limit::Charge;
 
 /// An answer that came after its request was decided.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use super::charge_state::ChargeState;
+use super::check::charge_state::ChargeState;
 use super::wait::{Fate, Resolved, Wait};
 use super::{ClientAddress, Limiter};
 use base::clock;

@@ -17,13 +17,13 @@ use std::sync::{Arc, OnceLock};
 
 use super::counting::Policy;
 use super::definition::{self, Dimension};
-use super::domain;
 use super::error::{Error, PolicyField, Problem, RouteField};
-use super::host::Hosts;
 use super::list_field::join_items;
+use super::matching::domain;
+use super::matching::host::Hosts;
+use super::matching::tree::{ANY_HOST, Tree};
 use super::route::Route;
 use super::table::{Table, precedence};
-use super::tree::{ANY_HOST, Tree};
 use crate::json::Path;
 use errors::Errors;
 use limit::PolicyId;

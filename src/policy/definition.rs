@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use super::access::{Addresses, Require};
-pub use super::compress::Compress;
+pub use super::response::compress::Compress;
 use super::retry::Retry;
 use crate::json::Path;
 use limit::{Algorithm, Penalty, Quota, Sharing, WhenDown};

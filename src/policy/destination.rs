@@ -5,8 +5,8 @@
 use std::sync::Arc;
 
 use super::definition::{Dimension, Missing};
-use super::key::Keys;
-use super::subject::Subject;
+use super::keys::key::Keys;
+use super::keys::subject::Subject;
 use base::rendezvous;
 
 /// Where the requests of a route go.

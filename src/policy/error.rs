@@ -1,6 +1,7 @@
 //! Errors in definitions, with index and field, so that `config` can point at the line. It knows no files.
 
-use super::{domain, host, pattern, template};
+use super::matching::{domain, host, pattern};
+use super::template;
 
 /// An error in a definition.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -1,6 +1,6 @@
 //! Percent-encoding (RFC 3986 section 2.1) of single values and literals: for keys, rewrites and queries.
 //!
-//! It does not normalise whole paths of requests: [`super::path`] does.
+//! It does not normalise whole paths of requests: [`super::matching::path`] does.
 
 /// What `+` stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use http::{HeaderMap, Method};
 
-use super::pattern::Pattern;
+use super::matching::pattern::Pattern;
 use crate::json::Fields;
 use base::identity::Identity;
 

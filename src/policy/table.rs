@@ -12,17 +12,17 @@ use std::sync::{Arc, OnceLock};
 
 use http::{HeaderName, HeaderValue};
 
-use super::chosen::Chosen;
 use super::counting::Policy;
+use super::counting::chosen::Chosen;
 use super::definition::Dimension;
 use super::destination::Affinity;
-use super::domain::{Domain, Rule};
-use super::host::{Host, Hosts};
 use super::list_field::join_items;
-use super::method::Fit;
+use super::matching::domain::{Domain, Rule};
+use super::matching::host::{Host, Hosts};
+use super::matching::method::Fit;
+use super::matching::tree::{ANY_HOST, Tree};
 use super::request::{Facts, Params};
 use super::route::{Found, Route, RouteId};
-use super::tree::{ANY_HOST, Tree};
 use limit::{Charge, PlanId, PolicyId, Quota, Sharing};
 
 /// Routes and policies, ready for requests.

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use http::HeaderValue;
 
 use super::braces::{self, Piece};
-use super::pattern::{Pattern, Segment};
+use super::matching::pattern::{Pattern, Segment};
 use super::percent::{self, Plus};
 use super::request::Values;
 use base::identity::Claim;

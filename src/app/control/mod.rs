@@ -30,8 +30,8 @@ use control::database::config::Url;
 use control::database::{self, Database};
 use metrics::usage::Gathered;
 
+use super::fleet::shared_tier::SharedTier;
 use super::live::Sentence;
-use super::shared_tier::SharedTier;
 use follower::Follower;
 use minutes::Usage;
 use policies::Rows;

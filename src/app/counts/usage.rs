@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::sources::Counts;
-use crate::override_view::Shown;
+use crate::views::override_view::Shown;
 use base::clock;
 use control::admin::{
     From, Holder, HotKeyUsage, Names, PenaltyShown, PolicyUsage, TierFrom, TierShown, UsageAsked, WindowUsage,

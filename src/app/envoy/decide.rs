@@ -23,7 +23,7 @@ use metrics::Worker;
 use metrics::hot_keys;
 use metrics::usage;
 use observe::record::decisions::{Hand, Sample, printable};
-use policy::domain::{DescriptorSubject, Domain, Entry, Matched};
+use policy::matching::domain::{DescriptorSubject, Domain, Entry, Matched};
 use policy::{Subject, Table};
 use rls::{RateLimitDescriptor, RateLimitOverride, RateLimitRequest, RateLimitResponse, RateLimits};
 use rls::{Stats, Unit};

@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 use tonic_health::server::HealthReporter;
 
 use super::counts::Counts;
-use super::listening::Parts;
+use super::sockets::listening::Parts;
 use control::admin::{Phase, Readiness};
 use decide::Decider;
 use metrics::Worker;

@@ -3,7 +3,8 @@
 use http::HeaderMap;
 use prost_types::Duration;
 
-use gateway::proxy::limit_fields::{self, Fields};
+use gateway::proxy::response::limit_fields;
+use gateway::proxy::response::limit_fields::Fields;
 use gateway::proxy::snapshot::Snapshot;
 use limit::{Charge, Outcome, Worlds};
 use limiter::{Check, Limiter};

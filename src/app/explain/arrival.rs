@@ -9,13 +9,14 @@ use http::{HeaderMap, HeaderValue, Method, Request, Uri, Version, request};
 
 use super::listener::{self, Taken};
 use super::{Asked, InForce};
-use gateway::proxy::client::{self, Client};
 use gateway::proxy::headers::{self, Present};
-use gateway::proxy::validate;
+use gateway::proxy::request::client;
+use gateway::proxy::request::client::Client;
+use gateway::proxy::request::validate;
 use gateway::service::config::{Sizes, Underscores};
 use gateway::service::refusal::Refusal;
 use net::wire::http1::{End, Fault, Framing};
-use policy::path;
+use policy::matching::path;
 use policy::percent::{self, Plus};
 
 /// A request that has come as far as to a route.

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::{override_view, redis_view};
+use crate::views::{override_view, redis_view};
 use base::clock;
 use gateway::service::refusal::{Limited, Refusal, Violation};
 use limit::lease_messages::{Left, Lent, Seen};

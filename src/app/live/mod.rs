@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::upstreams;
+use super::views::upstreams;
 use base::clock;
 use busiest::Busiest;
 use control::admin;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
-use crate::last_reload::LastReload;
+use crate::views::last_reload::LastReload;
 use base::clock;
 use control::admin::{Phase, Readiness};
 use gateway::proxy::snapshot::Snapshot;

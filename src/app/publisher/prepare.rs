@@ -10,7 +10,7 @@ use auth::{self, Kind, jwt};
 use base::clock;
 use config::{Definition, Errors, Loaded, Subject};
 use gateway::proxy::config::ErrorPage;
-use gateway::proxy::error_pages::ErrorPages;
+use gateway::proxy::response::error_pages::ErrorPages;
 use net::tls;
 use upstream::{self, Live, Moves};
 

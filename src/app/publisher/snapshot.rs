@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
-use crate::{node_name, shared_tier};
+use crate::fleet::{node_name, shared_tier};
 use config::Config;
 use gateway::proxy::snapshot::{Series, Snapshot};
 use limiter::Limiter;

@@ -9,13 +9,13 @@ use std::sync::Arc;
 
 use super::prepare::{Kept, client_config};
 use super::stamps::Stamps;
-use crate::certificates::Expiries;
 use crate::files;
-use crate::listeners::Listeners;
 use crate::read_files::{Part, Stale};
+use crate::sockets::certificates::Expiries;
+use crate::sockets::listeners::Listeners;
 use config::Config;
 use gateway::proxy::config::ErrorPage;
-use gateway::proxy::error_pages::ErrorPages;
+use gateway::proxy::response::error_pages::ErrorPages;
 use gateway::proxy::snapshot::Snapshot;
 use gateway::service::config::Listener;
 use metrics::Metrics;

@@ -12,7 +12,7 @@ use rustix::process::{Pid, getpgid, setpgid};
 use super::beside::Beside;
 use super::channel::Channel;
 use super::messages::{Hello, Passed, VARIABLE, WITHIN_MAX, Word};
-use crate::inherited::Inherited;
+use crate::sockets::inherited::Inherited;
 use base::clock;
 use limiter::Limiter;
 use limiter::local;

@@ -10,7 +10,8 @@ use rustix::process::Signal;
 
 use super::messages::VARIABLE;
 use super::report::{Answer, ask};
-use crate::neighbour::{self, Neighbour, Place};
+use crate::sockets::neighbour;
+use crate::sockets::neighbour::{Neighbour, Place};
 use config::Config;
 use gateway::service::config::Bind;
 use net::listening;

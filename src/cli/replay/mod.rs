@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use super::check::EXIT_CONFIG;
 use super::migrate::EXIT_LEFT_OUT;
 use app::error_chain;
-use policy::host::is_authority;
+use policy::matching::host::is_authority;
 use replay::format::Format;
 use replay::report::LogReport;
 use replay::{self, Options, Spread};

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use super::{Fields, claim_name, file, places, show_file, show_places};
+use crate::load::text::Text;
 use crate::printer::{array, text};
 use crate::reader::{Table, Value};
-use crate::text::Text;
-use crate::trust;
+use crate::upstream::trust;
 use crate::values::{Keys, Written};
 use auth::Kind;
 use auth::jwt::remote;

@@ -9,11 +9,13 @@ use auth::place::Place;
 use auth::{Anybody, Config, Kind};
 use auth::{basic, keys};
 
+use super::load::report;
+use super::load::sections;
+use super::load::sections::Named;
+use super::load::text;
+use super::load::text::Text;
 use super::printer::{Page, array, key, table, text, time};
 use super::reader::{Table, Value};
-use super::report;
-use super::sections::{self, Named};
-use super::text::{self, Text};
 use super::values::{Keys, Written};
 
 /// Reads every method. Also returns all names, including those of methods with errors.

@@ -9,10 +9,10 @@ mod scalar;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::context::{Context, Since};
 use super::keys::process::ROOT;
 use super::keys::{Kind, Section, Unwritten};
-use super::report::{Fields, Finding, Place, quoted};
+use super::load::context::{Context, Since};
+use super::load::report::{Fields, Finding, Place, quoted};
 use base::words::{did_you_mean, listed};
 
 /// A table, and what its keys may be.

@@ -7,12 +7,14 @@ use std::time::Duration;
 use toml::de::DeValue;
 
 use super::Value;
-use crate::expand;
 use crate::keys::Kind;
-use crate::mask::{self, MASKED, WRITE_SECRET};
+use crate::load::expand;
+use crate::load::mask;
+use crate::load::mask::{MASKED, WRITE_SECRET};
+use crate::load::report::{Source, SourceKind, quoted};
+use crate::load::text;
+use crate::load::text::Text;
 use crate::printer::OFF;
-use crate::report::{Source, SourceKind, quoted};
-use crate::text::{self, Text};
 use base::units;
 use upstream::deadline::FAR;
 

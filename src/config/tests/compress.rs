@@ -1,7 +1,7 @@
 //! `compress`, of the whole file and of a route.
 
 use super::{config, each_says};
-use policy::compress::{Coding, Compress};
+use policy::response::compress::{Coding, Compress};
 
 #[test]
 fn a_route_starts_from_the_default_and_says_what_differs() {

@@ -218,7 +218,7 @@ fn a_key_that_is_called_a_secret_is_one() {
             for key in section.keys() {
                 let path = format!("{path}.{}", key.name);
                 let is_text = key.kind.each().iter().any(|kind| matches!(kind, Kind::Text | Kind::Texts));
-                if is_text && crate::mask::is_secret_key(key.name) {
+                if is_text && crate::load::mask::is_secret_key(key.name) {
                     wrong.push(path.clone());
                 }
                 walk(&key.kind, &path, wrong);

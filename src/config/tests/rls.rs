@@ -2,7 +2,7 @@
 
 use super::{config, each_says, load, reads_the_same};
 use policy::definition::Dimension;
-use policy::domain::definition::{EntryMatch, Given, Rule, ValueMatch, Verdict};
+use policy::matching::domain::definition::{EntryMatch, Given, Rule, ValueMatch, Verdict};
 
 const POLICIES: &str = "[policy.per-user]\nlimit = \"10/m\"\nby = [\"entry:generic_key\", \"entry:user_id\"]\n\
     [policy.per-shop]\nlimit = \"99/m\"\nby = [\"tenant\"]\n";

@@ -8,7 +8,7 @@ use flate2::write::GzEncoder;
 use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, VARY};
 use http::{HeaderMap, HeaderValue, Response};
 
-use policy::compress::{Coding, Compress};
+use policy::response::compress::{Coding, Compress};
 
 /// Whether the client of this request likes gzip better than no coding.
 pub(super) fn is_liked(headers: &HeaderMap) -> bool {

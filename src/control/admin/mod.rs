@@ -35,7 +35,7 @@ mod tests;
 mod watched;
 
 pub use access::{Access, Role, Token};
-pub use api::bodies;
+pub use api::reading::bodies;
 pub use config::{Config, NamedCertificate, NamedToken, OWN_TOKEN_NAME, Secret};
 pub use control::{
     Applied, ByMinute, Check, Control, Minutes, MinutesAsked, MinutesReader, Proposal, Writes,

@@ -14,9 +14,10 @@ use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use tokio::sync::Semaphore;
 
 use super::access::Role;
+use super::api::spellings::snake_overrides;
 use super::api::{
     BODY_BYTES_MAX, api_keys, audit, checks, consumers, decisions, document, hot_keys, limits, overrides,
-    policies, snake_overrides, tiers, usage, why,
+    policies, tiers, usage, why,
 };
 use super::gate::{self, Gate, OpenTo, Permit, Places, wants_html};
 use super::limits::Limits;

@@ -10,13 +10,13 @@ use serde::{Deserialize, Serialize};
 
 use super::api_keys::ApiKeyRow;
 use super::assignments::Assignment;
-use super::connections::Session;
+use super::connection::connections::Session;
+use super::connection::open::{CALL_MAX, Database};
+use super::connection::sql::{Query, Row};
 use super::error::Error;
-use super::open::{CALL_MAX, Database};
 use super::overrides::Override;
 use super::policies::PolicyRow;
 use super::resets::Reset;
-use super::sql::{Query, Row};
 use super::tiers::{self, TierLimit};
 use super::time::Time;
 use super::write::Kind;

@@ -4,9 +4,9 @@
 
 use serde_json::Value as Json;
 
+use super::connection::open::{CALL_MAX, Database};
+use super::connection::sql::{Query, Row, number};
 use super::error::Error;
-use super::open::{CALL_MAX, Database};
-use super::sql::{Query, Row, number};
 use super::time::Time;
 
 /// One decision.

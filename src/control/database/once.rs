@@ -2,10 +2,10 @@
 
 use serde_json::Value as Json;
 
-use super::connections::Session;
+use super::connection::connections::Session;
+use super::connection::open::{CALL_MAX, Database};
+use super::connection::sql::Query;
 use super::error::Error;
-use super::open::{CALL_MAX, Database};
-use super::sql::Query;
 use super::time::Time;
 use super::write::{ONCE_KEPT, Once};
 

@@ -7,12 +7,12 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
 use super::bounds;
-use super::connections::Session;
+use super::connection::connections::Session;
+use super::connection::open::Database;
+use super::connection::sql::{Query, Row};
 use super::error::Error;
 use super::id;
-use super::open::Database;
 use super::page::Page;
-use super::sql::{Query, Row};
 use super::time::Time;
 use super::write::{Actor, Begun, Entry, Expect, Kind, Write};
 

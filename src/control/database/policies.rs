@@ -5,10 +5,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
 use super::bounds;
+use super::connection::open::Database;
+use super::connection::sql::{Query, Row};
 use super::error::Error;
-use super::open::Database;
 use super::page::Page;
-use super::sql::{Query, Row};
 use super::time::Time;
 use super::write::{Actor, Entry, Expect, Kind, Write};
 

@@ -4,10 +4,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::bounds;
+use super::connection::open::Database;
+use super::connection::sql::{Query, Row};
 use super::error::Error;
 use super::id;
-use super::open::Database;
-use super::sql::{Query, Row};
 use super::time::Time;
 use super::write::{Actor, Begun, Entry, Kind, Write};
 

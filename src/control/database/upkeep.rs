@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use super::connections::{Options, Session};
+use super::connection::connections::{Options, Session};
+use super::connection::open::{CALL_MAX, Database};
+use super::connection::sql::Query;
 use super::error::Error;
-use super::open::{CALL_MAX, Database};
-use super::sql::Query;
 use super::time::Time;
 use super::write::ONCE_KEPT;
 

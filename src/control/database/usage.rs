@@ -2,10 +2,10 @@
 //!
 //! No change of the control plane: it takes no version, and nobody follows it.
 
+use super::connection::open::{CALL_MAX, Database};
+use super::connection::sql::{Query, Row, number};
 use super::error::Error;
 use super::id;
-use super::open::{CALL_MAX, Database};
-use super::sql::{Query, Row, number};
 use super::time::Time;
 use metrics::usage;
 

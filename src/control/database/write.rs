@@ -12,11 +12,11 @@ use tokio::time::{Instant, sleep};
 
 use base::clock;
 
-use super::connections::Session;
+use super::connection::connections::Session;
+use super::connection::open::{CALL_MAX, Database};
+use super::connection::sql::Query;
 use super::error::Error;
 use super::id;
-use super::open::{CALL_MAX, Database};
-use super::sql::Query;
 use super::time::Time;
 
 /// Who changes something, for the audit log.

@@ -11,13 +11,14 @@ use std::time::{Duration, Instant};
 use http::{HeaderMap, HeaderValue, StatusCode, Uri, Version, uri};
 use tokio::time::sleep;
 
-use super::answer_reader::AnswerReader;
 use super::events::{self, Finished};
 use super::facts::{Attempts, CLIENT_GONE_STATUS, Outcome, RequestFacts, ServerIndex};
+use super::request::validate;
 use super::reservation::{Reservation, Spent};
+use super::response::answer_reader::AnswerReader;
+use super::response::grpc;
 use super::services::Services;
 use super::snapshot::View;
-use super::{grpc, validate};
 use crate::service::conn::{Conn, SwitchedRequest};
 use crate::service::form::Form;
 use crate::service::problem;

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use http::{HeaderValue, Method, Uri, Version};
 
-use super::client::Asked;
-use super::request_body::Upload;
+use super::request::client::Asked;
+use super::request::request_body::Upload;
 use crate::service::form::Form;
 use crate::service::reason::Reason;
 use base::cause::Cause;

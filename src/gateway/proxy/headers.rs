@@ -1,7 +1,7 @@
 //! Every header that the gateway itself adds or removes, both ways: hop-by-hop fields, forwarding fields, request ids.
 //! They are in one file so that they can be audited in one reading.
 //!
-//! Header changes that a route configures are in `policy`; rate-limit fields are in [`super::limit_fields`].
+//! Header changes that a route configures are in `policy`; rate-limit fields are in [`super::response::limit_fields`].
 
 use std::net::IpAddr;
 

@@ -6,10 +6,12 @@
 use http::HeaderValue;
 
 use super::context::RequestContext;
-use super::limit_fields::{self, Fields, jittered};
+use super::request::client;
 use super::reservation::Reservation;
+use super::response::limit_fields;
+use super::response::limit_fields::{Fields, jittered};
 use super::services::TIMED_EVERY;
-use super::{client, decisions, exemplars};
+use super::{decisions, exemplars};
 use crate::service::refusal::{Limited, Refusal, Violation};
 use base::clock;
 use limit::{Algorithm, Charge};

@@ -14,10 +14,10 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use http_body::Body;
 use tokio::time::timeout_at;
 
-use super::body_copy::{BodyCopy, Lost};
 use super::context::RequestContext;
 use super::headers;
-use super::request_body::RequestBody;
+use super::request::body_copy::{BodyCopy, Lost};
+use super::request::request_body::RequestBody;
 use super::services::Services;
 use super::snapshot::View;
 use crate::service::overload::Step;

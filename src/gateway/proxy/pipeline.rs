@@ -14,21 +14,21 @@ use http_body::Body;
 use hyper::body::Incoming;
 use hyper::ext::ReasonPhrase;
 
-use super::answer_fields::keeps_names;
-use super::client::{Asked, Client};
-use super::compress::Wanted;
 use super::context::{Panicked, RequestContext};
 use super::forward::{self, UpstreamRequest};
 use super::headers::Present;
-use super::limit_fields::Fields;
-use super::reply;
-use super::request_body::RequestBody;
-use super::response_body::ResponseBody;
+use super::request::client::{Asked, Client};
+use super::request::request_body::RequestBody;
+use super::request::unread::Received;
+use super::request::{authenticate, client, gather, validate};
+use super::response::answer_fields::keeps_names;
+use super::response::compress::Wanted;
+use super::response::limit_fields::Fields;
+use super::response::reply;
+use super::response::response_body::ResponseBody;
+use super::response::{answer_fields, compress};
 use super::services::Services;
-use super::unread::Received;
-use super::{
-    answer_fields, authenticate, client, compress, context, gather, headers, limits, shed, sticky, validate,
-};
+use super::{context, headers, limits, shed, sticky};
 use crate::service::activity::Answer;
 use crate::service::conn::Conn;
 use crate::service::form::Form;
@@ -36,10 +36,12 @@ use crate::service::refusal::Refusal;
 use base::clock;
 use base::identity::NOBODY;
 use net::wire::http2::StreamId;
-use policy::cors::{self, Cors};
 use policy::definition::PathEscapes;
 use policy::destination::{ChoiceId, Destination, Picked};
-use policy::{Action, Facts, Found, HttpSubject, NotFound, Table, path};
+use policy::matching::path;
+use policy::response::cors;
+use policy::response::cors::Cors;
+use policy::{Action, Facts, Found, HttpSubject, NotFound, Table};
 
 /// Answers one request. A panic ends only this request, with 500; the worker goes on.
 pub async fn handle(

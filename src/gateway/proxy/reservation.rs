@@ -10,7 +10,7 @@ use std::sync::Arc;
 use http::{HeaderMap, StatusCode};
 use smallvec::SmallVec;
 
-use super::answer_reader::{AnswerReader, Readable};
+use super::response::answer_reader::{AnswerReader, Readable};
 use limit::{Algorithm, Charge, PolicyId};
 use limiter::{Decision, Limiter, Refund};
 use metrics::Cost;

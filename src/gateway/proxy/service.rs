@@ -8,9 +8,10 @@ use http::{HeaderMap, HeaderValue, Request, Response, Version};
 use hyper::body::Incoming;
 
 use super::events::{self, FailedHandshake, UnreadHead};
-use super::response_body::ResponseBody;
+use super::response::answer_fields;
+use super::response::response_body::ResponseBody;
 use super::services::Services;
-use super::{answer_fields, headers, pipeline};
+use super::{headers, pipeline};
 use crate::service::conn::Conn;
 use crate::service::reason::Reason;
 use crate::service::{Ends, Service};

@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use arc_swap::cache::Cache;
 
-use super::gathered::Room;
-use super::request_body::RequestBody;
+use super::request::gathered::Room;
+use super::request::request_body::RequestBody;
+use super::request::unread::Unread;
 use super::snapshot::{Snapshot, View};
-use super::unread::Unread;
 use crate::service::overload::Overload;
 use crate::service::reason::Reason;
 use acme::Challenges;

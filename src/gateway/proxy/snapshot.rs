@@ -7,8 +7,8 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 
 use super::config::{ClientIp, LimitHeaders, Node};
-use super::error_pages::ErrorPages;
-use super::request_body::RequestBody;
+use super::request::request_body::RequestBody;
+use super::response::error_pages::ErrorPages;
 use crate::service::config::Listener;
 use base::random::Turns;
 use limiter::Check;

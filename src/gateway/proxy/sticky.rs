@@ -5,7 +5,7 @@ use std::time::Instant;
 use http::HeaderMap;
 use http::header::SET_COOKIE;
 
-use super::request_body::RequestBody;
+use super::request::request_body::RequestBody;
 use super::snapshot::View;
 use policy::destination::Choice;
 use upstream::Pool;

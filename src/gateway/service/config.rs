@@ -12,8 +12,8 @@ use base::identity::NO_ADDRESS;
 use net::tls;
 use net::unix_socket::Rights;
 use policy::access::Addresses;
-use policy::changes::FixedChanges;
 use policy::definition::HttpsRedirect;
+use policy::response::changes::FixedChanges;
 
 /// One listener.
 #[derive(Clone, Debug, PartialEq)]

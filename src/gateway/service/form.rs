@@ -3,7 +3,7 @@
 use http::HeaderMap;
 use http::header::ACCEPT;
 
-use policy::weight::weighted;
+use policy::response::weight::weighted;
 
 /// The form of an error's body.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

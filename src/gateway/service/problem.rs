@@ -19,7 +19,7 @@ use super::reason::Reason;
 use super::refusal::{Limited, Refusal, Violation};
 use base::cause::Cause;
 use net::wire::http1::Fault;
-use policy::body::push_html;
+use policy::response::body::push_html;
 
 /// How one refusal is answered, logged and counted.
 #[derive(Debug)]

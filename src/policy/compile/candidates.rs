@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use super::errors::Errors;
-use crate::candidate::Replaces;
 use crate::counting::Policy;
+use crate::counting::candidate::Replaces;
 use crate::definition;
 use crate::error::{PolicyField, Problem, RouteField};
 use limit::{PolicyId, Trial};

@@ -7,13 +7,13 @@ use super::candidates;
 use super::errors::{Errors, check_names};
 use crate::counting::Policy;
 use crate::definition::{self, Dimension};
-use crate::domain::definition::{
+use crate::error::{DomainField, Problem, RouteField};
+use crate::matching::domain::definition::{
     Domain as Written, EntryMatch, Given, Rule as WrittenRule, Verdict as WrittenVerdict,
 };
-use crate::domain::given::Template;
-use crate::domain::tree::Tree;
-use crate::domain::{ADDRESSES, Domain, Rule, Verdict};
-use crate::error::{DomainField, Problem, RouteField};
+use crate::matching::domain::given::Template;
+use crate::matching::domain::tree::Tree;
+use crate::matching::domain::{ADDRESSES, Domain, Rule, Verdict};
 use base::words::did_you_mean;
 use limit::{Algorithm, PolicyId, Quota, Trial};
 

@@ -5,13 +5,13 @@ use std::num::NonZeroU64;
 
 use super::errors::{Errors, check_names};
 use super::options::{DIMENSIONS_MAX, Options, TIERS_MAX, WINDOWS_MAX};
+use crate::counting::rules::{Cost, CostRule, Matches, Rules};
 use crate::counting::{self, Memory, Part, Policy, Tiers, Window};
 use crate::definition;
 use crate::error::{PolicyField, Problem};
-use crate::key::Keys;
-use crate::method::Methods;
-use crate::pattern::Pattern;
-use crate::rules::{Cost, CostRule, Matches, Rules};
+use crate::keys::key::Keys;
+use crate::matching::method::Methods;
+use crate::matching::pattern::Pattern;
 use limit::{Algorithm, PolicyId, Quota};
 
 pub(super) fn compile(

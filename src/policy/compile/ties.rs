@@ -9,8 +9,8 @@ use http::HeaderName;
 
 use super::errors::Errors;
 use crate::error::{Problem, RouteField};
+use crate::matching::tree::Tree;
 use crate::route::{HeaderMatch, Route};
-use crate::tree::Tree;
 
 /// Reports each route that ties with an earlier one, once.
 pub(super) fn check(tree: &mut Tree, routes: &[Option<Route>], errors: &mut Errors) {

@@ -7,7 +7,7 @@ use http::{HeaderName, Method, StatusCode};
 use super::{compile, header_match, policy, route};
 use crate::definition::{Action, Destination, HeaderChanges, Matches, Policy, Respond, Route};
 use crate::error::{Change, Direction, Error, Place, PolicyField, Problem, RouteField};
-use crate::{host, pattern};
+use crate::matching::{host, pattern};
 
 fn at_route(index: usize, field: RouteField, problem: Problem) -> Error {
     Error { place: Place::Route { index, field }, problem }

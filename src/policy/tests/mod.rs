@@ -9,8 +9,9 @@ use std::net::IpAddr;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 
+use super::counting::shorthand;
 use super::definition::{HeaderMatch, Policy, Route};
-use super::{Facts, Options, Table, shorthand};
+use super::{Facts, Options, Table};
 use crate::Error;
 use base::identity::Identity;
 

@@ -151,7 +151,7 @@ fn a_part_of_a_segment_makes_no_segment_of_dots_and_no_second_slash() {
         ("/files/", "/new{rest}..", "/new/-"),
         ("/files%2E./a", "/new/{rest}", "/new/-/a"),
     ] {
-        let path = crate::path::canonical(path).expect("a path").path;
+        let path = crate::matching::path::canonical(path).expect("a path").path;
         let ask = Ask::new(&format!("GET {path}"));
         assert_eq!(rewritten("/files{*rest}", rewrite, &ask), expected, "{path} {rewrite}");
     }

@@ -3,7 +3,7 @@
 //! It keeps names legal and apart, and notices routes that tie. It does not know where anything came from.
 
 use config::printer::text;
-use policy::pattern::Pattern;
+use policy::matching::pattern::Pattern;
 
 use super::notes::{Notes, Place};
 
@@ -227,7 +227,7 @@ pub(super) fn unique(wanted: &str, kind: &str, taken: &[&str]) -> String {
     format!("{wanted}-{}", free + 2)
 }
 
-/// The nearest text that can be a name: see `config::sections::is_name`.
+/// The nearest text that can be a name: see `config::load::sections::is_name`.
 pub(super) fn legal(wanted: &str, kind: &str) -> String {
     let is_kept = |sign: char| (' '..='~').contains(&sign) && !matches!(sign, '"' | '\\' | '\'');
     let kept = wanted.trim().chars().map(|sign| if is_kept(sign) { sign } else { '-' });

@@ -7,7 +7,7 @@ use super::account::Outcome;
 use super::request::{Client, Request};
 use super::tally::Most;
 use policy::Naming;
-use policy::naming::{VALUE_BYTES_MAX, text};
+use policy::keys::naming::{VALUE_BYTES_MAX, text};
 use policy::request::counted_address;
 
 /// The differences.

@@ -9,7 +9,7 @@ use super::minutes::{Minute, Minutes};
 use super::options::{Options, Span, Spread};
 use super::tally::{Distinct, Most};
 use super::world::World;
-use config::limit_text;
+use config::limits::limit_text;
 use policy::Policy;
 
 /// The whole report.

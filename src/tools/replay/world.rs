@@ -22,17 +22,18 @@ use base::clock;
 use base::identity::NO_ADDRESS;
 use base::identity::{Identity, NOBODY};
 use config::{Config, Loaded};
-use gateway::proxy::client;
 use gateway::proxy::pipeline;
+use gateway::proxy::request::client;
 use gateway::proxy::reservation::{Reservation, Spent};
 use limit::{Algorithm, Charge, Plan};
 use limiter::local;
 use limiter::{Check, Fleet, Limiter, Link};
 use metrics::Decision;
 use policy::definition::{Actual, Dimension};
-use policy::host::{self, is_authority};
-use policy::path;
-use policy::subject::Encoded;
+use policy::keys::subject::Encoded;
+use policy::matching::host;
+use policy::matching::host::is_authority;
+use policy::matching::path;
 use policy::{Facts, Found, HttpSubject, Naming, Policy, Subject, Table};
 
 /// A configuration that requests are played through.

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::conditions::etag;
+use super::reading::conditions::etag;
 use crate::admin::reply;
 
 /// What a change would do.

@@ -12,12 +12,12 @@ use serde_json::{Map, Value, json};
 
 use super::answer;
 use super::change::{Body, Change, readable};
-use super::fields::{At, Fields, Flaw, text_flaw};
 use super::operations::Document;
 use super::overrides::in_the_future;
 use super::page::{Page, Wanted};
-use super::path::Values;
-use super::query::Query;
+use super::reading::fields::{At, Fields, Flaw, text_flaw};
+use super::reading::path::Values;
+use super::reading::query::Query;
 use super::schema::{ID_CHARS_MAX, NO_CONTROL_CHARACTERS, Name, Span};
 use crate::admin::refusal::Refusal;
 use crate::admin::state::State;

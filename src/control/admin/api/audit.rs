@@ -12,7 +12,7 @@ use super::answer;
 use super::change::readable;
 use super::operations::Document;
 use super::page::{Page, Wanted};
-use super::query::Query;
+use super::reading::query::Query;
 use super::schema::Name;
 use crate::admin::refusal::Refusal;
 use crate::admin::state::State;

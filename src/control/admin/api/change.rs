@@ -14,9 +14,9 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::time;
 
-use super::conditions::{expected, idempotency_key, is_met};
-use super::fields::{Fields, Flaw};
-use super::query::Query;
+use super::reading::conditions::{expected, idempotency_key, is_met};
+use super::reading::fields::{Fields, Flaw};
+use super::reading::query::Query;
 use crate::admin::control::{Control, Proposal, Writes};
 use crate::admin::gate::Client;
 use crate::admin::refusal::Refusal;

@@ -17,10 +17,10 @@ use serde_json::{Map, Value, json};
 
 use super::answer;
 use super::change::{Body, readable};
-use super::conditions::idempotency_key;
-use super::fields::{At, Fields, Flaw};
 use super::operations::Document;
-use super::query::{NoParameters, Query};
+use super::reading::conditions::idempotency_key;
+use super::reading::fields::{At, Fields, Flaw};
+use super::reading::query::{NoParameters, Query};
 use super::schema::{Name, Values};
 use crate::admin::access::Role;
 use crate::admin::counts::{Asked, Verdict, Violated};

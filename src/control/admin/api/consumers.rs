@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::answer;
 use super::change::{Body, Change, readable};
 use super::operations::Document;
-use super::path::Values;
+use super::reading::path::Values;
 use super::schema::Name;
 use crate::admin::refusal::Refusal;
 use crate::admin::state::State;

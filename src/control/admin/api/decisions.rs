@@ -11,8 +11,8 @@ use serde_json::Value;
 
 use super::answer;
 use super::operations::Document;
-use super::path::Values;
-use super::query::Query;
+use super::reading::path::Values;
+use super::reading::query::Query;
 use super::schema::Name;
 use crate::admin::refusal::Refusal;
 use crate::admin::state::State;

@@ -8,9 +8,9 @@ use http::Response;
 use serde_json::Value;
 
 use super::operations::Document;
+use super::spellings::snake_overrides;
 use super::{
-    api_keys, audit, checks, consumers, decisions, hot_keys, limits, overrides, policies, snake_overrides,
-    tiers, usage, why,
+    api_keys, audit, checks, consumers, decisions, hot_keys, limits, overrides, policies, tiers, usage, why,
 };
 use crate::admin::reply;
 

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::answer;
 use super::operations::Document;
-use super::query::Query;
+use super::reading::query::Query;
 use super::schema::Name;
 use crate::admin::counts::HotKeysShown;
 use crate::admin::refusal::Refusal;

@@ -13,10 +13,10 @@ use serde_json::{Value, json};
 
 use super::answer;
 use super::change::{Body, Change, readable};
-use super::fields::{At, Flaw};
 use super::operations::Document;
 use super::overrides::instead_of_zero;
-use super::path::Values;
+use super::reading::fields::{At, Flaw};
+use super::reading::path::Values;
 use super::schema::Reason;
 use crate::admin::refusal::Refusal;
 use crate::admin::state::State;

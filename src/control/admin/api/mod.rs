@@ -5,18 +5,13 @@
 //! database does the rest in one transaction.
 
 mod answer;
-pub mod bodies;
 mod change;
-mod conditions;
-mod fields;
-mod flat_policy;
 pub(super) mod hot_keys;
-mod json;
 mod operations;
 mod page;
-mod path;
-mod query;
+pub mod reading;
 mod schema;
+pub(super) mod spellings;
 
 pub(super) mod api_keys;
 pub(super) mod audit;
@@ -27,13 +22,12 @@ pub(super) mod document;
 pub(super) mod limits;
 pub(super) mod overrides;
 pub(super) mod policies;
-pub(super) mod snake_overrides;
 pub(super) mod tiers;
 pub(super) mod usage;
 pub(super) mod why;
 
 pub(super) use change::BODY_BYTES_MAX;
-pub(super) use conditions::etag;
-pub(super) use fields::{At, Flaw};
-pub(super) use query::Query;
+pub(super) use reading::conditions::etag;
+pub(super) use reading::fields::{At, Flaw};
+pub(super) use reading::query::Query;
 pub(super) use schema::Name;

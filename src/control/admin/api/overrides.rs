@@ -14,11 +14,11 @@ use serde_json::{Value, json};
 
 use super::answer;
 use super::change::{Body, Change, readable};
-use super::fields::{Fields, Flaw};
 use super::operations::Document;
 use super::page::{Page, Wanted};
-use super::path::Values;
-use super::query::Query;
+use super::reading::fields::{Fields, Flaw};
+use super::reading::path::Values;
+use super::reading::query::Query;
 use super::schema::{Name, Reason, Span};
 use crate::admin::refusal::Refusal;
 use crate::admin::state::State;

@@ -11,11 +11,12 @@ use serde_json::{Value, json};
 
 use super::answer;
 use super::change::{Body, Change, readable};
-use super::flat_policy::{self, FlatPolicy};
 use super::operations::Document;
 use super::page::{Page, Wanted};
-use super::path::Values;
-use super::query::Query;
+use super::reading::path::Values;
+use super::reading::query::Query;
+use super::spellings::flat_policy;
+use super::spellings::flat_policy::FlatPolicy;
 use crate::admin::control::Proposal;
 use crate::admin::refusal::Refusal;
 use crate::admin::state::State;

@@ -12,11 +12,11 @@ use serde_json::{Value, json};
 
 use super::answer;
 use super::change::{Body, Change};
-use super::fields::Flaw;
 use super::operations::Document;
 use super::page::{Page, Wanted};
-use super::path::Values;
-use super::query::Query;
+use super::reading::fields::Flaw;
+use super::reading::path::Values;
+use super::reading::query::Query;
 use super::schema::{Name, Reason, Text};
 use crate::admin::control::{ByMinute, MINUTES_MAX, Minutes, MinutesAsked};
 use crate::admin::counts::{Grant, Granted, Holder, PolicyUsage, UsageAsked};

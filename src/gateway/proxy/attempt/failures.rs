@@ -3,8 +3,8 @@
 
 use super::{UpstreamAttempt, Whole};
 use crate::proxy::facts::ServerIndex;
-use crate::proxy::gather;
-use crate::proxy::request_body::RequestBody;
+use crate::proxy::request::gather;
+use crate::proxy::request::request_body::RequestBody;
 use crate::service::refusal::Refusal;
 use base::cause::Cause;
 use base::clock;

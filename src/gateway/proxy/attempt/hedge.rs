@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use http::header::HOST;
 use http::{HeaderValue, StatusCode};
 
-use crate::proxy::request_body::RequestBody;
+use crate::proxy::request::request_body::RequestBody;
 use base::clock;
 use upstream::error::SendError;
 use upstream::pool::{AcquireError, Terms};

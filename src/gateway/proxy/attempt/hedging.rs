@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use super::hedge::{Tried, Try, Trying};
 use super::{Next, UpstreamAttempt, Used, Whole};
 use crate::proxy::facts::ServerIndex;
-use crate::proxy::request_body::RequestBody;
+use crate::proxy::request::request_body::RequestBody;
 use crate::service::refusal::Refusal;
 use base::clock;
 use upstream::Checkout;

@@ -13,11 +13,12 @@ use http::{HeaderMap, HeaderValue, StatusCode, Version};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::context::RequestContext;
-use super::early_hints::EarlyHints;
 use super::facts::{Attempts, ServerIndex};
-use super::gather;
-use super::request_body::{Kept, RequestBody};
-use super::{grpc, headers};
+use super::headers;
+use super::request::gather;
+use super::request::request_body::{Kept, RequestBody};
+use super::response::early_hints::EarlyHints;
+use super::response::grpc;
 use crate::service::refusal::Refusal;
 use base::clock;
 use policy::retry::Retry;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use http::{HeaderValue, Version};
 
 use crate::proxy::facts::{Attempts, Outcome, RequestFacts};
-use crate::proxy::request_body::RequestBody;
+use crate::proxy::request::request_body::RequestBody;
 use crate::proxy::snapshot::Snapshot;
 use crate::service::Ends;
 use crate::service::conn::Conn;

@@ -397,9 +397,9 @@ fn braces_in_a_location_are_the_braces_of_a_path() {
         migrated(&format!("server {{ listen 80; location \"/{{x}}/\" {{ return 403; }} {TO_B} }}"));
     let denied = route(&migrated, "", "/%7Bx%7D/{*rest}");
     assert!(denied.contains("respond = { status = 403 }"), "{}", migrated.text);
-    let pattern = policy::pattern::Pattern::parse("/%7Bx%7D/{*rest}").expect("a pattern");
+    let pattern = policy::matching::pattern::Pattern::parse("/%7Bx%7D/{*rest}").expect("a pattern");
     for path in ["/{x}/q", "/%7Bx%7D/q", "/%7bx%7d/q"] {
-        let path = policy::path::canonical(path).expect("a path").path;
+        let path = policy::matching::path::canonical(path).expect("a path").path;
         assert!(pattern.matches(&path), "{path}");
     }
 }

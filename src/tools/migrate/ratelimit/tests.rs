@@ -3,9 +3,11 @@
 use smallvec::SmallVec;
 
 use crate::{From, Migrated, migrate_text};
-use config::{self, Loaded, limit_text};
+use config;
+use config::Loaded;
+use config::limits::limit_text;
 use limit::Charge;
-use policy::domain::{DescriptorSubject, Domain, Entry, Matched};
+use policy::matching::domain::{DescriptorSubject, Domain, Entry, Matched};
 
 /// A file that was read, and what came of it.
 struct Imported {

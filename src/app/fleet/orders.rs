@@ -1,0 +1,119 @@
+//! Starts a keeper for every certificate that the listeners order by ACME, and stops those that are no longer configured.
+//! What a keeper writes comes into force as every changed file does: `publisher/watch.rs` reads it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use tokio::task::JoinHandle;
+
+use acme::config::Challenge;
+use acme::{self, Challenges, Counts, Keeper};
+use gateway::service::config::Listener;
+use metrics::Families;
+use net::fetch::Connect;
+use net::tls::Challenged;
+
+/// The keepers that run.
+pub(crate) struct Orders {
+    challenges: Arc<Challenges>,
+    counts: Arc<Counts>,
+    /// Those of the fleet, if this is a node of one.
+    notes: Option<Arc<dyn acme::Notes>>,
+    /// How authorities are reached.
+    connect: Connect,
+    running: Vec<Running>,
+}
+
+struct Running {
+    wanted: Wanted,
+    task: JoinHandle<()>,
+}
+
+/// A certificate and how it can be proved. A keeper stays as long as both do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Wanted {
+    config: acme::Config,
+    ways: Vec<Challenge>,
+}
+
+impl Orders {
+    /// Without any keeper yet.
+    pub(crate) fn new(
+        challenges: Arc<Challenges>,
+        notes: Option<Arc<dyn acme::Notes>>,
+        connect: Connect,
+    ) -> Orders {
+        Orders { challenges, counts: Arc::default(), notes, connect, running: Vec::new() }
+    }
+
+    /// Starts and stops keepers until there is one for each certificate of these listeners. A keeper that stays is not
+    /// disturbed, even in the middle of an order.
+    pub(crate) fn follow(&mut self, listeners: &[Listener]) {
+        let wanted = wanted(listeners);
+        self.running.retain(|running| {
+            let stays = wanted.contains(&running.wanted);
+            if !stays {
+                running.task.abort();
+            }
+            stays
+        });
+        for wanted in wanted {
+            if self.running.iter().any(|running| running.wanted == wanted) {
+                continue;
+            }
+            let Wanted { config, ways } = wanted.clone();
+            let (challenges, counts) = (Arc::clone(&self.challenges), Arc::clone(&self.counts));
+            let connect = self.connect.clone();
+            let keeper = Keeper::new(config, ways, challenges, connect, counts, self.notes.clone());
+            self.running.push(Running { wanted, task: keeper.spawn() });
+        }
+    }
+
+    /// Adds the counts to every scrape.
+    pub(crate) fn collect(&self) -> impl Fn(&mut Families<'_>) -> fmt::Result + Send + Sync + use<> {
+        let counts = Arc::clone(&self.counts);
+        move |families| {
+            let count = |count: &std::sync::atomic::AtomicU64| count.load(Ordering::Relaxed);
+            families.counters(
+                "acme_orders",
+                "Orders of certificates by their result",
+                None,
+                [
+                    ([("result", "issued")], count(&counts.issued)),
+                    ([("result", "failed")], count(&counts.failed)),
+                ],
+            )
+        }
+    }
+}
+
+impl Drop for Orders {
+    fn drop(&mut self) {
+        self.running.iter().for_each(|running| running.task.abort());
+    }
+}
+
+/// One entry for each certificate: several listeners may present the same.
+fn wanted(listeners: &[Listener]) -> Vec<Wanted> {
+    let mut wanted: Vec<Wanted> = Vec::new();
+    for listener in listeners {
+        for config in &listener.acme {
+            let ways = listener.ways(config, listeners);
+            match wanted.iter_mut().find(|other| other.config == *config) {
+                Some(other) => {
+                    let more: Vec<_> = ways.into_iter().filter(|way| !other.ways.contains(way)).collect();
+                    other.ways.extend(more);
+                }
+                None => wanted.push(Wanted { config: config.clone(), ways }),
+            }
+        }
+    }
+    wanted
+}
+
+/// What a listener with an ordered certificate shows to an authority in a handshake.
+pub(crate) fn challenged(challenges: &Arc<Challenges>) -> Challenged {
+    let challenges = Arc::clone(challenges);
+    Challenged { alpn: acme::ALPN, by_name: Arc::new(move |name| challenges.certificate(name)) }
+}

@@ -1,0 +1,197 @@
+//! Builds the limiter, local or connected to Redis, sweeps its leases while the gateway runs, and returns them to the
+//! fleet when it stops. How leases work is in `limiter`; how Redis is spoken to is in `global`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use tokio::task::JoinHandle;
+
+use base::clock;
+use config::Config;
+use limit::Plan;
+use limiter::global::{self, Global};
+use limiter::local::Table;
+use limiter::{Fleet, Limiter};
+use metrics::Metrics;
+
+use crate::explain::{Asked, Explained, InForce, Known, explain};
+use crate::fleet::notes::InRedis;
+use crate::live::Shards;
+
+/// This node's connection to the shared tier, and the task that sweeps its leases.
+pub(crate) struct SharedTier {
+    global: Arc<Global>,
+    limiter: Arc<Limiter>,
+    sweeping: JoinHandle<()>,
+}
+
+/// The limiter of a configuration, and Redis where it names one. Its own table has so many bytes.
+///
+/// # Errors
+/// Where Redis is spoken to over TLS and there are no certificates to trust it by.
+pub(crate) fn limiter(
+    config: &Config,
+    own_bytes: usize,
+) -> anyhow::Result<(Arc<Limiter>, Option<SharedTier>)> {
+    let Some(redis) = &config.redis else {
+        return Ok((Arc::new(Limiter::new(Table::with_memory(own_bytes))), None));
+    };
+    let global = Global::start(redis).context("[redis]")?;
+    let link = Arc::clone(&global) as Arc<dyn limiter::Link>;
+    let fleet = Fleet::new(link, config.limits.memory - own_bytes_of(config)).salted(&salt(config));
+    let limiter = Arc::new(Limiter::in_fleet(Table::with_memory(own_bytes), fleet));
+    let sweeping = tokio::spawn(sweep(Arc::clone(&limiter)));
+    Ok((Arc::clone(&limiter), Some(SharedTier { global, limiter, sweeping })))
+}
+
+/// Memory of the table that a node decides in on its own, bytes. In a fleet what is not shared, and what exact policies
+/// fall back on, takes the smaller part.
+pub(crate) fn own_bytes_of(config: &Config) -> usize {
+    match config.redis {
+        None => config.limits.memory,
+        Some(_) => config.limits.memory / OWN_PART,
+    }
+}
+
+/// Explains a request without a running gateway. If the configuration names Redis, that says what is left. This process
+/// does not join the fleet, and spends nothing.
+///
+/// # Errors
+/// As `limiter`, or if no runtime can be built.
+pub fn explain_from_outside(
+    config: &Config,
+    mut table: policy::Table,
+    auth_methods: &[Arc<auth::Method>],
+    asked: &Asked<'_>,
+) -> anyhow::Result<Explained> {
+    let (client_ip, listeners) = (&config.client_ip, &config.listeners[..]);
+    let names: Vec<&str> = config.upstreams.iter().map(|upstream| upstream.name.as_str()).collect();
+    let upstreams = &names[..];
+    let salt = salt(config);
+    let naming = &config.naming(&salt);
+    let Some(redis) = &config.redis else {
+        let in_force = InForce { table: &table, auth: auth_methods, naming, client_ip, listeners, upstreams };
+        return Ok(explain(&in_force, Known::Nowhere, asked, clock::now_ns()));
+    };
+    table = table.salted(&salt);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let global = Global::visit(redis).context("[redis]")?;
+        let link = Arc::clone(&global) as Arc<dyn limiter::Link>;
+        let limiter = Limiter::in_fleet(Table::with_memory(0), Fleet::new(link, 0));
+        share(&mut table, &limiter);
+        global.ready(FIRST_ANSWER).await;
+        let known = Known::SharedTier(&limiter);
+        let in_force = InForce { table: &table, auth: auth_methods, naming, client_ip, listeners, upstreams };
+        let mut explained = explain(&in_force, known, asked, clock::now_ns());
+        explained.decide(&limiter).await;
+        global.shutdown().await;
+        Ok(explained)
+    })
+}
+
+/// The round trip to each server of Redis that can be reached from here.
+///
+/// # Errors
+/// As `limiter`, or if no runtime can be built.
+pub fn measure_from_outside(redis: &global::Config) -> anyhow::Result<Vec<(String, Duration)>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let global = Global::visit(redis).context("[redis]")?;
+        global.ready(FIRST_ANSWER).await;
+        let measured = global.measure().await;
+        global.shutdown().await;
+        Ok(measured)
+    })
+}
+
+/// The salt that limiter keys are hashed under. All nodes of a fleet derive the same one, because they share keys in
+/// Redis. Without Redis it is random at every start, so that no client can prepare keys that collide.
+pub(crate) fn salt(config: &Config) -> [u8; 16] {
+    config.redis.as_ref().map_or_else(random_salt, global::config::salt)
+}
+
+fn random_salt() -> [u8; 16] {
+    use std::hash::{BuildHasher, Hasher, RandomState};
+    let half = || RandomState::new().build_hasher().finish().to_le_bytes();
+    let (one, two) = (half(), half());
+    std::array::from_fn(|place| if place < 8 { one[place] } else { two[place - 8] })
+}
+
+/// Tells each window of a table by which plan the fleet shares it. Without Redis this does nothing.
+pub(crate) fn share(table: &mut policy::Table, limiter: &Limiter) {
+    let Some(fleet) = limiter.fleet() else { return };
+    let plans = fleet.plans();
+    table.share(|policy, quota, sharing| {
+        plans.id(Plan { policy: policy.name.as_ref().into(), quota: *quota, sharing })
+    });
+    limiter.table().declare_more(plans.fallbacks());
+}
+
+impl SharedTier {
+    /// What nodes leave for each other in Redis.
+    pub(crate) fn notes(&self) -> InRedis {
+        InRedis(self.global.notes())
+    }
+
+    /// The same, for who needs more of them than certificates do.
+    pub(crate) fn plain_notes(&self) -> global::Notes {
+        self.global.notes()
+    }
+
+    /// What nodes tell each other through Redis. It is listened to from now on.
+    pub(crate) fn hints(&self) -> global::Hints {
+        self.global.hints()
+    }
+
+    /// What is known of each shard, for those who watch.
+    pub(crate) fn status(&self) -> Shards {
+        let global = Arc::clone(&self.global);
+        Arc::new(move || global.status())
+    }
+
+    /// Adds the metrics of Redis to every scrape.
+    pub(crate) fn show(&self, metrics: &Metrics) {
+        let global = Arc::clone(&self.global);
+        metrics.register(move |families| global.collect(families));
+    }
+
+    /// Waits up to [`FIRST_ANSWER`] until Redis has answered, so that the first requests do not pay for connecting.
+    pub(crate) async fn ready(&self) {
+        self.global.ready(FIRST_ANSWER).await;
+    }
+
+    /// Returns every lease and closes the connections, and waits at most so long for a Redis that does not answer. Call
+    /// it when no request can be decided any more: a request would take out a new lease.
+    pub(crate) async fn close(self, within: Duration) {
+        self.sweeping.abort();
+        let until = clock::instant() + within;
+        while self.limiter.release_all(clock::now_ns()) {
+            if clock::instant() >= until {
+                tracing::warn!(
+                    "redis does not take back what this node has leased: it counts as spent until it refills"
+                );
+                break;
+            }
+            tokio::time::sleep(RELEASE_EVERY).await;
+        }
+        self.global.shutdown().await;
+    }
+}
+
+async fn sweep(limiter: Arc<Limiter>) {
+    let mut tick = tokio::time::interval(SWEEP_EVERY);
+    loop {
+        tick.tick().await;
+        limiter.sweep(clock::now_ns());
+    }
+}
+
+/// The local table gets one eighth of `limits.memory`, the leases the rest.
+const OWN_PART: usize = 8;
+const SWEEP_EVERY: Duration = Duration::from_millis(50);
+/// The pause between two batches of returned leases, and two looks for their answers.
+const RELEASE_EVERY: Duration = Duration::from_millis(5);
+/// How long a start waits for Redis before it goes on without: a gateway must start while Redis is down.
+const FIRST_ANSWER: Duration = Duration::from_millis(500);

@@ -1,0 +1,146 @@
+//! Reads the certificates of listeners, at a publication and again when their files change, and shows in /metrics when
+//! they, those of other parts, and lists of revoked ones expire. Building the TLS configuration is up to `tls`.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustls::server::ProducesTickets;
+
+use crate::fleet::orders;
+use crate::read_files::Part;
+use acme::Challenges;
+use gateway::service::config::Listener;
+use metrics::{Families, Unit};
+use net::tls::{self, Absent, Certificate, ClientAuth, Pair};
+
+/// When a certificate expires, or a revocation list.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct CertificateExpiry {
+    /// The first name of the leaf; a client's certificate often has none, and a list has none.
+    subject: String,
+    file: PathBuf,
+    /// The leaf's `notAfter`, a list's `nextUpdate`, Unix seconds.
+    not_after: i64,
+}
+
+/// The expiry of every certificate in force, by the part that presents it. Clones share one table.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Expiries(Arc<Mutex<BTreeMap<Part, Vec<CertificateExpiry>>>>);
+
+impl Expiries {
+    /// Replaces those of one part. A certificate that it names twice is kept once, because Prometheus rejects a whole
+    /// scrape if two samples have the same labels.
+    pub(crate) fn set(&self, part: Part, mut expiries: Vec<CertificateExpiry>) {
+        expiries.sort();
+        expiries.dedup_by(|one, other| (&one.subject, &one.file) == (&other.subject, &other.file));
+        self.lock().insert(part, expiries);
+    }
+
+    /// Forgets the parts that are gone.
+    pub(crate) fn retain(&self, is_there: impl Fn(&Part) -> bool) {
+        self.lock().retain(|part, _| is_there(part));
+    }
+
+    /// Reads the certificate that is shown to an upstream. While its file cannot be read, the one before stays.
+    pub(crate) fn follow_upstream(&self, config: &upstream::Config) {
+        let part = Part::Upstream(config.name.clone());
+        let Some(shown) = &config.tls.shown else {
+            self.set(part, Vec::new());
+            return;
+        };
+        let pair = Pair { cert: shown.cert.clone(), key: shown.key.clone(), absent: Absent::Refuse };
+        if let Ok(certificate) = Certificate::read(&pair) {
+            self.set(part, vec![CertificateExpiry::of(&certificate)]);
+        }
+    }
+
+    pub(crate) fn collect(&self, families: &mut Families<'_>) -> fmt::Result {
+        let all = self.lock().clone();
+        let all: Vec<_> = all
+            .iter()
+            .flat_map(|(part, expiries)| expiries.iter().map(move |expiry| (part, expiry)))
+            .map(|(part, expiry)| (part, expiry, expiry.file.to_string_lossy()))
+            .collect();
+        families.gauges(
+            "certificate_expiry_timestamp",
+            "When a certificate of a listener or one that is shown to an upstream expires, or a list of revoked ones",
+            Some(&Unit::Seconds),
+            all.iter().map(|(part, expiry, file)| {
+                let (listener, upstream) = match part {
+                    Part::Listener(name) => (name.as_str(), ""),
+                    Part::Upstream(name) => ("", name.as_str()),
+                    Part::Admin | Part::Grpc | Part::Auth(_) | Part::ErrorPages => ("", ""),
+                };
+                let labels = [
+                    ("of", part.word()),
+                    ("listener", listener),
+                    ("upstream", upstream),
+                    ("subject", expiry.subject.as_str()),
+                    ("file", file),
+                ];
+                (labels, expiry.not_after)
+            }),
+        )
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Part, Vec<CertificateExpiry>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl CertificateExpiry {
+    /// When this one does.
+    pub(crate) fn of(certificate: &Certificate) -> CertificateExpiry {
+        CertificateExpiry {
+            subject: certificate.names.first().cloned().unwrap_or_default(),
+            file: certificate.path.clone(),
+            not_after: certificate.not_after,
+        }
+    }
+
+    /// Those of what a listener presents and of what it verifies clients by.
+    pub(crate) fn all(
+        certificates: &[Certificate],
+        client_auth: Option<&ClientAuth>,
+    ) -> Vec<CertificateExpiry> {
+        let lists = client_auth.and_then(ClientAuth::lists_end).map(|(file, end)| CertificateExpiry {
+            subject: String::new(),
+            file: file.to_owned(),
+            not_after: end,
+        });
+        certificates.iter().map(CertificateExpiry::of).chain(lists).collect()
+    }
+}
+
+/// The TLS side of a listener.
+#[derive(Default)]
+pub(crate) struct Tls {
+    /// `None` if the listener has no certificates and speaks in the clear.
+    pub(crate) config: Option<Arc<rustls::ServerConfig>>,
+    pub(crate) expiries: Vec<CertificateExpiry>,
+}
+
+/// Reads a listener's certificates and builds its TLS configuration.
+pub(crate) fn read(
+    listener: &Listener,
+    tickets: &Arc<dyn ProducesTickets>,
+    challenges: &Arc<Challenges>,
+) -> Result<Tls, tls::Error> {
+    if listener.certs.is_empty() {
+        return Ok(Tls::default());
+    }
+    let certificates = listener.certs.iter().map(Certificate::read).collect::<Result<Vec<_>, _>>()?;
+    let client_auth = listener.client_auth.as_ref();
+    let (protocol, http) = (&listener.protocol, (listener.http1, listener.http2));
+    let challenged = (!listener.acme.is_empty()).then(|| orders::challenged(challenges));
+    let config =
+        tls::server_config(&certificates, protocol, http, client_auth, Arc::clone(tickets), challenged)?;
+    for stand_in in certificates.iter().filter(|certificate| certificate.is_stand_in) {
+        let (listener, names) = (&listener.name, stand_in.names.join(", "));
+        tracing::warn!(%listener, %names, "a self-signed certificate is presented until one is issued");
+    }
+    let expiries = CertificateExpiry::all(&certificates, client_auth);
+    Ok(Tls { config: Some(Arc::new(config)), expiries })
+}

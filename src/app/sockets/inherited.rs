@@ -1,0 +1,238 @@
+//! Listening sockets that were open before this process began: systemd's (socket activation), and those of the process
+//! whose place this one takes.
+//!
+//! A listener takes those that carry its name, else those on its address. Sockets that nobody wants are closed.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use anyhow::Context;
+use socket2::{Socket, Type};
+
+use net::unix_socket;
+
+/// Sockets that listen already, until listeners take them.
+#[derive(Debug, Default)]
+pub struct Inherited(Vec<Open>);
+
+#[derive(Debug)]
+struct Open {
+    /// Whose it is.
+    name: Option<String>,
+    /// Where its listener was told to listen; `None` for systemd's, which listen where systemd was told to.
+    bind: Option<String>,
+    /// See [`Taken::owns_file`].
+    owns_file: bool,
+    /// See [`Taken::is_activated`].
+    is_activated: bool,
+    socket: Socket,
+}
+
+/// The sockets for one listener.
+#[derive(Debug, Default)]
+pub(crate) struct Taken {
+    /// None if nothing was there for it.
+    pub(crate) sockets: Vec<Socket>,
+    /// A predecessor has made the file of the Unix socket, and leaves it to this process. systemd keeps its own.
+    pub(crate) owns_file: bool,
+    /// systemd opened it for this process or one before it, and listens there for as long as the service is wanted: nobody
+    /// can bind the address anew.
+    pub(crate) is_activated: bool,
+}
+
+/// A socket that nobody has taken.
+#[derive(Debug)]
+pub(crate) struct Closed {
+    /// Its name and address.
+    pub(crate) shown: String,
+    /// The file that a predecessor has made and leaves to this process, which has no use for it.
+    pub(crate) file: Option<unix_socket::File>,
+}
+
+/// What was passed does not fit the listener that it is meant for.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the socket named {name:?} of LISTEN_FDS listens on {found}, and `bind` is {bind}: write what the socket unit says, or \
+     another FileDescriptorName= there"
+)]
+pub(crate) struct Misfit {
+    name: String,
+    found: String,
+    bind: String,
+}
+
+impl Inherited {
+    /// What systemd has opened for this process (`LISTEN_FDS`, `LISTEN_FDNAMES`).
+    ///
+    /// # Errors
+    /// If the variables are malformed, or one of the descriptors is no listening socket.
+    pub(crate) fn from_systemd() -> anyhow::Result<Inherited> {
+        check_open(missing_descriptor(std::env::var))?;
+        let passed = sd_listen_fds::get().context("LISTEN_FDS")?;
+        let mut inherited = Inherited::default();
+        for (number, (name, descriptor)) in passed.into_iter().enumerate() {
+            let socket = Socket::from(descriptor.into_std());
+            let shown = name.as_deref().unwrap_or("without a name");
+            let is_listening = socket.r#type().is_ok_and(|kind| kind == Type::STREAM)
+                && socket.is_listener().unwrap_or_default();
+            anyhow::ensure!(
+                is_listening,
+                "socket {number} of LISTEN_FDS ({shown}) does not accept connections: write `ListenStream=` and \
+                 `Accept=no` in the socket unit"
+            );
+            socket.set_cloexec(true).context("LISTEN_FDS")?;
+            socket.set_nonblocking(true).context("LISTEN_FDS")?;
+            inherited.0.push(Open { name, bind: None, owns_file: false, is_activated: true, socket });
+        }
+        Ok(inherited)
+    }
+
+    /// One more, of a predecessor's listener of this name, which was told to listen there.
+    pub(crate) fn push(
+        &mut self,
+        name: String,
+        bind: String,
+        owns_file: bool,
+        is_activated: bool,
+        descriptor: OwnedFd,
+    ) {
+        let (name, bind, socket) = (Some(name), Some(bind), Socket::from(descriptor));
+        self.0.push(Open { name, bind, owns_file, is_activated, socket });
+    }
+
+    /// One more that systemd opened and no listener has now.
+    pub(crate) fn push_activated(&mut self, name: String, socket: Socket) {
+        self.0.push(Open { name: Some(name), bind: None, owns_file: false, is_activated: true, socket });
+    }
+
+    /// Takes out the sockets for a listener of this name and address, as its configuration writes that; none if there
+    /// are none.
+    ///
+    /// # Errors
+    /// If a socket of systemd's has the listener's name and is of another kind: a listener on TCP knows addresses of
+    /// clients, one on a Unix socket does not.
+    pub(crate) fn take(&mut self, name: &str, bind: &str) -> Result<Taken, Misfit> {
+        let is_named = |open: &Open| open.name.as_deref() == Some(name);
+        let same = self.extract(|open| is_named(open) && open.bind.as_deref() == Some(bind));
+        if !same.sockets.is_empty() {
+            return Ok(same);
+        }
+        let named = self.extract(|open| is_named(open) && open.bind.is_none());
+        let is_unix = bind.starts_with("unix:");
+        let found = named.sockets.iter().map(|socket| address(socket).unwrap_or_default());
+        if let Some(found) = found.into_iter().find(|found| found.starts_with("unix:") != is_unix) {
+            return Err(Misfit { name: name.to_owned(), found, bind: bind.to_owned() });
+        }
+        if !named.sockets.is_empty() {
+            return Ok(named);
+        }
+        Ok(self.extract(|open| address(&open.socket).is_some_and(|address| address == bind)))
+    }
+
+    /// Closes what nobody has taken.
+    pub(crate) fn close(&mut self) -> Vec<Closed> {
+        let closed = |open: Open| {
+            let address = address(&open.socket).unwrap_or_default();
+            let path = address.strip_prefix("unix:").filter(|_| open.owns_file);
+            Closed {
+                file: path.and_then(|path| unix_socket::File::inherited(Path::new(path))),
+                shown: open.name.map_or(address.clone(), |name| format!("{name} ({address})")),
+            }
+        };
+        self.0.drain(..).map(closed).collect()
+    }
+
+    fn extract(&mut self, is_wanted: impl Fn(&Open) -> bool) -> Taken {
+        let (wanted, others) = self.0.drain(..).partition(is_wanted);
+        self.0 = others;
+        let wanted: Vec<Open> = wanted;
+        let owns_file = wanted.iter().any(|open| open.owns_file);
+        let is_activated = wanted.iter().any(|open| open.is_activated);
+        Taken { sockets: wanted.into_iter().map(|open| open.socket).collect(), owns_file, is_activated }
+    }
+}
+
+/// The first descriptor that the environment promises this process and that is not open: nothing may be done with it.
+fn missing_descriptor(variable: impl Fn(&'static str) -> Result<String, std::env::VarError>) -> Option<u32> {
+    let number = |name| variable(name).ok()?.parse::<u32>().ok();
+    if number("LISTEN_PID") != Some(std::process::id()) {
+        return None;
+    }
+    let end = FIRST_DESCRIPTOR.saturating_add(number("LISTEN_FDS")?);
+    let open = Path::new("/proc/self/fd");
+    // Without /proc nothing is known of descriptors.
+    let is_missing = |descriptor: &u32| open.join(descriptor.to_string()).symlink_metadata().is_err();
+    (FIRST_DESCRIPTOR..end).find(is_missing).filter(|_| open.exists())
+}
+
+fn check_open(missing: Option<u32>) -> anyhow::Result<()> {
+    match missing {
+        None => Ok(()),
+        Some(descriptor) => anyhow::bail!(
+            "LISTEN_FDS promises a socket as descriptor {descriptor}, which is not open: whoever starts the gateway has to \
+             pass it, or leave LISTEN_FDS out"
+        ),
+    }
+}
+
+/// Where a socket listens, as a configuration writes it.
+pub(crate) fn address(socket: &Socket) -> Option<String> {
+    let address = socket.local_addr().ok()?;
+    if let Some(address) = address.as_socket() {
+        return Some(address.to_string());
+    }
+    address.as_pathname().map(|path| format!("unix:{}", path.display()))
+}
+
+/// The first descriptor that systemd passes.
+const FIRST_DESCRIPTOR: u32 = 3;
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    fn socket() -> (Socket, String) {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
+        let address = listener.local_addr().expect("it is bound").to_string();
+        (listener.into(), address)
+    }
+
+    #[test]
+    fn a_name_counts_more_than_an_address_and_both_less_than_what_a_listener_had() {
+        let (one, address_one) = socket();
+        let (other, address_other) = socket();
+        let mut inherited = Inherited(vec![
+            Open {
+                name: Some("plain".to_owned()),
+                bind: None,
+                owns_file: false,
+                is_activated: true,
+                socket: one,
+            },
+            Open {
+                name: Some("else".to_owned()),
+                bind: None,
+                owns_file: false,
+                is_activated: true,
+                socket: other,
+            },
+        ]);
+        let taken = inherited.take("plain", &address_other).expect("both are of TCP").sockets;
+        assert_eq!(taken.iter().filter_map(address).collect::<Vec<_>>(), [address_one]);
+        assert_eq!(inherited.take("more", &address_other).expect("both are of TCP").sockets.len(), 1);
+        assert!(inherited.take("more", &address_other).expect("there is none").sockets.is_empty());
+        assert!(inherited.close().is_empty());
+    }
+
+    #[test]
+    fn a_listener_that_moved_does_not_stay_where_it_was() {
+        let mut inherited = Inherited::default();
+        let (old, _) = socket();
+        let (name, bind) = ("plain".to_owned(), "127.0.0.1:0".to_owned());
+        inherited.push(name, bind, false, false, old.into());
+        assert!(inherited.take("plain", "127.0.0.1:8081").expect("there is none").sockets.is_empty());
+        assert_eq!(inherited.take("plain", "127.0.0.1:0").expect("it is the same").sockets.len(), 1);
+    }
+}

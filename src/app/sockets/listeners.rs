@@ -1,0 +1,423 @@
+//! Opens, changes and closes the workers' listeners as a configuration says. A listener whose address stays keeps its
+//! sockets, so a reload refuses no connection.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use anyhow::Context;
+use rustls::server::ProducesTickets;
+use socket2::Socket;
+use tokio::sync::mpsc::Sender;
+
+use crate::lines::say;
+use crate::read_files::Part;
+use crate::sockets::certificates;
+use crate::sockets::certificates::{CertificateExpiry, Expiries, Tls};
+use crate::sockets::inherited;
+use crate::sockets::inherited::{Inherited, Taken};
+use crate::sockets::neighbour;
+use crate::upgrade::Given;
+use acme::Challenges;
+use gateway::server::listener::{self, Listener};
+use gateway::server::worker::Order;
+use gateway::service::config::{self, Bind};
+use metrics::Metrics;
+use net::tls;
+use net::unix_socket;
+
+/// The listeners in force by name.
+pub(crate) struct Listeners {
+    open: HashMap<String, Open>,
+    /// Sockets of systemd's that no listener has any more, by the name of the last that had them. systemd goes on listening
+    /// there, so a listener that comes back could not bind the address.
+    activated: Vec<(String, Socket)>,
+    /// Files of a predecessor's Unix sockets that no listener has taken. They go once that one drains.
+    left_behind: Vec<unix_socket::File>,
+    /// Encrypts TLS session tickets. One for all listeners and publications, so that clients can resume after a reload.
+    tickets: Arc<dyn ProducesTickets>,
+    /// What is shown to authorities that certificates are ordered of.
+    challenges: Arc<Challenges>,
+    expiries: Expiries,
+}
+
+struct Open {
+    listener: Arc<Listener>,
+    /// As written in the configuration: port 0 stays 0, so that a reload recognises the listener.
+    bind: Bind,
+    /// As bound: port 0 has become a real port. `None` of a Unix socket.
+    addr: Option<SocketAddr>,
+    /// The file of a Unix socket that this process has made, or one whose place it has taken.
+    file: Option<Arc<unix_socket::File>>,
+    expiries: Vec<CertificateExpiry>,
+    /// Its sockets, to be handed to a successor. Workers have the same under other descriptors.
+    sockets: Vec<Socket>,
+    /// systemd has opened them.
+    is_activated: bool,
+}
+
+/// The listeners of a configuration with their new sockets, before any of it is in force.
+pub(crate) struct Prepared {
+    wanted: Vec<Wanted>,
+}
+
+struct Wanted {
+    config: config::Listener,
+    tls: Tls,
+    /// What it listens on where it is new; `None` where it listens already.
+    sockets: Option<Sockets>,
+}
+
+/// The sockets of a listener that opens.
+struct Sockets {
+    /// Each once.
+    kept: Vec<Socket>,
+    /// One a worker at least: where there are fewer sockets than workers, some share one.
+    given: Vec<Socket>,
+    file: Option<Arc<unix_socket::File>>,
+    is_activated: bool,
+}
+
+impl Listeners {
+    /// Without any listener yet.
+    pub(crate) fn new() -> Result<Listeners, tls::Error> {
+        Ok(Listeners {
+            open: HashMap::new(),
+            activated: Vec::new(),
+            left_behind: Vec::new(),
+            tickets: tls::tickets()?,
+            challenges: Arc::default(),
+            expiries: Expiries::default(),
+        })
+    }
+
+    /// Reads a listener's certificates and builds its TLS configuration.
+    pub(crate) fn read(&self, config: &config::Listener) -> Result<Tls, tls::Error> {
+        certificates::read(config, &self.tickets, &self.challenges)
+    }
+
+    pub(crate) fn challenges(&self) -> &Arc<Challenges> {
+        &self.challenges
+    }
+
+    /// Binds what is new and reads every certificate; changes nothing that is in force. No socket listens before all
+    /// that can fail has been done: a connection in the queue of one that is given up would be broken. Sockets that this
+    /// process has inherited are taken instead of new ones.
+    pub(crate) fn prepare(
+        &self,
+        wanted: &[config::Listener],
+        workers: usize,
+        inherited: &mut Inherited,
+    ) -> anyhow::Result<Prepared> {
+        let is_new = |config: &config::Listener| {
+            self.open.get(&config.name).is_none_or(|open| open.bind != config.bind)
+        };
+        let mut opened: HashMap<&str, Had> = HashMap::new();
+        let mut activated = self.activated()?;
+        for config in wanted.iter().filter(|config| is_new(config)) {
+            let had = self.had(config, wanted, [inherited, &mut activated])?;
+            if had.sockets.is_empty() {
+                self.check_free(config)?;
+            }
+            opened.insert(&config.name, had);
+        }
+        let mut prepared = Vec::with_capacity(wanted.len());
+        for config in wanted {
+            let name = &config.name;
+            let tls = self.read(config).with_context(|| format!("listener {name:?}"))?;
+            let sockets = opened.remove(name.as_str());
+            let sockets = sockets.map(|had| Sockets::open(config, had, workers));
+            let sockets = sockets.transpose().with_context(|| cannot_bind(config))?;
+            prepared.push(Wanted { config: config.clone(), tls, sockets });
+        }
+        for wanted in &prepared {
+            for socket in wanted.sockets.iter().flat_map(|sockets| &sockets.kept) {
+                listener::listen(socket).with_context(|| cannot_bind(&wanted.config))?;
+            }
+        }
+        Ok(Prepared { wanted: prepared })
+    }
+
+    /// Sockets of systemd's that listeners have had, to be taken again as in the beginning.
+    fn activated(&self) -> anyhow::Result<Inherited> {
+        let mut activated = Inherited::default();
+        for (name, socket) in &self.activated {
+            let socket = socket.try_clone().with_context(|| format!("the socket of listener {name:?}"))?;
+            activated.push_activated(name.clone(), socket);
+        }
+        Ok(activated)
+    }
+
+    /// The sockets that are there already for a new listener.
+    fn had(
+        &self,
+        config: &config::Listener,
+        wanted: &[config::Listener],
+        inherited: [&mut Inherited; 2],
+    ) -> anyhow::Result<Had> {
+        let renamed = self.renamed(config, wanted)?;
+        if !renamed.sockets.is_empty() {
+            return Ok(renamed);
+        }
+        for inherited in inherited {
+            let taken = inherited.take(&config.name, &config.bind.to_string());
+            let taken = taken.with_context(|| cannot_bind(config))?;
+            if !taken.sockets.is_empty() {
+                return Ok(Had::of(taken, config));
+            }
+        }
+        Ok(Had::default())
+    }
+
+    /// The sockets of a listener that has this address under a name that it does not keep. A connection that waits for the
+    /// old name must not be lost, and a path cannot be bound twice. Port 0 is another port for each that asks.
+    fn renamed(&self, config: &config::Listener, wanted: &[config::Listener]) -> anyhow::Result<Had> {
+        let stays = |name: &str, bind: &Bind| wanted.iter().any(|it| it.name == name && it.bind == *bind);
+        let is_some_port = config.bind.tcp().is_some_and(|addr| addr.port() == 0);
+        let mut open = self.open.iter().filter(|_| !is_some_port);
+        let found = open.find(|(name, open)| open.bind == config.bind && !stays(name, &open.bind));
+        let Some((_, open)) = found else { return Ok(Had::default()) };
+        let sockets = open.sockets.iter().map(Socket::try_clone).collect::<std::io::Result<_>>();
+        let sockets = sockets.with_context(|| cannot_bind(config))?;
+        Ok(Had { sockets, file: open.file.clone(), is_activated: open.is_activated })
+    }
+
+    /// Fails if another process listens on the address already. With SO_REUSEPORT, which the workers need, the kernel would
+    /// let this process bind too and take some of the other's connections.
+    fn check_free(&self, config: &config::Listener) -> anyhow::Result<()> {
+        // Whether a Unix socket is taken is seen when it is bound.
+        let Some(bind) = config.bind.tcp() else { return Ok(()) };
+        let is_ours = self.open.values().filter_map(|open| open.addr).any(|addr| addr.port() == bind.port());
+        if config.reuse_port || bind.port() == 0 || is_ours {
+            return Ok(());
+        }
+        let probed = listener::probe(bind).map_err(|error| in_use(error.into(), bind));
+        probed.with_context(|| {
+            format!("{}; to share the address, write `reuse-port = true`", cannot_bind(config))
+        })
+    }
+
+    /// Closes listeners that are gone, hands new sockets to the workers, and gives listeners that stay their new settings.
+    pub(crate) async fn apply(&mut self, prepared: Prepared, metrics: &Metrics, orders: &[Sender<Order>]) {
+        let names: Vec<String> = prepared.wanted.iter().map(|wanted| wanted.config.name.clone()).collect();
+        let gone: Vec<String> = self.open.keys().filter(|name| !names.contains(name)).cloned().collect();
+        for name in gone {
+            self.close(&name, orders).await;
+        }
+        for Wanted { config, tls, sockets } in prepared.wanted {
+            match sockets {
+                None => {
+                    if let Some(open) = self.open.get_mut(&config.name) {
+                        open.follow(&config);
+                        open.listener.config.store(Arc::new(config));
+                        open.present(tls);
+                    }
+                }
+                Some(sockets) => {
+                    self.close(&config.name, orders).await;
+                    self.open(config, tls, sockets, metrics, orders).await;
+                }
+            }
+        }
+        self.note_expiries();
+    }
+
+    async fn open(
+        &mut self,
+        config: config::Listener,
+        tls: Tls,
+        sockets: Sockets,
+        metrics: &Metrics,
+        orders: &[Sender<Order>],
+    ) {
+        let scheme = if tls.config.is_some() { "https" } else { "http" };
+        let (name, bind) = (config.name.clone(), config.bind.clone());
+        let bound = sockets.kept.first().and_then(|socket| socket.local_addr().ok()?.as_socket());
+        let addr = bound.or(bind.tcp());
+        match addr {
+            Some(addr) => say(format_args!("listener {name:?} on {scheme}://{addr}")),
+            None => {
+                let found = sockets.kept.first().and_then(inherited::address);
+                say(format_args!("listener {name:?} on {}", found.unwrap_or(bind.to_string())));
+            }
+        }
+        let listener = Arc::new(Listener::new(config, tls.config, metrics.listener(&name)));
+        for (socket, orders) in sockets.given.into_iter().zip(orders.iter().cycle()) {
+            let _ = orders.send(Order::Listen(socket, Arc::clone(&listener))).await;
+        }
+        let Sockets { kept: sockets, file, is_activated, .. } = sockets;
+        let places: Vec<_> = sockets.iter().map(inherited::address).collect();
+        self.activated.retain(|(_, socket)| !places.contains(&inherited::address(socket)));
+        let expiries = tls.expiries;
+        self.open.insert(name, Open { listener, bind, addr, file, expiries, sockets, is_activated });
+    }
+
+    async fn close(&mut self, name: &str, orders: &[Sender<Order>]) {
+        if let Some(open) = self.open.remove(name) {
+            if open.is_activated {
+                self.activated.extend(open.sockets.into_iter().map(|socket| (name.to_owned(), socket)));
+            }
+            for orders in orders {
+                let _ = orders.send(Order::Close(name.to_owned())).await;
+            }
+        }
+    }
+
+    /// Every socket, for a successor.
+    ///
+    /// # Errors
+    /// If there are no descriptors for them.
+    pub(crate) fn share(&self) -> std::io::Result<Vec<Given>> {
+        let sockets = self
+            .open
+            .iter()
+            .flat_map(|(name, open)| open.sockets.iter().map(move |socket| (name, open, socket)));
+        let given = |(name, open, socket): (&String, &Open, &Socket)| {
+            Ok(Given {
+                name: name.clone(),
+                bind: open.bind.to_string(),
+                owns_file: open.file.is_some(),
+                is_activated: open.is_activated,
+                socket: socket.try_clone()?.into(),
+            })
+        };
+        sockets.map(given).collect()
+    }
+
+    /// Lets go of every socket, so that each closes when its workers have closed theirs. The files of Unix sockets go at
+    /// once, or are left to a successor.
+    pub(crate) fn let_go(&mut self, has_successor: bool) {
+        self.activated.clear();
+        for open in self.open.values_mut() {
+            open.sockets.clear();
+            if let (Some(file), true) = (&open.file, has_successor) {
+                file.is_left().store(true, Ordering::Relaxed);
+            }
+            open.file = None;
+        }
+    }
+
+    /// Keeps the file of a predecessor's socket that no listener has taken until that process drains: it may have to serve on.
+    pub(crate) fn leave_behind(&mut self, file: Option<unix_socket::File>) {
+        self.left_behind.extend(file);
+    }
+
+    /// The predecessor drains: the files of its Unix sockets are this process's from here on. Those of listeners that are
+    /// gone are removed.
+    pub(crate) fn own_files(&mut self) {
+        let taken = self.open.values().filter_map(|open| open.file.as_deref());
+        for file in taken.chain(&self.left_behind) {
+            file.is_left().store(false, Ordering::Relaxed);
+        }
+        self.left_behind.clear();
+    }
+
+    /// The bound address of a listener.
+    pub(crate) fn address(&self, name: &str) -> Option<SocketAddr> {
+        self.open.get(name).and_then(|open| open.addr)
+    }
+
+    /// Replaces the certificates of one listener. Open connections keep theirs.
+    pub(crate) fn renew(&mut self, name: &str, tls: Tls) {
+        if let Some(open) = self.open.get_mut(name) {
+            open.present(tls);
+        }
+        self.note_expiries();
+    }
+
+    /// The expiry of every certificate; follows every change.
+    pub(crate) fn expiries(&self) -> &Expiries {
+        &self.expiries
+    }
+
+    fn note_expiries(&self) {
+        self.expiries.retain(|part| match part {
+            Part::Listener(name) => self.open.contains_key(name),
+            _ => true,
+        });
+        for (name, open) in &self.open {
+            self.expiries.set(Part::Listener(name.clone()), open.expiries.clone());
+        }
+    }
+}
+
+impl Open {
+    /// Gives the file of a Unix socket the rights that a new configuration wants.
+    fn follow(&self, config: &config::Listener) {
+        let is_same = self.listener.config.load().rights == config.rights;
+        if let (Bind::Unix(path), false) = (&self.bind, is_same)
+            && let Err(error) = config.rights.give(path)
+        {
+            tracing::error!(listener = config.name, %error, "the rights of the Unix socket stay as they are");
+        }
+    }
+
+    fn present(&mut self, tls: Tls) {
+        self.listener.tls.store(tls.config);
+        self.expiries = tls.expiries;
+    }
+}
+
+fn cannot_bind(config: &config::Listener) -> String {
+    format!("listener {:?}: cannot bind {}", config.name, config.bind)
+}
+
+/// Adds the process that has the address to an `AddrInUse` error, if that process can be seen.
+pub(crate) fn in_use(error: anyhow::Error, addr: SocketAddr) -> anyhow::Error {
+    let io = error.chain().find_map(|cause| cause.downcast_ref::<std::io::Error>());
+    match io.map(std::io::Error::kind) {
+        Some(std::io::ErrorKind::AddrInUse) => match neighbour::on(addr) {
+            Some(other) => anyhow::anyhow!("{error}: {other} listens there"),
+            None => error,
+        },
+        _ => error,
+    }
+}
+
+impl Sockets {
+    /// Those that were inherited, or new ones.
+    fn open(config: &config::Listener, had: Had, workers: usize) -> anyhow::Result<Sockets> {
+        let Had { sockets: kept, file, is_activated } = match &config.bind {
+            _ if !had.sockets.is_empty() => had,
+            Bind::Tcp(addr) => Had { sockets: bind_all(*addr, workers)?, ..Had::default() },
+            Bind::Unix(path) => {
+                let (socket, file) = unix_socket::bind(path, &config.rights)?;
+                Had { sockets: vec![socket], file: Some(Arc::new(file)), is_activated: false }
+            }
+        };
+        let count = kept.len().max(workers);
+        let given = kept.iter().cycle().take(count).map(Socket::try_clone).collect::<std::io::Result<_>>()?;
+        Ok(Sockets { kept, given, file, is_activated })
+    }
+}
+
+/// Sockets that are there already. The file of a Unix socket only if this process has made it, or a predecessor has:
+/// systemd keeps its own.
+#[derive(Default)]
+struct Had {
+    sockets: Vec<Socket>,
+    file: Option<Arc<unix_socket::File>>,
+    is_activated: bool,
+}
+
+impl Had {
+    fn of(taken: Taken, config: &config::Listener) -> Had {
+        let file = match &config.bind {
+            Bind::Unix(path) if taken.owns_file => unix_socket::File::inherited(path).map(Arc::new),
+            Bind::Unix(_) | Bind::Tcp(_) => None,
+        };
+        Had { sockets: taken.sockets, file, is_activated: taken.is_activated }
+    }
+}
+
+/// One socket for each worker on one address. If the port is 0, all take the port that the first socket is given.
+fn bind_all(addr: SocketAddr, workers: usize) -> std::io::Result<Vec<Socket>> {
+    let first = listener::bind(addr)?;
+    let addr = first.local_addr()?.as_socket().unwrap_or(addr);
+    let mut sockets = vec![first];
+    for _ in 1..workers {
+        sockets.push(listener::bind(addr)?);
+    }
+    Ok(sockets)
+}

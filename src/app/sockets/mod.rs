@@ -1,0 +1,9 @@
+//! Listening sockets: opened, inherited, closed, and the certificates behind them.
+
+pub(super) mod certificates;
+pub mod descriptors;
+pub(super) mod inherited;
+pub(super) mod listeners;
+pub(super) mod listening;
+pub(super) mod listening_tls;
+pub(super) mod neighbour;

@@ -1,0 +1,59 @@
+//! What the last reload said, for the page: the log has all of it.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde_json::{Value, json};
+
+use crate::publisher::Changes;
+use base::clock;
+use config::Errors;
+
+/// The last reload of this process; shared by who reloads and who is shown it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LastReload(Arc<Mutex<Option<Said>>>);
+
+#[derive(Clone, Debug)]
+struct Said {
+    unix_seconds: u64,
+    is_in_force: bool,
+    text: String,
+}
+
+impl LastReload {
+    /// It took effect.
+    pub(crate) fn succeeded(&self, changes: &Changes) {
+        self.say(true, changes.to_string());
+    }
+
+    /// What was in force stays, for this reason, which is also given as a text.
+    pub(crate) fn failed(&self, error: &anyhow::Error, text: String) {
+        let text = match error.downcast_ref::<Errors>() {
+            // Without the lines of the file, which may hold what is not for everybody who may see the page.
+            Some(errors) => {
+                let found =
+                    errors.lines().take(ERRORS_SHOWN).map(|(line, what)| format!("line {line}: {what}"));
+                let found: Vec<String> = found.collect();
+                format!("{} wrong; {}", errors.count(), found.join("; "))
+            }
+            None => text,
+        };
+        self.say(false, text);
+    }
+
+    /// `None`: there was none.
+    pub(crate) fn shown(&self) -> Option<Value> {
+        let said = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
+        Some(json!({ "at": said.unix_seconds, "in-force": said.is_in_force, "said": said.text }))
+    }
+
+    fn say(&self, is_in_force: bool, mut text: String) {
+        text.truncate(text.floor_char_boundary(TEXT_BYTES_MAX));
+        let said = Said { unix_seconds: clock::unix().as_secs(), is_in_force, text };
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(said);
+    }
+}
+
+/// Errors of a configuration that are named.
+const ERRORS_SHOWN: usize = 3;
+/// A sentence or two, not a file.
+const TEXT_BYTES_MAX: usize = 600;

@@ -1,0 +1,61 @@
+//! Shows operators which override a window is under, beside what it would be without.
+
+use serde_json::{Value, json};
+
+use limit::Charge;
+use limiter::{Change, Override};
+use policy::Policy;
+
+/// An override as a window of a policy is under it.
+#[derive(Debug)]
+pub(crate) struct Shown {
+    id: String,
+    change: Change,
+    reason: String,
+    /// Who made it; empty if that is not known.
+    by: String,
+    /// Nanoseconds until it ends. `None`: never.
+    left_ns: Option<u64>,
+    /// The limit of the window without it.
+    instead_of: u64,
+}
+
+impl Shown {
+    /// The override that has changed a charge of this policy.
+    pub(crate) fn of(found: &Override, policy: &Policy, charge: &Charge, now_ns: u64) -> Shown {
+        let left_ns = (found.until_ns != u64::MAX).then(|| found.until_ns.saturating_sub(now_ns));
+        Shown {
+            id: found.id.to_string(),
+            change: found.change,
+            reason: found.reason.to_string(),
+            by: found.by.to_string(),
+            left_ns,
+            instead_of: policy.own_limit(charge.window.into()),
+        }
+    }
+
+    /// For programs.
+    pub(crate) fn to_json(&self) -> Value {
+        json!({
+            "id": self.id,
+            "absolute": match self.change { Change::Absolute(limit) => Some(limit), Change::Multiplicative(_) => None },
+            "multiplicative": match self.change { Change::Multiplicative(by) => Some(by), Change::Absolute(_) => None },
+            "reason": self.reason,
+            "created-by": self.by,
+            "ends-in-seconds": self.left_ns.map(|left_ns| left_ns as f64 / 1e9),
+            "instead-of": self.instead_of,
+        })
+    }
+
+    /// For people: `override 01k…, made by alice, instead of 100, for 540 s more: a migration`.
+    pub(crate) fn sentence(&self) -> String {
+        let ends = match self.left_ns {
+            Some(left_ns) => format!(", for {:.0} s more", left_ns as f64 / 1e9),
+            None => String::new(),
+        };
+        // Whoever wrote it may have written anything.
+        let (reason, by) = (self.reason.escape_debug(), self.by.escape_debug());
+        let made = if self.by.is_empty() { String::new() } else { format!(", made by {by},") };
+        format!("override {}{made} instead of {}{ends}: {reason}", self.id, self.instead_of)
+    }
+}

@@ -1,0 +1,62 @@
+//! Shows operators what Redis holds of a window, beside what this node knows. Asking Redis is `Limiter::look_in_redis`.
+
+use serde_json::{Value, json};
+
+use limit::lease_messages::{Left, Lent, Seen};
+use limiter::Look;
+
+/// Adds `redis`, whether it answers, and if it does `at-redis`, what it holds.
+pub(crate) fn show(look: &Look, shown: &mut Value) {
+    shown["redis"] = match look {
+        Look::Seen(_) => "answers",
+        Look::Away => "away",
+        Look::Late => "late",
+        Look::Refused => "refuses",
+    }
+    .into();
+    if let Look::Seen(seen) = look {
+        shown["at-redis"] = held(seen);
+    }
+}
+
+fn held(seen: &Seen) -> Value {
+    let unchanged = seen.unchanged_ns.map(|ns| ns as f64 / 1e9);
+    match seen.left {
+        Left::Exact(outcome) => json!({
+            "left": outcome.remaining,
+            "reset-seconds": outcome.reset_ns as f64 / 1e9,
+            "changed-seconds-ago": unchanged,
+        }),
+        Left::Lent(Lent { level, out, promised, nodes, lasts_ns }) => json!({
+            "left": level,
+            "leased-to-nodes": out,
+            "promised-per-second": promised,
+            "nodes": nodes,
+            "epoch-ends-in-ms": lasts_ns / 1_000_000,
+            "changed-seconds-ago": unchanged,
+        }),
+    }
+}
+
+/// The same as one sentence, for `explain`.
+pub(crate) fn sentence(look: &Look) -> String {
+    let seen = match look {
+        Look::Away => return "Redis is away".to_owned(),
+        Look::Late => return "Redis does not answer in time".to_owned(),
+        Look::Refused => return "Redis refused the question".to_owned(),
+        Look::Seen(seen) => seen,
+    };
+    let changed = match seen.unchanged_ns {
+        Some(ns) => format!(", changed {:.1} s ago", ns as f64 / 1e9),
+        None => String::new(),
+    };
+    match seen.left {
+        Left::Exact(_) => format!("says Redis{changed}"),
+        Left::Lent(lent) => format!(
+            "Redis has {:.0} left, {:.0} are leased (nodes: {}){changed}",
+            lent.level.floor(),
+            lent.out.floor(),
+            lent.nodes
+        ),
+    }
+}

@@ -1,0 +1,82 @@
+//! Reads and writes what makes a policy a candidate: `replaces` and `rollout`. What a candidate leaves open it takes from the
+//! policy that it is to replace.
+
+use std::collections::HashMap;
+
+use base::units::show_share;
+use policy::definition::{Policy, Replaces};
+
+use crate::load::sections::Named;
+use crate::printer::{Page, text};
+use crate::reader::{Table, Value};
+
+/// The policies with what they take from others.
+pub(crate) fn on_top(policies: Vec<Named<'_>>) -> Vec<Named<'_>> {
+    if !policies.iter().any(|named| named.table.has(REPLACES)) {
+        return policies;
+    }
+    let by_name: HashMap<&str, &Table<'_>> =
+        policies.iter().map(|named| (named.name.as_str(), &named.table)).collect();
+    let below = |named: &Named<'_>| {
+        // With an algorithm of its own the delay of another means nothing.
+        let keys = if named.table.has("algorithm") { &TAKEN[1..] } else { TAKEN };
+        Some(by_name.get(replaced(&named.table)?.as_str())?.to_below(keys))
+    };
+    let below: Vec<_> = policies.iter().map(below).collect();
+    let above = |(Named { name, table }, below)| Named { name, table: Table::above(table, below) };
+    policies.into_iter().zip(below).map(above).collect()
+}
+
+/// The name of the policy that another replaces.
+fn replaced(table: &Table<'_>) -> Option<String> {
+    if !table.has(REPLACES) {
+        return None;
+    }
+    let name = table.value(REPLACES).filter(Value::is_string)?;
+    name.text().map(|text| text.text)
+}
+
+/// Reads `replaces` and `rollout`.
+pub(crate) fn read(table: &Table<'_>) -> Option<Replaces> {
+    let replaces = table.value(REPLACES);
+    let rollout = table.value("rollout");
+    let Some(replaces) = replaces else {
+        if let Some(rollout) = rollout {
+            rollout.wrong_key(
+                "only a candidate has a `rollout`",
+                "write `replaces = \"…\"` with the name of the policy that it is to replace",
+            );
+        }
+        return None;
+    };
+    let rollout_ppm = match &rollout {
+        None => Some(0),
+        Some(value) if value.is_zero() => Some(0),
+        Some(value) => value.share_ppm(),
+    };
+    Some(Replaces { policy: replaces.text()?.text, rollout_ppm: rollout_ppm? })
+}
+
+/// Writes them.
+pub(crate) fn show(page: &mut Page, policy: &Policy) {
+    let Some(replaces) = &policy.replaces else { return };
+    page.key("replaces", text(&replaces.policy));
+    page.key("rollout", text(&show_share(replaces.rollout_ppm)));
+}
+
+const REPLACES: &str = "replaces";
+/// What a candidate takes from its policy. Not `limit`, which is what is tried, and not `shadow`.
+const TAKEN: &[&str] = &[
+    "max-delay",
+    "algorithm",
+    "by",
+    "missing",
+    "match",
+    "cost",
+    "count-denied",
+    "idempotency-key",
+    "penalty",
+    "hot-keys",
+    "overshoot",
+    "when-redis-down",
+];

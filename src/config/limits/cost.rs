@@ -1,0 +1,186 @@
+//! Reads and writes `cost` of a policy: what a request costs, who says so, and when.
+
+use std::num::NonZeroU64;
+
+use base::units::show_size;
+use policy::definition::{Actual, Cost, Measured};
+use policy::json::Path;
+
+use crate::load::report::quoted;
+use crate::load::text::Text;
+use crate::printer::{Page, array, key, table, text, time};
+use crate::reader::{Table, Value};
+use crate::routes::method;
+
+/// A number, or a table of a default, `"METHOD /path"` or `"/path"` with a number each, and who else says it.
+pub(crate) fn read(value: &Value<'_>) -> Cost {
+    let mut cost = Cost::default();
+    if !value.is_table() {
+        cost.default = units(value).unwrap_or(cost.default);
+        return cost;
+    }
+    let Some(table) = value.table() else { return cost };
+    let mut actual = Later::default();
+    let mut default = None;
+    let entries = table.entries();
+    let has_default = entries.iter().any(|entry| entry.key == "default");
+    for entry in entries {
+        match entry.key.as_str() {
+            "default" => default = units(&entry),
+            "header" => cost.header = entry.text().and_then(|text| header_name(&text)),
+            "max" => cost.max = units(&entry),
+            "estimate" if !entry.is_integer() => {
+                cost.estimate = entry.texts().iter().filter_map(body_path).collect();
+            }
+            "estimate" => {
+                if has_default {
+                    entry.wrong_key(
+                        "a number as `estimate` is what `default` is",
+                        "leave one of them out, or write `estimate = \"body:max_tokens\"`",
+                    );
+                }
+                default = units(&entry);
+            }
+            "response-header" | "response-json" | "request-bytes" | "response-bytes" | "response-time" => {
+                actual.read(&entry);
+            }
+            written => read_rule(&entry, written, &mut cost),
+        }
+    }
+    cost.default = default.unwrap_or(cost.default);
+    cost.actual = actual.into_one(&table);
+    cost
+}
+
+/// What is known of a request when it has been answered, as it is written.
+#[derive(Default)]
+struct Later {
+    header: Option<http::HeaderName>,
+    json: Vec<Path>,
+    measured: Measured,
+}
+
+impl Later {
+    fn read(&mut self, entry: &Value<'_>) {
+        let bytes = || entry.size().and_then(NonZeroU64::new);
+        match entry.key.as_str() {
+            "response-header" => self.header = entry.text().and_then(|text| header_name(&text)),
+            "response-json" => {
+                let texts = entry.texts();
+                if texts.is_empty() || texts.len() > PATHS_MAX {
+                    entry.wrong(
+                        format!("`response-json` has from 1 to {PATHS_MAX} paths"),
+                        "write `response-json = \"usage.total_tokens\"`",
+                    );
+                }
+                self.json = texts.iter().filter_map(|text| path(text, &text.text)).collect();
+            }
+            "request-bytes" => self.measured.request_bytes = bytes(),
+            "response-bytes" => self.measured.response_bytes = bytes(),
+            _ => self.measured.response_time = entry.duration(),
+        }
+    }
+
+    /// A cost has one source: what the gateway measures may be added up, what an answer says stands alone.
+    fn into_one(self, table: &Table<'_>) -> Option<Actual> {
+        let header = self.header.map(Actual::ResponseHeader);
+        let json = Some(self.json).filter(|paths| !paths.is_empty()).map(Actual::ResponseJson);
+        let measured = Some(self.measured).filter(|it| *it != Measured::default()).map(Actual::Measured);
+        let mut found = [header, json, measured].into_iter().flatten();
+        let first = found.next();
+        if found.next().is_some() {
+            table.wrong(
+                "a cost is told by the answer's head, by its JSON, or by what is measured",
+                "leave all but one of `response-header`, `response-json` and `request-bytes`, `response-bytes`, \
+                 `response-time` out, or write a policy for each",
+            );
+        }
+        first
+    }
+}
+
+fn read_rule(entry: &Value<'_>, written: &str, cost: &mut Cost) {
+    let rule = cost_rule(written);
+    let units = entry.integer();
+    match (rule, units) {
+        (Some((method, path)), Some(units)) => cost.rules.push((method, path, units)),
+        (None, _) => entry.wrong_key(
+            format!("{} is not a key of `cost`", quoted(written)),
+            "write `default`, `estimate`, `header`, `response-header`, `response-json`, `request-bytes`, \
+             `response-bytes`, `response-time`, `max`, `\"/path\"` or `\"METHOD /path\"`",
+        ),
+        (Some(_), None) => {}
+    }
+}
+
+pub(crate) fn header_name(text: &Text<'_>) -> Option<http::HeaderName> {
+    let name = http::HeaderName::from_bytes(text.text.as_bytes()).ok();
+    if name.is_none() {
+        text.wrong(format!("{} is not the name of a header", text.shown()), "write one as in `x-cost`");
+    }
+    name
+}
+
+fn body_path(text: &Text<'_>) -> Option<Path> {
+    let Some(field) = text.text.strip_prefix("body:") else {
+        text.wrong(
+            format!("{} is not an estimate", text.shown()),
+            "write a number, or `\"body:max_tokens\"`",
+        );
+        return None;
+    };
+    path(text, field)
+}
+
+/// A path in JSON, which is all of a text or its end.
+fn path(text: &Text<'_>, written: &str) -> Option<Path> {
+    Path::parse(written)
+        .map_err(|error| {
+            let message = format!("{} is not a path in JSON: {error}", text.shown());
+            text.wrong(message, "write names with dots between, as in `usage.total_tokens`");
+        })
+        .ok()
+}
+
+fn cost_rule(key: &str) -> Option<(Option<http::Method>, String)> {
+    let (method, path) = match key.split_once(' ') {
+        Some((method, path)) => (Some(method::parse(method).ok()?), path.trim_start()),
+        None => (None, key),
+    };
+    path.starts_with('/').then(|| (method, path.to_owned()))
+}
+
+fn units(value: &Value<'_>) -> Option<NonZeroU64> {
+    value.integer().and_then(NonZeroU64::new)
+}
+
+/// Writes `cost`.
+pub(crate) fn show(page: &mut Page, cost: &Cost) {
+    let mut keys = vec![("default".to_owned(), cost.default.to_string())];
+    for (method, path, units) in &cost.rules {
+        let method = method.as_ref().map(|method| format!("{method} ")).unwrap_or_default();
+        keys.push((key(&format!("{method}{path}")), units.to_string()));
+    }
+    let mut add =
+        |name: &str, value: Option<String>| keys.extend(value.map(|value| (name.to_owned(), value)));
+    add("header", cost.header.as_ref().map(|header| text(header.as_str())));
+    let estimates = cost.estimate.iter().map(|path| text(&format!("body:{path}")));
+    add("estimate", (!cost.estimate.is_empty()).then(|| array(estimates)));
+    match &cost.actual {
+        None => {}
+        Some(Actual::ResponseHeader(header)) => add("response-header", Some(text(header.as_str()))),
+        Some(Actual::ResponseJson(paths)) => {
+            add("response-json", Some(array(paths.iter().map(|path| text(&path.to_string())))));
+        }
+        Some(Actual::Measured(Measured { request_bytes, response_bytes, response_time })) => {
+            add("request-bytes", request_bytes.map(|bytes| text(&show_size(bytes.get()))));
+            add("response-bytes", response_bytes.map(|bytes| text(&show_size(bytes.get()))));
+            add("response-time", response_time.map(time));
+        }
+    }
+    add("max", cost.max.map(|max| max.to_string()));
+    page.key("cost", table(keys));
+}
+
+/// More numbers than any answer adds up.
+const PATHS_MAX: usize = 8;

@@ -1,0 +1,15 @@
+//! Sections of limits: `[policy.*]`, `[tier.*]`, `[rls.*]`, and what they are made of.
+
+pub(super) mod candidate;
+pub(super) mod cost;
+pub(super) mod counted;
+pub(super) mod decisions;
+pub(super) mod hot_keys;
+pub mod limit_text;
+pub(super) mod penalty;
+pub(super) mod policy;
+pub(super) mod policy_names;
+pub(super) mod rls;
+pub(super) mod tier_table;
+pub(super) mod tiers;
+pub(super) mod windows;

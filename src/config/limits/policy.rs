@@ -1,0 +1,196 @@
+//! Reads and writes `[policy.*]`, and the shorthands of routes that expand to a policy.
+
+use std::time::Duration;
+
+use limit::{Algorithm, Quota};
+use policy::definition::{Dimension, Idempotency, Matches, Origin, Policy, Tier};
+
+use crate::keys::policy::{ALGORITHMS, MISSING, WHEN_DOWN};
+use crate::limits::tier_table::TierTable;
+use crate::limits::tiers;
+use crate::limits::tiers::Base;
+use crate::limits::windows;
+use crate::limits::windows::{Counting, counting, dimension, overshoot, window};
+use crate::limits::{candidate, cost, hot_keys, limit_text, penalty};
+use crate::load::report::Fields;
+use crate::load::sections;
+use crate::load::sections::Named;
+use crate::load::text::Text;
+use crate::printer::{Page, array, key, table, text, time, word};
+use crate::reader::{Table, Value};
+use crate::routes::method;
+use crate::values::{Keys, Written};
+
+/// Reads every policy that has a name.
+pub(crate) fn read_all(
+    documents: &[Table<'_>],
+    tiers: &[Tier],
+    rows: &TierTable<'_>,
+) -> (Vec<Policy>, Vec<Fields>) {
+    let mut policies = Vec::new();
+    let mut places = Vec::new();
+    for named in candidate::on_top(sections::named(documents, "policy")) {
+        let (mut fields, since) = (named.table.places(), named.table.since_now());
+        policies.push(read(named, tiers, rows));
+        fields.is_flawed = since.is_flawed();
+        places.push(fields);
+    }
+    let names: Vec<&str> = policies.iter().map(|policy| policy.name.as_str()).collect();
+    rows.check(&names);
+    (policies, places)
+}
+
+/// The policy that a shorthand on a route expands to.
+pub(crate) fn of_shorthand(name: String, text: &Text<'_>) -> Option<Policy> {
+    let (window, by) = window(text, Counting::default())?;
+    Some(Policy { by, ..Policy::new(name, vec![window]) })
+}
+
+fn read(named: Named<'_>, tiers: &[Tier], rows: &TierTable<'_>) -> Policy {
+    let mut table = named.table;
+    let mut policy = Policy::new(named.name, Vec::new());
+    policy.origin = if table.is_added() { Origin::Database } else { Origin::File };
+    match table.value("by") {
+        Some(value) => policy.by = value.texts().iter().filter_map(dimension).collect(),
+        // A candidate of a policy that is not there, which is reported when both are compiled.
+        None if table.has("replaces") => {}
+        None => table.wrong(
+            "a policy needs `by`: who is counted",
+            "write `by = [\"ip\"]`, or `by = []` to count everybody together",
+        ),
+    }
+    if let Some(value) = table.value("overshoot") {
+        policy.overshoot_ppm = overshoot(&value).unwrap_or_default();
+    }
+    plain(&mut table, &mut policy);
+    let base = Base {
+        policy: &policy.name,
+        counting: counting(&table, Counting::default()).unwrap_or_default(),
+        overshoot_ppm: policy.overshoot_ppm,
+        when_down: policy.when_down,
+        origin: policy.origin,
+    };
+    if let Some(limit) = table.value("limit") {
+        (policy.windows, policy.tiers) = tiers::divide(&table, &limit, &base, tiers, rows);
+    }
+    if let Some(matches) = table.table("match") {
+        policy.matches = read_matches(matches);
+    }
+    if let Some(value) = table.value("cost") {
+        policy.cost = cost::read(&value);
+        let mut windows = policy.windows.iter();
+        if policy.cost.actual.is_some() && windows.any(|it| it.algorithm() == Algorithm::Concurrency) {
+            value.wrong_key(
+                "what is in flight has no cost that is known only when it is over",
+                "write the cost in a policy of limits over time, and what is in flight in another",
+            );
+        }
+    }
+    if let Some(value) = table.value("idempotency-key") {
+        policy.idempotency = idempotency(&value);
+        let is_refused = policy.idempotency.as_ref().is_some_and(|idempotency| !idempotency.by_address);
+        if is_refused && is_by_address(&policy.by) {
+            value.wrong(
+                "a policy that counts by address takes no keys: anybody there could repeat a key for ever",
+                "count by `consumer`, or write `by-address = true` beside `key` if the upstream answers known keys itself",
+            );
+        }
+    }
+    if let Some(table) = table.table("penalty") {
+        policy.penalty = penalty::read(table, &policy.windows);
+    }
+    if let Some(table) = table.table("hot-keys") {
+        policy.hot_keys = hot_keys::read(table);
+    }
+    policy.replaces = candidate::read(&table);
+    policy
+}
+
+fn plain(keys: &mut impl Keys, policy: &mut Policy) {
+    keys.word("missing", &MISSING, &mut policy.missing);
+    keys.boolean("shadow", &mut policy.shadow);
+    keys.boolean("count-denied", &mut policy.count_denied);
+    keys.word("when-redis-down", &WHEN_DOWN, &mut policy.when_down);
+}
+
+fn read_matches(table: Table<'_>) -> Matches {
+    let methods = table.value("method").map(|value| method::list(&value)).unwrap_or_default();
+    let path = table.value("path").and_then(|value| value.text());
+    Matches { methods, path: path.map(|text| text.text) }
+}
+
+/// `"header:idempotency-key"`, or a table of that as `key` and a `window`.
+fn idempotency(value: &Value<'_>) -> Option<Idempotency> {
+    let mut window = Idempotency::WINDOW;
+    if !value.is_table() {
+        let header = value.text().and_then(|text| key_header(&text))?;
+        return Some(Idempotency { header, window, by_address: false });
+    }
+    let mut table = value.table()?;
+    let header = table.value("key").and_then(|value| value.text()).and_then(|text| key_header(&text));
+    let mut by_address = false;
+    table.duration("window", &mut window);
+    table.boolean("by-address", &mut by_address);
+    let window = window.min(IDEMPOTENCY_WINDOW_MAX);
+    Some(Idempotency { header: header?, window, by_address })
+}
+
+/// Whether clients are known by nothing but their addresses.
+fn is_by_address(by: &[Dimension]) -> bool {
+    by.contains(&Dimension::Ip) && !by.iter().any(Dimension::needs_identity)
+}
+
+fn key_header(text: &Text<'_>) -> Option<http::HeaderName> {
+    let name = text.text.strip_prefix("header:");
+    let name = name.and_then(|name| http::HeaderName::from_bytes(name.as_bytes()).ok());
+    if name.is_none() {
+        text.wrong(format!("{} is not a header's key", text.shown()), "write `\"header:idempotency-key\"`");
+    }
+    name
+}
+
+/// Writes `[policy.*]`.
+pub(crate) fn show(page: &mut Page, policy: &Policy) {
+    page.heading(&format!("[policy.{}]", key(&policy.name)));
+    if let Some(origin) = policy.origin.sentence() {
+        page.comment(origin);
+    }
+    candidate::show(page, policy);
+    page.key("by", array(policy.by.iter().map(|by| text(&limit_text::show_dimension(by)))));
+    let algorithm = match &policy.tiers {
+        Some(tiers) => {
+            tiers::show(page, tiers, &policy.windows, (policy.overshoot_ppm, policy.when_down));
+            tiers.algorithm
+        }
+        None => {
+            page.key("limit", windows::show(&policy.windows));
+            // All windows have one algorithm, apart from concurrency limits.
+            let mut algorithms = policy.windows.iter().map(Quota::algorithm);
+            let algorithm = algorithms.find(|algorithm| *algorithm != Algorithm::Concurrency);
+            algorithm.unwrap_or(Algorithm::TokenBucket)
+        }
+    };
+    page.key("algorithm", text(word(&ALGORITHMS, &algorithm)));
+    page.keys(Written::of(policy, plain));
+    if policy.matches != Default::default() {
+        let methods = &policy.matches.methods;
+        let mut keys = vec![("method", array(methods.iter().map(|method| text(method.as_str()))))];
+        keys.extend(policy.matches.path.as_ref().map(|path| ("path", text(path))));
+        page.key("match", table(keys));
+    }
+    cost::show(page, &policy.cost);
+    if let Some(Idempotency { header, window, by_address }) = &policy.idempotency {
+        let by_address = by_address.then(|| ("by-address", "true".to_owned()));
+        let keys = [("key", text(&format!("header:{header}"))), ("window", time(*window))];
+        let keys = keys.into_iter().chain(by_address);
+        page.key("idempotency-key", table(keys));
+    }
+    if let Some(penalty) = &policy.penalty {
+        page.key("penalty", penalty::show(penalty));
+    }
+    page.key("hot-keys", hot_keys::show(&policy.hot_keys));
+    page.key("overshoot", windows::show_overshoot(policy.overshoot_ppm));
+}
+
+/// Longer than any client retries.
+const IDEMPOTENCY_WINDOW_MAX: Duration = Duration::from_secs(30 * 86_400);

@@ -1,0 +1,77 @@
+//! Reads the policies that a route or a rule of a domain names, or writes in place as shorthands.
+
+use std::collections::HashMap;
+
+use crate::limits::policy;
+use crate::load::report::{Fields, Places, quoted};
+use crate::load::text::Text;
+use crate::reader::Value;
+use crate::settings::Config;
+use base::words;
+
+/// Names of the policies so far, and their indices.
+pub(crate) struct PolicyNames(HashMap<String, usize>);
+
+impl PolicyNames {
+    pub(crate) fn of(config: &Config) -> PolicyNames {
+        PolicyNames(config.policies.iter().map(|policy| policy.name.clone()).zip(0..).collect())
+    }
+
+    /// The policies that a value names. A shorthand becomes a policy of its own with the name that `named` has for the
+    /// first, the second and so on, so equal shorthands in two places are two limits; places share a limit by naming the
+    /// same `[policy.<name>]`.
+    pub(crate) fn read(
+        &mut self,
+        value: &Value<'_>,
+        (config, places): (&mut Config, &mut Places),
+        named: impl Fn(usize) -> String,
+    ) -> Vec<String> {
+        let mut limits: Vec<String> = Vec::new();
+        let mut shorthands = 0;
+        for text in value.texts() {
+            let name = if self.0.contains_key(&text.text) {
+                text.text.clone()
+            } else if text.text.trim_start().starts_with(|first: char| first.is_ascii_digit()) {
+                shorthands += 1;
+                match self.shorthand(&text, (config, places), named(shorthands)) {
+                    Some(name) => name,
+                    None => continue,
+                }
+            } else {
+                let names: Vec<&str> = config.policies.iter().map(|policy| policy.name.as_str()).collect();
+                let hint = words::did_you_mean(&text.text, &names).unwrap_or_else(|| {
+                    "write a limit as in `100/m by ip`, or the name of a `[policy.<name>]`".to_owned()
+                });
+                text.wrong(format!("there is no policy {}", text.called()), hint);
+                continue;
+            };
+            if limits.contains(&name) {
+                text.wrong(format!("the policy {} is named twice", quoted(&name)), "name it once");
+            } else {
+                limits.push(name);
+            }
+        }
+        limits
+    }
+
+    fn shorthand(
+        &mut self,
+        text: &Text<'_>,
+        (config, places): (&mut Config, &mut Places),
+        name: String,
+    ) -> Option<String> {
+        if let Some(first) = self.0.get(&name) {
+            let message = format!("this shorthand is the policy {}, which is given already", quoted(&name));
+            match places.policies[*first].whole {
+                Some(place) => text.wrong_beside(message, "name the policy here", place, "here"),
+                None => text.wrong(message, "name the policy here"),
+            }
+            return None;
+        }
+        let policy = policy::of_shorthand(name.clone(), text)?;
+        self.0.insert(name.clone(), config.policies.len());
+        config.policies.push(policy);
+        places.policies.push(Fields { whole: Some(text.place), ..Fields::default() });
+        Some(name)
+    }
+}

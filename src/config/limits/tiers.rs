@@ -1,0 +1,297 @@
+//! Reads and writes `[tier.*]`, and divides a policy's windows among tiers: `limit = "tier"`, windows by tier in the policy
+//! itself, and what the tier table of the database says of either.
+
+use std::cmp::Ordering;
+
+use base::words;
+use limit::{Quota, WhenDown};
+use policy::definition::{Origin, Tier, TierPart, Tiers};
+
+use crate::keys::policy::{ALGORITHMS, WHEN_DOWN};
+use crate::limits::tier_table::{Row, TierTable};
+use crate::limits::windows;
+use crate::limits::windows::{Counting, counted, counting, overshoot, show_overshoot};
+use crate::load::report::quoted;
+use crate::load::sections;
+use crate::load::sections::Named;
+use crate::load::text::Text;
+use crate::printer::{Page, key, table, text, word};
+use crate::reader::{Table, Value};
+
+/// Reads every tier, with the windows that the tier table has for every policy.
+pub(crate) fn read_all(documents: &[Table<'_>], rows: &TierTable<'_>) -> Vec<Tier> {
+    let mut tiers: Vec<Tier> = sections::named(documents, "tier").into_iter().map(read).collect();
+    for row in rows.of_all_policies() {
+        let own = tiers.iter().position(|tier| tier.name == row.tier);
+        let own = own.unwrap_or_else(|| {
+            tiers.push(Tier::new(row.tier.clone()));
+            tiers.len() - 1
+        });
+        let tier = &mut tiers[own];
+        tier.algorithm = row.algorithm.or(tier.algorithm);
+        let counting = Counting::default().by(tier.algorithm);
+        tier.windows = row.window(counting).into_iter().collect();
+        tier.origin = Origin::TierTable;
+    }
+    tiers
+}
+
+fn read(Named { name, table }: Named<'_>) -> Tier {
+    let limit = table.value("limit");
+    let counting = counting(&table, Counting::default());
+    let windows = match limit {
+        Some(value) => windows::windows(&value, counting.unwrap_or_default()),
+        None => {
+            table.wrong("a tier needs `limit`", "write `limit = \"100/m\"`, or `limit = []` for none");
+            Vec::new()
+        }
+    };
+    let (overshoot_ppm, when_down) = sharing(&table);
+    let algorithm = counting.map(|counting| counting.algorithm);
+    Tier { name, windows, algorithm, overshoot_ppm, when_down, origin: Origin::File }
+}
+
+/// Reads `overshoot` and `when-redis-down`.
+fn sharing(table: &Table<'_>) -> (Option<u32>, Option<WhenDown>) {
+    let overshoot_ppm = table.value("overshoot").and_then(|value| overshoot(&value));
+    let when_down = table.value("when-redis-down").and_then(|value| value.choice(&WHEN_DOWN));
+    (overshoot_ppm, when_down)
+}
+
+/// What a policy has for tiers that say nothing of their own, and where it is written.
+pub(crate) struct Base<'b> {
+    pub(crate) policy: &'b str,
+    pub(crate) counting: Counting,
+    pub(crate) overshoot_ppm: u32,
+    pub(crate) when_down: WhenDown,
+    pub(crate) origin: Origin,
+}
+
+impl Base<'_> {
+    fn part(&self, name: &str, origin: Origin) -> TierPart {
+        let (overshoot_ppm, when_down) = (self.overshoot_ppm, self.when_down);
+        TierPart { name: name.to_owned(), windows: 0, overshoot_ppm, when_down, origin }
+    }
+}
+
+/// A tier's part of a policy, with its windows.
+type Part = (TierPart, Vec<Quota>);
+
+/// Reads the `limit` of a policy, and `default-tier` if it is by tier: its windows, and whose they are.
+pub(crate) fn divide(
+    table: &Table<'_>,
+    limit: &Value<'_>,
+    base: &Base<'_>,
+    tiers: &[Tier],
+    rows: &TierTable<'_>,
+) -> (Vec<Quota>, Option<Tiers>) {
+    let rows = rows.of(base.policy);
+    let shared = word_tier(limit);
+    let default = table.value("default-tier");
+    if let Some(default) = default.as_ref().filter(|_| shared.is_none() && !limit.is_table()) {
+        default
+            .wrong_key("`default-tier` needs a limit by tier", "leave it out, or write `limit = \"tier\"`");
+    }
+    let mut parts = match &shared {
+        Some(text) => of_tiers(text, tiers, base),
+        None if limit.is_table() => of_own(limit, base),
+        None => {
+            let windows = windows::windows(limit, base.counting);
+            if rows.is_empty() {
+                return (windows, None);
+            }
+            vec![(base.part(Tiers::EVERYBODY, base.origin), windows)]
+        }
+    };
+    rows.iter().for_each(|row| put(row, base, &mut parts));
+    let default = default.and_then(|value| value.text());
+    let Some(default) = default_of(&parts, default, shared.is_none()) else {
+        // A table whose tiers are all wrong has been reported.
+        match shared {
+            Some(_) => limit.wrong("there is no tier", "write `[tier.free]` with a `limit`"),
+            None if limit.table().is_some_and(|table| table.is_empty()) => {
+                limit.wrong("there is no tier", "write `{ free = \"60/m\", default = \"30/m\" }`");
+            }
+            None => {}
+        }
+        return (Vec::new(), None);
+    };
+    // With a delay the queue of a shared tier is this policy's own.
+    let are_shared = shared.is_some() && rows.is_empty() && base.counting.delay_max.is_none();
+    let mut windows = Vec::new();
+    let parts = parts.into_iter().map(|(part, own)| {
+        let part = TierPart { windows: own.len(), ..part };
+        windows.extend(own);
+        part
+    });
+    let parts = parts.collect();
+    (windows, Some(Tiers { parts, default, algorithm: base.counting.algorithm, are_shared }))
+}
+
+/// The word `tier`, if it is the whole limit.
+fn word_tier<'c>(value: &Value<'c>) -> Option<Text<'c>> {
+    // Only the type is looked at here; errors are reported when the value is read.
+    if !value.is_string() {
+        return None;
+    }
+    value.text().filter(|text| text.text == "tier")
+}
+
+/// The windows of all tiers that policies share, with the policy's algorithm where they have none.
+fn of_tiers(limit: &Text<'_>, tiers: &[Tier], base: &Base<'_>) -> Vec<Part> {
+    let part = |tier: &Tier| {
+        let windows = match tier.algorithm {
+            Some(_) => tier.windows.clone(),
+            None => tier.windows.iter().filter_map(|it| counted(limit, *it, base.counting)).collect(),
+        };
+        let part = TierPart {
+            overshoot_ppm: tier.overshoot_ppm.unwrap_or(base.overshoot_ppm),
+            when_down: tier.when_down.unwrap_or(base.when_down),
+            ..base.part(&tier.name, tier.origin)
+        };
+        (part, windows)
+    };
+    tiers.iter().map(part).collect()
+}
+
+/// `{ free = "60/m", pro = { limit = "600/m", overshoot = 0 }, default = "30/m" }`
+fn of_own(limit: &Value<'_>, base: &Base<'_>) -> Vec<Part> {
+    let entries = limit.table().map(|table| table.entries()).unwrap_or_default();
+    entries.iter().filter_map(|entry| own(entry, base)).collect()
+}
+
+fn own(entry: &Value<'_>, base: &Base<'_>) -> Option<Part> {
+    if !sections::is_name(&entry.key) {
+        entry.wrong_key(format!("{} cannot be the name of a tier", quoted(&entry.key)), sections::NAMES);
+        return None;
+    }
+    let mut part = base.part(&entry.key, base.origin);
+    if !entry.is_table() {
+        return Some((part, windows::windows(entry, base.counting)));
+    }
+    let table = entry.table()?;
+    let limit = table.value("limit");
+    let counting = counting(&table, base.counting).unwrap_or(base.counting);
+    let windows = match limit {
+        Some(value) => windows::windows(&value, counting),
+        None => {
+            let hint = "write `limit = \"100/m\"`, or `limit = []` for none";
+            table.wrong(format!("the tier {} needs `limit`", quoted(&entry.key)), hint);
+            Vec::new()
+        }
+    };
+    let (overshoot_ppm, when_down) = sharing(&table);
+    part.overshoot_ppm = overshoot_ppm.unwrap_or(part.overshoot_ppm);
+    part.when_down = when_down.unwrap_or(part.when_down);
+    Some((part, windows))
+}
+
+/// Puts the window of a row in the place of those that its tier has, or adds the tier.
+fn put(row: &Row<'_>, base: &Base<'_>, parts: &mut Vec<Part>) {
+    let own = parts.iter().position(|(part, _)| part.name == row.tier);
+    let own = own.unwrap_or_else(|| {
+        parts.push((base.part(&row.tier, Origin::TierTable), Vec::new()));
+        parts.len() - 1
+    });
+    let (part, windows) = &mut parts[own];
+    // The algorithm that the tier has here stays, unless the row names another.
+    let algorithm =
+        windows.first().map(Quota::algorithm).filter(|it| ALGORITHMS.iter().any(|(_, known)| known == it));
+    part.origin = Origin::TierTable;
+    *windows = row.window(base.counting.by(row.algorithm.or(algorithm))).into_iter().collect();
+}
+
+/// The tier of clients that have none, or one that is not listed: as written; that for everybody, if the policy has tiers of
+/// its own; or the strictest. `None` if there is no tier at all.
+fn default_of(parts: &[Part], written: Option<Text<'_>>, are_own: bool) -> Option<String> {
+    let strictest = strictest(parts)?;
+    let names: Vec<&str> = parts.iter().map(|(part, _)| part.name.as_str()).collect();
+    let Some(written) = written else {
+        let has_everybody = are_own && names.contains(&Tiers::EVERYBODY);
+        return Some(if has_everybody { Tiers::EVERYBODY.to_owned() } else { strictest });
+    };
+    if !names.contains(&written.text.as_str()) {
+        let hint = words::did_you_mean(&written.text, &names);
+        written.wrong(
+            format!("there is no tier {}", written.shown()),
+            hint.unwrap_or_else(|| format!("write {}", words::listed(&names))),
+        );
+    }
+    Some(written.text)
+}
+
+/// The tier whose slowest window admits least in the long run; of several equal ones the first by name. It is the default,
+/// so that a client of unknown tier gets no more than any other.
+fn strictest(parts: &[Part]) -> Option<String> {
+    let rate = |window: &Quota| window.limit().get() as f64 / window.period_ns().get() as f64;
+    let slowest = |windows: &[Quota]| windows.iter().map(rate).fold(f64::INFINITY, f64::min);
+    let order = |(left, left_windows): &&Part, (right, right_windows): &&Part| -> Ordering {
+        let by_rate = slowest(left_windows).total_cmp(&slowest(right_windows));
+        by_rate.then_with(|| left.name.cmp(&right.name))
+    };
+    parts.iter().min_by(order).map(|(part, _)| part.name.clone())
+}
+
+/// Writes `[tier.*]`.
+pub(crate) fn show_tier(page: &mut Page, tier: &Tier) {
+    page.heading(&format!("[tier.{}]", key(&tier.name)));
+    if let Some(origin) = tier.origin.sentence() {
+        page.comment(&format!("limit: {origin}"));
+    }
+    page.key("limit", windows::show(&tier.windows));
+    if let Some(algorithm) = tier.algorithm {
+        page.key("algorithm", text(word(&ALGORITHMS, &algorithm)));
+    }
+    if let Some(share) = tier.overshoot_ppm {
+        page.key("overshoot", show_overshoot(share));
+    }
+    if let Some(when_down) = &tier.when_down {
+        page.key("when-redis-down", text(word(&WHEN_DOWN, when_down)));
+    }
+}
+
+/// Writes the `limit` of a policy by tier, and `default-tier`.
+pub(crate) fn show(page: &mut Page, tiers: &Tiers, windows: &[Quota], base: (u32, WhenDown)) {
+    if tiers.are_shared {
+        page.key("limit", text("tier"));
+    } else {
+        let mut rest = windows;
+        let mut entries = Vec::new();
+        for part in &tiers.parts {
+            let (own, others) = rest.split_at(part.windows);
+            rest = others;
+            if part.origin == Origin::TierTable {
+                page.comment(&format!("limit.{}: from the tier table of the database", key(&part.name)));
+            }
+            entries.push((key(&part.name), show_part(part, own, tiers, base)));
+        }
+        page.key("limit", table(entries));
+    }
+    page.key("default-tier", text(&tiers.default));
+}
+
+/// Windows alone, or a table with what the tier does not share with its policy.
+fn show_part(
+    part: &TierPart,
+    windows: &[Quota],
+    tiers: &Tiers,
+    (overshoot, when_down): (u32, WhenDown),
+) -> String {
+    let limit = windows::show(windows);
+    let mut keys = Vec::new();
+    let mut algorithms = windows.iter().map(Quota::algorithm);
+    let algorithm = algorithms.find(|it| ALGORITHMS.iter().any(|(_, known)| known == it));
+    if let Some(algorithm) = algorithm.filter(|algorithm| *algorithm != tiers.algorithm) {
+        keys.push(("algorithm", text(word(&ALGORITHMS, &algorithm))));
+    }
+    if part.overshoot_ppm != overshoot {
+        keys.push(("overshoot", show_overshoot(part.overshoot_ppm)));
+    }
+    if part.when_down != when_down {
+        keys.push(("when-redis-down", text(word(&WHEN_DOWN, &part.when_down))));
+    }
+    if keys.is_empty() {
+        return limit;
+    }
+    table([("limit", limit)].into_iter().chain(keys))
+}

@@ -1,0 +1,193 @@
+//! Reads and writes windows and how they count: `limit`, `algorithm`, `max-delay`, `overshoot` and `when-redis-down`, which a
+//! policy and each of its tiers may have.
+
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+use base::units::show_share;
+use base::words;
+use limit::{Algorithm, Quota, sliding_log};
+use policy::counting::shorthand;
+use policy::counting::shorthand::Shorthand;
+use policy::definition::Dimension;
+
+use crate::keys::policy::ALGORITHMS;
+use crate::limits::limit_text;
+use crate::load::text::Text;
+use crate::printer::{array, text};
+use crate::reader::{Table, Value};
+
+/// How windows count.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Counting {
+    pub(crate) algorithm: Algorithm,
+    /// The longest delay of a request by a leaky bucket.
+    pub(crate) delay_max: Option<Duration>,
+}
+
+impl Default for Counting {
+    fn default() -> Self {
+        Counting { algorithm: Algorithm::TokenBucket, delay_max: None }
+    }
+}
+
+impl Counting {
+    /// The same with another algorithm. Only a leaky bucket has a delay.
+    pub(crate) fn by(self, algorithm: Option<Algorithm>) -> Counting {
+        match algorithm {
+            Some(algorithm) if algorithm != self.algorithm => Counting { algorithm, delay_max: None },
+            _ => self,
+        }
+    }
+}
+
+/// Reads `algorithm` and `max-delay`. `None` if neither is written: then the windows count by `base`.
+pub(crate) fn counting(table: &Table<'_>, base: Counting) -> Option<Counting> {
+    let algorithm = table.value("algorithm").map(|value| value.choice(&ALGORITHMS));
+    let delay_max = table.value("max-delay");
+    let is_written = algorithm.is_some() || delay_max.is_some();
+    let mut counting = base.by(algorithm.flatten());
+    if let Some(value) = delay_max {
+        if counting.algorithm == Algorithm::LeakyBucket {
+            counting.delay_max = value.duration();
+        } else {
+            value.wrong_key(
+                "only a leaky bucket lets requests wait",
+                "leave `max-delay` out, or write `algorithm = \"leaky-bucket\"`",
+            );
+        }
+    }
+    is_written.then_some(counting)
+}
+
+/// One dimension, as `by` names them.
+pub(crate) fn dimension(text: &Text<'_>) -> Option<Dimension> {
+    match shorthand::dimension(&text.text) {
+        Ok(dimension) => Some(dimension),
+        Err(problem) => {
+            no_dimension(text, shorthand::DIMENSIONS, problem.hint());
+            None
+        }
+    }
+}
+
+fn no_dimension(text: &Text<'_>, names: &[&str], hint: &str) {
+    // `header:` is a dimension without its name, so the hint asks for the name.
+    let is_kind = names.contains(&text.text.as_str());
+    let meant = words::did_you_mean(&text.text, names).filter(|_| !is_kind);
+    text.wrong(format!("{} is not a dimension", text.shown()), meant.unwrap_or_else(|| hint.to_owned()));
+}
+
+/// One dimension that a choice of an upstream or a server stays by. Only the head of a request is known then.
+pub(crate) fn dimension_of_choice(text: &Text<'_>) -> Option<Dimension> {
+    let Ok(dimension) = shorthand::dimension_of_choice(&text.text) else {
+        no_dimension(text, shorthand::DIMENSIONS_OF_CHOICES, WRITE_CHOICE);
+        return None;
+    };
+    let message = match dimension {
+        Dimension::Body(_) => "only policies count by a field of the body",
+        Dimension::Entry(_) => "only policies of descriptors count by their entries",
+        _ => return Some(dimension),
+    };
+    text.wrong(message, "write a header's name, as in `header:x-user`");
+    None
+}
+
+/// The windows of a text or of an array of them.
+pub(crate) fn windows(value: &Value<'_>, counting: Counting) -> Vec<Quota> {
+    let mut windows = Vec::new();
+    for text in value.texts() {
+        if text.text == "tier" {
+            text.wrong("`tier` cannot be combined with other limits", "write `limit = \"tier\"`");
+            continue;
+        }
+        let Some((window, by)) = window(&text, counting) else { continue };
+        if !by.is_empty() {
+            text.wrong("a policy's limit has no `by`", "write it as the policy's own key: `by = [...]`");
+        }
+        windows.push(window);
+    }
+    windows
+}
+
+/// One window, and the dimensions that its text names after `by`.
+pub(crate) fn window(text: &Text<'_>, counting: Counting) -> Option<(Quota, Vec<Dimension>)> {
+    match shorthand::parse(&text.text) {
+        // Concurrency limits have only one algorithm.
+        Ok(Shorthand { window, by, .. }) if window.algorithm() == Algorithm::Concurrency => {
+            Some((window, by))
+        }
+        Ok(Shorthand { window, by, has_burst }) => {
+            if has_burst && !matches!(counting.algorithm, Algorithm::TokenBucket | Algorithm::LeakyBucket) {
+                text.wrong(
+                    "only a token bucket has a burst, and a leaky bucket a queue",
+                    "leave `burst` out, or the `algorithm`",
+                );
+            }
+            Some((counted(text, window, counting)?, by))
+        }
+        // The error would quote the text, which may be a secret if it came from outside the file.
+        Err(error) if text.has_reference => {
+            text.wrong(format!("{} is not a limit", text.shown()), error.problem.hint());
+            None
+        }
+        Err(error) => {
+            text.wrong_within(error.span, error.problem.to_string(), error.problem.hint());
+            None
+        }
+    }
+}
+
+/// The window with its policy's or tier's algorithm.
+pub(crate) fn counted(text: &Text<'_>, window: Quota, counting: Counting) -> Option<Quota> {
+    if window.algorithm() == Algorithm::Concurrency {
+        return Some(window);
+    }
+    let limit = window.limit();
+    if counting.algorithm == Algorithm::SlidingLog && limit.get() > sliding_log::LIMIT_MAX {
+        text.wrong(
+            format!("a sliding log keeps every unit, so its limit is at most {}", sliding_log::LIMIT_MAX),
+            "write a smaller limit, or `algorithm = \"sliding-window\"`",
+        );
+        return None;
+    }
+    let Some(delay_max) = counting.delay_max else { return Some(window.counted_by(counting.algorithm)) };
+    // The queue holds what drains within `max-delay`, so that even its last request waits no longer.
+    let drains = delay_max.as_nanos() * u128::from(limit.get()) / u128::from(window.period_ns().get());
+    let queue = u64::try_from(drains).unwrap_or(u64::MAX).min(window.burst().get());
+    let Some(queue) = NonZeroU64::new(queue) else {
+        text.wrong(
+            "`max-delay` is shorter than the time between two requests, so no request could wait",
+            "write a longer `max-delay`, or a higher limit",
+        );
+        return None;
+    };
+    Some(Quota::new(counting.algorithm, limit, window.period_ns(), queue))
+}
+
+/// `overshoot`: a share of the window, or the number 0.
+pub(crate) fn overshoot(value: &Value<'_>) -> Option<u32> {
+    if !value.is_integer() {
+        return value.share_ppm();
+    }
+    if !value.is_zero() {
+        value.wrong("`overshoot` is a share", "write it as in `\"1%\"`, or 0");
+    }
+    Some(0)
+}
+
+/// Writes `overshoot`.
+pub(crate) fn show_overshoot(share_ppm: u32) -> String {
+    match share_ppm {
+        0 => "0".to_owned(),
+        share => text(&show_share(share)),
+    }
+}
+
+/// Writes windows as `limit` has them.
+pub(crate) fn show(windows: &[Quota]) -> String {
+    array(windows.iter().map(|window| text(&limit_text::show_window(window))))
+}
+
+const WRITE_CHOICE: &str = "write consumer, tenant, ip, route, method, host, path, header:<name>, cookie:<name>, \
+                            query:<name>, param:<name> or claim:<name>";

@@ -1,0 +1,69 @@
+//! What every table, value and text of one load shares: the files, the environment variables, and the findings so far.
+
+use std::cell::RefCell;
+
+use crate::load::expand::Variables;
+use crate::load::mask::Secrets;
+use crate::load::report::{Finding, Place, Source, SourceKind};
+
+pub(crate) struct Context<'c> {
+    pub(crate) sources: &'c [Source],
+    pub(crate) variables: Variables<'c>,
+    pub(crate) findings: RefCell<Vec<Finding>>,
+    /// What came from outside the files so far and is shown nowhere.
+    pub(crate) secrets: RefCell<Secrets>,
+}
+
+impl<'c> Context<'c> {
+    /// The sources that are files.
+    pub(crate) fn files(&self) -> impl Iterator<Item = &'c Source> {
+        self.sources.iter().filter(|source| source.kind == SourceKind::File)
+    }
+
+    /// Whether a place is elsewhere than in a file.
+    pub(crate) fn is_added(&self, place: Place) -> bool {
+        self.sources[place.file].kind != SourceKind::File
+    }
+
+    /// Adds a finding. What a candidate takes from its policy is read for both; a mistake in it is told once.
+    pub(crate) fn report(&self, finding: Finding) {
+        let mut findings = self.findings.borrow_mut();
+        let is_repeated = findings.iter().rev().take(LOOKED_BACK_MAX).any(|earlier| *earlier == finding);
+        if !is_repeated {
+            findings.push(finding);
+        }
+    }
+
+    /// Marks this moment, to ask later whether an error was found since, or before it, if it `is_flawed`.
+    pub(crate) fn since_now(&self, is_flawed: bool) -> Since<'_> {
+        Since { ctx: self, findings: self.findings.borrow().len(), is_flawed }
+    }
+
+    /// Reports an error at a place, with what to write instead.
+    pub(crate) fn wrong(&self, place: Place, message: impl Into<String>, hint: impl Into<String>) {
+        self.report(Finding::error(message).at(place, hint));
+    }
+
+    /// Reports a warning at a place: the configuration works, but should be changed.
+    pub(crate) fn warn(&self, place: Place, message: impl Into<String>, hint: impl Into<String>) {
+        self.report(Finding::warning(message).at(place, hint));
+    }
+}
+
+/// A moment of the reading, to ask whether an error was found since.
+#[derive(Clone, Copy)]
+pub(crate) struct Since<'c> {
+    ctx: &'c Context<'c>,
+    findings: usize,
+    /// Whether one was found before.
+    is_flawed: bool,
+}
+
+impl Since<'_> {
+    pub(crate) fn is_flawed(self) -> bool {
+        self.is_flawed || self.ctx.findings.borrow()[self.findings..].iter().any(Finding::is_error)
+    }
+}
+
+/// Among how many findings a repeated one is looked for, so that thousands of mistakes take no longer to tell.
+const LOOKED_BACK_MAX: usize = 1_000;

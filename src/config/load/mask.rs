@@ -1,0 +1,416 @@
+//! Masks secrets in lines that error messages show: values under names of secrets, and passwords in URLs.
+//!
+//! A text between a `:` and an `@` may be a password, even if the rest is not a valid URL.
+//!
+//! It works on the plain text and not on parsed TOML, because messages also show lines that are not valid TOML. In doubt
+//! it hides too much.
+
+use std::fmt;
+use std::ops::Range;
+
+use crate::printer;
+use policy::secret::SECRET_ENDINGS;
+pub use policy::secret::{MASK, is_secret_name};
+
+/// What is wrong with a secret that is only a mask.
+pub(crate) const MASKED: &str =
+    "is only asterisks, the mask that `check --effective` and `/config` print for a secret";
+/// What to do about a secret that is written in plain text.
+pub(crate) const OUT_OF_FILE: &str = "keep a secret out of it: `\"${NAME}\"` or `\"${file:/path}\"`";
+/// What to write instead.
+pub(crate) const WRITE_SECRET: &str = "write the secret itself, as `\"${NAME}\"` or `\"${file:/path}\"`";
+
+/// Whether a secret is only a mask, of any length: everybody knows it.
+pub(crate) fn is_mask(secret: &str) -> bool {
+    !secret.is_empty() && secret.bytes().all(|byte| byte == b'*')
+}
+
+/// Whether a key of gateway.toml has a secret. Some are called as secrets of messages are, and
+/// name a file, a method or a cookie.
+pub(crate) fn is_secret_key(key: &str) -> bool {
+    is_secret_name(key) && !["auth", "key", "cookie"].contains(&key)
+}
+
+/// Whether a name is a secret's, or one with a letter wrong, missing, too many, or two letters swapped. The key is unknown then,
+/// and the line that shows it holds the secret all the same.
+fn is_nearly_secret_name(name: &str) -> bool {
+    if is_secret_name(name) {
+        return !["auth", "key"].contains(&name);
+    }
+    let name = name.to_ascii_lowercase();
+    SECRET_ENDINGS.iter().any(|ending| {
+        let lengths = ending.len() - 1..=ending.len() + 1;
+        let mut tails = lengths.filter_map(|length| name.get(name.len().checked_sub(length)?..));
+        tails.any(|tail| strsim::damerau_levenshtein(tail, ending) <= 1)
+    })
+}
+
+/// The line `first..last` of `text` with every byte of a secret replaced by a star. The length stays, so that a marker below
+/// the line still points at the right column.
+pub(crate) fn line(text: &str, first: usize, last: usize) -> String {
+    let line = &text[first..last];
+    let mut bytes = line.as_bytes().to_vec();
+    for secret in secrets(line) {
+        if !is_bare_reference(&line[secret.clone()]) {
+            bytes[secret].fill(b'*');
+        }
+    }
+    if is_inside_secret(text, first) {
+        bytes.fill(b'*');
+    }
+    // `secrets` cuts at ASCII characters, so this is UTF-8 again. If that were ever wrong, the whole line is hidden.
+    String::from_utf8(bytes).unwrap_or_else(|_| MASK.to_owned())
+}
+
+/// The ranges of a line's secrets: values under secret names, passwords in URLs.
+fn secrets(line: &str) -> Vec<Range<usize>> {
+    let mut found = Vec::new();
+    let mut rest = 0;
+    while let Some((name, after)) = next_word(line, rest) {
+        rest = after;
+        // `cookie:name` is a dimension.
+        let is_dimension = name == "cookie"
+            && line[after..].strip_prefix(':').is_some_and(|rest| rest.starts_with(char::is_alphanumeric));
+        if is_nearly_secret_name(name)
+            && !is_dimension
+            && let Some(value) = value_after(line, after)
+        {
+            rest = value.end.max(after);
+            found.push(value);
+        }
+    }
+    match quoted_values(line) {
+        Some(values) => found.extend(
+            values.into_iter().filter_map(|value| shifted(password(&line[value.clone()])?, value.start)),
+        ),
+        // Without knowing where values begin and end, the whole line counts as one value.
+        None => found.extend(password(line)),
+    }
+    found
+}
+
+/// A value for a message to quote, with what may be a password masked.
+pub(crate) fn value(text: &str) -> String {
+    match password(text) {
+        Some(password) => format!("{}{MASK}{}", &text[..password.start], &text[password.end..]),
+        None => text.to_owned(),
+    }
+}
+
+/// A message with what may be a password masked, both inside and outside its backticks.
+pub(crate) fn message(text: &str) -> String {
+    text.split('`').map(value).collect::<Vec<_>>().join("`")
+}
+
+/// The range that may be a password: from the first colon that does not end a scheme to the last `@`.
+fn password(text: &str) -> Option<Range<usize>> {
+    let end = text.rfind('@')?;
+    // Behind a scheme of Redis a single word before the `@` is a password without its colon more often than a user.
+    if let Some(at) = text[..end].rfind("redis") {
+        let rest = text[at + "redis".len()..end].trim_start_matches('s').trim_start_matches([':', '/']);
+        if at + "redis".len() + rest.len() < end && !rest.contains(':') {
+            return Some(end - rest.len()..end);
+        }
+    }
+    let mut starts = text[..end].match_indices(':').map(|(at, _)| at);
+    let first = starts.next()?;
+    let is_scheme = |name: &str| text[..first].ends_with(name) && text[first..end].starts_with("://");
+    let ends_scheme = SCHEMES.iter().any(|name| is_scheme(name));
+    let start = if ends_scheme { starts.next()? } else { first };
+    Some(start + 1..end)
+}
+
+fn shifted(range: Range<usize>, by: usize) -> Option<Range<usize>> {
+    Some(range.start + by..range.end + by)
+}
+
+/// The ranges between quotes in a line. `None` if a quote is not closed, or the text between two values may be part of one.
+fn quoted_values(line: &str) -> Option<Vec<Range<usize>>> {
+    let mut values = Vec::new();
+    let mut from = 0;
+    while let Some(at) = line[from..].find(['"', '\'']) {
+        if line[from..from + at].contains(['@', ':', '#']) {
+            return None;
+        }
+        let (start, quote) = (from + at + 1, line.as_bytes()[from + at]);
+        let mut escaped = false;
+        let length = line[start..].bytes().position(|byte| {
+            let closes = byte == quote && !escaped;
+            escaped = byte == b'\\' && !escaped && quote == b'"';
+            closes
+        })?;
+        values.push(start..start + length);
+        from = start + length + 1;
+    }
+    (!line[from..].contains(['@', ':'])).then_some(values)
+}
+
+/// The next run of name characters at or after `from`, and where it ends.
+fn next_word(line: &str, from: usize) -> Option<(&str, usize)> {
+    let is_name = |character: char| character.is_ascii_alphanumeric() || "-_".contains(character);
+    let start = from + line[from..].find(is_name)?;
+    let end = line[start..].find(|character| !is_name(character)).map_or(line.len(), |at| start + at);
+    Some((&line[start..end], end))
+}
+
+/// The value of a name that ends at `after`, without its quotes. `None` if the name has no value.
+fn value_after(line: &str, after: usize) -> Option<Range<usize>> {
+    let rest =
+        line[after..].strip_prefix(['"', '\'']).unwrap_or(&line[after..]).trim_start_matches([' ', '\t']);
+    // `=` is right, `:` is a common mistake, and a quoted value may follow with neither.
+    let value = match rest.strip_prefix(['=', ':']) {
+        Some(value) => value.trim_start_matches([' ', '\t']),
+        None if rest.starts_with(['"', '\'']) => rest,
+        None => return None,
+    };
+    let start = line.len() - value.len();
+    if let Some(inside) = value.strip_prefix('[') {
+        // Of a list of tables the values have names of their own; if none is a secret's, all of it may be.
+        let is_tables = inside.trim_start().starts_with('{');
+        let is_named = is_tables
+            && inside.split(['{', ',']).any(|pair| {
+                let name = pair.split(['=', ':']).next().unwrap_or_default();
+                is_nearly_secret_name(name.trim().trim_matches(['"', '\'']))
+            });
+        return (!is_named).then(|| start..inside.rfind(']').map_or(line.len(), |at| start + 1 + at));
+    }
+    let Some(quote) = value.chars().next().filter(|first| "\"'".contains(*first)) else {
+        let end = value.find([',', '}']).map_or(line.len(), |at| start + at);
+        return Some(start..end);
+    };
+    let inner = value.trim_start_matches(quote);
+    let start = line.len() - inner.len();
+    let mut escaped = false;
+    let end = inner.find(|character| {
+        let closes = character == quote && !escaped;
+        escaped = character == '\\' && !escaped && quote == '"';
+        closes
+    });
+    // If a quote closes too early, the text after it may be the rest of the value.
+    let ends_there = |at: &usize| {
+        let behind = inner[*at..].trim_start_matches(quote).trim_start();
+        behind.is_empty() || behind.starts_with([',', '}', ']', '#'])
+    };
+    Some(start..end.filter(ends_there).map_or(line.len(), |at| start + at))
+}
+
+/// Whether the line starting at `first` lies inside a multi-line string that a secret name opened.
+fn is_inside_secret(text: &str, first: usize) -> bool {
+    let before = &text.as_bytes()[first.saturating_sub(MULTI_LINE_BYTES_MAX)..first];
+    ["\"\"\"", "'''"].iter().any(|delimiter| {
+        let mut opened_by_secret = false;
+        let mut open = false;
+        for line in before.split(|byte| *byte == b'\n') {
+            let line = String::from_utf8_lossy(line);
+            for _ in line.matches(delimiter) {
+                open = !open;
+                opened_by_secret = open && next_word(&line, 0).is_some_and(|(name, _)| is_secret_name(name));
+            }
+        }
+        open && opened_by_secret
+    })
+}
+
+/// Whether a value is a single `${...}` without a default. It names where the secret is, so it may be shown.
+fn is_bare_reference(value: &str) -> bool {
+    let inner = value.strip_prefix("${").and_then(|rest| rest.strip_suffix('}'));
+    inner.is_some_and(|inner| !inner.contains(['}', '{']) && !inner.contains(":-"))
+}
+
+/// Texts that came from outside the files, and are masked wherever they turn up.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub(crate) struct Secrets(Vec<String>);
+
+impl Secrets {
+    /// Adds some. A text of blanks hides nothing.
+    pub(crate) fn add(&mut self, texts: &[String]) {
+        for text in texts.iter().map(|text| text.trim()).filter(|text| !text.is_empty() && !is_mask(text)) {
+            if !self.0.iter().any(|known| known == text) {
+                self.0.push(text.to_owned());
+            }
+        }
+        // The longest first: it may hold another one.
+        self.0.sort_by_key(|text| std::cmp::Reverse(text.len()));
+    }
+
+    /// The text with a mask for each of them. A short one would be found in any word, so it is masked only between quotes.
+    pub(crate) fn hide(&self, text: &str) -> String {
+        let mut shown = text.to_owned();
+        for secret in &self.0 {
+            let in_toml = printer::text(secret);
+            // As they are, as TOML has them, and as messages quote them.
+            for form in [secret, &in_toml[1..in_toml.len() - 1], &secret.escape_debug().to_string()] {
+                if form.len() >= FOUND_BYTES_MIN {
+                    shown = replaced(&shown, form, MASK);
+                } else {
+                    for quote in ['"', '`'] {
+                        let quoted = |text| format!("{quote}{text}{quote}");
+                        shown = replaced(&shown, &quoted(form), &quoted(MASK));
+                    }
+                }
+            }
+        }
+        shown
+    }
+
+    /// The same in the strings of a TOML that the printer wrote, and in nothing else of it.
+    pub(crate) fn hide_in_toml(&self, text: &str) -> String {
+        let mut shown = String::with_capacity(text.len());
+        let mut rest = text;
+        while let Some(start) = rest.find('"').filter(|_| !self.0.is_empty()) {
+            let mut escaped = false;
+            let length = rest[start + 1..].bytes().position(|byte| {
+                let closes = byte == b'"' && !escaped;
+                escaped = byte == b'\\' && !escaped;
+                closes
+            });
+            let end = length.map_or(rest.len(), |length| start + 1 + length + 1);
+            shown += &rest[..start];
+            shown += &self.hide(&rest[start..end]);
+            rest = &rest[end..];
+        }
+        shown + rest
+    }
+}
+
+impl fmt::Debug for Secrets {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Secrets(..)")
+    }
+}
+
+/// A text with each occurrence replaced. Hosts and names of fields are written in lower case, so case does not count.
+fn replaced(text: &str, from: &str, to: &str) -> String {
+    let (lower, from) = (text.to_ascii_lowercase(), from.to_ascii_lowercase());
+    let mut shown = String::with_capacity(text.len());
+    let mut rest = 0;
+    for (at, found) in lower.match_indices(&from) {
+        shown += &text[rest..at];
+        shown += to;
+        rest = at + found.len();
+    }
+    shown + &text[rest..]
+}
+
+/// A shorter secret is masked only where it is all between two quotes, bytes.
+const FOUND_BYTES_MIN: usize = 4;
+
+/// Schemes of URLs in a configuration. A colon after any other word may be the one before a password.
+const SCHEMES: [&str; 6] = ["redis", "rediss", "postgres", "postgresql", "http", "https"];
+
+/// How far back to search for the opening `"""` of a secret, bytes.
+const MULTI_LINE_BYTES_MAX: usize = 64 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_are_starred_and_nothing_else_is() {
+        for (line_in, line_out) in [
+            ("token = \"hunter2\"", "token = \"*******\""),
+            ("admin = { token = 'hunter2', bind = \"x\" }", "admin = { token = '*******', bind = \"x\" }"),
+            ("\"password\" = \"a\\\"b\" # c", "\"password\" = \"****\" # c"),
+            ("token \"hunter2\"", "token \"*******\""),
+            (
+                "tokens = [{ name = \"a\", token = , role = \"read\" }]",
+                "tokens = [{ name = \"a\", token = , role = \"read\" }]",
+            ),
+            (
+                "tokens = [{ name = \"a\", token = \"hunter2\", role }, { token = 'x', name",
+                "tokens = [{ name = \"a\", token = \"*******\", role }, { token = '*', name",
+            ),
+            (
+                "tokens = [{ name = \"a\", tokn = \"hunter2\" }]",
+                "tokens = [{ name = \"a\", tokn = \"*******\" }]",
+            ),
+            ("tokens = [{ value = \"hunter2\" }] # x", "tokens = **********************] # x"),
+            ("tokens = [\"hunter2\", \"hunter3\"]", "tokens = *********************]"),
+            ("tokens = [\"hunter2\", \"hunter3\"", "tokens = *********************"),
+            ("token: hunter2", "token: *******"),
+            ("token = \"hunter2", "token = \"*******"),
+            ("secret = 'it's-mine'", "secret = '**********"),
+            ("token = \"aaa\" bbb", "token = \"********"),
+            ("secret = \"abc\"def\" # c", "secret = \"************"),
+            ("token = \"${file:/run/token}\"", "token = \"${file:/run/token}\""),
+            ("token = \"${TOKEN:-hunter2}\"", "token = \"*****************\""),
+            ("url = \"redis://me:hunter2@host/0\"", "url = \"redis://me:*******@host/0\""),
+            ("url = \"redis://me:hun ter2@host/0\"", "url = \"redis://me:********@host/0\""),
+            ("url = \"redis://me:hun'ter2@host/0\"", "url = \"redis://me:********@host/0\""),
+            ("url = 'redis://me:hun\"ter2@host/0'", "url = 'redis://me:********@host/0'"),
+            ("url = redis://me:hunter2@host/0", "url = redis://me:*******@host/0"),
+            ("url = \"postgres://me:hunter2@host/db\"", "url = \"postgres://me:*******@host/db\""),
+            ("url = \"postgresql://me@host:1/db\"", "url = \"postgresql://me@host:1/db\""),
+            ("url = \"rediss//gate:hunter2@h\"", "url = \"rediss//gate:*******@h\""),
+            ("url = \"redis:/gate:hunter2@h\"", "url = \"redis:*************@h\""),
+            ("url = \"redsi://gate:hunter2@h\"", "url = \"redsi:**************@h\""),
+            ("url = \"gate:hunter2@h:1\"", "url = \"gate:*******@h:1\""),
+            ("url = \"gate:hun:t@er2@h\"", "url = \"gate:*********@h\""),
+            ("url = \"rediss//gate:hunter2@h", "url = \"rediss//gate:*******@h"),
+            ("url = \"redis://gate:hun\"ter2@h\"", "url = \"redis://gate:********@h\""),
+            ("rediss//gate:hunter2@h", "rediss//gate:*******@h"),
+            ("bind = 1 # was redis//gate:hunter2@h", "bind = 1 # was redis//gate:*******@h"),
+            ("bind = 1 # 'tis redis//gate:hunter2@h", "bind = 1 # 'tis redis//gate:*******@h"),
+            (
+                "shards = [{ url = \"redis//a:one@h\", weight = 2 }, { url = 'redis:/b:two@i' }]",
+                "shards = [{ url = \"redis//a:***@h\", weight = 2 }, { url = 'redis:******@i' }]",
+            ),
+            ("url = \"http://a:1\", mail = \"b@c\"", "url = \"http://a:1\", mail = \"b@c\""),
+            ("url = \"redis://hunter2@host:1/0\"", "url = \"redis://*******@host:1/0\""),
+            ("url = \"rediss//hun ter2@h\"", "url = \"rediss//********@h\""),
+            ("url = redis://hunter2@h,b", "url = redis://*******@h,b"),
+            ("set = { cookie = \"a=b\", x-a = \"c\" }", "set = { cookie = \"***\", x-a = \"c\" }"),
+            ("x-jwt = \"hunter2", "x-jwt = \"*******"),
+            ("x-session: hunter2", "x-session: *******"),
+            ("match = { header = { x-signature = 'a' } }", "match = { header = { x-signature = '*' } }"),
+            ("set = { x-auth = \"a\", X-Key = \"b\" }", "set = { x-auth = \"*\", X-Key = \"*\" }"),
+            ("auth = \"keys\"", "auth = \"keys\""),
+            (
+                "certs = { cert = \"a.pem\", key = \"a.key\" }",
+                "certs = { cert = \"a.pem\", key = \"a.key\" }",
+            ),
+            ("balance = \"hash:cookie:Session\"", "balance = \"hash:cookie:Session\""),
+            ("set = { authorization = \"Basic x\" }", "set = { authorization = \"*******\" }"),
+            ("path = \"/token\"", "path = \"/token\""),
+            ("limit = \"5/m by header:x-token\"", "limit = \"5/m by header:x-token\""),
+            ("tokn=\"hunter2\"", "tokn=\"*******\""),
+            ("admin-tokne = 'hunter2'", "admin-tokne = '*******'"),
+            ("secrett = \"hunter2\"", "secrett = \"*******\""),
+            ("redis-pasword = \"hunter2\"", "redis-pasword = \"*******\""),
+            ("apikey = \"hunter2\"", "apikey = \"*******\""),
+            ("taken = 1", "taken = *"),
+            ("tier = \"free\"", "tier = \"free\""),
+            ("token = \"größe\"", "token = \"*******\""),
+        ] {
+            assert_eq!(line(line_in, 0, line_in.len()), line_out);
+        }
+    }
+
+    #[test]
+    fn the_later_lines_of_a_secret_are_starred() {
+        let text = "token = \"\"\"a\nhunter2\n\"\"\"\nbind = 1";
+        let second = text.find("hunter2").expect("it is in the text");
+        assert_eq!(line(text, second, second + 7), "*******");
+        let bind = text.find("bind").expect("it is in the text");
+        assert_eq!(line(text, bind, text.len()), "bind = 1");
+    }
+
+    #[test]
+    fn texts_from_outside_are_hidden_in_every_form() {
+        let mut secrets = Secrets::default();
+        secrets.add(&["hun\"${ter2".to_owned(), "hunter2\n".to_owned(), "ip".to_owned(), " ".to_owned()]);
+        for (text, shown) in [
+            ("`HUNTER2` of /etc/hunter2/a", "`********` of /etc/********/a"),
+            ("`ip` of a zip \"ip\"", "`********` of a zip \"********\""),
+            ("hun\"${ter2", "********"),
+        ] {
+            assert_eq!(secrets.hide(text), shown);
+        }
+        let page = "hunter2 = [\"a hunter2\", \"\\\"hunter2\", \"hun\\\"$${ter2\"] # hunter2\nby = [\"ip\", \"tip\"]\n";
+        assert_eq!(
+            secrets.hide_in_toml(page),
+            "hunter2 = [\"a ********\", \"\\\"********\", \"********\"] # hunter2\nby = [\"********\", \"tip\"]\n"
+        );
+        assert_eq!(format!("{secrets:?}"), "Secrets(..)");
+    }
+}

@@ -1,0 +1,148 @@
+//! A string of a configuration with its `${...}` expanded, and how messages may quote it.
+
+use std::path::PathBuf;
+
+use http::Uri;
+use http::uri::Authority;
+
+use net::fetch;
+
+use crate::load::context::Context;
+use crate::load::mask;
+use crate::load::report::{Finding, Place, SourceKind, quoted};
+use base::words::{did_you_mean, listed};
+
+/// A string with its references replaced.
+#[derive(Clone)]
+pub(crate) struct Text<'c> {
+    pub(crate) ctx: &'c Context<'c>,
+    pub(crate) text: String,
+    pub(crate) place: Place,
+    /// Whether any of it came out of a `${...}`.
+    pub(crate) has_reference: bool,
+    pub(crate) key: String,
+}
+
+impl Text<'_> {
+    /// Reports an error at the value, with what to write instead.
+    pub(crate) fn wrong(&self, message: impl Into<String>, hint: impl Into<String>) {
+        self.ctx.wrong(self.place, message, hint);
+    }
+
+    /// Reports an error at the value, and points at another place that matters.
+    pub(crate) fn wrong_beside(
+        &self,
+        message: impl Into<String>,
+        hint: impl Into<String>,
+        beside: Place,
+        why: &str,
+    ) {
+        self.ctx.report(Finding::error(message).at(self.place, hint).beside(beside, why));
+    }
+
+    /// Reports what is wrong with a row of the database: an error if somebody is about to write it, a warning if it is there.
+    pub(crate) fn fault(&self, message: impl Into<String>, hint: impl Into<String>) {
+        match self.ctx.sources[self.place.file].kind {
+            SourceKind::Added => self.warn(message, hint),
+            SourceKind::File | SourceKind::Proposed => self.wrong(message, hint),
+        }
+    }
+
+    /// Whether an authority in the value names a port that is none, which is reported. `Authority` takes `a:99999` and then
+    /// says that it has no port: whoever connects would take the default one.
+    pub(crate) fn has_wrong_port(&self, authority: &Authority) -> bool {
+        let place = authority.as_str().rsplit('@').next().unwrap_or_default();
+        let is_written = place.len() > authority.host().len();
+        let is_wrong = is_written && authority.port_u16().is_none_or(|port| port == 0);
+        if is_wrong {
+            self.wrong(format!("{} has a port out of range", self.shown()), "write a port from 1 to 65535");
+        }
+        is_wrong
+    }
+
+    /// A URL that only its server can answer: over TLS, or on this machine. The hint shows how one is written; the others say
+    /// what is wrong with a user in it, and with plain http, where anyone on the network path could answer.
+    pub(crate) fn private_url(&self, hint: &str, with_user: &str, in_the_clear: &str) -> Option<Uri> {
+        let parsed = self.text.parse::<Uri>().ok().filter(|uri| uri.host().is_some());
+        let Some(uri) = parsed.filter(|uri| matches!(uri.scheme_str(), Some("http" | "https"))) else {
+            self.wrong(format!("{} is not a URL", self.shown()), hint);
+            return None;
+        };
+        if uri.authority().is_some_and(|authority| authority.as_str().contains('@')) {
+            self.wrong(with_user, hint);
+            return None;
+        }
+        let has_wrong_port = uri.authority().is_some_and(|authority| self.has_wrong_port(authority));
+        if !has_wrong_port && !fetch::is_private(&uri) {
+            self.wrong(in_the_clear, "write `https://`");
+            return None;
+        }
+        (!has_wrong_port).then_some(uri)
+    }
+
+    /// Reports a warning if the value, a secret, is written in the file itself.
+    pub(crate) fn warn_if_plain(&self) {
+        if !self.has_reference {
+            self.warn(format!("{} is written in plain text", quoted(&self.key)), mask::OUT_OF_FILE);
+        }
+    }
+
+    /// Reports a warning at the value.
+    pub(crate) fn warn(&self, message: impl Into<String>, hint: impl Into<String>) {
+        self.ctx.report(Finding::warning(message).at(self.place, hint));
+    }
+
+    /// The value as a message may quote it. A text that is, or may be, a secret is not quoted at all.
+    pub(crate) fn shown(&self) -> String {
+        if self.has_reference || mask::is_secret_key(&self.key) {
+            format!("the value of {}", quoted(&self.key))
+        } else {
+            quoted(&self.text)
+        }
+    }
+
+    /// The same for an unknown name.
+    pub(crate) fn called(&self) -> String {
+        if self.has_reference { format!("that {} names", self.shown()) } else { self.shown() }
+    }
+
+    /// Reports an error at some bytes of the value, if the file has it literally; else at the whole value.
+    pub(crate) fn wrong_within(
+        &self,
+        span: std::ops::Range<usize>,
+        message: impl Into<String>,
+        hint: impl Into<String>,
+    ) {
+        let written = &self.ctx.sources[self.place.file].text[self.place.start..self.place.end];
+        let inner = written.get(1..written.len().saturating_sub(1));
+        let start = self.place.start + 1;
+        let place = if inner == Some(self.text.as_str()) && span.end <= self.text.len() {
+            Place { start: start + span.start, end: start + span.end, ..self.place }
+        } else {
+            self.place
+        };
+        self.ctx.wrong(place, message, hint);
+    }
+
+    /// One of a few words.
+    pub(crate) fn choice<T: Clone>(&self, choices: &[(&str, T)]) -> Option<T> {
+        let word = self.text.as_str();
+        if let Some((_, choice)) = choices.iter().find(|(name, _)| *name == word) {
+            return Some(choice.clone());
+        }
+        let names: Vec<_> = choices.iter().map(|(name, _)| *name).collect();
+        let hint = did_you_mean(word, &names).unwrap_or_else(|| format!("write {}", listed(&names)));
+        self.wrong(format!("{} is not a value of {}", self.shown(), quoted(&self.key)), hint);
+        None
+    }
+}
+
+/// The absolute path. A relative one starts from the directory of the file that it is written in.
+pub(crate) fn path(text: &Text<'_>) -> PathBuf {
+    path_from(text, &text.text)
+}
+
+/// The same for a path that is a part of the text.
+pub(crate) fn path_from(text: &Text<'_>, path: &str) -> PathBuf {
+    text.ctx.sources[text.place.file].directory.join(path)
+}

@@ -1,0 +1,322 @@
+//! Reads and writes `[admin]`, the listener for operators.
+
+use toml::value::Datetime;
+
+use auth::mtls::Name;
+use auth::{entries, keys};
+use control::admin::{self, Config, NamedCertificate, NamedToken, OWN_TOKEN_NAME, Role, Secret, Token};
+use net::listening::Bind;
+use net::tls::Demand;
+
+use crate::keys::admin::ROLES;
+use crate::load::report::{Fields, quoted};
+use crate::load::sections;
+use crate::load::text::Text;
+use crate::printer::{Page, array, table as show_table, text, word};
+use crate::process::acme;
+use crate::process::grpc;
+use crate::process::listener;
+use crate::reader::{Table, Value};
+use crate::upstream::socket;
+use base::words::NAME_BYTES_MAX;
+
+/// What `[admin]` says.
+#[derive(Default)]
+pub(crate) struct Read {
+    pub(crate) config: Option<Config>,
+    pub(crate) grpc: Option<rls::Config>,
+    pub(crate) places: Fields,
+}
+
+/// Reads `[admin]`, or `admin = false`, which turns it off.
+pub(crate) fn read(documents: &[Table<'_>]) -> Read {
+    let mut config = default_admin();
+    let alone = |config| Read { config: Some(config), ..Read::default() };
+    let Some(value) = sections::single(documents, "admin") else { return alone(config) };
+    if value.as_boolean() == Some(false) {
+        return Read::default();
+    }
+    if value.as_boolean() == Some(true) {
+        value.wrong(
+            "`admin` is on unless it is turned off",
+            "leave it out, or write `admin = false` or a table",
+        );
+        return alone(config);
+    }
+    let Some(table) = value.table() else { return alone(config) };
+    let bind = table.value("bind").and_then(|value| value.text());
+    if let Some(bind) = bind.as_ref().and_then(bind_address) {
+        config.bind = bind;
+    }
+    config.token = table.value("token").and_then(|value| secret(&value));
+    if let Some(value) = table.value("tokens") {
+        config.tokens = tokens(&value, config.token.as_ref());
+    }
+    config.tls = listener::files(&table, Some(&config.bind), Demand::Ask);
+    if let Some(value) = table.value("certificates") {
+        config.certificates = certificates(&value, &config);
+    }
+    if let Some(value) = table.value("hosts") {
+        config.hosts = value.texts().iter().filter_map(admin_host).collect();
+    }
+    if let (Bind::Tcp(address), Some(bind)) = (&config.bind, &bind)
+        && !address.ip().is_loopback()
+        && !config.asks_for_credentials()
+    {
+        let message = "the admin listener is open to other machines and asks for no token and no certificate";
+        bind.warn(message, "add `token = \"${file:/path}\"`, or bind 127.0.0.1");
+    }
+    let written = table.value("grpc");
+    let grpc = written.as_ref().and_then(grpc::read);
+    if let Some((value, grpc)) = written.as_ref().zip(grpc.as_ref())
+        && listener::meet_alone(&grpc.bind, &config.bind)
+    {
+        let message = format!("{} is the address of the admin listener", grpc.bind);
+        value.wrong(message, "choose another port: gRPC has a listener of its own");
+    }
+    let places = table.places();
+    Read { config: Some(config), grpc, places }
+}
+
+/// Writes `[admin]`.
+pub(crate) fn show(page: &mut Page, config: Option<&Config>, grpc: Option<&rls::Config>) {
+    let Some(admin) = config else {
+        // At the top, because a bare key after a table header would belong to that table.
+        return page.at_the_top("admin", false);
+    };
+    page.heading("[admin]");
+    match &admin.bind {
+        Bind::Tcp(address) => page.key("bind", text(&address.to_string())),
+        Bind::Unix(path) => page.key("bind", text(&format!("unix:{}", path.display()))),
+    }
+    if let Some(token) = &admin.token {
+        page.key("token", text(token));
+    }
+    if !admin.tokens.is_empty() {
+        page.key("tokens", array(admin.tokens.iter().map(show_token)));
+    }
+    if let Some(tls) = &admin.tls {
+        page.key("certs", array(tls.certs.iter().map(|pair| acme::show(pair, &[]))));
+        if let Some(auth) = &tls.client_auth {
+            listener::show_client_auth(page, auth);
+        }
+    }
+    if !admin.certificates.is_empty() {
+        page.key("certificates", array(admin.certificates.iter().map(show_certificate)));
+    }
+    if !admin.hosts.is_empty() {
+        page.key("hosts", array(admin.hosts.iter().map(|host| text(host))));
+    }
+    grpc.iter().for_each(|grpc| grpc::show(page, grpc));
+}
+
+/// The text of a token.
+fn secret(value: &Value<'_>) -> Option<String> {
+    let token = value.text()?;
+    if token.text.is_empty() {
+        token.wrong("`token` is empty", "leave it out, or write `\"${file:/path}\"`");
+    } else {
+        token.warn_if_plain();
+    }
+    Some(token.text)
+}
+
+/// The tokens of others than the admin. One that is wrong is reported and left out.
+fn tokens(value: &Value<'_>, own: Option<&String>) -> Vec<NamedToken> {
+    let mut found: Vec<NamedToken> = Vec::new();
+    let own = own.map(|text| Token::of_text(OWN_TOKEN_NAME, text, Role::Admin, None).digest);
+    for value in &bounded(value, "tokens") {
+        let Some((token, name)) = named_token(value) else { continue };
+        if token.name == OWN_TOKEN_NAME || found.iter().any(|other| other.name == token.name) {
+            let message = format!("{} is the name of another token", name.shown());
+            name.wrong(message, "give each its own: the audit tells them apart by it");
+        }
+        if found.iter().map(NamedToken::digest).chain(own).any(|other| other == token.digest()) {
+            value.wrong(
+                "another token has the same secret",
+                "give each its own: the audit tells them apart by it",
+            );
+        }
+        found.push(token);
+    }
+    found
+}
+
+/// The tables of a list, as many as are compared.
+fn bounded<'c>(value: &Value<'c>, what: &str) -> Vec<Value<'c>> {
+    let mut written = value.array().unwrap_or_default();
+    if written.len() > TOKENS_MAX {
+        value.wrong(format!("there are more than {TOKENS_MAX} {what}"), "leave some out");
+    }
+    written.truncate(TOKENS_MAX);
+    written
+}
+
+fn named_token<'c>(value: &Value<'c>) -> Option<(NamedToken, Text<'c>)> {
+    let table = value.table()?;
+    let name = audit_name(&table);
+    let (plain, hashed) = (table.value("token"), table.value("digest"));
+    let secret = match (&plain, &hashed) {
+        (Some(plain), None) => secret(plain).map(Secret::Text),
+        (None, Some(hashed)) => hashed.text().and_then(|text| digest(&text)).map(Secret::Digest),
+        (Some(_), Some(hashed)) => {
+            hashed.wrong_key("a token has `token` or `digest`, not both", "leave one out");
+            None
+        }
+        (None, None) => {
+            value.wrong("a token needs `token` or `digest`", "write `token = \"${file:/path}\"`");
+            None
+        }
+    };
+    let role = role(&table);
+    let expires = table.value("expires").map(|value| expires(&value));
+    let name = name?;
+    let expires = match expires {
+        None => None,
+        Some(read) => Some(read?),
+    };
+    Some((NamedToken { name: name.text.clone(), secret: secret?, role: role?, expires }, name))
+}
+
+/// The certificates of clients. One that is wrong is reported and left out.
+fn certificates(value: &Value<'_>, config: &Config) -> Vec<NamedCertificate> {
+    if config.tls.as_ref().is_none_or(|tls| tls.client_auth.is_none()) {
+        value.wrong_key(
+            "`certificates` needs `client-ca`",
+            "name the file of the authorities that issue them",
+        );
+    }
+    let mut found: Vec<NamedCertificate> = Vec::new();
+    for value in &bounded(value, "certificates") {
+        let Some((certificate, name)) = named_certificate(value) else { continue };
+        let names = config.tokens.iter().map(|token| &token.name);
+        let mut names = names.chain(found.iter().map(|other| &other.name));
+        if certificate.name == OWN_TOKEN_NAME || names.any(|other| *other == certificate.name) {
+            let message = format!("{} is the name of somebody else", name.shown());
+            name.wrong(message, "give each its own: the audit tells them apart by it");
+        }
+        if found.iter().any(|other| (other.place, &other.text) == (certificate.place, &certificate.text)) {
+            value.wrong("this certificate is listed before", "leave one out");
+        }
+        found.push(certificate);
+    }
+    found
+}
+
+fn named_certificate<'c>(value: &Value<'c>) -> Option<(NamedCertificate, Text<'c>)> {
+    let table = value.table()?;
+    let name = audit_name(&table);
+    let shows = table.value("shows").and_then(|value| value.text()).and_then(|text| {
+        let found = Name::written(&text.text).map(|(place, name)| (place, name.to_owned()));
+        if found.is_none() {
+            text.wrong("`shows` is not a name in a certificate", SHOWS);
+        }
+        found
+    });
+    let role = role(&table);
+    let (name, (place, text)) = (name?, shows?);
+    Some((NamedCertificate { name: name.text.clone(), place, text, role: role? }, name))
+}
+
+/// `name`, which the audit shows.
+fn audit_name<'c>(table: &Table<'c>) -> Option<Text<'c>> {
+    let name = table.value("name").and_then(|value| value.text());
+    if let Some(name) = &name
+        && (name.text.is_empty() || name.text.len() > NAME_BYTES_MAX || name.text.contains(char::is_control))
+    {
+        let hint = format!("write up to {NAME_BYTES_MAX} bytes without control characters");
+        name.wrong("`name` is not a name for the audit", hint);
+    }
+    name
+}
+
+fn role(table: &Table<'_>) -> Option<Role> {
+    table.value("role").and_then(|value| value.choice(&ROLES))
+}
+
+/// `sha256:` and the digest as `hash-key` prints it.
+fn digest(text: &Text<'_>) -> Option<[u8; 32]> {
+    let digest = keys::read(&text.text);
+    if digest.is_none() {
+        let hint = "write `sha256:` and 64 hex digits; `sluicegate hash-key` prints them";
+        text.wrong(format!("the value of {} is not a digest", quoted(&text.key)), hint);
+    }
+    digest
+}
+
+/// Unix seconds of a date, or of a date and time with its offset.
+fn expires(value: &Value<'_>) -> Option<i64> {
+    let text = value.text()?;
+    let seconds = text.text.parse::<Datetime>().ok().and_then(|datetime| entries::unix_seconds(&datetime));
+    if seconds.is_none() {
+        let hint = "write a date, or date and time with `Z`: `\"2027-01-01T00:00:00Z\"`";
+        text.wrong(format!("{} is no instant", text.shown()), hint);
+    }
+    seconds
+}
+
+/// One of `tokens`.
+fn show_token(token: &NamedToken) -> String {
+    let secret = match &token.secret {
+        Secret::Text(secret) => ("token", text(secret)),
+        Secret::Digest(digest) => {
+            let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+            ("digest", text(&format!("{}{hex}", keys::SCHEME)))
+        }
+    };
+    let expires = token.expires.and_then(entries::datetime).map(|at| ("expires", text(&at.to_string())));
+    let entries = [("name", text(&token.name)), secret, ("role", text(word(&ROLES, &token.role)))];
+    show_table(entries.into_iter().chain(expires))
+}
+
+/// One of `certificates`.
+fn show_certificate(certificate: &NamedCertificate) -> String {
+    let NamedCertificate { name, place, text: shown, role } = certificate;
+    let entries = [
+        ("name", text(name)),
+        ("shows", text(&format!("{place}={shown}"))),
+        ("role", text(word(&ROLES, role))),
+    ];
+    show_table(entries)
+}
+
+/// A name or an address without a port, since the check of `Host` ignores ports.
+fn admin_host(text: &Text<'_>) -> Option<String> {
+    let bare = text.text.trim_start_matches('[').trim_end_matches(']');
+    let is_address = bare.parse::<std::net::IpAddr>().is_ok();
+    let is_name = || {
+        let authority = text.text.parse::<http::uri::Authority>();
+        authority.is_ok_and(|authority| authority.host() == text.text && !text.text.contains(['@', '*']))
+    };
+    if is_address || is_name() {
+        return Some(admin::canonical_host(&text.text));
+    }
+    let hint = "write a name or an address without a port, as in `metrics.internal` or `10.0.0.1`";
+    text.wrong(format!("{} is not a host", text.shown()), hint);
+    None
+}
+
+/// `host:port`, or `unix:` and a path.
+pub(crate) fn bind_address(text: &Text<'_>) -> Option<Bind> {
+    if socket::is_meant(&text.text) {
+        return socket::path(text, "unix:/run/sluicegate/admin.sock").map(Bind::Unix);
+    }
+    listener::address(text).map(Bind::Tcp)
+}
+
+/// The admin listener if the file does not mention it.
+fn default_admin() -> Config {
+    Config {
+        bind: Bind::Tcp(([127, 0, 0, 1], 9900).into()),
+        token: None,
+        tokens: Vec::new(),
+        hosts: Vec::new(),
+        tls: None,
+        certificates: Vec::new(),
+    }
+}
+
+const SHOWS: &str = "write a place and the name there, as in `shows = \"san:email=alice@example.com\"` or `\"subject:cn=alice\"`";
+
+/// Tokens of one listener. A request is compared with each.
+const TOKENS_MAX: usize = 256;

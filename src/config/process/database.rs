@@ -1,0 +1,146 @@
+//! Reads and writes `[database]`, where policies, tiers and overrides that change while traffic runs are kept. It opens
+//! nothing.
+
+use std::path::PathBuf;
+
+use auth::Kind;
+use base::words;
+use control::database::config::{
+    COPY_UNWRITTEN, Config, PARAMETERS, Password, USAGE_ROWS_UNWRITTEN, Url, UrlError,
+};
+
+use crate::load::context::Context;
+use crate::load::mask;
+use crate::load::report::{Fields, Places};
+use crate::load::sections;
+use crate::load::text;
+use crate::load::text::Text;
+use crate::printer::{Page, text};
+use crate::reader::Table;
+use crate::settings;
+use crate::values::Keys;
+
+/// Reads `[database]`. `None`: nothing changes but by the files.
+pub(crate) fn read(documents: &[Table<'_>]) -> (Option<Config>, Fields) {
+    let Some(table) = sections::table(documents, "database") else { return (None, Fields::default()) };
+    let places = table.places();
+    (read_table(table), places)
+}
+
+fn read_table(mut table: Table<'_>) -> Option<Config> {
+    let url = table.value("url").and_then(|value| value.text()).and_then(|text| url(&text));
+    let password = table.value("password").and_then(|value| value.text());
+    let password = password.and_then(|text| password_beside(&text, url.as_ref()));
+    let copy = table.value("copy").and_then(|value| value.path());
+    let copy = copy.unwrap_or_else(|| PathBuf::from(COPY_UNWRITTEN));
+    let (mut single_node, mut usage_rows) = (false, USAGE_ROWS_UNWRITTEN);
+    table.boolean("single-node", &mut single_node);
+    table.number("usage-rows", &mut usage_rows);
+    Some(Config { url: url?, password, single_node, copy, usage_rows })
+}
+
+/// `sqlite:PATH`, or a URL as libpq has it.
+fn url(text: &Text<'_>) -> Option<Url> {
+    let Some(path) = text.text.strip_prefix("sqlite:") else { return postgres(text) };
+    if path.is_empty() || path.starts_with("//") || path.starts_with(":memory:") || path.contains('?') {
+        let hint = "write the path behind `sqlite:`, as in `sqlite:state.db` or `sqlite:/var/lib/sluicegate/state.db`";
+        text.wrong("`url` names no file of SQLite", hint);
+        return None;
+    }
+    Some(Url::Sqlite(text::path_from(text, path)))
+}
+
+fn postgres(text: &Text<'_>) -> Option<Url> {
+    let error = match Url::postgres(&text.text) {
+        Ok(url) => {
+            let password = url.password();
+            if password.is_some_and(mask::is_mask) {
+                text.wrong(format!("the password of `url` {}", mask::MASKED), mask::WRITE_SECRET);
+            } else if password.is_some() && !text.has_reference {
+                text.warn("a password is written in plain text", mask::OUT_OF_FILE);
+            }
+            return Some(url);
+        }
+        Err(error) => error,
+    };
+    let hint = match &error {
+        UrlError::Scheme => "write `sqlite:PATH`, or `postgres://user@host:5432/name`".to_owned(),
+        UrlError::Unreadable => {
+            "write it as in `postgres://user@host:5432/name`, with `%40` for an `@` and the like".to_owned()
+        }
+        UrlError::Servers => {
+            "write `postgres://a:5432,b:5432/name`, with one port for all or one for each of up to eight"
+                .to_owned()
+        }
+        UrlError::Session => "write `target_session_attrs=any` or `=read-write`".to_owned(),
+        UrlError::Password => "write `password = \"${file:/path}\"` beside it".to_owned(),
+        UrlError::Parameter(name) => words::did_you_mean(name, &PARAMETERS)
+            .unwrap_or_else(|| format!("it takes {}", words::listed(&PARAMETERS))),
+    };
+    text.wrong(format!("`url` {error}"), hint);
+    None
+}
+
+/// A password as it stands, which is no part of the URL.
+fn password_beside(text: &Text<'_>, url: Option<&Url>) -> Option<Password> {
+    if text.text.is_empty() {
+        text.wrong("`password` is empty", "leave it out, or write `\"${file:/path}\"`");
+        return None;
+    }
+    match url {
+        Some(Url::Sqlite(_)) => {
+            text.wrong("a file of SQLite has no password", "leave it out: the file's mode protects it");
+        }
+        Some(url) if url.password().is_some() => {
+            text.wrong("there is a password in `url`, too", "keep one of the two");
+        }
+        _ => text.warn_if_plain(),
+    }
+    Some(Password(text.text.clone()))
+}
+
+/// Reports keys that would come from a database that is not there, and warns of a database that would be another one on
+/// every node.
+pub(crate) fn check(ctx: &Context<'_>, config: &settings::Config, places: &Places) {
+    let Some(database) = &config.database else {
+        // One with errors has been reported.
+        let is_absent = places.database.whole.is_none();
+        for (method, fields) in config.auth.iter().zip(&places.auth).filter(|_| is_absent) {
+            let needs_one = matches!(&method.kind, Kind::ApiKey(keys) if keys.source.has_database());
+            if let Some(place) = fields.place("keys").filter(|_| needs_one) {
+                ctx.wrong(
+                    place,
+                    "there is no [database] to take keys from",
+                    "write `[database]` with a `url`",
+                );
+            }
+        }
+        return;
+    };
+    let is_split = matches!(database.url, Url::Sqlite(_)) && config.redis.is_some() && !database.single_node;
+    if let Some(place) = places.database.place("url").filter(|_| is_split) {
+        ctx.warn(
+            place,
+            "the nodes that share [redis] would each have a file of their own, so the admin listener refuses changes",
+            "use `postgres://`, or write `single-node = true` if there is no other node",
+        );
+    }
+}
+
+/// Writes `[database]`.
+pub(crate) fn show(page: &mut Page, database: &Config) {
+    page.heading("[database]");
+    let url = match &database.url {
+        Url::Sqlite(path) => format!("sqlite:{}", path.to_string_lossy()),
+        Url::Postgres(url) => url.clone(),
+    };
+    page.key("url", text(&url));
+    if let Some(password) = &database.password {
+        page.key("password", text(&password.0));
+    }
+    page.key("single-node", database.single_node);
+    if matches!(database.url, Url::Postgres(_)) {
+        page.key("copy", text(&database.copy.to_string_lossy()));
+    }
+    page.key("usage-rows", database.usage_rows);
+}

@@ -1,0 +1,91 @@
+//! Reads and writes `grpc` of `[admin]`, the listener that proxies ask.
+
+use auth::mtls::Name;
+use net::listening::Bind;
+use net::tls::{self, Demand};
+use rls::{Client, Config};
+
+use crate::load::text::Text;
+use crate::printer::{Page, array, table as show_table, text};
+use crate::process::acme;
+use crate::process::admin;
+use crate::process::listener;
+use crate::reader::Value;
+
+/// Reads an address, or a table with one.
+pub(crate) fn read(value: &Value<'_>) -> Option<Config> {
+    if !value.is_table() {
+        let written = value.text()?;
+        let config = Config { bind: admin::bind_address(&written)?, tls: None, clients: Vec::new() };
+        check(&config, &written);
+        return Some(config);
+    }
+    let table = value.table()?;
+    let written = table.value("bind").and_then(|value| value.text());
+    let bind = written.as_ref().and_then(admin::bind_address);
+    let tls = listener::files(&table, bind.as_ref(), Demand::Require);
+    let clients = table.value("clients").map(|value| clients(&value, tls.as_ref())).unwrap_or_default();
+    let config = Config { bind: bind?, tls, clients };
+    written.iter().for_each(|written| check(&config, written));
+    Some(config)
+}
+
+/// Writes it, as a value of `[admin]`.
+pub(crate) fn show(page: &mut Page, config: &Config) {
+    let bind = text(&config.bind.to_string());
+    let Some(tls) = &config.tls else { return page.key("grpc", bind) };
+    let mut entries = vec![("bind", bind)];
+    entries.push(("certs", array(tls.certs.iter().map(|pair| acme::show(pair, &[])))));
+    if let Some(auth) = &tls.client_auth {
+        entries.extend(listener::client_auth_entries(auth));
+    }
+    if !config.clients.is_empty() {
+        let names =
+            config.clients.iter().map(|Client { place, text: name }| text(&format!("{place}={name}")));
+        entries.push(("clients", array(names)));
+    }
+    page.key("grpc", show_table(entries));
+}
+
+/// Whoever can connect may spend of every limit that `[rls.*]` names: only this machine, or who shows a certificate.
+fn check(config: &Config, written: &Text<'_>) {
+    let is_open = matches!(&config.bind, Bind::Tcp(address) if !address.ip().is_loopback());
+    let asks = config.tls.as_ref().and_then(|tls| tls.client_auth.as_ref());
+    if is_open && asks.is_none_or(|auth| auth.demand != Demand::Require) {
+        let message = "the gRPC listener is open to other machines and asks for no certificate";
+        let hint = match asks {
+            None => "add `certs` and `client-ca`, or bind 127.0.0.1",
+            Some(_) => "write `client-cert = \"require\"`, or bind 127.0.0.1",
+        };
+        written.wrong(message, hint);
+    }
+}
+
+/// The names in certificates of those who may ask. One that is wrong is reported and left out.
+fn clients(value: &Value<'_>, tls: Option<&tls::Files>) -> Vec<Client> {
+    let asks = tls.and_then(|tls| tls.client_auth.as_ref());
+    if asks.is_none_or(|auth| auth.demand != Demand::Require) {
+        let hint = "name the file of the authorities that issue their certificates";
+        value.wrong_key("`clients` needs `client-ca`", hint);
+    }
+    let names = value.texts();
+    if value.is_empty_array() {
+        value.wrong("`clients` names nobody", "leave it out to let in whoever `client-ca` has certified");
+    }
+    if names.len() > CLIENTS_MAX {
+        value.wrong(format!("there are more than {CLIENTS_MAX} clients"), "leave some out");
+    }
+    let client = |text: &Text<'_>| match Name::written(&text.text) {
+        Some((place, name)) => Some(Client { place, text: name.to_owned() }),
+        None => {
+            text.wrong(format!("{} is not a name in a certificate", text.shown()), SHOWS);
+            None
+        }
+    };
+    names.iter().take(CLIENTS_MAX).filter_map(client).collect()
+}
+
+/// Clients of one listener. A connection is compared with each.
+const CLIENTS_MAX: usize = 256;
+const SHOWS: &str =
+    "write a place and the name there, as in `\"san:uri=spiffe://mesh/ns/edge\"` or `\"subject:cn=envoy\"`";

@@ -1,0 +1,441 @@
+//! Reads and writes `[listener.*]` and `[client-ip]`. It binds nothing and reads no certificate.
+
+use std::net::{IpAddr, SocketAddr};
+
+use ipnet::IpNet;
+
+use gateway::proxy::config::ClientIp;
+use gateway::service::config::{Bind, Listener, Sizes, Timeouts};
+use net::listening;
+use net::tls::{self, Demand};
+use net::unix_socket::Rights;
+use policy::access::Addresses;
+use policy::definition::HeaderChanges;
+
+use crate::keys::listener::{DEMANDS, FORWARDED, SNI, UNDERSCORES};
+use crate::load::context::Context;
+use crate::load::report::{Fields, Place, Places};
+use crate::load::sections;
+use crate::load::sections::Named;
+use crate::load::text::Text;
+use crate::printer::{Page, array, key, table, text, word};
+use crate::process::acme;
+use crate::process::protocol;
+use crate::reader::{Table, Value};
+use crate::routes::{headers, redirect};
+use crate::settings::Config;
+use crate::upstream::socket;
+use crate::values::{Keys, Written};
+
+/// Reads every listener. If none is written, there is one with plain HTTP on 127.0.0.1:8080.
+pub(crate) fn read_all(documents: &[Table<'_>]) -> (Vec<Listener>, Vec<Fields>) {
+    let mut listeners = Vec::new();
+    let mut places = Vec::new();
+    let mut bound: Vec<(Bind, Place, String)> = Vec::new();
+    for named in sections::named(documents, "listener") {
+        places.push(named.table.places());
+        let (listener, bind) = read(named);
+        if let Some(bind) = bind {
+            let taken = bound.iter().find(|(other, ..)| meet(other, &listener.bind));
+            if let Some((_, first, name)) = taken {
+                bind.wrong_beside(
+                    format!("{} is taken by the listener `{name}`", listener.bind),
+                    "choose another address or port",
+                    *first,
+                    "here",
+                );
+            }
+            bound.push((listener.bind.clone(), bind.place, listener.name.clone()));
+        }
+        listeners.push(listener);
+    }
+    // Errors must not mention the default listener only because the written ones could not be read.
+    if listeners.is_empty() {
+        listeners.push(Listener::named("default".to_owned()));
+        places.push(Fields::default());
+    }
+    (listeners, places)
+}
+
+/// Reports listeners on the port of the admin listener or of gRPC's, which share their ports with no other listener.
+pub(crate) fn check_admin(ctx: &Context<'_>, config: &Config, places: &Places) {
+    let admin = config.admin.iter().map(|admin| (&admin.bind, "bind", "the admin listener"));
+    let alone = admin.chain(config.grpc.iter().map(|grpc| (&grpc.bind, "grpc", "the gRPC listener")));
+    for (taken, field, by) in alone {
+        for (listener, fields) in config.listeners.iter().zip(&places.listeners) {
+            let bind = &listener.bind;
+            let is_met = match bind {
+                Bind::Tcp(bind) => meet_alone(&listening::Bind::Tcp(*bind), taken),
+                Bind::Unix(bind) => matches!(taken, listening::Bind::Unix(taken) if bind == taken),
+            };
+            // One of the two may be a default that is written nowhere.
+            let place = fields.place("bind").or_else(|| places.admin.place(field));
+            if let Some(place) = place.filter(|_| is_met) {
+                ctx.wrong(
+                    place,
+                    format!("{bind} is taken by {by}"),
+                    format!("choose another address or port; `[admin]` has a `{field}` of its own"),
+                );
+            }
+        }
+    }
+}
+
+/// Whether two listeners that share their addresses with nobody would meet.
+pub(crate) fn meet_alone(one: &listening::Bind, other: &listening::Bind) -> bool {
+    match (one, other) {
+        (listening::Bind::Tcp(one), listening::Bind::Tcp(other)) => {
+            let is_on_any = one.ip().is_unspecified() || other.ip().is_unspecified();
+            one.port() == other.port() && one.port() != 0 && (one.ip() == other.ip() || is_on_any)
+        }
+        _ => one == other,
+    }
+}
+
+fn meet(one: &Bind, other: &Bind) -> bool {
+    match (one, other) {
+        (Bind::Tcp(one), Bind::Tcp(other)) => overlaps(*one, *other),
+        _ => one == other,
+    }
+}
+
+/// Whether two listeners would take each other's connections. `[::]` accepts IPv4 as well.
+pub(crate) fn overlaps(one: SocketAddr, other: SocketAddr) -> bool {
+    let takes_all = |ip: IpAddr| ip == IpAddr::from([0u16; 8]);
+    one.port() == other.port()
+        && one.port() != 0
+        && (one.ip() == other.ip()
+            || (takes_all(one.ip()) && other.ip().is_unspecified())
+            || (takes_all(other.ip()) && one.ip().is_unspecified()))
+}
+
+/// An address and a port, or `unix:` and a path.
+fn bind(text: &Text<'_>) -> Option<Bind> {
+    match socket::is_meant(&text.text) {
+        true => socket::path(text, "unix:/run/sluicegate/edge.sock").map(Bind::Unix),
+        false => address(text).map(Bind::Tcp),
+    }
+}
+
+/// `mode`, `owner` and `group` of a Unix socket.
+fn rights(table: &Table<'_>, bind: &Bind, rights: &mut Rights) {
+    let values = ["mode", "owner", "group"].map(|key| table.value(key));
+    for value in values.iter().flatten().filter(|_| matches!(bind, Bind::Tcp(_))) {
+        let hint = "an address and a port have no file; leave it out";
+        value.wrong_key(format!("`{}` is of a Unix socket", value.key), hint);
+    }
+    let [mode, owner, group] = values;
+    if let Some(text) = mode.and_then(|value| value.text()) {
+        match u32::from_str_radix(&text.text, 8) {
+            Ok(mode) if mode <= 0o777 => rights.mode = mode,
+            _ => text.wrong(format!("{} is not a mode", text.shown()), "write it as in `0660`"),
+        }
+    }
+    rights.owner = owner.and_then(|value| value.text()).map(|text| text.text);
+    rights.group = group.and_then(|value| value.text()).map(|text| text.text);
+}
+
+/// `address:port`, with port 0 for any free one.
+pub(crate) fn address(text: &Text<'_>) -> Option<SocketAddr> {
+    if let Ok(address) = text.text.parse() {
+        return Some(address);
+    }
+    let hint = match text.text.rsplit_once(':') {
+        Some(("", port)) if port.parse::<u16>().is_ok() => format!("write `[::]:{port}` for every address"),
+        Some(("localhost", port)) if port.parse::<u16>().is_ok() => format!("write `127.0.0.1:{port}`"),
+        _ if text.text.parse::<u16>().is_ok() => format!("write `[::]:{}` for every address", text.text),
+        _ => "write an address and a port, as in `127.0.0.1:8080` or `[::]:443`".to_owned(),
+    };
+    text.wrong(format!("{} is not an address to listen on", text.shown()), hint);
+    None
+}
+
+/// Reads `[client-ip]`.
+pub(crate) fn read_client_ip(documents: &[Table<'_>]) -> ClientIp {
+    let mut client_ip = ClientIp::default();
+    let Some(mut table) = sections::table(documents, "client-ip") else { return client_ip };
+    if let Some(value) = table.value("trust") {
+        (client_ip.trust, client_ip.trusts_unix) = peers(&value.texts());
+    }
+    client_ip_keys(&mut table, &mut client_ip);
+    client_ip
+}
+
+fn client_ip_keys(keys: &mut impl Keys, client_ip: &mut ClientIp) {
+    keys.word("header", &FORWARDED, &mut client_ip.header);
+    keys.number("ipv6-prefix", &mut client_ip.ipv6_prefix);
+}
+
+/// `allow` and `deny`: the addresses of clients that are admitted.
+pub(crate) fn addresses(table: &Table<'_>) -> Addresses {
+    let list = |key| networks(table, key, "leave it out");
+    Addresses { allow: list("allow"), deny: list("deny") }
+}
+
+/// A list of address ranges; empty where it is not written.
+fn networks(table: &Table<'_>, key: &'static str, where_empty: &str) -> Vec<IpNet> {
+    list(table, key, where_empty).iter().filter_map(network).collect()
+}
+
+fn list<'c>(table: &Table<'c>, key: &'static str, where_empty: &str) -> Vec<Text<'c>> {
+    let Some(value) = table.value(key) else { return Vec::new() };
+    let texts = value.some_texts(where_empty);
+    if texts.len() > NETWORKS_MAX {
+        let hint = "each client is compared with every one of them";
+        value.wrong(format!("`{key}` has more than {NETWORKS_MAX} ranges"), hint);
+    }
+    texts
+}
+
+/// `proxy-protocol`: the proxies that must send its header.
+fn proxies(value: &Value<'_>) -> (Vec<IpNet>, bool) {
+    let Some(table) = value.table() else { return Default::default() };
+    let texts = list(&table, "from", "name the proxies that speak it, or leave `proxy-protocol` out");
+    peers(&texts)
+}
+
+/// Address ranges, and whether `unix` is among them: whoever connects over a Unix socket.
+fn peers(texts: &[Text<'_>]) -> (Vec<IpNet>, bool) {
+    let networks = texts.iter().filter(|text| text.text != UNIX).filter_map(network);
+    (networks.collect(), texts.iter().any(|text| text.text == UNIX))
+}
+
+/// An address range; a single address is one.
+fn network(text: &Text<'_>) -> Option<IpNet> {
+    if let Ok(address) = text.text.parse::<IpAddr>() {
+        // Canonical, because clients' addresses are compared in that form.
+        return Some(address.to_canonical().into());
+    }
+    let Ok(network) = text.text.parse::<IpNet>() else {
+        let hint = "write a range, as in `10.0.0.0/8` or `fd00::/8`, or one address";
+        text.wrong(format!("{} is not an address range", text.shown()), hint);
+        return None;
+    };
+    // Bits after the prefix mean that the address or the prefix is wrong. Whom to trust must not be guessed.
+    if network != network.trunc() {
+        text.wrong(
+            format!("{} has bits set after its prefix", text.shown()),
+            format!("write `{}`", network.trunc()),
+        );
+    }
+    // A client's IPv4-mapped address is compared as IPv4, so such a range would never match.
+    if let ipnet::IpNet::V6(mapped) = network
+        && mapped.prefix_len() >= 96
+        && let Some(address) = mapped.addr().to_ipv4_mapped()
+    {
+        let hint = format!("write `{address}/{}`", mapped.prefix_len() - 96);
+        text.wrong(format!("{} is a range of IPv4", text.shown()), hint);
+    }
+    Some(network)
+}
+
+/// Reads one listener. Also returns the text of its address, for errors about addresses that overlap.
+fn read<'c>(named: Named<'c>) -> (Listener, Option<Text<'c>>) {
+    let mut table = named.table;
+    let mut listener = Listener::named(named.name);
+    let written = table.value("bind").and_then(|value| value.text());
+    let bind = written.as_ref().and_then(bind);
+    let is_read = bind.is_some();
+    listener.bind = bind.unwrap_or(listener.bind);
+    rights(&table, &listener.bind, &mut listener.rights);
+    if let Some(value) = table.value("http") {
+        (listener.http1, listener.http2) = versions(&value);
+    }
+    if let Some(value) = table.value("certs") {
+        (listener.certs, listener.acme) = acme::certs(&value);
+    }
+    listener.protocol = protocol::read(&table, !listener.certs.is_empty());
+    plain(&mut table, &mut listener);
+    if let Some(value) = table.value("redirect") {
+        listener.redirect_https = redirect::of_listener(&value);
+        if listener.redirect_https.is_some() && !listener.certs.is_empty() {
+            value.wrong("a listener with `certs` is https already", "leave `redirect` or `certs` out");
+        }
+    }
+    table.number("max-connections", &mut listener.connections_max);
+    // The default per address is never more than the maximum in all.
+    listener.connections_per_ip_max = listener.connections_per_ip_max.min(listener.connections_max);
+    table.number("max-connections-per-ip", &mut listener.connections_per_ip_max);
+    if let Some(mut table) = table.table("timeouts") {
+        timeouts(&mut table, &mut listener.timeouts);
+    }
+    if let Some(mut table) = table.table("max") {
+        sizes(&mut table, &mut listener.max);
+    }
+    if let Some(value) = table.value("response-headers") {
+        listener.response_headers = headers::of_listener(&value);
+    }
+    listener.client_auth = client_auth(&table, !listener.certs.is_empty(), tls::Demand::Require);
+    listener.addresses = addresses(&table);
+    if let Some(value) = table.value("proxy-protocol") {
+        (listener.proxies, listener.has_unix_proxies) = proxies(&value);
+    }
+    (listener, written.filter(|_| is_read))
+}
+
+fn plain(keys: &mut impl Keys, listener: &mut Listener) {
+    keys.word("sni", &SNI, &mut listener.sni_strict);
+    keys.word("underscores", &UNDERSCORES, &mut listener.underscores);
+    keys.boolean("reuse-port", &mut listener.reuse_port);
+}
+
+fn versions(value: &Value<'_>) -> (bool, bool) {
+    let (mut http1, mut http2) = (false, false);
+    let texts = value.texts();
+    for text in &texts {
+        match text.choice(&[("http/1.1", false), ("h2", true)]) {
+            Some(true) => http2 = true,
+            Some(false) => http1 = true,
+            None => {}
+        }
+    }
+    if texts.is_empty() && value.is_array() {
+        value.wrong("a listener must speak some HTTP", "write `[\"h2\", \"http/1.1\"]`");
+    }
+    (http1, http2)
+}
+
+/// A certificate and its key that are in files.
+pub(crate) fn pair(mut table: Table<'_>) -> Option<tls::Pair> {
+    let file = |key| table.value(key).and_then(|value| value.path());
+    let (cert, key) = (file("cert"), file("key"));
+    let mut self_signed = false;
+    table.boolean("self-signed", &mut self_signed);
+    let absent = if self_signed { tls::Absent::MakeSelfSigned } else { tls::Absent::Refuse };
+    Some(tls::Pair { cert: cert?, key: key?, absent })
+}
+
+/// `certs`, `client-ca`, `client-cert` and `client-crl` of a listener of `[admin]`; clients are asked for a certificate so,
+/// unless `client-cert` says how.
+pub(crate) fn files(
+    table: &Table<'_>,
+    bind: Option<&listening::Bind>,
+    unless_said: Demand,
+) -> Option<tls::Files> {
+    let certs = table.value("certs");
+    let client_auth = client_auth(table, certs.is_some(), unless_said);
+    let certs = certs?;
+    if let Some(listening::Bind::Unix(_)) = bind {
+        certs.wrong_key("a Unix socket needs no TLS", "leave `certs` out: only its owner can connect");
+    }
+    Some(tls::Files { certs: acme::certs(&certs).0, client_auth })
+}
+
+/// `client-ca`, `client-cert` and `client-crl`; `unwritten` is what is demanded if nothing is.
+pub(crate) fn client_auth(
+    table: &Table<'_>,
+    has_certs: bool,
+    unwritten: tls::Demand,
+) -> Option<tls::ClientAuth> {
+    let demand = table.value("client-cert");
+    let crl = table.value("client-crl");
+    let Some(ca) = table.value("client-ca") else {
+        for value in [demand, crl].into_iter().flatten() {
+            value.wrong_key(format!("`{}` needs `client-ca`", value.key), "name the authorities' file there");
+        }
+        return None;
+    };
+    if !has_certs {
+        ca.wrong_key("`client-ca` needs `certs`", "certificates are shown over TLS only");
+    }
+    let demand = demand.and_then(|value| value.choice(&DEMANDS));
+    let crl = crl.and_then(|value| value.path());
+    Some(tls::ClientAuth { ca: ca.path()?, demand: demand.unwrap_or(unwritten), crl })
+}
+
+fn timeouts(keys: &mut impl Keys, timeouts: &mut Timeouts) {
+    keys.duration("handshake", &mut timeouts.handshake);
+    keys.duration("header", &mut timeouts.header);
+    keys.duration("idle", &mut timeouts.idle);
+    keys.duration("body-stall", &mut timeouts.body_stall);
+}
+
+fn sizes(keys: &mut impl Keys, sizes: &mut Sizes) {
+    keys.size("header-bytes", &mut sizes.header_bytes);
+    keys.number("headers", &mut sizes.headers);
+    keys.size("uri-bytes", &mut sizes.uri_bytes);
+    keys.size("body", &mut sizes.body_bytes);
+    keys.number("streams", &mut sizes.streams);
+}
+
+/// Writes `[listener.*]`.
+pub(crate) fn show(page: &mut Page, listener: &Listener) {
+    page.heading(&format!("[listener.{}]", key(&listener.name)));
+    page.key("bind", text(&listener.bind.to_string()));
+    if let Bind::Unix(_) = &listener.bind {
+        let Rights { mode, owner, group } = &listener.rights;
+        page.key("mode", text(&format!("{mode:04o}")));
+        for (key, name) in [("owner", owner), ("group", group)] {
+            name.iter().for_each(|name| page.key(key, text(name)));
+        }
+    }
+    let versions = [("h2", listener.http2), ("http/1.1", listener.http1)];
+    let versions = versions.iter().filter(|(_, served)| *served).map(|(name, _)| text(name));
+    page.key("http", array(versions));
+    if !listener.certs.is_empty() {
+        page.key("certs", array(listener.certs.iter().map(|pair| acme::show(pair, &listener.acme))));
+        protocol::show(page, &listener.protocol);
+    }
+    page.keys(Written::of(listener, plain));
+    listener.client_auth.iter().for_each(|auth| show_client_auth(page, auth));
+    for (key, value) in show_addresses(&listener.addresses) {
+        page.key(key, value);
+    }
+    if !listener.proxies.is_empty() || listener.has_unix_proxies {
+        let from = show_peers(&listener.proxies, listener.has_unix_proxies);
+        page.key("proxy-protocol", table([("from", from)]));
+    }
+    if let Some(to) = &listener.redirect_https {
+        page.key("redirect", redirect::show(to));
+    }
+    let changes = &listener.response_headers.written;
+    if *changes != HeaderChanges::default() {
+        page.key("response-headers", headers::show_changes(changes));
+    }
+    page.key("max-connections", listener.connections_max);
+    page.key("max-connections-per-ip", listener.connections_per_ip_max);
+    page.key("timeouts", Written::table(&listener.timeouts, timeouts));
+    page.key("max", Written::table(&listener.max, sizes));
+}
+
+/// Writes `[client-ip]`.
+pub(crate) fn show_client_ip(page: &mut Page, client_ip: &ClientIp) {
+    page.heading("[client-ip]");
+    page.key("trust", show_peers(&client_ip.trust, client_ip.trusts_unix));
+    page.keys(Written::of(client_ip, client_ip_keys));
+}
+
+/// Writes what [`peers`] reads.
+fn show_peers(networks: &[IpNet], has_unix: bool) -> String {
+    let networks = networks.iter().map(|network| text(&network.to_string()));
+    array(networks.chain(has_unix.then(|| text(UNIX))))
+}
+
+/// Writes `allow` and `deny`.
+pub(crate) fn show_addresses(addresses: &Addresses) -> Vec<(&'static str, String)> {
+    let lists = [("allow", &addresses.allow), ("deny", &addresses.deny)];
+    let lists = lists.into_iter().filter(|(_, networks)| !networks.is_empty());
+    let show = |networks: &[ipnet::IpNet]| array(networks.iter().map(|network| text(&network.to_string())));
+    lists.map(|(key, networks)| (key, show(networks))).collect()
+}
+
+/// Writes what [`client_auth`] reads.
+pub(crate) fn show_client_auth(page: &mut Page, auth: &tls::ClientAuth) {
+    client_auth_entries(auth).for_each(|(key, value)| page.key(key, value));
+}
+
+/// How clients' certificates are verified, as keys and values.
+pub(crate) fn client_auth_entries(auth: &tls::ClientAuth) -> impl Iterator<Item = (&'static str, String)> {
+    let crl = auth.crl.as_ref().map(|crl| ("client-crl", text(&crl.to_string_lossy())));
+    let always = [
+        ("client-ca", text(&auth.ca.to_string_lossy())),
+        ("client-cert", text(word(&DEMANDS, &auth.demand))),
+    ];
+    always.into_iter().chain(crl)
+}
+
+/// Whoever connects over a Unix socket, in a list of addresses.
+const UNIX: &str = "unix";
+
+/// Each client is compared with every range of a list, so lists are bounded.
+const NETWORKS_MAX: usize = 1_000;

@@ -1,0 +1,63 @@
+//! Reads and writes `min-version` and `ciphers` of a listener.
+
+use net::tls::{Protocol, Suite, Version};
+
+use crate::keys::listener::VERSIONS;
+use crate::load::report::quoted;
+use crate::printer::{Page, array, text, word};
+use crate::reader::{Table, Value};
+use base::words;
+
+pub(crate) fn read(table: &Table<'_>, has_certs: bool) -> Protocol {
+    let (min, ciphers) = (table.value("min-version"), table.value("ciphers"));
+    for value in [&min, &ciphers].into_iter().flatten().filter(|_| !has_certs) {
+        value.wrong_key(
+            format!("`{}` needs `certs`", value.key),
+            "without them there is no TLS; leave it out",
+        );
+    }
+    let min_version = min.and_then(|value| value.choice(&VERSIONS)).unwrap_or_default();
+    let suites = ciphers.as_ref().map(suites).unwrap_or_default();
+    let protocol = Protocol { min_version, suites };
+    if let Some(value) = ciphers.filter(|_| !protocol.suites.is_empty()) {
+        if protocol.versions().next().is_none() {
+            let hint = "add one, such as `TLS_AES_256_GCM_SHA384`, or lower `min-version`";
+            value.wrong("none of `ciphers` is for a version from `min-version` on", hint);
+        } else if !protocol.versions().any(|version| version == Version::Tls13) {
+            value.warn(
+                "`ciphers` has none for TLS 1.3, so that is not spoken",
+                "add `TLS_AES_256_GCM_SHA384`",
+            );
+        }
+    }
+    protocol
+}
+
+fn suites(value: &Value<'_>) -> Vec<Suite> {
+    let texts = value.some_texts("leave it out for the usual ones");
+    let names: Vec<String> = Suite::all().map(Suite::name).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut suites = Vec::new();
+    for text in texts {
+        match Suite::named(&text.text) {
+            Some(suite) if suites.contains(&suite) => {
+                text.wrong(format!("{} is named twice", quoted(&text.text)), "name it once");
+            }
+            Some(suite) => suites.push(suite),
+            None => {
+                let hint = words::did_you_mean(&text.text, &names);
+                let hint = hint.unwrap_or_else(|| format!("write names of IANA: {}", words::listed(&names)));
+                text.wrong(format!("{} is not a cipher suite of this gateway", text.shown()), hint);
+            }
+        }
+    }
+    suites
+}
+
+/// Writes what [`read`] reads.
+pub(crate) fn show(page: &mut Page, protocol: &Protocol) {
+    page.key("min-version", text(word(&VERSIONS, &protocol.min_version)));
+    if !protocol.suites.is_empty() {
+        page.key("ciphers", array(protocol.suites.iter().map(|suite| text(&suite.name()))));
+    }
+}

@@ -1,0 +1,286 @@
+//! Reads and writes `[redis]`, the Redis that the nodes of a fleet share. It connects to nothing.
+
+use std::time::Duration;
+
+use limiter::global::Config;
+use limiter::global::config::{
+    CONNECTIONS, Dedicated, Login, PORT, PREFIX, SENTINEL_PORT, Secret, Server, Topology, Weighted,
+};
+
+use crate::load::mask;
+use crate::load::report::Fields;
+use crate::load::sections;
+use crate::load::text::Text;
+use crate::printer::{Page, array, table, text, time};
+use crate::reader::{Table, Value};
+use crate::values::{Keys, Written};
+
+/// Reads `[redis]`. `None`: each node limits on its own.
+pub(crate) fn read(documents: &[Table<'_>]) -> (Option<Config>, Fields) {
+    let Some(table) = sections::table(documents, "redis") else { return (None, Fields::default()) };
+    let places = table.places();
+    (read_table(table), places)
+}
+
+fn read_table(mut table: Table<'_>) -> Option<Config> {
+    let topology = read_topology(&table);
+    let mut config = Config {
+        topology: Topology::Single(Vec::new()),
+        deadline: None,
+        prefix: PREFIX.to_owned(),
+        key_secret: None,
+        connections: CONNECTIONS,
+        ca: None,
+    };
+    plain(&mut table, &mut config);
+    Some(Config { topology: topology?, ..config })
+}
+
+fn plain(keys: &mut impl Keys, config: &mut Config) {
+    let deadline = |deadline: &Option<Duration>| Some(deadline.map_or_else(|| text("auto"), time));
+    keys.handle("deadline", &mut config.deadline, |value| read_deadline(&value), deadline);
+    let prefix = |value: Value<'_>| prefix(&value.text()?);
+    keys.handle("prefix", &mut config.prefix, prefix, |prefix| Some(text(prefix)));
+    keys.number("connections", &mut config.connections);
+    let shown = |secret: &Option<Secret>| secret.as_ref().map(|secret| text(&secret.0));
+    keys.handle("key-secret", &mut config.key_secret, |value| Some(Some(key_secret(&value)?)), shown);
+    keys.path_if("ca", &mut config.ca);
+}
+
+fn key_secret(value: &Value<'_>) -> Option<Secret> {
+    let secret = value.text()?;
+    if secret.text.is_empty() {
+        secret.wrong("`key-secret` is empty", "leave it out, or write `\"${file:/path}\"`");
+    } else {
+        secret.warn_if_plain();
+    }
+    Some(Secret(secret.text))
+}
+
+pub(crate) fn topology_word(topology: &Topology) -> String {
+    match topology {
+        Topology::Single(_) => "single".to_owned(),
+        Topology::Sentinel { master, .. } => format!("sentinel:{master}"),
+        Topology::Cluster(_) => "cluster".to_owned(),
+        Topology::Ring { .. } => "ring".to_owned(),
+    }
+}
+
+/// Servers as one URL. All have the login of the first.
+pub(crate) fn url(servers: &[Server]) -> String {
+    let Some(first) = servers.first() else { return String::new() };
+    let mut url = if first.tls { "rediss://" } else { "redis://" }.to_owned();
+    if first.login.username.is_some() || first.login.password.is_some() {
+        url += first.login.username.as_deref().unwrap_or("");
+        if let Some(password) = &first.login.password {
+            url += ":";
+            url += &password.0;
+        }
+        url += "@";
+    }
+    url += &servers.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+    if first.login.db > 0 { format!("{url}/{}", first.login.db) } else { url }
+}
+
+/// Writes `[redis]`.
+pub(crate) fn show(page: &mut Page, redis: &Config) {
+    page.heading("[redis]");
+    if let Topology::Single(servers)
+    | Topology::Sentinel { sentinels: servers, .. }
+    | Topology::Cluster(servers) = &redis.topology
+    {
+        page.key("url", text(&url(servers)));
+    }
+    page.key("topology", text(&topology_word(&redis.topology)));
+    page.keys(Written::of(redis, plain));
+    if let Topology::Ring { shards, dedicated } = &redis.topology {
+        page.heading("[redis.ring]");
+        let url = |server: &Server| ("url", text(&url(std::slice::from_ref(server))));
+        let shards =
+            shards.iter().map(|shard| table([url(&shard.server), ("weight", shard.weight.to_string())]));
+        page.key("shards", array(shards));
+        let dedicated = dedicated.iter().map(|shard| {
+            let tenants = array(shard.tenants.iter().map(|tenant| text(tenant)));
+            table([url(&shard.server), ("tenants", tenants)])
+        });
+        page.key("dedicated", array(dedicated));
+    }
+}
+
+fn read_topology(table: &Table<'_>) -> Option<Topology> {
+    let (url, ring) = (table.value("url"), table.value("ring"));
+    let word = table.value("topology").and_then(|value| value.text());
+    let master = word.as_ref().and_then(|word| word.text.strip_prefix("sentinel:")).map(str::to_owned);
+    let kind = match (&word, &master) {
+        (None, _) => Kind::Single,
+        (Some(word), Some(master)) if master.is_empty() => {
+            word.wrong(
+                "`sentinel:` names no primary",
+                "write the name the sentinels watch: `sentinel:mymaster`",
+            );
+            return None;
+        }
+        (Some(_), Some(_)) => Kind::Sentinel,
+        (Some(word), None) if word.text == "sentinel" => {
+            word.wrong(
+                "`sentinel` names no primary",
+                "write the name the sentinels watch: `sentinel:mymaster`",
+            );
+            return None;
+        }
+        (Some(word), None) => word.choice(&KINDS)?,
+    };
+    if kind == Kind::Ring {
+        if let Some(url) = url {
+            url.wrong_key("a ring has no `url` of its own", "give each of its shards one");
+        }
+        let Some(ring) = ring else {
+            table.wrong(
+                "`topology = \"ring\"` needs `[redis.ring]`",
+                "write `shards = [{ url = \"redis://a\" }]`",
+            );
+            return None;
+        };
+        return read_ring(ring.table()?);
+    }
+    if let Some(ring) = ring {
+        ring.wrong_key("`[redis.ring]` is for a ring", "write `topology = \"ring\"`, or leave it out");
+    }
+    let Some(url) = url else {
+        table.wrong("`[redis]` needs `url`", "write `url = \"redis://127.0.0.1:6379\"`");
+        return None;
+    };
+    let port = if kind == Kind::Sentinel { SENTINEL_PORT } else { PORT };
+    let text = url.text()?;
+    let servers = read_url(&text, port)?;
+    if kind == Kind::Cluster && servers[0].login.db > 0 {
+        text.wrong("a cluster has one database, 0", "end the URL after its hosts");
+    }
+    Some(match (kind, master) {
+        (Kind::Sentinel, Some(master)) => Topology::Sentinel { master, sentinels: servers },
+        (Kind::Cluster, _) => Topology::Cluster(servers),
+        _ => Topology::Single(servers),
+    })
+}
+
+fn read_ring(table: Table<'_>) -> Option<Topology> {
+    let mut shards = Vec::new();
+    for value in table.value("shards").and_then(|value| value.array()).unwrap_or_default() {
+        let Some(mut shard) = value.table() else { continue };
+        let mut weight = 1;
+        shard.number("weight", &mut weight);
+        shards.extend(one_server(&shard).map(|server| Weighted { server, weight }));
+    }
+    let mut dedicated = Vec::new();
+    for value in table.value("dedicated").and_then(|value| value.array()).unwrap_or_default() {
+        let Some(shard) = value.table() else { continue };
+        let tenants: Vec<String> =
+            shard.value("tenants").iter().flat_map(Value::texts).map(|text| text.text).collect();
+        if tenants.is_empty() {
+            shard.wrong("a dedicated shard needs `tenants`", "write `tenants = [\"acme\"]`");
+        }
+        dedicated.extend(one_server(&shard).map(|server| Dedicated { server, tenants }));
+    }
+    if shards.is_empty() || shards.len() > SHARDS_MAX || dedicated.len() > DEDICATED_MAX {
+        table.wrong(
+            format!("a ring has 1 to {SHARDS_MAX} shards and at most {DEDICATED_MAX} dedicated ones"),
+            "write `shards = [{ url = \"redis://a\" }, { url = \"redis://b\", weight = 2 }]`",
+        );
+        return None;
+    }
+    Some(Topology::Ring { shards, dedicated })
+}
+
+fn one_server(table: &Table<'_>) -> Option<Server> {
+    let text = table.value("url")?.text()?;
+    let mut servers = read_url(&text, PORT)?;
+    if servers.len() > 1 {
+        text.wrong("a shard is one server", "write one host, or use `topology = \"sentinel:…\"`");
+        return None;
+    }
+    servers.pop()
+}
+
+/// `redis://[user][:password]@host[:port][,host[:port]…][/db]`; `rediss://` over TLS. User and password are taken
+/// literally, up to the last `@`, and not percent-decoded: a password out of a `${file:…}` is not encoded.
+fn read_url(text: &Text<'_>, default_port: u16) -> Option<Vec<Server>> {
+    let wrong = |message: &str, hint: &str| {
+        text.wrong(format!("`url` {message}"), hint);
+        None
+    };
+    let (tls, rest) = match text.text.split_once("://") {
+        Some(("redis", rest)) => (false, rest),
+        Some(("rediss", rest)) => (true, rest),
+        _ => return wrong("is not a Redis URL", "write it as in `redis://127.0.0.1:6379`"),
+    };
+    let (user, hosts) = rest.rsplit_once('@').unwrap_or(("", rest));
+    let (username, password) = user.split_once(':').map_or((user, None), |(user, word)| (user, Some(word)));
+    if password.is_some() && !text.has_reference {
+        text.warn("a password is written in plain text", mask::OUT_OF_FILE);
+    }
+    if mask::is_mask(password.unwrap_or(username)) {
+        text.wrong(format!("the password of `url` {}", mask::MASKED), mask::WRITE_SECRET);
+    }
+    let (hosts, db) = hosts.split_once('/').unwrap_or((hosts, ""));
+    let Ok(db) = (if db.is_empty() { "0" } else { db }).parse::<u16>() else {
+        return wrong("has an invalid database", "write its number, as in `/0`, or leave it out");
+    };
+    let login = Login {
+        username: Some(username).filter(|name| !name.is_empty()).map(str::to_owned),
+        password: password.filter(|word| !word.is_empty()).map(|word| Secret(word.to_owned())),
+        db,
+    };
+    let mut servers = Vec::new();
+    for host in hosts.split(',') {
+        let Some((host, port)) = host_and_port(host, default_port) else {
+            return wrong(
+                "has an invalid host or port",
+                "write hosts as in `r1:6379,r2:6379`, ports from 1 to 65535",
+            );
+        };
+        servers.push(Server { host, port, tls, login: login.clone() });
+    }
+    Some(servers)
+}
+
+fn host_and_port(text: &str, default_port: u16) -> Option<(String, u16)> {
+    let authority: http::uri::Authority = text.parse().ok()?;
+    let host = authority.host();
+    let port = match authority.port_u16() {
+        Some(port) => port,
+        // A written port that is not a number has made `port_u16` return `None`, so the lengths tell the two cases apart.
+        None if authority.as_str().len() == host.len() => default_port,
+        None => return None,
+    };
+    let host = host.trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase();
+    (!host.is_empty() && port > 0).then_some((host, port))
+}
+
+/// `None`: it follows the round trip.
+fn read_deadline(value: &Value<'_>) -> Option<Option<Duration>> {
+    let is_auto = value.is_string() && value.text().is_some_and(|text| text.text == "auto");
+    if is_auto { Some(None) } else { value.duration().map(Some) }
+}
+
+fn prefix(text: &Text<'_>) -> Option<String> {
+    let is_plain = |byte: u8| byte.is_ascii_graphic() && !b"{}".contains(&byte);
+    if text.text.is_empty() || text.text.len() > PREFIX_BYTES_MAX || !text.text.bytes().all(is_plain) {
+        let hint = format!("write 1 to {PREFIX_BYTES_MAX} printable ASCII characters, no spaces, no braces");
+        text.wrong(format!("{} is not a valid prefix of keys", text.shown()), hint);
+        return None;
+    }
+    Some(text.text.clone())
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Single,
+    Sentinel,
+    Cluster,
+    Ring,
+}
+
+const KINDS: [(&str, Kind); 3] = [("single", Kind::Single), ("cluster", Kind::Cluster), ("ring", Kind::Ring)];
+const PREFIX_BYTES_MAX: usize = 32;
+const SHARDS_MAX: usize = 256;
+const DEDICATED_MAX: usize = 255;

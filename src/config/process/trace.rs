@@ -1,0 +1,146 @@
+//! Reads and writes `[trace]`: where spans go, and of which requests.
+
+use http::uri::Scheme;
+use http::{HeaderName, HeaderValue, Uri};
+
+use net::trust::Trust;
+use observe::trace::{Config, Decides, Heeded, Protocol, TRACES_PATH};
+use policy::response::changes::is_framing;
+
+use crate::keys::log::{DECIDES, HEEDED, PROTOCOLS};
+use crate::load::report::Fields;
+use crate::load::sections;
+use crate::load::text::Text;
+use crate::printer::{Page, key, table as show_table, text as show_text, word};
+use crate::reader::{Table, Value};
+use crate::upstream::trust;
+use crate::values::{Keys, Written};
+
+/// Reads `[trace]`. `None`: no request is traced.
+pub(crate) fn read(documents: &[Table<'_>]) -> (Option<Config>, Fields) {
+    let Some(table) = sections::table(documents, "trace") else { return (None, Fields::default()) };
+    let places = table.places();
+    (read_table(table), places)
+}
+
+fn read_table(mut table: Table<'_>) -> Option<Config> {
+    let written = table.value("otlp");
+    let otlp = written.as_ref().and_then(Value::text).and_then(|text| url(&text));
+    let protocol = table.value("protocol").and_then(|value| value.choice(&PROTOCOLS));
+    if let (Some(GRPC_PORT), None, Some(written)) =
+        (otlp.as_ref().and_then(Uri::port_u16), protocol, &written)
+    {
+        written.warn("collectors speak gRPC on 4317", "add `protocol = \"grpc\"`, or write port 4318");
+    }
+    if let (Some(Protocol::Grpc), Some(otlp), Some(written)) = (protocol, &otlp, &written)
+        && otlp.path().trim_end_matches('/').ends_with(TRACES_PATH)
+    {
+        written
+            .warn("`/v1/traces` is a path of OTLP over HTTP", "leave it out, or write `protocol = \"http\"`");
+    }
+    let tls = table.value("tls");
+    if let (Some(tls), Some(otlp)) = (&tls, &otlp)
+        && otlp.scheme() != Some(&Scheme::HTTPS)
+    {
+        tls.wrong_key("`tls` has no effect on plain http", "write `otlp = \"https://…\"`, or leave it out");
+    }
+    let trust = tls.map(|tls| trust::read(&tls)).unwrap_or_default();
+    let headers = table.table("headers").map(|headers| fields(&headers)).unwrap_or_default();
+    let service = table.value("service").and_then(|value| value.text());
+    if let Some(service) = service.as_ref().filter(|service| service.text.is_empty()) {
+        service.wrong("`service` is empty", "write the name that traces show");
+    }
+    let service = service.map_or_else(|| SERVICE.to_owned(), |service| service.text);
+    let protocol = protocol.unwrap_or_default();
+    let (sample_ppm, decides, parent) = (SAMPLE_PPM, Decides::default(), Heeded::default());
+    let url = otlp.clone().unwrap_or_default();
+    let mut config = Config { otlp: url, protocol, trust, headers, sample_ppm, decides, parent, service };
+    which(&mut table, &mut config);
+    otlp.map(|_| config)
+}
+
+/// Which requests are traced.
+fn which(keys: &mut impl Keys, config: &mut Config) {
+    keys.share("sample", &mut config.sample_ppm);
+    keys.word("decides", &DECIDES, &mut config.decides);
+    keys.word("parent", &HEEDED, &mut config.parent);
+}
+
+/// The URL of a collector.
+fn url(text: &Text<'_>) -> Option<Uri> {
+    let url = text.text.parse::<Uri>().ok();
+    let is_right = |url: &Uri| {
+        let is_http = url.scheme() == Some(&Scheme::HTTP) || url.scheme() == Some(&Scheme::HTTPS);
+        let has_host = url.host().is_some_and(|host| !host.is_empty());
+        let has_name = url.authority().is_some_and(|authority| authority.as_str().contains('@'));
+        // A fragment is not in the `Uri`, which leaves it out.
+        is_http && has_host && !has_name && url.query().is_none() && !text.text.contains('#')
+    };
+    let right = url.filter(is_right);
+    if let Some(authority) = right.as_ref().and_then(Uri::authority)
+        && text.has_wrong_port(authority)
+    {
+        return None;
+    }
+    if right.is_none() {
+        let hint = "write it as in `http://127.0.0.1:4318` or `https://collector.example.com`";
+        text.wrong(format!("{} is not the URL of a collector", text.shown()), hint);
+    }
+    right
+}
+
+/// Fields of the requests to the collector.
+fn fields(table: &Table<'_>) -> Vec<(HeaderName, HeaderValue)> {
+    let mut fields = Vec::new();
+    for entry in table.entries() {
+        let name = HeaderName::from_bytes(entry.key.as_bytes()).ok();
+        if name.is_none() {
+            entry.wrong_key(format!("`{}` is not a header's name", entry.key.escape_debug()), "");
+        }
+        if let Some(name) = name.as_ref().filter(|name| is_of_the_message(name)) {
+            let hint = "leave it out; `headers` are for credentials and the like";
+            entry.wrong_key(format!("`{name}` is set for each message, and cannot be set here"), hint);
+        }
+        let Some(text) = entry.text() else { continue };
+        let Ok(mut value) = HeaderValue::from_str(&text.text) else {
+            text.wrong(format!("the value of `{}` is not a header's value", entry.key.escape_debug()), "");
+            continue;
+        };
+        value.set_sensitive(true);
+        fields.extend(name.map(|name| (name, value)));
+    }
+    fields
+}
+
+/// Whether a field says how a message is framed, coded or routed, which the exporter alone knows.
+fn is_of_the_message(name: &HeaderName) -> bool {
+    is_framing(name) || OF_THE_MESSAGE.contains(&name.as_str()) || name.as_str().starts_with(GRPC)
+}
+
+/// Writes `[trace]`.
+pub(crate) fn show(page: &mut Page, config: &Config) {
+    page.heading("[trace]");
+    page.key("otlp", show_text(config.otlp.to_string().trim_end_matches('/')));
+    page.key("protocol", show_text(word(&PROTOCOLS, &config.protocol)));
+    if config.trust != Trust::default() {
+        page.key("tls", trust::show(&config.trust));
+    }
+    let headers = config
+        .headers
+        .iter()
+        .map(|(name, value)| (key(name.as_str()), show_text(value.to_str().unwrap_or_default())));
+    page.key("headers", show_table(headers));
+    page.keys(Written::of(config, which));
+    page.key("service", show_text(&config.service));
+}
+
+/// Fields beside those that frame a message: the exporter sets them, or HTTP gives them to no sender of a whole one.
+const OF_THE_MESSAGE: [&str; 7] =
+    ["content-encoding", "content-range", "content-type", "expect", "host", "http2-settings", "range"];
+/// Names that begin so are gRPC's own.
+const GRPC: &str = "grpc-";
+/// One trace in a hundred.
+const SAMPLE_PPM: u32 = 10_000;
+const SERVICE: &str = "sluicegate";
+/// Where collectors speak gRPC.
+const GRPC_PORT: u16 = 4317;

@@ -1,0 +1,61 @@
+//! Reads and writes `[errors]`: own bodies for the errors that the gateway answers itself. No file is read.
+
+use std::path::PathBuf;
+
+use crate::load::report::Fields;
+use crate::load::sections;
+use crate::load::text::path;
+use crate::printer::{Page, array, key, text};
+use crate::reader::{Table, Value};
+use crate::upstream::health::range;
+use gateway::proxy::config::ErrorPage;
+use gateway::proxy::response::error_pages;
+
+/// Reads `[errors]`.
+pub(crate) fn read(documents: &[Table<'_>]) -> (Vec<ErrorPage>, Fields) {
+    let Some(table) = sections::table(documents, "errors") else { return (Vec::new(), Fields::default()) };
+    let places = table.places();
+    (table.entries().iter().flat_map(entry).collect(), places)
+}
+
+/// One status or class of them, and its files.
+fn entry(value: &Value<'_>) -> Vec<ErrorPage> {
+    let Some(statuses) = range(&value.key).filter(|range| *range.start() >= 400 && !range.is_empty()) else {
+        value.wrong_key(
+            format!("`{}` is not a status of an error", value.key),
+            "write it as in `404`, `\"5xx\"` or `\"500-504\"`",
+        );
+        return Vec::new();
+    };
+    let mut pages: Vec<ErrorPage> = Vec::new();
+    for file in value.texts() {
+        let path: PathBuf = path(&file);
+        let form = error_pages::form(&path);
+        if form.is_none() {
+            file.wrong(
+                format!("{} is no page, no JSON and no text by its name", file.shown()),
+                "name it as in `404.html`, `404.json` or `404.txt`",
+            );
+        } else if pages.iter().any(|other| error_pages::form(&other.file) == form) {
+            file.wrong(
+                format!("{} is the second of its kind for `{}`", file.shown(), value.key),
+                "keep one page, one JSON and one text for each status",
+            );
+        } else {
+            pages.push(ErrorPage { key: value.key.clone(), statuses: statuses.clone(), file: path });
+        }
+    }
+    pages
+}
+
+/// Writes `[errors]`.
+pub(crate) fn show(page: &mut Page, pages: &[ErrorPage]) {
+    if pages.is_empty() {
+        return;
+    }
+    page.heading("[errors]");
+    for entry in pages.chunk_by(|one, other| one.key == other.key) {
+        let files = entry.iter().map(|it| text(&it.file.to_string_lossy()));
+        page.key(&key(&entry[0].key), array(files));
+    }
+}

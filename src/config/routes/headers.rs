@@ -1,0 +1,182 @@
+//! Reads and writes header changes and a route's fixed answer: `headers`, `response-headers`, `respond`.
+
+use http::header::HOST;
+use http::{HeaderName, StatusCode};
+
+use policy::definition::{HeaderChanges, Respond};
+use policy::response::changes::{FixedChanges, is_framing};
+
+use crate::load::mask;
+use crate::load::report::quoted;
+use crate::load::text::Text;
+use crate::printer::{array, key, table as show_table, text as show_text};
+use crate::reader::{Table, Value};
+use crate::values::Keys;
+
+/// `headers` or `response-headers` of a route.
+pub(crate) fn changes(value: &Value<'_>) -> HeaderChanges {
+    read(value, HeaderChanges::default())
+}
+
+/// `response-headers` of a listener, which are of every answer.
+pub(crate) fn of_listener(value: &Value<'_>) -> FixedChanges {
+    let written = read(value, HeaderChanges { always: true, ..HeaderChanges::default() });
+    if !written.always {
+        value.wrong("a listener's `response-headers` are of every answer", "leave `always` out");
+    }
+    if let Some(name) = written.remove.iter().find(|name| is_framing(name)) {
+        let message = format!("`{name}` is the gateway's own to set: it frames the message");
+        value.wrong(message, "leave it out");
+    }
+    FixedChanges::new(written).unwrap_or_else(|error| {
+        value.wrong(error.to_string(), "write it as it is to be sent, or at routes");
+        FixedChanges::default()
+    })
+}
+
+fn read(value: &Value<'_>, mut changes: HeaderChanges) -> HeaderChanges {
+    let Some(table) = value.table() else { return changes };
+    if let Some(remove) = table.value("remove") {
+        let names = remove.texts();
+        let name = |text: &Text<'_>| header_name(&text.text, |message, hint| text.wrong(message, hint));
+        changes.remove = names.iter().filter_map(name).collect();
+        if value.key == "headers" && changes.remove.contains(&HOST) {
+            remove.wrong("`host` cannot be removed: a request has exactly one", "`set` another");
+        }
+    }
+    if let Some(set) = table.table("set") {
+        changes.set = fields(&set);
+        let hosts = changes.set.iter().filter(|(name, _)| *name == HOST).count();
+        if let Some(host) = set.value("host").filter(|_| hosts > 1) {
+            host.wrong("a request has exactly one `host`", "write one");
+        }
+    }
+    if let Some(add) = table.table("add") {
+        changes.add = fields(&add);
+        if let Some(host) = add.value("host").filter(|_| value.key == "headers") {
+            host.wrong_key("`host` cannot be added: a request has exactly one", "`set` it instead");
+        }
+    }
+    if let Some(always) = table.value("always") {
+        changes.always = always.boolean().unwrap_or(changes.always);
+        if value.key == "headers" {
+            always.wrong_key("`always` is of `response-headers`", "leave it out");
+        }
+    }
+    changes
+}
+
+/// Fields and their values; an array is one field several times.
+fn fields(table: &Table<'_>) -> Vec<(HeaderName, String)> {
+    let mut fields = Vec::new();
+    for value in table.entries() {
+        let Some(name) = header_name(&value.key, |message, hint| value.wrong_key(message, hint)) else {
+            continue;
+        };
+        if is_framing(&name) {
+            let message = format!("`{name}` is the gateway's own to set: it frames the message");
+            value.wrong_key(message, "leave it out");
+            continue;
+        }
+        for text in value.texts() {
+            // Bytes beyond ASCII have no agreed meaning in a field (RFC 9110 section 5.5).
+            let is_plain = text.text.bytes().all(|byte| byte == b'\t' || (b' '..=b'~').contains(&byte));
+            if !is_plain {
+                let hint = "a field's value is one line of printable ASCII";
+                text.wrong(format!("{} cannot be a field's value", text.shown()), hint);
+            }
+            if mask::is_secret_name(name.as_str()) && mask::is_mask(&text.text) {
+                text.wrong(format!("{} {}", quoted(&value.key), mask::MASKED), mask::WRITE_SECRET);
+            }
+            if let Some((found, instead)) = foreign_value(&text.text).filter(|_| !text.has_reference) {
+                text.warn(format!("`{found}` is sent literally"), format!("write {instead}"));
+            }
+            if mask::is_secret_name(name.as_str()) && !text.has_reference && !text.text.contains('{') {
+                text.warn(format!("`{name}` is written in plain text"), mask::OUT_OF_FILE);
+            }
+            fields.push((name.clone(), text.text));
+        }
+    }
+    fields
+}
+
+/// A variable of another gateway in a value, and what to write instead. Here it would be sent literally.
+fn foreign_value(text: &str) -> Option<(&'static str, &'static str)> {
+    let found = FOREIGN_VALUES.iter().find(|(foreign, _)| {
+        text.split_once(foreign).is_some_and(|(_, behind)| {
+            !behind.starts_with(|next: char| next.is_ascii_alphanumeric() || next == '_')
+        })
+    });
+    found.copied()
+}
+
+pub(crate) fn header_name(name: &str, wrong: impl Fn(String, &str)) -> Option<HeaderName> {
+    let parsed = HeaderName::from_bytes(name.as_bytes());
+    if parsed.is_err() {
+        wrong(format!("{} is not a header's name", quoted(name)), "write it as in `x-tenant`");
+    }
+    parsed.ok()
+}
+
+pub(crate) fn respond(value: &Value<'_>) -> Option<Respond> {
+    let mut table = value.table()?;
+    let (mut status, mut body) = (200, None);
+    table.number("status", &mut status);
+    table.text_if("body", &mut body);
+    let (status, body) = (StatusCode::from_u16(status).unwrap_or(StatusCode::OK), body.unwrap_or_default());
+    let is_bodiless =
+        matches!(status, StatusCode::NO_CONTENT | StatusCode::RESET_CONTENT | StatusCode::NOT_MODIFIED);
+    if is_bodiless && !body.is_empty() {
+        table.wrong(format!("an answer of status {} has no body", status.as_u16()), "leave `body` out");
+    }
+    let headers = table.table("headers").map(|headers| fields(&headers)).unwrap_or_default();
+    Some(Respond { status, headers, body })
+}
+
+pub(crate) fn show_changes(changes: &HeaderChanges) -> String {
+    let lists = [
+        ("remove", array(changes.remove.iter().map(|name| show_text(name.as_str())))),
+        ("set", show_fields(changes.set.iter().map(|(name, value)| (name.as_str(), value.as_str())))),
+        ("add", show_fields(changes.add.iter().map(|(name, value)| (name.as_str(), value.as_str())))),
+    ];
+    show_table(lists.into_iter().chain(changes.always.then(|| ("always", true.to_string()))))
+}
+
+/// Fields as a table. A field that comes several times is written as an array, because a TOML key may occur only once.
+fn show_fields<'f>(fields: impl Iterator<Item = (&'f str, &'f str)>) -> String {
+    let mut values: Vec<(&str, Vec<String>)> = Vec::new();
+    for (name, value) in fields {
+        match values.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, values)) => values.push(show_text(value)),
+            None => values.push((name, vec![show_text(value)])),
+        }
+    }
+    show_table(values.into_iter().map(|(name, values)| (key(name), array(values.into_iter()))))
+}
+
+pub(crate) fn show_respond(respond: &Respond) -> String {
+    let headers = respond.headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+    show_table([
+        ("status", respond.status.as_u16().to_string()),
+        ("body", show_text(&respond.body)),
+        ("headers", show_fields(headers)),
+    ])
+}
+
+/// Variables of nginx, HAProxy and Envoy, and the `{...}` for each.
+const FOREIGN_VALUES: [(&str, &str); 14] = [
+    ("$remote_addr", "`{ip}`"),
+    ("$proxy_add_x_forwarded_for", "nothing: `X-Forwarded-For` is the gateway's own to send"),
+    ("$host", "`{host}`"),
+    ("$http_host", "`{host}`"),
+    ("$request_method", "`{method}`"),
+    ("$uri", "`{path}`"),
+    ("$request_uri", "`{path}`, and `{query}` for what follows it"),
+    ("$args", "`{query}`"),
+    ("$query_string", "`{query}`"),
+    ("$request_id", "`{request_id}`"),
+    ("%[src]", "`{ip}`"),
+    ("%[req.hdr(host)]", "`{host}`"),
+    ("%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%", "`{ip}`"),
+    ("%REQ(:PATH)%", "`{path}`"),
+];

@@ -1,0 +1,64 @@
+//! Reads request methods, for every section that names some.
+
+use http::Method;
+
+use crate::load::text::Text;
+use crate::reader::Value;
+use base::words::did_you_mean;
+
+/// Reads a list of methods, and reports those that the gateway itself refuses: no request would ever match.
+pub(crate) fn list(value: &Value<'_>) -> Vec<Method> {
+    let texts = value.some_texts("leave it out for any method");
+    let one = |text: &Text<'_>| {
+        if text.text == "*" {
+            text.wrong("`*` is not a method", format!("leave `{}` out for any method", value.key));
+            return None;
+        }
+        let method = read(text)?;
+        if matches!(method, Method::CONNECT | Method::TRACE) {
+            text.wrong(format!("{} never matches: it is answered 501", text.shown()), "leave it out");
+        }
+        Some(method)
+    };
+    texts.iter().filter_map(one).collect()
+}
+
+/// Reads a method, or reports that the text is not one.
+pub(crate) fn read(text: &Text<'_>) -> Option<Method> {
+    match parse(&text.text) {
+        Ok(method) => Some(method),
+        Err(hint) => {
+            text.wrong(format!("{} is not a method", text.shown()), hint);
+            None
+        }
+    }
+}
+
+/// Reads a method; the error says what to write instead. Any upper-case token is a method, but one that is a single letter
+/// away from a common method is taken for a typing error.
+pub(crate) fn parse(text: &str) -> Result<Method, String> {
+    if COMMON.contains(&text) {
+        return Method::from_bytes(text.as_bytes()).map_err(|error| error.to_string());
+    }
+    let upper = text.to_ascii_uppercase();
+    if COMMON.contains(&upper.as_str()) {
+        return Err(format!("methods are upper case: write `{upper}`"));
+    }
+    let near = COMMON.iter().any(|method| is_one_slip_away(text, method));
+    if let Some(hint) = did_you_mean(text, &COMMON).filter(|_| near) {
+        return Err(hint);
+    }
+    let is_upper = !text.is_empty() && text.len() <= METHOD_BYTES_MAX && text == upper;
+    match Method::from_bytes(text.as_bytes()) {
+        Ok(method) if is_upper => Ok(method),
+        _ => Err("write it as in `GET`".to_owned()),
+    }
+}
+
+fn is_one_slip_away(text: &str, method: &str) -> bool {
+    text.len() <= METHOD_BYTES_MAX && strsim::damerau_levenshtein(text, method) == 1
+}
+
+const COMMON: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
+
+const METHOD_BYTES_MAX: usize = 64;

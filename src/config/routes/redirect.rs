@@ -1,0 +1,114 @@
+//! Reads and writes `redirect`, of listeners and of routes. Whether a target is valid is checked where routes are compiled.
+
+use http::StatusCode;
+use http::uri::Authority;
+
+use policy::definition::{Action, HTTPS_PORT, HttpsRedirect};
+
+use crate::load::text::Text;
+use crate::printer::{table as show_table, text as show_text};
+use crate::reader::Value;
+
+/// The redirect of a listener: `"https"`, `"https:8443"`, `"https://www.example.com{path}"`, or a table with a `status`.
+pub(crate) fn of_listener(value: &Value<'_>) -> Option<HttpsRedirect> {
+    let (to, status) = parts(value)?;
+    let redirect = match to.text.strip_prefix("https://") {
+        Some(rest) => elsewhere(&to, rest)?,
+        None => same_host(&to)?,
+    };
+    Some(HttpsRedirect { status, ..redirect })
+}
+
+/// The redirect of a route: the same, or any path or URL with `{...}`.
+pub(crate) fn of_route(value: &Value<'_>) -> Option<Action> {
+    let (to, status) = parts(value)?;
+    if to.text.starts_with(['/', '{']) || to.text.contains("://") {
+        return Some(Action::Redirect { to: to.text, status });
+    }
+    same_host(&to).map(|redirect| Action::RedirectHttps(HttpsRedirect { status, ..redirect }))
+}
+
+/// Where to, and with which status.
+fn parts<'c>(value: &Value<'c>) -> Option<(Text<'c>, StatusCode)> {
+    if !value.is_table() {
+        return Some((value.text()?, DEFAULT));
+    }
+    let table = value.table()?;
+    let to = table.value("to");
+    let status = table.value("status").and_then(|value| {
+        let code = value.integer()?;
+        let known = STATUSES.iter().find(|status| u64::from(status.as_u16()) == code);
+        if known.is_none() {
+            value.wrong("clients do not follow this status", "write 301, 302, 303, 307 or 308");
+        }
+        known.copied()
+    });
+    Some((to?.text()?, status.unwrap_or(DEFAULT)))
+}
+
+fn same_host(text: &Text<'_>) -> Option<HttpsRedirect> {
+    let port = match text.text.split_once(':') {
+        Some(("https", port)) => port,
+        _ => {
+            let port = text.choice(&[("https", HTTPS_PORT)])?;
+            return Some(HttpsRedirect { host: None, port, status: DEFAULT });
+        }
+    };
+    // `parse` would take a sign, and port 0 cannot be connected to.
+    let is_number = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
+    let Some(port) = port.parse().ok().filter(|port| is_number && *port > 0) else {
+        let hint = "write a port from 1 to 65535, as in `https:8443`, or `https` for 443";
+        text.wrong(format!("{} has no port that clients can be sent to", text.shown()), hint);
+        return None;
+    };
+    Some(HttpsRedirect { host: None, port, status: DEFAULT })
+}
+
+/// `www.example.com{path}`, perhaps with a port: a listener knows no route, so it keeps path and query.
+fn elsewhere(text: &Text<'_>, rest: &str) -> Option<HttpsRedirect> {
+    let authority = rest.strip_suffix("{path}").and_then(|host| host.parse::<Authority>().ok());
+    let authority = authority.filter(|authority| !authority.as_str().contains('@'));
+    let Some(authority) = authority else {
+        let hint = "write it as in `https://www.example.com{path}`; a route's `redirect` can go elsewhere";
+        text.wrong(format!("{} is not where a listener can send clients", text.shown()), hint);
+        return None;
+    };
+    if text.has_wrong_port(&authority) {
+        return None;
+    }
+    let port = authority.port_u16().unwrap_or(HTTPS_PORT);
+    let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
+    Some(HttpsRedirect { host: Some(host), port, status: DEFAULT })
+}
+
+/// Writes a redirect to https as both read it.
+pub(crate) fn show(redirect: &HttpsRedirect) -> String {
+    let port = match redirect.port {
+        HTTPS_PORT => String::new(),
+        port => format!(":{port}"),
+    };
+    let to = match &redirect.host {
+        None => format!("https{port}"),
+        Some(host) if host.contains(':') => format!("https://[{host}]{port}{{path}}"),
+        Some(host) => format!("https://{host}{port}{{path}}"),
+    };
+    show_to(&to, redirect.status)
+}
+
+/// Writes a redirect to anywhere.
+pub(crate) fn show_to(to: &str, status: StatusCode) -> String {
+    match status {
+        DEFAULT => show_text(to),
+        status => show_table([("to", show_text(to)), ("status", status.as_u16().to_string())]),
+    }
+}
+
+/// Keeps method and body (RFC 9110 section 15.4.9).
+const DEFAULT: StatusCode = StatusCode::PERMANENT_REDIRECT;
+const STATUSES: [StatusCode; 5] = [
+    StatusCode::MOVED_PERMANENTLY,
+    StatusCode::FOUND,
+    StatusCode::SEE_OTHER,
+    StatusCode::TEMPORARY_REDIRECT,
+    StatusCode::PERMANENT_REDIRECT,
+];

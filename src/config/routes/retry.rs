@@ -1,0 +1,59 @@
+//! Reads and writes `retry` of an upstream and of a route. The budget is an upstream's alone and not read here.
+
+use crate::printer::{array, text, time};
+use crate::reader::{Table, Value};
+use crate::upstream::health;
+use crate::values::Keys;
+use policy::retry::{Retry, Statuses};
+
+/// Reads when a request is sent a second time, within this budget.
+pub(crate) fn read(table: &mut Table<'_>, budget_percent: u32) -> Retry {
+    let mut retry = Retry::default();
+    table.number("times", &mut retry.times);
+    if let Some(value) = table.value("on") {
+        occasions(&value, &mut retry);
+    }
+    if let Some(value) = table.value("hedge-after") {
+        retry.hedge_after = value.duration();
+        if retry.times == 0 || budget_percent == 0 {
+            value.wrong_key("`hedge-after` needs second tries", "leave `times` and `budget` above 0");
+        }
+    }
+    retry
+}
+
+/// What a request is sent again after: words, and statuses from 400 on.
+fn occasions(value: &Value<'_>, retry: &mut Retry) {
+    (retry.on_connect, retry.on_reset) = (false, false);
+    let mut statuses = Vec::new();
+    for text in value.texts() {
+        if let Some(range) = health::range(&text.text) {
+            if *range.start() < 400 || range.is_empty() {
+                text.wrong(format!("{} is no fault", text.shown()), "write a status from 400 on, or `5xx`");
+            }
+            statuses.push(range);
+            continue;
+        }
+        match text.choice(&[("connect", 0), ("reset-before-bytes", 1), ("timeout", 2)]) {
+            Some(0) => retry.on_connect = true,
+            Some(1) => retry.on_reset = true,
+            Some(_) => retry.on_timeout = true,
+            None => {}
+        }
+    }
+    retry.on_status = Statuses::new(statuses);
+}
+
+/// The keys of `retry`, but for the budget.
+pub(crate) fn show(retry: &Retry) -> Vec<(&'static str, String)> {
+    let on = [
+        ("connect", retry.on_connect),
+        ("reset-before-bytes", retry.on_reset),
+        ("timeout", retry.on_timeout),
+    ];
+    let on = on.iter().filter(|(_, is_on)| *is_on).map(|(name, _)| text(name));
+    let on = array(on.chain(health::show_statuses(&retry.on_status)));
+    let mut keys = vec![("times", retry.times.to_string()), ("on", on)];
+    keys.extend(retry.hedge_after.map(|after| ("hedge-after", time(after))));
+    keys
+}

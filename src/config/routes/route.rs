@@ -1,0 +1,456 @@
+//! Reads and writes `[[route]]`: which requests, which limits, and where to.
+//!
+//! A header that a route requires is written `match = { header = { x-beta = "1", x-debug = true } }`: a string is the exact
+//! value, `true` only requires the header. Whether two routes tie, and whether a path or a template is valid, is checked
+//! where routes are compiled (`policy::compile`), not here.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use policy::definition::{
+    Access, Action, Compress, Destination, HeaderChanges, HeaderMatch, Part, Route, Timeouts,
+};
+use policy::matching::host::Host;
+
+use crate::keys::route::PATH_ESCAPES;
+use crate::limits::policy_names::PolicyNames;
+use crate::limits::{limit_text, windows};
+use crate::load::report::{Fields, Place, Places, quoted};
+use crate::load::sections;
+use crate::load::text::Text;
+use crate::printer::{Page, array, key, size, table as show_table, text as show_text};
+use crate::process::listener;
+use crate::reader::{Table, Value};
+use crate::routes::{access, compress, headers, method, mirror, redirect, retry};
+use crate::settings::Config;
+use crate::upstream;
+use crate::values::{Keys, Written};
+use base::words;
+
+/// Reads every route into `config`, and with them the upstreams that they write as URLs and the policies that they write as
+/// shorthands. `auth_names` are the names of all authentication methods, including those with errors.
+pub(crate) fn read_all(
+    documents: &[Table<'_>],
+    auth_names: &[String],
+    config: &mut Config,
+    places: &mut Places,
+) {
+    let upstreams = config.upstreams.iter().map(|upstream| upstream.name.clone()).collect();
+    let policies = PolicyNames::of(config);
+    let compress = compress::read_default(documents);
+    let mut reader = Reader { auth_names, compress, config, places, upstreams, policies };
+    let mut named: HashMap<String, Place> = HashMap::new();
+    for value in documents.iter().filter_map(|document| document.value("route")) {
+        if value.is_table() {
+            value.wrong_key("`route` is a list of tables", "write `[[route]]` with two brackets");
+            continue;
+        }
+        for value in value.array().unwrap_or_default() {
+            let Some(table) = value.table() else { continue };
+            let (mut fields, since) = (table.places(), table.since_now());
+            let place = fields.place("name").unwrap_or(table.place);
+            let route = reader.route(table);
+            fields.is_flawed = since.is_flawed();
+            if let Some(first) = named.insert(route.name.clone(), place) {
+                let message = format!("two routes are named {}", quoted(&route.name));
+                value.wrong_beside(place, message, "give each its own `name`", first);
+            }
+            reader.config.routes.push(route);
+            reader.places.routes.push(fields);
+        }
+    }
+}
+
+/// Reads routes, and adds the upstreams and policies that they write in place.
+struct Reader<'r> {
+    /// Names of the authentication methods, including those with errors, so that no error about a missing name follows.
+    auth_names: &'r [String],
+    /// How answers of routes that say nothing about it are compressed.
+    compress: Option<Arc<Compress>>,
+    config: &'r mut Config,
+    places: &'r mut Places,
+    /// Names of the upstreams so far.
+    upstreams: HashSet<String>,
+    policies: PolicyNames,
+}
+
+impl Reader<'_> {
+    fn route(&mut self, mut table: Table<'_>) -> Route {
+        let hosts = table.value("host").map(|value| hosts(&value)).unwrap_or_default();
+        let methods = table.value("methods").map(|value| method::list(&value)).unwrap_or_default();
+        let path = match table.value("path") {
+            Some(value) => path(&value),
+            None => Some(ANY_PATH.to_owned()),
+        };
+        // A route whose name cannot be read gets a unique one, so that no false error about a duplicate follows.
+        let unknown = format!("?{}", self.config.routes.len());
+        let is_known = path.is_some();
+        let mut route = Route {
+            hosts,
+            methods,
+            headers: table.table("match").map(matches).unwrap_or_default(),
+            request_headers: table.value("headers").map(|value| headers::changes(&value)).unwrap_or_default(),
+            response_headers: table
+                .value("response-headers")
+                .map(|value| headers::changes(&value))
+                .unwrap_or_default(),
+            body_bytes_max: table.value("max-body").and_then(|value| value.size()),
+            ..Route::new(String::new(), path.unwrap_or_else(|| ANY_PATH.to_owned()))
+        };
+        route.name = match table.value("name") {
+            Some(value) => sections::name(&value).unwrap_or(unknown),
+            None if is_known => made_name(&route),
+            None => unknown,
+        };
+        if let Some(value) = table.value("limit") {
+            let named = |number| shorthand_name(&route.name, number);
+            route.limits = self.policies.read(&value, (self.config, self.places), named);
+        }
+        if let Some(action) = self.action(&table) {
+            route.action = action;
+        }
+        if let Some(mut table) = table.table("timeouts") {
+            times(&mut table, &mut route.timeouts);
+        }
+        // Whatever the upstream says.
+        route.retry = table.table("retry").map(|mut table| retry::read(&mut table, BUDGET_UNKNOWN));
+        plain(&mut table, &mut route);
+        route.compress = match table.value("compress") {
+            Some(value) => compress::of_route(&value, self.compress.as_ref()),
+            None => self.compress.clone(),
+        };
+        route.access = self.access(&table);
+        route
+    }
+
+    /// What happens to an admitted request: one of `to`, `respond` and `redirect`.
+    fn action(&mut self, table: &Table<'_>) -> Option<Action> {
+        let (rewrite, sticky) = (table.value("rewrite"), table.value("sticky"));
+        let copies = table.value("mirror");
+        let (to, respond, redirect) = (table.value("to"), table.value("respond"), table.value("redirect"));
+        let action = match (&to, &respond, &redirect) {
+            (Some(to), None, None) => self.forward(to),
+            (None, Some(respond), None) => headers::respond(respond).map(Action::Respond),
+            (None, None, Some(redirect)) => redirect::of_route(redirect),
+            (None, None, None) => {
+                table.wrong(
+                    "a route needs `to`, `respond` or `redirect`",
+                    "write `to = \"http://127.0.0.1:3000\"`, or `to = \"echo\"` to try things out",
+                );
+                None
+            }
+            _ => {
+                table.wrong("a route has only one of `to`, `respond` and `redirect`", "leave the others out");
+                None
+            }
+        };
+        let path = rewrite.as_ref().and_then(path);
+        let mirror = copies.as_ref().and_then(|value| mirror::read(value, |text| self.upstream(text, &[])));
+        let by = sticky.as_ref().and_then(|value| windows::dimension_of_choice(&value.text()?));
+        let mut action = action?;
+        let Action::Forward { to, rewrite } = &mut action else {
+            let hint = "leave it out, or name an upstream in `to`";
+            for key in ["rewrite", "mirror", "retry", "timeouts"] {
+                let value = table.value(key);
+                value.iter().for_each(|it| it.wrong_key(format!("`{key}` needs an upstream"), hint));
+            }
+            sticky.iter().for_each(needs_several);
+            return Some(action);
+        };
+        (*rewrite, to.mirror) = (path, mirror);
+        match &sticky {
+            Some(_) if to.parts.len() > 1 => to.sticky = by,
+            sticky => sticky.iter().for_each(needs_several),
+        }
+        Some(action)
+    }
+
+    /// The upstream that a route names, or writes as a URL; or several with their shares.
+    fn forward(&mut self, to: &Value<'_>) -> Option<Action> {
+        if to.is_array() || to.is_table() {
+            let to = self.split(to)?;
+            return Some(Action::Forward { to, rewrite: None });
+        }
+        let text = to.text()?;
+        if text.text == upstream::ECHO {
+            return Some(Action::Echo);
+        }
+        let to = Destination::one(self.upstream(&text, &[upstream::ECHO])?);
+        Some(Action::Forward { to, rewrite: None })
+    }
+
+    /// Several upstreams with their shares. `None` if one of them cannot be read.
+    fn split(&mut self, to: &Value<'_>) -> Option<Destination> {
+        let values = if to.is_table() { vec![to.clone()] } else { to.array()? };
+        if values.is_empty() {
+            to.wrong("`to` is empty", "name an upstream");
+            return None;
+        }
+        let parts: Vec<_> = values.iter().map(|value| self.part(value)).collect();
+        Some(Destination { parts: parts.into_iter().collect::<Option<_>>()?, sticky: None, mirror: None })
+    }
+
+    /// One upstream of several: its name or URL, or a table with that and a weight.
+    fn part(&mut self, value: &Value<'_>) -> Option<Part> {
+        if !value.is_table() {
+            let text = value.text()?;
+            return Some(Part { upstream: self.upstream(&text, &[])?, weight: 1 });
+        }
+        let mut table = value.table()?;
+        let name = table.value("upstream");
+        let mut weight = 1;
+        table.number("weight", &mut weight);
+        let upstream = self.upstream(&name?.text()?, &[])?;
+        Some(Part { upstream, weight })
+    }
+
+    /// The name of an upstream, which may be written as a URL; `others` may be written, too.
+    fn upstream(&mut self, text: &Text<'_>, others: &[&str]) -> Option<String> {
+        if self.upstreams.contains(&text.text) {
+            return Some(text.text.clone());
+        }
+        if text.text == upstream::ECHO {
+            text.wrong("`echo` can be neither one of several upstreams nor a mirror", "name upstreams only");
+            return None;
+        }
+        if !upstream::is_url(&text.text) {
+            let mut names: Vec<&str> =
+                self.config.upstreams.iter().map(|upstream| upstream.name.as_str()).collect();
+            names.extend(others);
+            let hint = words::did_you_mean(&text.text, &names).unwrap_or_else(|| match others {
+                [] => "write a URL, or the name of an `[upstream.<name>]`".to_owned(),
+                _ => "write a URL, or the name of an `[upstream.<name>]`, or `echo`, which is built in"
+                    .to_owned(),
+            });
+            text.wrong(format!("there is no upstream {}", text.called()), hint);
+            return None;
+        }
+        let upstream = upstream::of_url(text)?;
+        let name = upstream.name.clone();
+        if self.upstreams.insert(name.clone()) {
+            self.config.upstreams.push(upstream);
+            self.places.upstreams.push(Fields { whole: Some(text.place), ..Fields::default() });
+        }
+        Some(name)
+    }
+
+    fn access(&self, table: &Table<'_>) -> Access {
+        let auth = table.value("auth").map(|value| self.auth(&value)).unwrap_or_default();
+        let require = table.value("require");
+        if let Some(value) = require.as_ref().filter(|_| table.value("auth").is_none()) {
+            value.wrong_key(
+                "`require` needs `auth`: without it no client has an identity",
+                "name an `[auth.<name>]`",
+            );
+        }
+        Access {
+            auth,
+            require: require.and_then(|value| access::require(&value)),
+            addresses: listener::addresses(table),
+            cors: table.value("cors").and_then(|value| access::cors(&value)),
+        }
+    }
+
+    /// The authentication methods that a route names.
+    fn auth(&self, value: &Value<'_>) -> Vec<String> {
+        let texts = value.some_texts("leave it out to serve everybody");
+        let names: Vec<&str> = self.auth_names.iter().map(String::as_str).collect();
+        let mut auth: Vec<String> = Vec::new();
+        for text in texts {
+            if !names.contains(&text.text.as_str()) {
+                let hint = words::did_you_mean(&text.text, &names)
+                    .unwrap_or_else(|| "write the name of an `[auth.<name>]`".to_owned());
+                text.wrong(format!("no `[auth.<name>]` is called {}", text.shown()), hint);
+            } else if auth.contains(&text.text) {
+                text.wrong(format!("{} is named twice", text.shown()), "name it once");
+            } else {
+                auth.push(text.text);
+            }
+        }
+        auth
+    }
+}
+
+fn plain(keys: &mut impl Keys, route: &mut Route) {
+    keys.boolean("upgrade", &mut route.upgrade);
+    keys.word("path-escapes", &PATH_ESCAPES, &mut route.path_escapes);
+}
+
+fn needs_several(sticky: &Value<'_>) {
+    let hint = "write `to = [{ upstream = \"a\", weight = 95 }, { upstream = \"b\", weight = 5 }]`";
+    sticky.wrong_key("`sticky` needs several upstreams", hint);
+}
+
+/// Deadlines that go before the upstream's.
+fn times(keys: &mut impl Keys, timeouts: &mut Timeouts) {
+    keys.duration_if("response", &mut timeouts.response);
+    keys.duration_if("try", &mut timeouts.per_try);
+    keys.duration_if("total", &mut timeouts.total);
+    keys.duration_if("stall", &mut timeouts.stall);
+    keys.duration_if("tunnel-idle", &mut timeouts.tunnel_idle);
+}
+
+/// The policy of a shorthand is named after its route: `route:orders`, then `route:orders#2`.
+fn shorthand_name(route: &str, number: usize) -> String {
+    let suffix = if number > 1 { format!("#{number}") } else { String::new() };
+    // Cut to the length of a name. Slicing is safe, because a route's name is ASCII.
+    let room = words::NAME_BYTES_MAX - "route:".len() - suffix.len();
+    format!("route:{}{suffix}", &route[..route.len().min(room)])
+}
+
+/// A name that says which requests a route takes: `GET,POST api.example.com/v1/orders/{id} [x-beta]`.
+fn made_name(route: &Route) -> String {
+    let mut name = String::new();
+    if !route.methods.is_empty() {
+        let methods: Vec<&str> = route.methods.iter().map(http::Method::as_str).collect();
+        name.push_str(&methods.join(","));
+        name.push(' ');
+    }
+    name.push_str(&route.hosts.join(","));
+    name.push_str(&route.path);
+    // Only names of headers: a value may be a secret, and a route's name appears in logs and metrics.
+    for header in &route.headers {
+        name.push_str(&format!(" [{}]", header.name));
+    }
+    let is_kept = |character: &char| (' '..='~').contains(character) && !"\"\\".contains(*character);
+    name.chars().map(|it| if is_kept(&it) { it } else { '_' }).take(words::NAME_BYTES_MAX).collect()
+}
+
+fn hosts(value: &Value<'_>) -> Vec<String> {
+    let texts = value.some_texts("leave it out for any host");
+    texts.iter().filter_map(host).collect()
+}
+
+fn host(text: &Text<'_>) -> Option<String> {
+    let host = text.text.to_ascii_lowercase();
+    let hint = match &host {
+        host if host.contains("://") => "leave the scheme out, as in `api.example.com`",
+        host if host.contains('/') => "leave the path out; it has its own key, `path`",
+        // `_` is nginx's idiom for any other host.
+        host if host.is_empty() || host == "*" || host == "_" => "leave `host` out for any host",
+        host if host.contains(':') && !host.starts_with('[') => "leave the port out: the listener decides it",
+        host => match Host::parse(host) {
+            Ok(_) => return Some(host.clone()),
+            Err(error) => {
+                text.wrong(format!("{} is not a host", text.shown()), error.to_string());
+                return None;
+            }
+        },
+    };
+    text.wrong(format!("{} is not a host", text.shown()), hint);
+    None
+}
+
+fn path(value: &Value<'_>) -> Option<String> {
+    let text = value.text()?;
+    if !text.text.starts_with('/') {
+        // `~ ^/x`, `^~ /x` and `= /x` are nginx's syntax.
+        let hint = match text.text.starts_with(['~', '^', '=', '@']) {
+            true => {
+                "a path alone, with `{name}` for one segment and `{*rest}` at the end for all that follows; there are no regular expressions"
+            }
+            false => "write it as in `/v1/orders/{id}`",
+        };
+        text.wrong(format!("{} does not start with `/`", text.shown()), hint);
+        return None;
+    }
+    if let Some(at) = text.text.find(['?', '#']) {
+        let hint = "end the path before it; a query is not part of a route";
+        text.wrong_within(at..text.text.len(), format!("{} is not only a path", text.shown()), hint);
+        return None;
+    }
+    Some(text.text)
+}
+
+fn matches(table: Table<'_>) -> Vec<HeaderMatch> {
+    let headers = table.table("header").map(|headers| headers.entries()).unwrap_or_default();
+    headers.iter().filter_map(header_match).collect()
+}
+
+fn header_match(value: &Value<'_>) -> Option<HeaderMatch> {
+    let name = headers::header_name(&value.key, |message, hint| value.wrong_key(message, hint))?;
+    match value.as_boolean() {
+        Some(true) => Some(HeaderMatch { name, value: None }),
+        Some(false) => {
+            value.wrong("a route cannot ask for a header's absence", "write `true` or the exact value");
+            None
+        }
+        None => Some(HeaderMatch { name, value: Some(value.text()?.text) }),
+    }
+}
+
+/// Writes `[[route]]`.
+pub(crate) fn show(page: &mut Page, route: &Route) {
+    page.heading("[[route]]");
+    page.key("name", show_text(&route.name));
+    if !route.hosts.is_empty() {
+        page.key("host", array(route.hosts.iter().map(|host| show_text(host))));
+    }
+    page.key("path", show_text(&route.path));
+    if !route.methods.is_empty() {
+        page.key("methods", array(route.methods.iter().map(|method| show_text(method.as_str()))));
+    }
+    if !route.headers.is_empty() {
+        let headers = route.headers.iter().map(|header| {
+            let value = header.value.as_ref().map_or("true".to_owned(), |value| show_text(value));
+            (key(header.name.as_str()), value)
+        });
+        page.key("match", show_table([("header", show_table(headers))]));
+    }
+    for (key, value) in access::show(&route.access) {
+        page.key(key, value);
+    }
+    page.key("limit", array(route.limits.iter().map(|limit| show_text(limit))));
+    match &route.action {
+        Action::Forward { to, rewrite } => {
+            page.key("to", show_destination(to));
+            if let Some(by) = &to.sticky {
+                page.key("sticky", show_text(&limit_text::show_dimension(by)));
+            }
+            if let Some(copies) = &to.mirror {
+                page.key("mirror", mirror::show(copies));
+            }
+            if let Some(rewrite) = rewrite {
+                page.key("rewrite", show_text(rewrite));
+            }
+        }
+        Action::Respond(respond) => page.key("respond", headers::show_respond(respond)),
+        Action::Echo => page.key("to", show_text(upstream::ECHO)),
+        Action::RedirectHttps(to) => page.key("redirect", redirect::show(to)),
+        Action::Redirect { to, status } => page.key("redirect", redirect::show_to(to, *status)),
+    }
+    for (key, changes) in [("headers", &route.request_headers), ("response-headers", &route.response_headers)]
+    {
+        if *changes != HeaderChanges::default() {
+            page.key(key, headers::show_changes(changes));
+        }
+    }
+    if let Some(bytes) = route.body_bytes_max {
+        page.key("max-body", size(bytes));
+    }
+    if route.timeouts != Timeouts::default() {
+        page.key("timeouts", Written::table(&route.timeouts, times));
+    }
+    if let Some(retry) = &route.retry {
+        page.key("retry", show_table(retry::show(retry)));
+    }
+    page.keys(Written::of(route, plain));
+    if let Some(rules) = &route.compress {
+        page.key("compress", compress::show(rules));
+    }
+}
+
+fn show_destination(to: &Destination) -> String {
+    match &*to.parts {
+        [only] => show_text(&only.upstream),
+        parts => array(parts.iter().map(|part| {
+            let upstream = show_text(&part.upstream);
+            show_table([("upstream", upstream), ("weight", part.weight.to_string())])
+        })),
+    }
+}
+
+/// Of the upstream's budget a route knows only that there is one.
+const BUDGET_UNKNOWN: u32 = 100;
+/// The path of a route that names none.
+const ANY_PATH: &str = "/{*rest}";

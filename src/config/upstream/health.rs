@@ -1,0 +1,244 @@
+//! `health`, `eject`, `slow-start` and `panic` of `[upstream.*]`, and sets of statuses.
+
+use std::ops::RangeInclusive;
+
+use crate::printer::{Page, array, table, text};
+use crate::reader::{Table, Value};
+use crate::values::{Keys, Written};
+use base::units::show_share;
+use policy::retry::Statuses;
+use upstream::config::{Check, Eject, Health, Outliers, Place, Probe, Server, Version};
+use upstream::health::SERVERS_MIN;
+
+/// Reads what an upstream with these servers says of their health.
+pub(crate) fn read(upstream: &mut Table<'_>, http: Version, servers: &[Server]) -> Health {
+    let mut health = Health::default();
+    if let Some(value) = upstream.value("health") {
+        health.check = check(&value, http, servers);
+    }
+    if let Some(value) = upstream.value("eject") {
+        health.eject = eject(&value, servers);
+    }
+    bounds(upstream, &mut health);
+    health
+}
+
+fn bounds(keys: &mut impl Keys, health: &mut Health) {
+    keys.duration_if("slow-start", &mut health.slow_start);
+    keys.percent("panic", &mut health.panic_percent);
+}
+
+fn check(value: &Value<'_>, http: Version, servers: &[Server]) -> Option<Check> {
+    let table = value.table()?;
+    let mut check = Check::default();
+    let (path, tcp, grpc) = (table.value("path"), table.value("tcp"), table.value("grpc"));
+    match (&path, &tcp, &grpc) {
+        (Some(path), None, None) => check.probe = http_probe(&table, path)?,
+        (None, Some(tcp), None) => {
+            if tcp.boolean() == Some(false) {
+                tcp.wrong("`tcp` can only be true", "leave `health` out to ask nothing");
+            }
+        }
+        (None, None, Some(grpc)) => check.probe = Probe::Grpc(service(grpc, http)?),
+        (None, None, None) => value.wrong_key("`health` does not say what to ask", ASKS),
+        _ => value.wrong_key("`health` asks in one way only", "keep one of `path`, `tcp` and `grpc`"),
+    }
+    for value in ["status", "body"].into_iter().filter_map(|key| table.value(key)).filter(|_| path.is_none())
+    {
+        let hint = "leave it out: only an answer to a GET has one";
+        value.wrong_key(format!("`{}` needs `path`", value.key), hint);
+    }
+    let mut table = table;
+    times(&mut table, &mut check);
+    if let Some(value) = table.value("port")
+        && servers.iter().any(|server| matches!(server.place, Place::Unix(_)))
+    {
+        value.wrong_key("`port` cannot be combined with a Unix socket", "leave it out");
+    }
+    Some(check)
+}
+
+fn times(keys: &mut impl Keys, check: &mut Check) {
+    keys.duration("every", &mut check.every);
+    keys.duration("timeout", &mut check.timeout);
+    keys.number("unhealthy-after", &mut check.unhealthy_after);
+    keys.number("healthy-after", &mut check.healthy_after);
+    keys.number_if("port", &mut check.port);
+}
+
+fn http_probe(table: &Table<'_>, path: &Value<'_>) -> Option<Probe> {
+    let path = path.text()?;
+    let is_path = path.text.starts_with('/')
+        && path.text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#')
+        && path.text.parse::<http::uri::PathAndQuery>().is_ok();
+    if !is_path {
+        path.wrong(format!("{} is not a path", path.shown()), "write it as in `/healthz`");
+    }
+    let status = match table.value("status") {
+        Some(value) => statuses(&value, 100),
+        None => Statuses::new(vec![200..=399]),
+    };
+    let body = table.value("body").and_then(|body| body.text()).map(|body| body.text);
+    is_path.then_some(Probe::Http { path: path.text, status, body })
+}
+
+/// `true`, or the name of a service.
+fn service(grpc: &Value<'_>, http: Version) -> Option<String> {
+    if http != Version::H2 {
+        grpc.wrong_key("`grpc` needs HTTP/2", "write `http = \"h2\"` in the upstream");
+    }
+    match grpc.is_string() {
+        true => {
+            let service = grpc.text()?;
+            if service.text.len() > SERVICE_BYTES_MAX {
+                service.wrong("the name of the service is too long", "write at most 100 bytes");
+            }
+            Some(service.text)
+        }
+        false => {
+            if grpc.boolean() == Some(false) {
+                grpc.wrong(
+                    "`grpc` can only be true, or a service's name",
+                    "leave `health` out to ask nothing",
+                );
+            }
+            Some(String::new())
+        }
+    }
+}
+
+/// One status or several: `200`, `"2xx"`, `"200-399"`.
+pub(crate) fn statuses(value: &Value<'_>, least: u16) -> Statuses {
+    let values = if value.is_array() { value.array().unwrap_or_default() } else { vec![value.clone()] };
+    if values.is_empty() {
+        value.wrong("a status is needed", STATUS_HINT);
+    }
+    Statuses::new(values.iter().filter_map(|value| statuses_of(value, least)).collect())
+}
+
+fn statuses_of(value: &Value<'_>, least: u16) -> Option<RangeInclusive<u16>> {
+    if value.is_integer() {
+        let status = value.integer()?;
+        return u16::try_from(status).ok().map(|status| status..=status);
+    }
+    let text = value.text()?;
+    let range = range(&text.text).filter(|range| *range.start() >= least && !range.is_empty());
+    if range.is_none() {
+        text.wrong(format!("{} is not a status", text.shown()), STATUS_HINT);
+    }
+    range
+}
+
+/// The statuses that a word stands for.
+pub(crate) fn range(word: &str) -> Option<RangeInclusive<u16>> {
+    let number = |text: &str| {
+        let is_number = text.len() == 3 && text.bytes().all(|byte| byte.is_ascii_digit());
+        is_number.then(|| text.parse::<u16>().ok()).flatten().filter(|it| (100..=STATUS_MAX).contains(it))
+    };
+    if let Some(class) = word.strip_suffix("xx") {
+        let first = number(&format!("{class}00"))?;
+        return Some(first..=first + 99);
+    }
+    match word.split_once('-') {
+        Some((first, last)) => Some(number(first)?..=number(last)?),
+        None => number(word).map(|status| status..=status),
+    }
+}
+
+/// The words that stand for a set of statuses.
+pub(crate) fn show_statuses(statuses: &Statuses) -> impl Iterator<Item = String> {
+    statuses.ranges().iter().map(|range| match (range.start(), range.end()) {
+        (first, last) if first == last => text(&first.to_string()),
+        (first, last) => text(&format!("{first}-{last}")),
+    })
+}
+
+fn eject(value: &Value<'_>, servers: &[Server]) -> Option<Eject> {
+    let (has_names, servers) = (servers.iter().any(|server| server.unresolved().is_some()), servers.len());
+    let mut table = value.table()?;
+    let mut eject = Eject::default();
+    eject_keys(&mut table, &mut eject);
+    outliers(&mut table, value, &mut eject.outliers);
+    let is_compared = eject.outliers.is_on();
+    if is_compared && (1..SERVERS_MIN).contains(&servers) && !has_names {
+        value.warn(
+            format!("a server is compared with others: with {servers} none stands out"),
+            "list three servers, or leave `success-rate` and `latency` out",
+        );
+    }
+    let percent = eject.most_percent;
+    if let Some(most) = table.value("most").filter(|_| servers > 0 && servers * (percent as usize) < 100) {
+        most.warn(format!("{percent}% of {servers} is less than one server: none is left out"), "write more");
+    }
+    Some(eject)
+}
+
+fn eject_keys(keys: &mut impl Keys, eject: &mut Eject) {
+    keys.number("after", &mut eject.after);
+    keys.duration("for", &mut eject.time);
+    keys.percent("most", &mut eject.most_percent);
+}
+
+/// When a server is worse than the others.
+fn outliers(table: &mut Table<'_>, eject: &Value<'_>, outliers: &mut Outliers) {
+    if let Some(value) = table.value("success-rate") {
+        match value.percent() {
+            Some(0) => value.wrong(
+                "`success-rate` says how far below the others a server may be",
+                "write it as in `\"15%\"`, or leave it out",
+            ),
+            percent => outliers.success_rate_percent = percent,
+        }
+    }
+    table.number_if("latency", &mut outliers.latency_times);
+    outlier_keys(table, outliers);
+    let is_set = table.value("every").is_some() || table.value("requests").is_some();
+    if is_set && table.value("success-rate").is_none() && table.value("latency").is_none() {
+        eject.wrong_key(
+            "`every` and `requests` say how servers are compared, and they are not",
+            "write `success-rate = \"15%\"` or `latency = 3` beside them",
+        );
+    }
+}
+
+fn outlier_keys(keys: &mut impl Keys, outliers: &mut Outliers) {
+    keys.duration("every", &mut outliers.every);
+    keys.number("requests", &mut outliers.requests_min);
+}
+
+/// Writes what [`read`] reads.
+pub(crate) fn show(page: &mut Page, health: &Health) {
+    if let Some(check) = &health.check {
+        let mut keys = match &check.probe {
+            Probe::Http { path, status, body } => {
+                let mut keys = vec![("path", text(path)), ("status", array(show_statuses(status)))];
+                keys.extend(body.as_ref().map(|body| ("body", text(body))));
+                keys
+            }
+            Probe::Tcp => vec![("tcp", "true".to_owned())],
+            Probe::Grpc(service) if service.is_empty() => vec![("grpc", "true".to_owned())],
+            Probe::Grpc(service) => vec![("grpc", text(service))],
+        };
+        keys.extend(Written::of(check, times));
+        page.key("health", table(keys));
+    }
+    if let Some(eject) = &health.eject {
+        let mut keys = Written::of(eject, eject_keys);
+        let Outliers { success_rate_percent, latency_times, .. } = &eject.outliers;
+        keys.extend(
+            success_rate_percent.map(|percent| ("success-rate", text(&show_share(percent * 10_000)))),
+        );
+        keys.extend(latency_times.map(|times| ("latency", times.to_string())));
+        if eject.outliers.is_on() {
+            keys.extend(Written::of(&eject.outliers, outlier_keys));
+        }
+        page.key("eject", table(keys));
+    }
+    page.keys(Written::of(health, bounds));
+}
+
+const ASKS: &str = "write `health = { path = \"/healthz\" }`, `{ tcp = true }` or `{ grpc = true }`";
+const STATUS_HINT: &str = "write it as in `200`, `\"2xx\"` or `\"200-399\"`";
+/// One byte holds the length of a field with it in protobuf.
+const SERVICE_BYTES_MAX: usize = 100;
+const STATUS_MAX: u16 = 599;

@@ -1,0 +1,293 @@
+//! Reads and writes `[upstream.*]`, and the URLs in routes that expand to an upstream. It resolves no name.
+
+pub(super) mod health;
+pub(super) mod socket;
+pub(super) mod sticky;
+pub(super) mod trust;
+
+use upstream::Config;
+use upstream::config::{
+    Balance, Connections, Health, HostHeader, Place, RETRY_BUDGET_PERCENT, Server, Timeouts, Uploads, Version,
+};
+
+use super::keys::upstream::{BALANCES, HOSTS, VERSIONS};
+use super::limits::{limit_text, windows};
+use super::load::report::Fields;
+use super::load::sections;
+use super::load::sections::Named;
+use super::load::text::Text;
+use super::printer::{Page, array, key, table, text, word};
+use super::reader::{Table, Value};
+use super::routes::retry;
+use super::upstream::socket;
+use super::upstream::{health, sticky, trust};
+use super::values::{Keys, Written};
+use base::units::show_share;
+use net::trust::Trust;
+use policy::retry::Retry;
+
+/// The name of the built-in upstream that answers with what it was sent.
+pub(super) const ECHO: &str = "echo";
+
+/// Reads every upstream that has a name.
+pub(super) fn read_all(documents: &[Table<'_>]) -> (Vec<Config>, Vec<Fields>) {
+    let mut upstreams = Vec::new();
+    let mut places = Vec::new();
+    for named in sections::named(documents, "upstream") {
+        if named.name == ECHO {
+            named.table.wrong("`echo` is the built-in upstream", "choose another name");
+        }
+        places.push(named.table.places());
+        upstreams.push(read(named));
+    }
+    (upstreams, places)
+}
+
+/// The upstream that a URL expands to: one server and every default. Its name is the URL in its shortest spelling, so that
+/// two spellings of one server share its connections.
+pub(super) fn of_url(text: &Text<'_>) -> Option<Config> {
+    let server = server(text)?;
+    let name = match &server.place {
+        Place::Tcp { .. } => format!("{}://{}", scheme(server.tls), server.authority()),
+        Place::Service(_) | Place::Unix(_) => show_url(&server),
+    };
+    Some(Config { servers: vec![server], ..default(name) })
+}
+
+fn read(named: Named<'_>) -> Config {
+    let mut table = named.table;
+    let mut upstream = default(named.name);
+    if let Some(value) = table.value("servers") {
+        upstream.servers = servers(&value);
+    }
+    if let Some(value) = table.value("balance") {
+        upstream.balance = balance(&value).unwrap_or_default();
+    }
+    upstream.sticky = table.value("sticky").and_then(|value| sticky::read(&value));
+    words(&mut table, &mut upstream);
+    if let Some(value) = table.value("tls") {
+        upstream.tls = trust::read(&value);
+        if !upstream.servers.is_empty() && !upstream.servers.iter().any(|server| server.tls) {
+            value.wrong_key(
+                "`tls` needs a server over TLS",
+                "write the server as in `https://orders.internal`",
+            );
+        }
+    }
+    if let Some(mut table) = table.table("connections") {
+        connections(&mut table, &mut upstream.connections);
+    }
+    if let Some(mut table) = table.table("timeouts") {
+        timeouts(&mut table, &mut upstream.timeouts);
+    }
+    if let Some(mut keys) = table.table("retry") {
+        keys.percent("budget", &mut upstream.retry_budget_percent);
+        upstream.retry = retry::read(&mut keys, upstream.retry_budget_percent);
+    }
+    if let Some(mut table) = table.table("uploads") {
+        uploads(&mut table, &mut upstream.uploads);
+    }
+    upstream.health = health::read(&mut table, upstream.http, &upstream.servers);
+    upstream
+}
+
+/// A word, or `hash:` and a dimension.
+fn balance(value: &Value<'_>) -> Option<Balance> {
+    let text = value.text()?;
+    match text.text.split_once(':') {
+        Some(("hash", by)) => {
+            let by = by.to_owned();
+            windows::dimension_of_choice(&Text { text: by, ..text }).map(Balance::Hash)
+        }
+        None if text.text == "hash" => {
+            text.wrong("`hash` needs a dimension", "write it as in `hash:consumer`");
+            None
+        }
+        _ => text.choice(&BALANCES),
+    }
+}
+
+fn servers(value: &Value<'_>) -> Vec<Server> {
+    let values = match value.is_string() {
+        true => vec![value.clone()],
+        false => value.array().unwrap_or_default(),
+    };
+    if values.is_empty() && value.is_array() {
+        value.wrong("an upstream needs at least one server", "write `[\"http://127.0.0.1:3000\"]`");
+    }
+    values.iter().filter_map(weighted).collect()
+}
+
+/// A server: a URL, or a table with the URL and a weight.
+fn weighted(value: &Value<'_>) -> Option<Server> {
+    if !value.is_table() {
+        return server(&value.text()?);
+    }
+    let mut table = value.table()?;
+    let url = table.value("url");
+    let mut weight = 1;
+    table.number("weight", &mut weight);
+    let server = server(&url?.text()?)?;
+    Some(Server { weight, ..server })
+}
+
+/// Whether a text means a server, and not an upstream by its name.
+pub(super) fn is_url(text: &str) -> bool {
+    text.contains("://") || socket::is_meant(text)
+}
+
+/// `http://host:port` or `https://host:port`; the port may be left out. `http+srv://_service._proto.name` for SRV records.
+/// Or `unix:/path`.
+fn server(text: &Text<'_>) -> Option<Server> {
+    if socket::is_meant(&text.text) {
+        let path = socket::path(text, "unix:/run/app.sock")?;
+        return Some(Server { tls: false, place: Place::Unix(path), weight: 1 });
+    }
+    let wrong = |message: &str, hint: &str| {
+        text.wrong(format!("{} {message}", text.shown()), hint);
+        None
+    };
+    let (tls, authority) = match text.text.split_once("://") {
+        Some(("http" | "http+srv", rest)) => (false, rest),
+        Some(("https" | "https+srv", rest)) => (true, rest),
+        _ => return wrong("is not an upstream's URL", "write it as in `http://127.0.0.1:3000`"),
+    };
+    if let (false, Some(path)) = (tls, authority.strip_prefix("unix:")) {
+        return wrong("is not a Unix socket", &format!("write `unix:{path}`"));
+    }
+    let authority = authority.strip_suffix('/').unwrap_or(authority);
+    if authority.contains('@') {
+        // Not quoted, because the text before the @ is a password.
+        text.wrong(
+            "an upstream's URL cannot hold a user name or a password",
+            "set the field on the route: `headers = { set = { authorization = \"${...}\" } }`",
+        );
+        return None;
+    }
+    if authority.contains(['/', '?', '#']) {
+        return wrong("has a path", "end it after the port; the route's `rewrite` changes paths");
+    }
+    let Ok(authority) = authority.parse::<http::uri::Authority>() else {
+        return wrong("is not an upstream's URL", "write it as in `http://127.0.0.1:3000`");
+    };
+    let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase();
+    if text.has_wrong_port(&authority) {
+        return None;
+    }
+    let port = authority.port_u16().unwrap_or(default_port(tls));
+    if host.is_empty() {
+        return wrong("has no host", "write it as in `http://127.0.0.1:3000`");
+    }
+    if !text.text.starts_with("http+srv://") && !text.text.starts_with("https+srv://") {
+        return Some(Server { tls, place: Place::Tcp { host, port }, weight: 1 });
+    }
+    if authority.port_u16().is_some() || !is_service(&host) {
+        return wrong(
+            "is not the name of a service",
+            "write it as in `http+srv://_http._tcp.orders.internal`, without a port",
+        );
+    }
+    Some(Server { tls, place: Place::Service(host), weight: 1 })
+}
+
+/// Whether it reads like `_http._tcp.orders.internal` (RFC 2782).
+fn is_service(host: &str) -> bool {
+    let mut labels = host.splitn(3, '.');
+    let mut is_marked = || labels.next().is_some_and(|label| label.len() > 1 && label.starts_with('_'));
+    is_marked() && is_marked() && labels.next().is_some_and(|name| !name.is_empty())
+}
+
+/// The URL of a server, with its port if an SRV record does not say it.
+fn show_url(server: &Server) -> String {
+    let scheme = scheme(server.tls);
+    match &server.place {
+        Place::Tcp { host, port } if host.contains(':') => format!("{scheme}://[{host}]:{port}"),
+        Place::Tcp { host, port } => format!("{scheme}://{host}:{port}"),
+        Place::Service(name) => format!("{scheme}+srv://{name}"),
+        Place::Unix(_) => server.shown(),
+    }
+}
+
+fn words(keys: &mut impl Keys, upstream: &mut Config) {
+    keys.word("http", &VERSIONS, &mut upstream.http);
+    keys.word("host", &HOSTS, &mut upstream.host);
+}
+
+fn connections(keys: &mut impl Keys, connections: &mut Connections) {
+    keys.number("max", &mut connections.max);
+    keys.number("idle", &mut connections.idle);
+    keys.duration("idle-timeout", &mut connections.idle_timeout);
+    keys.duration("max-age", &mut connections.max_age);
+    keys.duration("wait", &mut connections.wait);
+    keys.number("waiting", &mut connections.waiting);
+    keys.number("streams", &mut connections.streams);
+}
+
+fn timeouts(keys: &mut impl Keys, timeouts: &mut Timeouts) {
+    keys.duration("connect", &mut timeouts.connect);
+    keys.duration("response", &mut timeouts.response);
+    keys.duration("stall", &mut timeouts.stall);
+    keys.duration_if("try", &mut timeouts.per_try);
+    keys.duration_if("total", &mut timeouts.total);
+}
+
+fn uploads(keys: &mut impl Keys, uploads: &mut Uploads) {
+    keys.size("gather", &mut uploads.gather_bytes);
+    keys.size("least-rate", &mut uploads.rate_min);
+}
+
+/// Writes `[upstream.*]`.
+pub(super) fn show(page: &mut Page, upstream: &Config) {
+    page.heading(&format!("[upstream.{}]", key(&upstream.name)));
+    page.key(
+        "servers",
+        array(upstream.servers.iter().map(|server| {
+            let url = text(&show_url(server));
+            format!("{{ url = {url}, weight = {} }}", server.weight)
+        })),
+    );
+    page.key(
+        "balance",
+        match &upstream.balance {
+            Balance::Hash(by) => text(&format!("hash:{}", limit_text::show_dimension(by))),
+            balance => text(word(&BALANCES, balance)),
+        },
+    );
+    upstream.sticky.iter().for_each(|sticky| page.key("sticky", sticky::show(sticky)));
+    if upstream.servers.iter().any(|server| server.tls) {
+        page.key("tls", trust::show(&upstream.tls));
+    }
+    page.keys(Written::of(upstream, words));
+    page.key("connections", Written::table(&upstream.connections, connections));
+    page.key("timeouts", Written::table(&upstream.timeouts, timeouts));
+    let budget = text(&show_share(upstream.retry_budget_percent * 10_000));
+    page.key("retry", table(retry::show(&upstream.retry).into_iter().chain([("budget", budget)])));
+    page.key("uploads", Written::table(&upstream.uploads, uploads));
+    health::show(page, &upstream.health);
+}
+
+fn default(name: String) -> Config {
+    Config {
+        name,
+        servers: Vec::new(),
+        balance: Balance::default(),
+        sticky: None,
+        http: Version::default(),
+        tls: Trust::default(),
+        connections: Connections::default(),
+        timeouts: Timeouts::default(),
+        retry: Retry::default(),
+        retry_budget_percent: RETRY_BUDGET_PERCENT,
+        host: HostHeader::default(),
+        uploads: Uploads::default(),
+        health: Health::default(),
+    }
+}
+
+fn scheme(tls: bool) -> &'static str {
+    if tls { "https" } else { "http" }
+}
+
+fn default_port(tls: bool) -> u16 {
+    if tls { 443 } else { 80 }
+}

@@ -1,0 +1,95 @@
+//! `sticky = { cookie, secret, ... }` of `[upstream.*]`.
+
+use crate::keys::upstream::SITES;
+use crate::load::text::Text;
+use crate::printer::{table as show_table, text};
+use crate::reader::Value;
+use crate::values::{Keys, Written};
+use upstream::config::{SameSite, Secret, Sticky};
+
+/// Reads the table. `None` if it has no cookie or no secret.
+pub(crate) fn read(value: &Value<'_>) -> Option<Sticky> {
+    let mut table = value.table()?;
+    let (cookie, secret) = (table.value("cookie"), table.value("secret"));
+    let name = cookie.as_ref().and_then(|cookie| name(&cookie.text()?));
+    let secret = secret.map(|value| value.text());
+    let mut sticky = Sticky::new(name.unwrap_or_default());
+    if let Some(Some(text)) = secret {
+        sticky.secret = Secret(self::secret(&text));
+    }
+    plain(&mut table, &mut sticky);
+    if let Some(path) = table.value("path").and_then(|value| value.text()) {
+        if !path.text.starts_with('/') || !path.text.bytes().all(is_path_byte) {
+            path.wrong(format!("{} is not the path of a cookie", path.shown()), "write it as in `/app`");
+        } else {
+            sticky.path.clone_from(&path.text);
+        }
+    }
+    // Browsers drop a cookie with `SameSite=None` without `Secure`.
+    sticky.is_secure |= sticky.same_site == SameSite::None;
+    if let Some(cookie) = &cookie {
+        prefix(cookie, &sticky);
+    }
+    (!sticky.cookie.is_empty() && !sticky.secret.0.is_empty()).then_some(sticky)
+}
+
+fn plain(keys: &mut impl Keys, sticky: &mut Sticky) {
+    keys.duration_if("max-age", &mut sticky.max_age);
+    keys.word("same-site", &SITES, &mut sticky.same_site);
+    keys.boolean("secure", &mut sticky.is_secure);
+}
+
+/// A name that every client takes for one (RFC 6265 section 4.1.1).
+fn name(text: &Text<'_>) -> Option<String> {
+    // A name of a header field is a token, as that of a cookie is.
+    let is_name = text.text.parse::<http::HeaderName>().is_ok();
+    if !is_name {
+        text.wrong(format!("{} is not the name of a cookie", text.shown()), "write it as in `server`");
+    }
+    is_name.then(|| text.text.clone())
+}
+
+/// Browsers take a cookie with such a name only if the rest is as the name promises (RFC 6265bis section 4.1.3).
+fn prefix(cookie: &Value<'_>, sticky: &Sticky) {
+    let begins = |prefix: &str| {
+        sticky.cookie.get(..prefix.len()).is_some_and(|name| name.eq_ignore_ascii_case(prefix))
+    };
+    if (begins("__Host-") || begins("__Secure-")) && !sticky.is_secure {
+        cookie.wrong("browsers drop a cookie of this name that is not secure", "add `secure = true`");
+    } else if begins("__Host-") && sticky.path != "/" {
+        cookie.wrong("browsers drop a cookie of this name that has a path", "leave `path` out");
+    }
+}
+
+/// A secret, of which it is said if it is written in the file or can be guessed.
+pub(crate) fn secret(text: &Text<'_>) -> String {
+    if text.text.is_empty() {
+        text.wrong("`secret` is empty", WRITE_SECRET);
+        return String::new();
+    }
+    if !text.has_reference {
+        text.warn("`secret` is written in plain text", WRITE_SECRET);
+    }
+    if text.text.len() < SECRET_BYTES_MIN {
+        text.warn(
+            format!("`secret` has less than {SECRET_BYTES_MIN} bytes, so it can be guessed"),
+            "make one: `openssl rand -base64 32`",
+        );
+    }
+    text.text.clone()
+}
+
+fn is_path_byte(byte: u8) -> bool {
+    (byte.is_ascii_graphic() || byte == b' ') && byte != b';'
+}
+
+/// Writes it.
+pub(crate) fn show(sticky: &Sticky) -> String {
+    let mut keys = vec![("cookie", text(&sticky.cookie)), ("secret", text(&sticky.secret.0))];
+    keys.push(("path", text(&sticky.path)));
+    keys.extend(Written::of(sticky, plain));
+    show_table(keys)
+}
+
+const SECRET_BYTES_MIN: usize = 32;
+const WRITE_SECRET: &str = "keep it out of the file: `secret = \"${NAME}\"` or `\"${file:/path}\"`";

@@ -1,0 +1,66 @@
+//! Reads and writes `tls = { ca, cert, key, sni, min-version, verify }` of whom the gateway itself asks: an upstream, an
+//! issuer of keys, a collector of traces.
+
+use rustls::pki_types::ServerName;
+
+use net::trust::{Shown, Trust};
+
+use crate::keys::upstream::TLS_VERSIONS;
+use crate::printer::{table as show_table, text};
+use crate::reader::Value;
+use crate::values::{Keys, Written};
+
+/// Reads the table.
+pub(crate) fn read(value: &Value<'_>) -> Trust {
+    let mut trust = Trust::default();
+    let Some(mut table) = value.table() else { return trust };
+    plain(&mut table, &mut trust);
+    let file = |key: &'static str| table.value(key).and_then(|value| value.path());
+    trust.shown = match (file("cert"), file("key")) {
+        (Some(cert), Some(key)) => Some(Shown { cert, key }),
+        _ => None,
+    };
+    for (key, other) in [("cert", "key"), ("key", "cert")] {
+        if let (Some(value), None) = (table.value(key), table.value(other)) {
+            value.wrong_key(format!("`{key}` needs `{other}`"), "a PEM file, beside the other");
+        }
+    }
+    if let Some(name) = table.value("sni").and_then(|value| value.text()) {
+        match ServerName::try_from(name.text.clone()) {
+            Ok(_) => trust.sni = Some(name.text),
+            Err(_) => name.wrong(
+                format!("{} is not a name that a certificate can be for", name.shown()),
+                "write it as in `orders.internal`",
+            ),
+        }
+    }
+    if let Some(value) = table.value("verify") {
+        if !trust.verify && trust.ca.is_some() {
+            value.wrong(
+                "without `verify` no certificate is checked, so `ca` has no effect",
+                "keep one of the two",
+            );
+        } else if !trust.verify {
+            value.warn(
+                "without `verify` anyone on the network path can pose as the server",
+                "name the authority instead: `ca = \"ca.pem\"`",
+            );
+        }
+    }
+    trust
+}
+
+fn plain(keys: &mut impl Keys, trust: &mut Trust) {
+    keys.path_if("ca", &mut trust.ca);
+    keys.word("min-version", &TLS_VERSIONS, &mut trust.min_version);
+    keys.boolean("verify", &mut trust.verify);
+}
+
+pub(crate) fn show(trust: &Trust) -> String {
+    let mut keys = Written::of(trust, plain);
+    if let Some(Shown { cert, key }) = &trust.shown {
+        keys.extend([("cert", cert), ("key", key)].map(|(key, path)| (key, text(&path.to_string_lossy()))));
+    }
+    keys.extend(trust.sni.as_ref().map(|sni| ("sni", text(sni))));
+    show_table(keys)
+}

@@ -1,0 +1,54 @@
+//! Bodies of changes without a request around them: what an endpoint takes a body for, and everything it finds wrong.
+
+use serde_json::Value;
+
+use crate::admin::api::reading::fields::Fields;
+use crate::admin::api::spellings::snake_overrides;
+use crate::admin::api::{api_keys, overrides};
+use crate::admin::refusal::Refusal;
+use crate::database::{NewApiKey, NewOverride, Time};
+
+pub use crate::admin::api::reading::fields::{At, Flaw};
+
+/// What a body asks for.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Asked {
+    /// POST `/v1/overrides`, and POST `/api/v1/rate-limits/overrides`.
+    Override(NewOverride),
+    /// POST `/v1/api-keys`; its digest is empty.
+    ApiKey(NewApiKey),
+    /// PUT `/v1/policies/{id}`: an object; what it may hold is gateway.toml's to say.
+    Policy(Value),
+}
+
+/// Whose body it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Endpoint {
+    /// `/v1/overrides`
+    Overrides,
+    /// `/api/v1/rate-limits/overrides`
+    SnakeOverrides,
+    /// `/v1/api-keys`
+    ApiKeys,
+    /// `/v1/policies/{id}`
+    Policies,
+}
+
+/// Reads a body as it would be read now.
+///
+/// # Errors
+/// Everything that is wrong with it.
+pub fn read(endpoint: Endpoint, body: &[u8], now: Time) -> Result<Asked, Vec<Flaw>> {
+    let fields = Fields::parse(body)?;
+    let asked = match endpoint {
+        Endpoint::Overrides => overrides::new_override(fields, now).map(Asked::Override),
+        Endpoint::SnakeOverrides => snake_overrides::new_override(fields, now).map(Asked::Override),
+        Endpoint::ApiKeys => api_keys::new_key(fields, String::new(), now).map(Asked::ApiKey),
+        Endpoint::Policies => Ok(Asked::Policy(fields.whole())),
+    };
+    asked.map_err(|refusal| match refusal {
+        Refusal::Invalid(flaws) | Refusal::Unusable(flaws) => flaws,
+        // Reading refuses for nothing else.
+        other => vec![Flaw::of_body(other.to_string())],
+    })
+}

@@ -1,0 +1,231 @@
+//! The flat form of a policy, as configurations of other limiters have it, into the words of gateway.toml. What it has no
+//! word for is refused with what to write instead; all else is checked like any other policy.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use crate::admin::api::reading::fields::{Fields, Flaw};
+use crate::admin::api::schema::Name;
+use base::units::DURATION_MAX;
+use base::words::listed;
+
+/// The flat form of a policy.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("examples" = [json!({ "keyType": "userId:endpoint", "ratePerSec": 10, "burst": 50 })]))]
+pub(in crate::admin::api) struct FlatPolicy {
+    /// As in the path.
+    policy_id: Option<Name>,
+    /// `userId`, `apiKey`, `ip`, `endpoint`, or several of them with `:` between.
+    #[schemars(extend("pattern" = "^(userId|apiKey|ip|endpoint)(:(userId|apiKey|ip|endpoint))*$"))]
+    key_type: Name,
+    /// The words of `algorithm` in gateway.toml, in any case and with `_` or `-`.
+    #[schemars(example = &"TOKEN_BUCKET")]
+    algorithm: Option<Name>,
+    /// How many units a second it allows. Times `windowSec` it is the limit, rounded to the nearest whole number.
+    #[schemars(extend("exclusiveMinimum" = 0))]
+    rate_per_sec: f64,
+    #[schemars(range(min = 1, max = LIMIT_MAX))]
+    burst: Option<u64>,
+    #[schemars(range(min = 1, max = DURATION_MAX.as_secs()))]
+    window_sec: Option<u64>,
+    /// What `when-redis-down` says: `OPEN` is `allow`, `CLOSED` is `deny`.
+    fail_mode: Option<FailMode>,
+    /// 0: Redis decides each request, as with `overshoot = 0`. Without it nodes hold leases, which follow their demand.
+    #[schemars(extend("enum" = [0, null]))]
+    local_quota_fraction: Option<f64>,
+}
+
+/// What happens while Redis is down.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "UPPERCASE")]
+enum FailMode {
+    Open,
+    Closed,
+}
+
+/// Whether a body is of the flat form: it has a key that gateway.toml does not have.
+pub(in crate::admin::api) fn is_flat(fields: &Fields) -> bool {
+    ["policyId", "keyType", "ratePerSec"].iter().any(|name| fields.has(name))
+}
+
+/// The policy of a flat form in the words of gateway.toml, and what its limit was rounded to if it was.
+///
+/// # Errors
+/// Everything that cannot be written in them.
+pub(in crate::admin::api) fn policy(
+    id: &str,
+    mut fields: Fields,
+) -> Result<(Value, Option<String>), Vec<Flaw>> {
+    let key_type = fields.get("keyType").and_then(Value::as_str).map(dimensions);
+    if let Some(Err(hint)) = &key_type {
+        fields.wrong("keyType", hint.as_str());
+    }
+    if fields.get("localQuotaFraction").is_some_and(|fraction| fraction.as_f64() != Some(0.0)) {
+        let hint = "`localQuotaFraction` is 0 or left out: leases follow each node's demand. To bound what a fleet may \
+                    admit beyond a limit, write the policy in the words of gateway.toml with `overshoot = \"1%\"`";
+        fields.wrong("localQuotaFraction", hint);
+    }
+    let flat: FlatPolicy = fields.read()?;
+    if flat.policy_id.as_ref().is_some_and(|named| named.0 != id) {
+        return Err(vec![Flaw::in_body("policyId", "`policyId` is another than the one of the path")]);
+    }
+    let (limit, note) = flat.limit().map_err(|hint| vec![Flaw::in_body("ratePerSec", hint)])?;
+    let mut keys = Map::new();
+    keys.insert("by".to_owned(), dimensions(&flat.key_type.0).unwrap_or_default().into());
+    keys.insert("limit".to_owned(), limit.into());
+    if let Some(algorithm) = flat.algorithm {
+        // A word that is none is refused by who knows the words.
+        keys.insert("algorithm".to_owned(), algorithm.0.to_lowercase().replace('_', "-").into());
+    }
+    let when_down = flat.fail_mode.map(|mode| match mode {
+        FailMode::Open => "allow",
+        FailMode::Closed => "deny",
+    });
+    keys.extend(when_down.map(|word| ("when-redis-down".to_owned(), json!(word))));
+    keys.extend(flat.local_quota_fraction.map(|_| ("overshoot".to_owned(), json!(0))));
+    Ok((Value::Object(keys), note))
+}
+
+/// The dimensions of a key's type.
+fn dimensions(text: &str) -> Result<Vec<&'static str>, String> {
+    let of_word = |word: &str| KEY_TYPES.iter().find(|(known, _)| *known == word).map(|(_, by)| *by);
+    let by: Option<Vec<_>> = text.split(':').map(of_word).collect();
+    by.ok_or_else(|| {
+        let known: Vec<_> = KEY_TYPES.iter().map(|(known, _)| *known).collect();
+        let known = listed(&known);
+        format!("`keyType` is {known}, or several of them with `:` between, as in `userId:endpoint`")
+    })
+}
+
+impl FlatPolicy {
+    /// The limit as gateway.toml writes it, from rate, window and burst, and what it was rounded to if it was.
+    fn limit(&self) -> Result<(String, Option<String>), &'static str> {
+        let rate = self.rate_per_sec;
+        // Without a window the shortest in which the limit is a whole number.
+        let windows = self.window_sec.as_ref().map_or(WINDOWS.as_slice(), std::slice::from_ref);
+        let exact = windows.iter().find_map(|window| Some((whole(rate * *window as f64)?, window)));
+        // In the longest of them rounding changes the rate least.
+        let nearest = || windows.last().and_then(|window| Some((nearest(rate * *window as f64)?, window)));
+        let (limit, window) = exact.or_else(nearest).ok_or(
+            "`ratePerSec` × `windowSec` must be a number from 1 to 1000000000, rounded to the nearest whole one",
+        )?;
+        let note = exact.is_none().then(|| {
+            format!("{rate} a second is no whole number of units in {window} s: the limit is rounded to {limit} in {window} s")
+        });
+        let burst = self.burst.map(|burst| format!(" burst {burst}")).unwrap_or_default();
+        Ok((format!("{limit}/{window}s{burst}"), note))
+    }
+}
+
+/// A product of a decimal number that is meant as a whole one: 0.1 a second is 6 a minute.
+fn whole(number: f64) -> Option<u64> {
+    let rounded = number.round();
+    let is_whole = (number - rounded).abs() <= rounded * 1e-9;
+    nearest(number).filter(|_| is_whole)
+}
+
+/// The whole number nearest to one that is within the bounds of limits.
+fn nearest(number: f64) -> Option<u64> {
+    let rounded = number.round();
+    (1.0..=LIMIT_MAX as f64).contains(&rounded).then_some(rounded as u64)
+}
+
+/// What each part of `keyType` counts by.
+const KEY_TYPES: [(&str, &str); 4] =
+    [("userId", "consumer"), ("apiKey", "header:x-api-key"), ("ip", "ip"), ("endpoint", "route")];
+/// A second, a minute, an hour, a day.
+const WINDOWS: [u64; 4] = [1, 60, 3_600, 86_400];
+/// As costs and limits of tiers.
+const LIMIT_MAX: u64 = 1_000_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flat(body: Value) -> Result<Value, Vec<String>> {
+        let fields = Fields::parse(body.to_string().as_bytes()).expect("an object");
+        assert!(is_flat(&fields));
+        let read = policy("search", fields);
+        read.map(|(policy, _)| policy).map_err(|flaws| flaws.into_iter().map(|flaw| flaw.detail).collect())
+    }
+
+    #[test]
+    fn a_rate_that_is_no_whole_number_of_units_is_rounded_to_the_nearest_and_says_so() {
+        for (rate, window, limit, is_rounded) in [
+            (1.67, Some(60), "100/60s", true),
+            (1.675, Some(60), "101/60s", true),
+            (1.7, Some(60), "102/60s", false),
+            (0.5, Some(1), "1/1s", true),
+            (1.67, None, "6012/3600s", false),
+            (0.333_333, None, "28800/86400s", true),
+        ] {
+            let body = json!({ "keyType": "userId", "ratePerSec": rate, "windowSec": window });
+            let fields = Fields::parse(body.to_string().as_bytes()).expect("an object");
+            let (policy, note) = policy("search", fields).expect("it is a policy");
+            assert_eq!(
+                (policy["limit"].as_str(), note.is_some()),
+                (Some(limit), is_rounded),
+                "{body}: {note:?}"
+            );
+            let units = limit.split('/').next().expect("units");
+            assert!(note.is_none_or(|note| note.contains(&format!("rounded to {units} in"))), "{body}");
+        }
+    }
+
+    #[test]
+    fn a_flat_form_has_the_same_meaning_in_the_words_of_the_file() {
+        for (body, meant) in [
+            (
+                json!({ "keyType": "userId", "ratePerSec": 100 }),
+                json!({ "by": ["consumer"], "limit": "100/1s" }),
+            ),
+            (
+                json!({
+                    "policyId": "search", "keyType": "userId:endpoint", "ratePerSec": 10, "burst": 50,
+                    "algorithm": "TOKEN_BUCKET", "failMode": "OPEN", "localQuotaFraction": 0,
+                }),
+                json!({
+                    "by": ["consumer", "route"], "limit": "10/1s burst 50", "algorithm": "token-bucket",
+                    "when-redis-down": "allow", "overshoot": 0,
+                }),
+            ),
+            (
+                json!({
+                    "keyType": "ip", "ratePerSec": 2.5, "windowSec": 10, "algorithm": "sliding_window",
+                    "failMode": "CLOSED",
+                }),
+                json!({
+                    "by": ["ip"], "limit": "25/10s", "algorithm": "sliding-window", "when-redis-down": "deny",
+                }),
+            ),
+            (
+                json!({ "keyType": "apiKey", "ratePerSec": 0.1 }),
+                json!({ "by": ["header:x-api-key"], "limit": "6/60s" }),
+            ),
+        ] {
+            assert_eq!(flat(body.clone()), Ok(meant), "{body}");
+        }
+    }
+
+    #[test]
+    fn what_the_file_has_no_word_for_is_refused_with_what_to_write() {
+        for (more, said) in [
+            (json!({ "localQuotaFraction": 0.2 }), "`overshoot = \"1%\"`"),
+            (json!({ "keyType": "user" }), "`keyType` is `userId`"),
+            (json!({ "keyType": "composite" }), "as in `userId:endpoint`"),
+            (json!({ "failMode": "open" }), "this is not a value of `failMode`"),
+            (json!({ "ratePerSec": 0.3, "windowSec": 1 }), "must be a number from 1 to"),
+            (json!({ "ratePerSec": 0 }), "must be above 0"),
+            (json!({ "policyId": "other" }), "another than the one of the path"),
+            (json!({ "rate": 1 }), "unknown field: it takes"),
+            (json!({ "burst": 0 }), "`burst` must be"),
+        ] {
+            let mut body = json!({ "keyType": "userId", "ratePerSec": 1 });
+            body.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+            let details = flat(body).expect_err(said);
+            assert!(details.len() == 1 && details[0].contains(said), "{more}: {details:?}");
+        }
+    }
+}

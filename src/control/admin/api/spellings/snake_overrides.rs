@@ -1,0 +1,190 @@
+//! `/api/v1/rate-limits/overrides`: the same overrides as `/v1/overrides`, in the form that clients of older control planes
+//! know: names in snake case, a duration in minutes, and answers of their own to POST and DELETE.
+
+use std::sync::Arc;
+
+use axum::body::Body as Sent;
+use axum::extract::State as Of;
+use http::{Response, StatusCode};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::admin::api::answer;
+use crate::admin::api::change::{Body, Change};
+use crate::admin::api::operations::Document;
+use crate::admin::api::overrides;
+use crate::admin::api::overrides::{Listed, MINUTES_MAX, Names, OverrideBody, OverrideType};
+use crate::admin::api::page::{Page, Wanted};
+use crate::admin::api::reading::fields::Fields;
+use crate::admin::api::reading::path::Values;
+use crate::admin::api::reading::query::Query;
+use crate::admin::api::schema::{Name, Reason};
+use crate::admin::refusal::Refusal;
+use crate::admin::state::State;
+use crate::database::{NewOverride, Override, Time};
+
+type Answer = Result<Response<Sent>, Refusal>;
+
+const NAMES: Names = Names {
+    user: "user_id",
+    tenant: "tenant_id",
+    kind: "override_type",
+    nobody: "Must specify user_id or tenant_id",
+};
+
+/// An override to be made, in snake case.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(extend("allOf" = NAMES.rules(), "examples" = [json!({
+    "user_id": "alice", "override_type": "multiplicative", "value": 2, "duration_minutes": 90, "reason": "a launch",
+})]))]
+struct SnakeOverrideBody {
+    /// The consumer; this or `tenant_id` must be there.
+    user_id: Option<Name>,
+    /// The tenant.
+    tenant_id: Option<Name>,
+    /// What it makes of a limit.
+    override_type: OverrideType,
+    /// The limit of a policy's first window, or what all windows are multiplied by.
+    value: f64,
+    /// The minutes after which it ends.
+    #[schemars(range(min = 1, max = MINUTES_MAX))]
+    duration_minutes: u64,
+    /// Why, for the audit.
+    reason: Reason,
+}
+
+/// An override in snake case.
+#[derive(Debug, Serialize, JsonSchema)]
+struct SnakeOverride {
+    id: String,
+    user_id: Option<String>,
+    tenant_id: Option<String>,
+    override_type: &'static str,
+    #[schemars(with = "f64")]
+    value: Value,
+    reason: String,
+    expires_at: Option<Time>,
+    created_at: Time,
+    created_by: String,
+}
+
+/// What is answered to a new override in snake case.
+#[derive(Debug, Serialize, JsonSchema)]
+struct SnakeOverrideMade {
+    id: String,
+    expires_at: Option<Time>,
+}
+
+/// What is answered to its deletion.
+#[derive(Debug, Serialize, JsonSchema)]
+struct SnakeOverrideDeleted {
+    #[schemars(extend("const" = "deleted", "examples" = ["deleted"]))]
+    status: &'static str,
+}
+
+/// Which overrides to list.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(in crate::admin) struct SnakeListed {
+    #[serde(flatten)]
+    page: Wanted,
+    /// Those of this consumer.
+    user_id: Option<Name>,
+    /// Those of this tenant.
+    tenant_id: Option<Name>,
+    /// Those for this policy alone.
+    policy: Option<Name>,
+    /// Also those whose time is over, which are kept for a day.
+    #[serde(default)]
+    expired: bool,
+}
+
+pub(in crate::admin::api) fn describe(document: &mut Document) {
+    document.begin("overrides", &[("id", "its id")]);
+    document
+        .operation("POST /api/v1/rate-limits/overrides", "make-snake-override")
+        .about("Makes an override.")
+        .makes::<SnakeOverrideBody, SnakeOverrideMade>();
+    document
+        .operation("GET /api/v1/rate-limits/overrides", "list-snake-overrides")
+        .about("Lists overrides, the oldest first.")
+        .query::<SnakeListed>()
+        .answers::<Page<SnakeOverride>>("A page.");
+    document
+        .operation("GET /api/v1/rate-limits/overrides/{id}", "show-snake-override")
+        .about("Shows an override.")
+        .answers::<SnakeOverride>("The override.");
+    document
+        .operation("DELETE /api/v1/rate-limits/overrides/{id}", "delete-snake-override")
+        .about("Deletes an override.")
+        .deletes_saying::<SnakeOverrideDeleted>();
+}
+
+pub(in crate::admin) async fn add(change: Change, body: Body) -> Answer {
+    let change = change.with_body(&body);
+    let new = new_override(body.fields, Time::now())?;
+    if change.is_dry_run {
+        let (word, value) = overrides::words(new.kind);
+        let shown = json!({
+            "user_id": new.user_id, "tenant_id": new.tenant_id, "override_type": word, "value": value,
+            "reason": new.reason, "expires_at": new.expires_at,
+        });
+        return Ok(answer::dry_run(Value::Null, shown));
+    }
+    let made = change.database.add_override(&change.by, new).await?;
+    change.in_force(made.version).await;
+    let shown = SnakeOverrideMade { id: made.id, expires_at: made.expires_at };
+    Ok(answer::row(StatusCode::CREATED, made.version, &shown))
+}
+
+pub(in crate::admin) async fn list(Of(state): Of<Arc<State>>, Query(listed): Query<SnakeListed>) -> Answer {
+    let SnakeListed { page, user_id, tenant_id, policy, expired } = listed;
+    let listed = Listed { page, user_id, tenant_id, policy, expired };
+    Ok(answer::json(&overrides::rows(&state, listed).await?.map(shown)))
+}
+
+pub(in crate::admin) async fn show(Of(state): Of<Arc<State>>, Values([id]): Values<1>) -> Answer {
+    let found = overrides::one(&state, &id).await?;
+    Ok(answer::row(StatusCode::OK, found.version, &shown(found.clone())))
+}
+
+pub(in crate::admin) async fn delete(change: Change, Values([id]): Values<1>) -> Answer {
+    if change.is_dry_run {
+        return overrides::dry_delete(&change, &id, |row| json!(shown(row.clone()))).await;
+    }
+    overrides::remove(&change, &id).await?;
+    Ok(answer::json(&SnakeOverrideDeleted { status: "deleted" }))
+}
+
+fn shown(row: Override) -> SnakeOverride {
+    let (override_type, value) = overrides::words(row.kind);
+    SnakeOverride {
+        id: row.id,
+        user_id: row.user_id,
+        tenant_id: row.tenant_id,
+        override_type,
+        value,
+        reason: row.reason,
+        expires_at: row.expires_at,
+        created_at: row.created_at,
+        created_by: row.created_by,
+    }
+}
+
+/// Reads an override to be made.
+pub(in crate::admin::api) fn new_override(mut fields: Fields, now: Time) -> Result<NewOverride, Refusal> {
+    NAMES.check(&mut fields);
+    let body: SnakeOverrideBody = fields.read().map_err(Refusal::Invalid)?;
+    let body = OverrideBody {
+        user_id: body.user_id,
+        tenant_id: body.tenant_id,
+        policy: None,
+        override_type: body.override_type,
+        value: body.value,
+        reason: body.reason,
+        duration: None,
+        duration_minutes: Some(body.duration_minutes),
+        expires_at: None,
+    };
+    body.made(now)
+}

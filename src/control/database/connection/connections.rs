@@ -1,0 +1,270 @@
+//! Connections to the database: a few open ones, each used by one call at a time, and every wait on one with a deadline.
+//!
+//! Not the library's pool: of a server that refuses connections that says only that the wait was too long, and it waits
+//! without a bound for an answer on a connection that is given back, so a server that hangs would hold all of them.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use sqlx::postgres::PgConnection;
+use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
+use sqlx::{ConnectOptions, Connection};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, timeout_at};
+
+use base::clock;
+
+use crate::database::connection::servers::{Found, Servers};
+use crate::database::connection::sql::{Query, Row};
+use crate::database::error::Error;
+
+/// The open connections, and how to open more.
+pub(in crate::database) struct Connections {
+    /// The database as errors name it.
+    pub(in crate::database) place: Arc<str>,
+    pub(in crate::database) options: Options,
+    idle: Mutex<Vec<Link>>,
+    /// Which file of SQLite was opened: its device and inode.
+    file: Mutex<Option<(u64, u64)>>,
+    permits: Arc<Semaphore>,
+}
+
+fn file_id(path: &Path) -> Option<(u64, u64)> {
+    let metadata = fs::metadata(path).ok()?;
+    Some((metadata.dev(), metadata.ino()))
+}
+
+/// How to connect.
+pub(in crate::database) enum Options {
+    Sqlite(Box<SqliteConnectOptions>),
+    Postgres(Servers),
+}
+
+/// An open connection.
+pub(in crate::database) enum Link {
+    Sqlite(SqliteConnection),
+    Postgres(PgConnection),
+}
+
+/// A connection during one call. Dropped before [`Session::release`] it is closed, which undoes what was not committed: so a
+/// call that fails or is dropped anywhere leaves nothing behind.
+pub(in crate::database) struct Session {
+    connections: Arc<Connections>,
+    link: Option<Link>,
+    /// Whether the next call is to look for a better server.
+    is_makeshift: bool,
+    deadline: Instant,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Connections {
+    pub(in crate::database) fn new(place: Arc<str>, options: Options) -> Arc<Connections> {
+        let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        Arc::new(Connections { place, options, idle: Mutex::default(), file: Mutex::default(), permits })
+    }
+
+    /// A connection for one call that ends within this time.
+    pub(in crate::database) async fn session(
+        self: &Arc<Connections>,
+        within: Duration,
+    ) -> Result<Session, Error> {
+        let deadline = Instant::from_std(clock::instant()) + within;
+        let permit = timeout_at(deadline, Arc::clone(&self.permits).acquire_owned()).await;
+        let Ok(Ok(permit)) = permit else {
+            return Err(self.unreachable("all connections are in use"));
+        };
+        let (link, is_makeshift) = match self.tested(deadline).await {
+            Some(link) => (link, false),
+            None => self.open(deadline).await?,
+        };
+        let connections = Arc::clone(self);
+        Ok(Session { connections, link: Some(link), is_makeshift, deadline, _permit: permit })
+    }
+
+    /// An idle connection that still answers. After one that does not the others are closed, too: the server was
+    /// restarted, or the way to it is cut.
+    async fn tested(&self, deadline: Instant) -> Option<Link> {
+        loop {
+            let mut link = self.idle().pop()?;
+            let patience = deadline.min(Instant::from_std(clock::instant()) + TEST_MAX);
+            let answer = match &mut link {
+                // The file has no way to it that could break, but somebody may have put another in its place, or none.
+                Link::Sqlite(_) => Ok(if self.is_the_file() { Ok(()) } else { Err(sqlx::Error::PoolClosed) }),
+                Link::Postgres(connection) => timeout_at(patience, connection.ping()).await,
+            };
+            if let Ok(Ok(())) = answer {
+                return Some(link);
+            }
+            self.idle().clear();
+        }
+    }
+
+    /// Whether the file of SQLite is the one that the open connections have.
+    fn is_the_file(&self) -> bool {
+        let Options::Sqlite(options) = &self.options else { return true };
+        file_id(options.get_filename()) == *self.file.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A new connection, and whether it is a makeshift: to a server that can only be read, because no other answers.
+    pub(in crate::database) async fn open(&self, deadline: Instant) -> Result<(Link, bool), Error> {
+        let opened = match &self.options {
+            Options::Sqlite(options) => {
+                let link = timeout_at(deadline, options.connect()).await;
+                *self.file.lock().unwrap_or_else(PoisonError::into_inner) = file_id(options.get_filename());
+                link.map_or(Err(None), |link| link.map_err(Some)).map(|link| (Link::Sqlite(link), false))
+            }
+            Options::Postgres(servers) => servers
+                .connect(deadline)
+                .await
+                .map(|Found { connection, is_makeshift }| (Link::Postgres(connection), is_makeshift)),
+        };
+        opened.map_err(|error| match error {
+            Some(error) => Error::of(&self.place, &error),
+            None => self.unreachable("no connection within the deadline"),
+        })
+    }
+
+    /// Closes the open connections, those of calls under way as they end, within this time. No call comes after it.
+    pub(in crate::database) async fn close(&self, within: Duration) {
+        let closing = async {
+            let _all = self.permits.acquire_many(CONNECTIONS_MAX as u32).await;
+            let links = std::mem::take(&mut *self.idle());
+            for link in links {
+                // Nobody is left to be told that one was broken.
+                let _ = match link {
+                    Link::Sqlite(connection) => connection.close().await,
+                    Link::Postgres(connection) => connection.close().await,
+                };
+            }
+        };
+        let _ = tokio::time::timeout(within, closing).await;
+        self.permits.close();
+    }
+
+    pub(in crate::database) fn unreachable(&self, reason: &str) -> Error {
+        Error::Unreachable { place: Arc::clone(&self.place), reason: reason.to_owned() }
+    }
+
+    fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Link>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Session {
+    /// Runs a statement; the number of rows that it changed.
+    pub(in crate::database) async fn execute(&mut self, query: Query) -> Result<u64, Error> {
+        self.checked(&query)?;
+        let Some(link) = &mut self.link else { return Err(self.connections.unreachable(GONE)) };
+        let answer = timeout_at(self.deadline, async {
+            match link {
+                Link::Sqlite(link) => query.sqlite().execute(link).await.map(|done| done.rows_affected()),
+                Link::Postgres(link) => query.postgres().execute(link).await.map(|done| done.rows_affected()),
+            }
+        });
+        let answer = answer.await;
+        self.answered(answer)
+    }
+
+    /// All rows of a statement.
+    pub(in crate::database) async fn all(&mut self, query: Query) -> Result<Vec<Row>, Error> {
+        self.checked(&query)?;
+        let place = Arc::clone(&self.connections.place);
+        let Some(link) = &mut self.link else { return Err(self.connections.unreachable(GONE)) };
+        let answer = timeout_at(self.deadline, async {
+            let row = |row| Row::Sqlite(row, Arc::clone(&place));
+            match link {
+                Link::Sqlite(link) => {
+                    query.sqlite().fetch_all(link).await.map(|rows| rows.into_iter().map(row).collect())
+                }
+                Link::Postgres(link) => {
+                    let row = |row| Row::Postgres(row, Arc::clone(&place));
+                    query.postgres().fetch_all(link).await.map(|rows| rows.into_iter().map(row).collect())
+                }
+            }
+        });
+        let answer = answer.await;
+        self.answered(answer)
+    }
+
+    /// The only row of a statement, if it has one.
+    pub(in crate::database) async fn one(&mut self, query: Query) -> Result<Option<Row>, Error> {
+        Ok(self.all(query).await?.pop())
+    }
+
+    /// Begins to read everything as of one moment.
+    pub(in crate::database) async fn begin_reading(&mut self) -> Result<(), Error> {
+        self.execute(Query::new(match self.link {
+            Some(Link::Postgres(_)) => "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY",
+            _ => "BEGIN",
+        }))
+        .await
+        .map(drop)
+    }
+
+    /// Begins to write. SQLite waits here for whoever else writes.
+    pub(in crate::database) async fn begin_writing(&mut self) -> Result<(), Error> {
+        self.execute(Query::new(match self.link {
+            Some(Link::Postgres(_)) => "BEGIN",
+            _ => "BEGIN IMMEDIATE",
+        }))
+        .await
+        .map(drop)
+    }
+
+    /// Ends what was begun: `COMMIT` or `ROLLBACK`.
+    pub(in crate::database) async fn end(&mut self, word: &'static str) -> Result<(), Error> {
+        self.execute(Query::new(word)).await.map(drop)
+    }
+
+    /// Whether it is PostgreSQL, which has listeners to notify.
+    pub(in crate::database) fn has_listeners(&self) -> bool {
+        matches!(self.link, Some(Link::Postgres(_)))
+    }
+
+    /// Sets the deadline to so much from now.
+    pub(in crate::database) fn extend(&mut self, within: Duration) {
+        self.deadline = Instant::from_std(clock::instant()) + within;
+    }
+
+    /// Gives the connection back for the next call. Nothing may be open on it.
+    pub(in crate::database) fn release(mut self) {
+        if let Some(link) = self.link.take().filter(|_| !self.is_makeshift) {
+            self.connections.idle().push(link);
+        }
+    }
+
+    fn checked(&self, query: &Query) -> Result<(), Error> {
+        query.fault().map_or(Ok(()), Err)
+    }
+
+    fn answered<T>(
+        &mut self,
+        answer: Result<Result<T, sqlx::Error>, tokio::time::error::Elapsed>,
+    ) -> Result<T, Error> {
+        let error = match answer {
+            Ok(Ok(answer)) => return Ok(answer),
+            Ok(Err(error)) => Error::of(&self.connections.place, &error),
+            Err(_) => self.connections.unreachable("no answer within the deadline"),
+        };
+        match error {
+            // What comes on this connection later would be the answer to another statement.
+            Error::Unreachable { .. } => self.link = None,
+            // A server that can only be read may be the standby of one that can be written, which new connections find.
+            Error::ReadOnly { .. } => {
+                self.link = None;
+                self.connections.idle().clear();
+            }
+            _ => {}
+        }
+        Err(error)
+    }
+}
+
+/// Connections at once: of SQLite one writes at a time, of PostgreSQL a fleet of hundreds of nodes shares a few hundred.
+const CONNECTIONS_MAX: usize = 4;
+/// How long a connection may take to show that it still works.
+const TEST_MAX: Duration = Duration::from_secs(1);
+const GONE: &str = "the connection is lost";

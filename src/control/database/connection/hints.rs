@@ -1,0 +1,185 @@
+//! Hints of PostgreSQL that something has changed. A hint can only cause a read: what it says is not trusted, and one that is
+//! lost is made up for by the reader's own looks at the version.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+
+use crate::database::connection::connections::{Connections, Options};
+use crate::database::connection::open::Database;
+use crate::database::connection::sql::Query;
+use crate::database::error::Error;
+use crate::database::id;
+use crate::database::time::Time;
+
+/// What was heard last. Many hints at once are one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Heard {
+    /// The version that the last hint named; `None`: no hint yet, or one that named none.
+    pub version: Option<i64>,
+    /// Whether hints can be heard now. After a time without, anything may have changed.
+    pub ear: Ear,
+}
+
+/// The connection that hints come by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ear {
+    /// It is being made for the first time.
+    Opening,
+    /// What this node tells itself comes back by it.
+    Open,
+    /// It is lost, could not be made, or brings nothing, as behind a pooler of transactions. It is tried again for as long as there are [`Hints`].
+    Lost(Error),
+}
+
+/// The hints of one database. Its task ends when this is dropped.
+pub struct Hints {
+    heard: watch::Receiver<Heard>,
+    task: JoinHandle<()>,
+}
+
+impl Database {
+    /// Listens for hints on the runtime this is called on; `None` if the database gives none, as SQLite. Each time this has
+    /// passed it is tested whether they come.
+    pub fn listen(&self, tested_each: Duration) -> Option<Hints> {
+        let Options::Postgres(_) = &self.connections.options else { return None };
+        let (tell, heard) = watch::channel(Heard { version: None, ear: Ear::Opening });
+        let own = format!("{CHANNEL}_{}", id::new(Time::now(), 0));
+        let listener = Listener { connections: Arc::clone(&self.connections), tell, own, tested_each };
+        Some(Hints { heard, task: tokio::spawn(listener.keep()) })
+    }
+}
+
+impl Hints {
+    /// Waits for the next hint, or until the connection is made or lost. Nothing is lost if the wait is given up.
+    pub async fn next(&mut self) -> Heard {
+        if self.heard.changed().await.is_err() {
+            // The task ends only with this; if it has panicked there is nothing to wait for.
+            std::future::pending::<()>().await;
+        }
+        self.heard.borrow_and_update().clone()
+    }
+}
+
+impl Drop for Hints {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+struct Listener {
+    connections: Arc<Connections>,
+    tell: watch::Sender<Heard>,
+    /// A channel that only this one listens to.
+    own: String,
+    tested_each: Duration,
+}
+
+impl Listener {
+    async fn keep(self) {
+        let mut pause = PAUSE_MIN;
+        loop {
+            let reason = match self.connect().await {
+                Ok(mut listener) => self.hear(&mut listener).await,
+                Err(error) => error,
+            };
+            if self.tell.borrow().ear == Ear::Open {
+                pause = PAUSE_MIN;
+            }
+            self.tell.send_modify(|heard| heard.ear = Ear::Lost(reason));
+            sleep(pause).await;
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+    }
+
+    /// Listens at the first server that lets it: a standby does not.
+    async fn connect(&self) -> Result<PgListener, Error> {
+        let mut failed = self.lost("there is no server to listen at");
+        if let Options::Postgres(servers) = &self.connections.options {
+            for (_, options) in servers.ordered() {
+                match self.connect_to(options).await {
+                    Ok(listener) => return Ok(listener),
+                    Err(error) => failed = error,
+                }
+            }
+        }
+        Err(failed)
+    }
+
+    async fn connect_to(&self, options: &PgConnectOptions) -> Result<PgListener, Error> {
+        let pool = PgPoolOptions::new().max_connections(1).max_lifetime(None).idle_timeout(None);
+        let pool = pool.acquire_timeout(CONNECT_MAX).connect_lazy_with(options.clone());
+        let listening = timeout(CONNECT_MAX, async {
+            let mut listener = PgListener::connect_with(&pool).await?;
+            listener.eager_reconnect(false);
+            listener.listen_all([CHANNEL, &self.own]).await?;
+            Ok(listener)
+        });
+        match listening.await {
+            Ok(Ok(listener)) => Ok(listener),
+            Ok(Err(error)) => Err(Error::of(&self.connections.place, &error)),
+            Err(_) => Err(self.lost("no connection within the deadline")),
+        }
+    }
+
+    /// Tells hints until they come no more; returns why. Only what comes shows that any do: a pooler of transactions takes
+    /// `LISTEN` and drops what is notified, and a connection that is cut without a word looks like one on which nothing happens.
+    async fn hear(&self, listener: &mut PgListener) -> Error {
+        loop {
+            if let Err(error) = self.notify().await {
+                return error;
+            }
+            match self.until_own(listener, CONNECT_MAX).await {
+                Ok(true) => self
+                    .tell
+                    .send_if_modified(|heard| std::mem::replace(&mut heard.ear, Ear::Open) != Ear::Open),
+                Ok(false) => return self.lost("what this node tells itself does not come back"),
+                Err(error) => return error,
+            };
+            if let Err(error) = self.until_own(listener, self.tested_each).await {
+                return error;
+            }
+        }
+    }
+
+    /// Tells this node something over another connection, as other nodes would.
+    async fn notify(&self) -> Result<(), Error> {
+        let mut session = self.connections.session(CONNECT_MAX).await?;
+        session.all(Query::new("SELECT pg_notify($1, '')").with(self.own.as_str())).await?;
+        session.release();
+        Ok(())
+    }
+
+    /// Tells hints until this node's own comes, or for so long. Whether it has come.
+    async fn until_own(&self, listener: &mut PgListener, within: Duration) -> Result<bool, Error> {
+        let deadline = Instant::now() + within;
+        loop {
+            match timeout_at(deadline, listener.try_recv()).await {
+                Ok(Ok(Some(hint))) if hint.channel() == self.own => return Ok(true),
+                Ok(Ok(Some(hint))) => {
+                    let version = hint.payload().parse().ok();
+                    self.tell.send_modify(|heard| heard.version = version);
+                }
+                Ok(Ok(None)) => return Err(self.lost("the connection is lost")),
+                Ok(Err(error)) => return Err(Error::of(&self.connections.place, &error)),
+                Err(_) => return Ok(false),
+            }
+        }
+    }
+
+    fn lost(&self, reason: &str) -> Error {
+        self.connections.unreachable(reason)
+    }
+}
+
+/// The channel of `NOTIFY`.
+pub const CHANNEL: &str = "sluicegate";
+const CONNECT_MAX: Duration = Duration::from_secs(5);
+/// How often it is tested whether hints come.
+pub const HINTS_TESTED_EACH: Duration = Duration::from_secs(30);
+const PAUSE_MIN: Duration = Duration::from_millis(100);
+const PAUSE_MAX: Duration = Duration::from_secs(5);

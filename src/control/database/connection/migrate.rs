@@ -1,0 +1,184 @@
+//! Brings the tables up to date, and refuses a damaged file and tables that a newer program has made.
+
+use std::borrow::Cow;
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use sqlx::migrate::{MigrateError, Migration, MigrationType, Migrator};
+use sqlx::{Executor, SqlStr};
+use tokio::time::{Instant, sleep, timeout_at};
+
+use base::clock;
+
+use crate::database::connection::connections::{Connections, Link, Options};
+use crate::database::connection::sql::Query;
+use crate::database::error::Error;
+
+/// Applies the migrations that the database lacks. Nothing is written if it lacks none, so a login that may only use the
+/// tables is enough once somebody has made them.
+pub(in crate::database) async fn up(connections: &Arc<Connections>, within: Duration) -> Result<(), Error> {
+    let began = Instant::from_std(clock::instant());
+    loop {
+        let error = match try_up(connections, within, began + within).await {
+            Ok(()) => return Ok(()),
+            Err(Failed::Before(error)) if !is_contended(connections, &error) => return Err(error),
+            Err(Failed::Before(error) | Failed::Applying(error)) => error,
+        };
+        let now = Instant::from_std(clock::instant());
+        if now + RETRY_AFTER > began + within.min(RETRIES) {
+            return Err(error);
+        }
+        sleep(RETRY_AFTER).await;
+    }
+}
+
+/// Where bringing the tables up to date failed.
+enum Failed {
+    /// Nothing had been applied.
+    Before(Error),
+    /// A migration was being applied. SQLite has no lock for migrations: of two processes that make the same file the slower
+    /// one fails half way, undoes that, and finds the tables made. What fails for good fails again until a short patience is
+    /// over.
+    Applying(Error),
+}
+
+async fn try_up(connections: &Arc<Connections>, within: Duration, deadline: Instant) -> Result<(), Failed> {
+    if let Options::Sqlite(_) = connections.options {
+        check(connections, within).await.map_err(Failed::Before)?;
+    }
+    if is_current(connections, within).await.map_err(Failed::Before)? {
+        return Ok(());
+    }
+    apply(connections, deadline).await.map_err(Failed::Applying)
+}
+
+/// Whether another process holds the file, which passes. SQLite does not wait for one that turns the file to WAL or
+/// recovers it, whatever the busy timeout.
+fn is_contended(connections: &Connections, error: &Error) -> bool {
+    matches!(connections.options, Options::Sqlite(_)) && error.is_outage()
+}
+
+/// Whether the tables are those of this program already.
+///
+/// # Errors
+/// [`Error::Tables`] if they are not.
+pub(in crate::database) async fn must_be_current(
+    connections: &Arc<Connections>,
+    within: Duration,
+) -> Result<(), Error> {
+    if is_current(connections, within).await? {
+        return Ok(());
+    }
+    let reason = "its tables are missing or older than this program: start the gateway once".to_owned();
+    Err(Error::Tables { place: Arc::clone(&connections.place), reason })
+}
+
+/// Looks for damage in a file that is small enough to be read through at start.
+async fn check(connections: &Arc<Connections>, within: Duration) -> Result<(), Error> {
+    let mut session = connections.session(within).await?;
+    let size = "SELECT page_count * page_size AS bytes FROM pragma_page_count(), pragma_page_size()";
+    let bytes: i64 = match session.one(Query::new(size)).await? {
+        Some(row) => row.get("bytes")?,
+        None => 0,
+    };
+    if bytes <= CHECKED_BYTES_MAX {
+        let found = session.one(Query::new("PRAGMA quick_check(1)")).await?;
+        let found: String = found.map_or(Ok("ok".to_owned()), |row| row.get("quick_check"))?;
+        if found != "ok" {
+            let reason = found.replace('\n', " ");
+            return Err(Error::Corrupt { place: Arc::clone(&connections.place), reason });
+        }
+    }
+    session.release();
+    Ok(())
+}
+
+/// Whether all migrations of this program are applied, and no others.
+async fn is_current(connections: &Arc<Connections>, within: Duration) -> Result<bool, Error> {
+    let mut session = connections.session(within).await?;
+    let (migrator, table) = match connections.options {
+        Options::Sqlite(_) => (&SQLITE, "SELECT 1 FROM sqlite_master WHERE name = '_sqlx_migrations'"),
+        Options::Postgres(_) => (&POSTGRES, "SELECT 1 WHERE to_regclass('_sqlx_migrations') IS NOT NULL"),
+    };
+    if session.one(Query::new(table)).await?.is_none() {
+        session.release();
+        return Ok(false);
+    }
+    let applied =
+        session.all(Query::new("SELECT version, checksum FROM _sqlx_migrations ORDER BY version")).await?;
+    session.release();
+    let place = || Arc::clone(&connections.place);
+    // The newest first, because that is the one to name.
+    for row in applied.iter().rev() {
+        let found: i64 = row.get("version")?;
+        let Some(migration) = migrator.iter().find(|migration| migration.version == found) else {
+            let known = migrator.iter().map(|migration| migration.version).max().unwrap_or_default();
+            return Err(Error::Newer { place: place(), found, known });
+        };
+        if row.get::<Vec<u8>>("checksum")? != migration.checksum.as_ref() {
+            let reason = format!("migration {found} is not the one that this program has");
+            return Err(Error::Tables { place: place(), reason });
+        }
+    }
+    Ok(applied.len() == migrator.iter().count())
+}
+
+/// Applies what is missing, each migration in one transaction.
+async fn apply(connections: &Arc<Connections>, deadline: Instant) -> Result<(), Error> {
+    let (mut link, _) = connections.open(deadline).await?;
+    let applied = timeout_at(deadline, async {
+        match &mut link {
+            // Not `run`, whose future the compiler takes for one that must stay on its thread.
+            Link::Sqlite(connection) => SQLITE.run_direct(None, connection, false).await,
+            Link::Postgres(connection) => {
+                // Waits for another node's migration under a lock, as long as the deadline allows.
+                connection.execute("SET lock_timeout = 0; SET statement_timeout = 0").await?;
+                POSTGRES.run_direct(None, connection, false).await
+            }
+        }
+    });
+    // The connection is closed, which gives up the lock if the migration failed.
+    match applied.await {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _))) => {
+            Err(Error::of(&connections.place, &error))
+        }
+        Ok(Err(error)) => {
+            Err(Error::Tables { place: Arc::clone(&connections.place), reason: error.to_string() })
+        }
+        Err(_) => Err(connections.unreachable("the tables were not made within the deadline")),
+    }
+}
+
+static SQLITE: LazyLock<Migrator> = LazyLock::new(|| {
+    migrator([
+        include_str!("../migrations/sqlite/0001_control_plane.sql"),
+        include_str!("../migrations/sqlite/0002_resets.sql"),
+        include_str!("../migrations/sqlite/0003_usage.sql"),
+        include_str!("../migrations/sqlite/0004_events.sql"),
+    ])
+});
+static POSTGRES: LazyLock<Migrator> = LazyLock::new(|| {
+    migrator([
+        include_str!("../migrations/postgres/0001_control_plane.sql"),
+        include_str!("../migrations/postgres/0002_resets.sql"),
+        include_str!("../migrations/postgres/0003_usage.sql"),
+        include_str!("../migrations/postgres/0004_events.sql"),
+    ])
+});
+
+/// The migrations of one kind of database, in their order. Not by the library's macro, for which it would be built a second
+/// time.
+fn migrator<const N: usize>(texts: [&'static str; N]) -> Migrator {
+    let migration = |(version, text)| {
+        let description = Cow::Borrowed("tables of the control plane");
+        Migration::new(version, description, MigrationType::Simple, SqlStr::from_static(text), false)
+    };
+    Migrator::with_migrations((1..).zip(texts).map(migration).collect())
+}
+
+const RETRY_AFTER: Duration = Duration::from_millis(50);
+/// For how long migrations that fail are tried again.
+const RETRIES: Duration = Duration::from_secs(2);
+/// A file of this size is read through in about a second.
+const CHECKED_BYTES_MAX: i64 = 64 << 20;

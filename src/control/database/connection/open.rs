@@ -1,0 +1,147 @@
+//! Opens a database: makes the file, brings its tables up to date, refuses those of a newer program.
+
+use std::fmt;
+use std::fs::OpenOptions;
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sqlx::ConnectOptions;
+use sqlx::postgres::PgConnectOptions;
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
+use tokio::sync::watch;
+
+use crate::database::config;
+use crate::database::config::{Config, Url};
+use crate::database::connection::connections::{Connections, Options};
+use crate::database::connection::migrate;
+use crate::database::connection::servers::Servers;
+use crate::database::connection::sql::{Query, Row};
+use crate::database::error::Error;
+
+/// The control plane's database. Cheap to clone; clones share connections. Every call ends within [`CALL_MAX`] unless it
+/// says otherwise, and blocks no thread of the runtime.
+#[derive(Clone)]
+pub struct Database {
+    pub(in crate::database) connections: Arc<Connections>,
+    /// The version of the last change that this process has committed.
+    pub(in crate::database) committed: watch::Sender<i64>,
+}
+
+impl Database {
+    /// Connects, makes the file of SQLite (mode 0600, as its -wal and -shm then have), and brings the tables up to date.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`] if it does not answer within [`OPEN_MAX`]; [`Error::Newer`], [`Error::Corrupt`],
+    /// [`Error::Refused`] and [`Error::ReadOnly`] if an operator must act first.
+    pub async fn open(config: &Config) -> Result<Database, Error> {
+        let place: Arc<str> = config.url.to_string().into();
+        let options = match &config.url {
+            Url::Sqlite(path) => {
+                make_file(path, &place).await?;
+                Options::Sqlite(Box::new(sqlite_options(path)))
+            }
+            Url::Postgres(url) => Options::Postgres(postgres_servers(url, config, &place)?),
+        };
+        let connections = Connections::new(place, options);
+        migrate::up(&connections, OPEN_MAX).await?;
+        Ok(Database { connections, committed: watch::Sender::new(0) })
+    }
+
+    /// Closes the connections, at most this long. Nothing can be asked after it.
+    pub async fn close(&self, within: Duration) {
+        self.connections.close(within).await;
+    }
+
+    /// The version of the last change that this process has committed, and notice of the next: many at once are one.
+    pub fn committed(&self) -> watch::Receiver<i64> {
+        self.committed.subscribe()
+    }
+
+    /// Connects to read, and changes nothing: no file is made, and no table.
+    ///
+    /// # Errors
+    /// As [`Database::open`]; [`Error::Tables`] if no gateway of this version has made the tables yet.
+    pub async fn open_read_only(config: &Config) -> Result<Database, Error> {
+        let place: Arc<str> = config.url.to_string().into();
+        let options = match &config.url {
+            Url::Sqlite(path) => Options::Sqlite(Box::new(sqlite_options(path).read_only(true))),
+            Url::Postgres(url) => Options::Postgres(postgres_servers(url, config, &place)?),
+        };
+        let connections = Connections::new(place, options);
+        migrate::must_be_current(&connections, CALL_MAX).await?;
+        Ok(Database { connections, committed: watch::Sender::new(0) })
+    }
+
+    /// The rows of one query, as `read` reads them.
+    pub(in crate::database) async fn read_all<T>(
+        &self,
+        query: Query,
+        read: fn(&Row) -> Result<T, Error>,
+    ) -> Result<Vec<T>, Error> {
+        let mut session = self.connections.session(CALL_MAX).await?;
+        let rows = session.all(query).await?;
+        session.release();
+        rows.iter().map(read).collect()
+    }
+}
+
+impl fmt::Debug for Database {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_tuple("Database").field(&self.connections.place).finish()
+    }
+}
+
+/// Makes an empty file that only this user reads. A file that exists keeps its mode.
+async fn make_file(path: &Path, place: &Arc<str>) -> Result<(), Error> {
+    let path = path.to_owned();
+    // Never opened if it exists: closing it would end the locks that SQLite holds on it for this process (POSIX, fcntl).
+    let make = move || OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(&path).map(drop);
+    let made = tokio::task::spawn_blocking(make).await.unwrap_or_else(|error| Err(io::Error::other(error)));
+    match made {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            Err(Error::ReadOnly { place: Arc::clone(place), reason: error.to_string() })
+        }
+        _ => Ok(()),
+    }
+}
+
+fn sqlite_options(path: &Path) -> SqliteConnectOptions {
+    SqliteConnectOptions::new()
+        .filename(path)
+        .journal_mode(SqliteJournalMode::Wal)
+        // What was answered is on the disk: an operator was told that it holds.
+        .synchronous(SqliteSynchronous::Full)
+        .busy_timeout(BUSY_MAX)
+        .pragma("journal_size_limit", WAL_BYTES_KEPT)
+        .disable_statement_logging()
+}
+
+fn postgres_servers(url: &str, config: &Config, place: &Arc<str>) -> Result<Servers, Error> {
+    let unread = || Error::Refused { place: Arc::clone(place), reason: "the URL cannot be read".to_owned() };
+    let options = |server: &String| -> Result<PgConnectOptions, Error> {
+        let mut options: PgConnectOptions = server.parse().map_err(|_| unread())?;
+        if let Some(password) = &config.password {
+            options = options.password(&password.0);
+        }
+        if options.get_application_name().is_none() {
+            options = options.application_name("sluicegate");
+        }
+        Ok(options.disable_statement_logging())
+    };
+    let each = config::servers(url).ok_or_else(unread)?;
+    let each = each.iter().map(options).collect::<Result<Vec<_>, _>>()?;
+    Ok(Servers::new(each, config::needs_writable(url)))
+}
+
+/// The most that a call takes, the wait for a connection included.
+pub const CALL_MAX: Duration = Duration::from_secs(5);
+/// The most that [`Database::open`] takes, because it may have to wait for another node's migration.
+pub const OPEN_MAX: Duration = Duration::from_secs(30);
+/// How long a connection waits while another process writes into the file.
+const BUSY_MAX: Duration = Duration::from_millis(2_500);
+/// What the file ending in -wal is cut to when it starts anew, bytes.
+const WAL_BYTES_KEPT: &str = "16777216";
+const FILE_MODE: u32 = 0o600;

@@ -1,0 +1,196 @@
+//! Statements and rows of either database. Both know `$1`, `RETURNING` and `ON CONFLICT`, so a statement has one text.
+//!
+//! The texts are this program's own; what comes from outside is always a value.
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use serde_json::Value as Json;
+use sqlx::postgres::{PgArguments, PgRow};
+use sqlx::query::Query as Prepared;
+use sqlx::sqlite::{SqliteArguments, SqliteRow};
+use sqlx::{AssertSqlSafe, Decode, Postgres, Row as _, Sqlite, Type};
+
+use crate::database::error::Error;
+use crate::database::time::Time;
+
+/// A statement with its values.
+#[derive(Clone, Debug)]
+pub(in crate::database) struct Query {
+    text: String,
+    values: Vec<Value>,
+}
+
+/// A value of a statement. PostgreSQL wants to know the type of a NULL, too.
+#[derive(Clone, Debug)]
+pub(in crate::database) enum Value {
+    Text(Option<String>),
+    Integer(Option<i64>),
+    Real(f64),
+    Flag(bool),
+    Time(Option<Time>),
+    Json(Option<Json>),
+}
+
+/// A count as a database keeps it.
+pub(in crate::database) fn number(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+impl Query {
+    pub(in crate::database) fn new(text: impl Into<String>) -> Query {
+        Query { text: text.into(), values: Vec::new() }
+    }
+
+    /// The value of the next `$n`.
+    pub(in crate::database) fn with(mut self, value: impl Into<Value>) -> Query {
+        self.values.push(value.into());
+        self
+    }
+
+    /// Appends `text` and the number of one more value.
+    pub(in crate::database) fn and(mut self, text: &'static str, value: impl Into<Value>) -> Query {
+        self.values.push(value.into());
+        // Writing into a string cannot fail.
+        let _ = write!(self.text, " {text} ${}", self.values.len());
+        self
+    }
+
+    /// Appends `text`.
+    pub(in crate::database) fn then(mut self, text: &'static str) -> Query {
+        self.text.push(' ');
+        self.text.push_str(text);
+        self
+    }
+
+    /// Why no database would take it: PostgreSQL has no NUL in texts, and SQLite would cut there.
+    pub(in crate::database) fn fault(&self) -> Option<Error> {
+        let has_nul = |value: &Value| match value {
+            Value::Text(Some(text)) => text.contains('\0'),
+            Value::Json(Some(json)) => json_has_nul(json),
+            _ => false,
+        };
+        self.values
+            .iter()
+            .any(has_nul)
+            .then(|| Error::Invalid("a text has the character U+0000, which no database keeps".to_owned()))
+    }
+
+    pub(in crate::database) fn sqlite(&self) -> Prepared<'_, Sqlite, SqliteArguments> {
+        let query = sqlx::query(AssertSqlSafe(self.text.as_str()));
+        self.values.iter().fold(query, |query, value| match value {
+            Value::Text(text) => query.bind(text),
+            Value::Integer(number) => query.bind(number),
+            Value::Real(number) => query.bind(number),
+            Value::Flag(flag) => query.bind(flag),
+            Value::Time(time) => query.bind(time),
+            Value::Json(json) => query.bind(json),
+        })
+    }
+
+    pub(in crate::database) fn postgres(&self) -> Prepared<'_, Postgres, PgArguments> {
+        let query = sqlx::query(AssertSqlSafe(self.text.as_str()));
+        self.values.iter().fold(query, |query, value| match value {
+            Value::Text(text) => query.bind(text),
+            Value::Integer(number) => query.bind(number),
+            Value::Real(number) => query.bind(number),
+            Value::Flag(flag) => query.bind(flag),
+            Value::Time(time) => query.bind(time),
+            Value::Json(json) => query.bind(json),
+        })
+    }
+}
+
+fn json_has_nul(json: &Json) -> bool {
+    match json {
+        Json::String(text) => text.contains('\0'),
+        Json::Array(items) => items.iter().any(json_has_nul),
+        Json::Object(fields) => fields.iter().any(|(name, value)| name.contains('\0') || json_has_nul(value)),
+        Json::Null | Json::Bool(_) | Json::Number(_) => false,
+    }
+}
+
+/// A row of either database.
+pub(in crate::database) enum Row {
+    Sqlite(SqliteRow, Arc<str>),
+    Postgres(PgRow, Arc<str>),
+}
+
+impl Row {
+    /// The value of a column.
+    pub(in crate::database) fn get<T>(&self, column: &str) -> Result<T, Error>
+    where
+        T: for<'r> Decode<'r, Sqlite> + Type<Sqlite> + for<'r> Decode<'r, Postgres> + Type<Postgres>,
+    {
+        match self {
+            Row::Sqlite(row, place) => row.try_get(column).map_err(|error| Error::of(place, &error)),
+            Row::Postgres(row, place) => row.try_get(column).map_err(|error| Error::of(place, &error)),
+        }
+    }
+
+    /// A row that cannot be what this program wrote.
+    pub(in crate::database) fn wrong(&self, reason: &str) -> Error {
+        let (Row::Sqlite(_, place) | Row::Postgres(_, place)) = self;
+        Error::Tables { place: Arc::clone(place), reason: reason.to_owned() }
+    }
+}
+
+impl From<&str> for Value {
+    fn from(text: &str) -> Value {
+        Value::Text(Some(text.to_owned()))
+    }
+}
+
+impl From<String> for Value {
+    fn from(text: String) -> Value {
+        Value::Text(Some(text))
+    }
+}
+
+impl From<Option<String>> for Value {
+    fn from(text: Option<String>) -> Value {
+        Value::Text(text)
+    }
+}
+
+impl From<i64> for Value {
+    fn from(number: i64) -> Value {
+        Value::Integer(Some(number))
+    }
+}
+
+impl From<f64> for Value {
+    fn from(number: f64) -> Value {
+        Value::Real(number)
+    }
+}
+
+impl From<bool> for Value {
+    fn from(flag: bool) -> Value {
+        Value::Flag(flag)
+    }
+}
+
+impl From<Time> for Value {
+    fn from(time: Time) -> Value {
+        Value::Time(Some(time))
+    }
+}
+
+impl From<Option<Time>> for Value {
+    fn from(time: Option<Time>) -> Value {
+        Value::Time(time)
+    }
+}
+
+impl From<Json> for Value {
+    fn from(json: Json) -> Value {
+        Value::Json(Some(json))
+    }
+}
+
+impl From<Option<Json>> for Value {
+    fn from(json: Option<Json>) -> Value {
+        Value::Json(json)
+    }
+}

@@ -1,0 +1,48 @@
+//! Early hints of an upstream (103, RFC 8297), passed on before its answer. Clients over HTTP/2 get them; over HTTP/1.1 no browser
+//! uses them, and there are clients that take an interim answer for the answer.
+
+use std::rc::Rc;
+
+use http::header::{CONTENT_SECURITY_POLICY, LINK};
+use http::{HeaderMap, HeaderName};
+
+use crate::proxy::context::RequestContext;
+use crate::proxy::snapshot::View;
+use crate::service::conn::Conn;
+use net::wire::http2::StreamId;
+use policy::RouteId;
+
+/// Where the hints of one exchange go.
+pub struct EarlyHints {
+    conn: Rc<Conn>,
+    stream: StreamId,
+    view: Rc<View>,
+    route: Option<RouteId>,
+}
+
+impl EarlyHints {
+    /// `None`: the client gets none.
+    pub fn of(context: &RequestContext) -> Option<EarlyHints> {
+        Some(EarlyHints {
+            stream: context.facts.stream?,
+            conn: Rc::clone(&context.conn),
+            view: Rc::clone(&context.view),
+            route: context.facts.route,
+        })
+    }
+
+    /// Passes on what hints are made of, unless the route changes that in answers.
+    pub fn pass(&self, fields: &HeaderMap) {
+        let route = self.route.map(|id| &self.view.snapshot.table.routes()[id.index()]);
+        let is_kept = |name: &HeaderName| !route.is_some_and(|route| route.response_headers.replaces(name));
+        let mut hints = HeaderMap::new();
+        for name in [LINK, CONTENT_SECURITY_POLICY].iter().filter(|name| is_kept(name)) {
+            fields.get_all(name).iter().for_each(|value| {
+                hints.append(name, value.clone());
+            });
+        }
+        if hints.contains_key(LINK) {
+            self.conn.give_hints(self.stream, &hints);
+        }
+    }
+}

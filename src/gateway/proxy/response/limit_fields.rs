@@ -1,0 +1,355 @@
+//! The rate-limit fields of an answer: `RateLimit` and `RateLimit-Policy` (draft-ietf-httpapi-ratelimit-headers-11), and
+//! the older `X-RateLimit-*`. `Retry-After` is `service/problem.rs`'s.
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+use crate::proxy::config::LimitHeaders;
+use crate::proxy::response::upstream_limits;
+use limit::{Algorithm, Charge, Outcome};
+use limiter::Decision;
+use limiter::Provenance;
+use metrics::Tier;
+use observe::record::Left;
+use policy::counting::SF_INTEGER_MAX;
+use policy::{Found, Table, Window};
+
+/// The rate-limit fields of one answer: of the binding window, the one with the least left.
+#[derive(Debug, Default)]
+pub struct Fields {
+    ietf: Option<(HeaderValue, HeaderValue)>,
+    legacy: Option<[u64; 3]>,
+    /// When the decision was made.
+    unix_seconds: u64,
+    remaining: u64,
+    /// `RateLimit-Debug`, for who may see it.
+    pub debug: Option<HeaderValue>,
+}
+
+impl Fields {
+    /// The fields of a decision made at `unix_seconds`. `is_leased`: whether nodes hold leases of a charge's window.
+    pub fn new(
+        style: LimitHeaders,
+        unix_seconds: u64,
+        table: &Table,
+        found: &Found<'_, '_>,
+        charges: &[Charge],
+        decision: &Decision,
+        is_leased: impl FnOnce(&Charge) -> bool,
+    ) -> Fields {
+        let policies = || table.rate_limit_policy(found.route, charges);
+        Fields::of(style, unix_seconds, table, policies, charges, decision, is_leased)
+    }
+
+    /// The same where no route has chosen the policies; `policies` gives the value of `RateLimit-Policy`.
+    pub fn of(
+        style: LimitHeaders,
+        unix_seconds: u64,
+        table: &Table,
+        policies: impl FnOnce() -> Option<HeaderValue>,
+        charges: &[Charge],
+        decision: &Decision,
+        is_leased: impl FnOnce(&Charge) -> bool,
+    ) -> Fields {
+        let Some((charge, outcome)) =
+            decision.binding.map(|index| (&charges[index], &decision.outcomes[index]))
+        else {
+            return Fields::default();
+        };
+        let reset_seconds =
+            reset_ns(charge, outcome, decision.tier, unix_seconds, is_leased).div_ceil(SECOND_NS);
+        let ietf = matches!(style, LimitHeaders::Ietf | LimitHeaders::Both);
+        let legacy = matches!(style, LimitHeaders::Legacy | LimitHeaders::Both);
+        let remaining = remaining(charge, outcome);
+        let window = &table.policies()[charge.policy.index()].windows[usize::from(charge.window)];
+        let ietf = ietf.then(|| Some((policies()?, item(window, remaining, reset_seconds)?))).flatten();
+        let legacy = legacy.then(|| [limit(charge), remaining, unix_seconds + reset_seconds]);
+        Fields { ietf, legacy, unix_seconds, remaining, debug: None }
+    }
+
+    /// Puts the fields on an answer. What an upstream's fields of the same names say stays where it is tighter: its items
+    /// are joined with the gateway's own, and the older fields tell the least of both.
+    ///
+    /// Most values change with every answer. In HPACK's table they would push out fields that do repeat, so they are
+    /// marked as never indexed (RFC 7541 section 7.1.3). If `kept`, they are indexed all the same, for their names (see
+    /// `answer_fields::keeps_names`).
+    pub fn insert(self, headers: &mut HeaderMap, kept: bool) {
+        let changing = |mut value: HeaderValue| {
+            value.set_sensitive(!kept);
+            value
+        };
+        let is_told = self.ietf.is_some() || self.legacy.is_some();
+        let theirs = if is_told { upstream_limits::Left::of(headers, self.unix_seconds) } else { None };
+        if let Some(own) = self.ietf {
+            let (policy, state) = match &theirs {
+                Some(theirs) => theirs.join(headers, self.remaining, own),
+                None => own,
+            };
+            headers.insert(RATELIMIT_POLICY, policy);
+            headers.insert(RATELIMIT, changing(state));
+        }
+        if let Some(debug) = self.debug {
+            headers.insert(RATELIMIT_DEBUG, changing(debug));
+        }
+        if let Some(own) = self.legacy {
+            let tighter = theirs.filter(|theirs| theirs.remaining < self.remaining);
+            let [limit, remaining, reset] =
+                tighter.map_or(own, |theirs| theirs.legacy(own, self.unix_seconds));
+            headers.insert(X_RATELIMIT_LIMIT, limit.into());
+            headers.insert(X_RATELIMIT_REMAINING, changing(remaining.into()));
+            headers.insert(X_RATELIMIT_RESET, changing(reset.into()));
+        }
+    }
+}
+
+/// The numbers of the binding window, for logs and traces.
+pub fn left(charges: &[Charge], decision: &Decision) -> Option<Left> {
+    let index = decision.binding?;
+    let (charge, outcome) = (&charges[index], &decision.outcomes[index]);
+    Some(Left { limit: limit(charge), remaining: remaining(charge, outcome) })
+}
+
+/// What is told as the limit: `q` of `RateLimit-Policy`.
+fn limit(charge: &Charge) -> u64 {
+    charge.quota.capacity().min(SF_INTEGER_MAX)
+}
+
+/// What is told to be left, never more than the limit: the quota that one address has while Redis is down is larger than
+/// that of its policy.
+pub fn remaining(charge: &Charge, outcome: &Outcome) -> u64 {
+    outcome.remaining.min(limit(charge))
+}
+
+/// One item of `RateLimit` (draft-ietf-httpapi-ratelimit-headers-11, section 4): `"name";r=50;t=30`.
+fn item(window: &Window, remaining: u64, reset_seconds: u64) -> Option<HeaderValue> {
+    let mut digits = itoa::Buffer::new();
+    let mut text = Vec::with_capacity(window.label.len() + 48);
+    text.push(b'"');
+    text.extend_from_slice(window.label.as_bytes());
+    text.extend_from_slice(b"\";r=");
+    text.extend_from_slice(digits.format(remaining).as_bytes());
+    // A permit comes back when a request ends, so there is no time to give.
+    if window.quota.algorithm() != Algorithm::Concurrency {
+        text.extend_from_slice(b";t=");
+        text.extend_from_slice(digits.format(reset_seconds).as_bytes());
+    }
+    HeaderValue::from_maybe_shared(bytes::Bytes::from(text)).ok()
+}
+
+/// Nanoseconds until a window is whole again; of one that the fleet shares whole seconds, if this node knows only those.
+pub fn reset_ns(
+    charge: &Charge,
+    outcome: &Outcome,
+    tier: Tier,
+    unix_seconds: u64,
+    is_leased: impl FnOnce(&Charge) -> bool,
+) -> u64 {
+    let shared = shared_reset(charge, outcome, tier, unix_seconds, is_leased);
+    shared.map_or(outcome.reset_ns, |seconds| seconds.saturating_mul(SECOND_NS))
+}
+
+/// Seconds until a window that the fleet shares is whole again, if this node knows only what is left of it. Shared windows
+/// begin at multiples of their period on Redis's wall clock; this node's clock is close enough for a field in seconds.
+/// `None` in fallback, where a node has windows of its own.
+fn shared_reset(
+    charge: &Charge,
+    outcome: &Outcome,
+    tier: Tier,
+    unix_seconds: u64,
+    is_leased: impl FnOnce(&Charge) -> bool,
+) -> Option<u64> {
+    if charge.plan.is_none() || tier == Tier::Fallback || outcome.remaining >= charge.quota.capacity() {
+        return None;
+    }
+    let period_seconds = charge.quota.period_ns().get().div_ceil(SECOND_NS);
+    let ends_in = period_seconds - unix_seconds % period_seconds;
+    match (charge.quota.algorithm(), tier) {
+        // A log is whole a period after its newest unit, which every answer says.
+        _ if charge.quota.is_few() => None,
+        (Algorithm::FixedWindow, _) => Some(ends_in),
+        // What was spent in this window counts, with falling weight, until the end of the next. Redis says exactly when
+        // a window without leases is whole, of a leased one only what is left.
+        (Algorithm::SlidingWindow, Tier::Local) => Some(ends_in + period_seconds),
+        (Algorithm::SlidingWindow, _) if is_leased(charge) => Some(ends_in + period_seconds),
+        _ => None,
+    }
+}
+
+/// Whole seconds, up to a tenth and at most a minute late so that refused clients do not all come back at once, and never
+/// early: a client that heeds it must not be refused again. Rounding up is late, too: nothing is added to it, and short
+/// waits, of which it is the larger part, have no jitter.
+pub fn jittered(wait_ns: u64, random: u64) -> u64 {
+    let spread_ns = if wait_ns < SPREAD_FROM_NS { 0 } else { (wait_ns / 10).min(LATE_MAX_NS) };
+    // Below a minute times a thousand, so it fits.
+    let late_ns = spread_ns * (random % 1_000) / 1_000;
+    let rounded = wait_ns.div_ceil(SECOND_NS).max(1);
+    rounded.max(wait_ns.saturating_add(late_ns) / SECOND_NS)
+}
+
+/// The value of `RateLimit-Debug`: `policy="search";window="search-1h";tier=lease;age=0.25;node=edge-1`, the age in seconds;
+/// without an age where Redis has no part.
+pub fn debug(table: &Table, charge: &Charge, provenance: Provenance, node: &str) -> Option<HeaderValue> {
+    let policy = &table.policies()[charge.policy.index()];
+    let window = &policy.windows[usize::from(charge.window)].label;
+    let Provenance { by, age_ns } = provenance;
+    let age = age_ns.map_or_else(String::new, |age_ns| format!(";age={:.3}", age_ns as f64 / 1e9));
+    let name = &policy.name;
+    HeaderValue::try_from(format!("policy=\"{name}\";window=\"{window}\";tier={by}{age};node={node}")).ok()
+}
+
+const SECOND_NS: u64 = 1_000_000_000;
+/// The shortest wait that has jitter.
+const SPREAD_FROM_NS: u64 = 5 * SECOND_NS;
+/// The most that a `Retry-After` is late.
+const LATE_MAX_NS: u64 = 60 * SECOND_NS;
+const RATELIMIT_DEBUG: HeaderName = HeaderName::from_static("ratelimit-debug");
+pub(in crate::proxy) const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
+pub(in crate::proxy) const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+pub(in crate::proxy) const X_RATELIMIT_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
+pub(in crate::proxy) const X_RATELIMIT_REMAINING: HeaderName =
+    HeaderName::from_static("x-ratelimit-remaining");
+pub(in crate::proxy) const X_RATELIMIT_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
+
+#[cfg(test)]
+mod tests {
+    use std::num::{NonZeroU32, NonZeroU64};
+
+    use super::*;
+    use limit::{Answer, Key, PlanId, Quota};
+
+    #[test]
+    fn a_retry_is_never_early_and_late_by_a_tenth_or_a_minute() {
+        let waits =
+            [1, 900_000_000, 1_000_000_000, 1_999_999_999, 4_999_999_999, 5_000_000_001, 10_000_000_000];
+        let waits =
+            waits.into_iter().chain([600, 3_600, 86_400, 30 * 86_400].map(|seconds| seconds * SECOND_NS));
+        for (wait_ns, random) in waits.flat_map(|wait_ns| (0..1_000).map(move |random| (wait_ns, random))) {
+            let (told_ns, rounded_ns) =
+                (jittered(wait_ns, random) * SECOND_NS, wait_ns.div_ceil(SECOND_NS) * SECOND_NS);
+            let late_max = if wait_ns < 5 * SECOND_NS { 0 } else { (wait_ns / 10).min(60 * SECOND_NS) };
+            assert!(told_ns >= wait_ns, "{wait_ns} early: {told_ns}");
+            assert!(told_ns <= rounded_ns.max(wait_ns + late_max), "{wait_ns} late: {told_ns}");
+        }
+        assert_eq!((jittered(10 * SECOND_NS, 0), jittered(11 * SECOND_NS, 999)), (10, 12), "it spreads");
+        assert!((jittered(86_400 * SECOND_NS, 0), jittered(86_400 * SECOND_NS, 999)) == (86_400, 86_459));
+        assert!(jittered(u64::MAX, 999) > 0);
+    }
+
+    #[test]
+    fn no_more_is_left_than_the_quota_that_is_told() {
+        for algorithm in Algorithm::ALL {
+            for (units, seconds, burst, shown) in [
+                (100, 1, 200, "q=200;w=2"),
+                (60, 60, 3, "q=3;w=3"),
+                (1_000, 1, 10, "q=10;w=1"),
+                (1, 86_400, 2, "q=2;w=172800"),
+            ] {
+                let [units, period_ns, burst] = [units, seconds * SECOND_NS, burst]
+                    .map(|number| NonZeroU64::new(number).expect("none of them is zero"));
+                let quota = Quota::new(algorithm, units, period_ns, burst);
+                let item = policy::counting::item("a", &quota);
+                let charge = Charge::one(Key::default(), quota);
+                let told = format!("\"a\";q={}", limit(&charge));
+                assert!(item == told.clone() || item.starts_with(&(told + ";")), "{algorithm:?}: {item}");
+                if algorithm == Algorithm::TokenBucket {
+                    assert_eq!(item, format!("\"a\";{shown}"));
+                }
+                for left in [0, 1, quota.capacity(), quota.capacity() * 10, u64::MAX] {
+                    let outcome = Outcome::new(Answer::Admitted, left, 0);
+                    assert!(remaining(&charge, &outcome) <= limit(&charge));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_tighter_of_two_limits_stays_and_both_families_tell_it() {
+        const NOW: u64 = 1_800_000_000;
+        // What an upstream says, and what then stands in `RateLimit-Policy`, `RateLimit`, and the older three fields.
+        let own = ("\"a\";q=1000;w=60", "\"a\";r=999;t=1", "1000 999 1800000001");
+        type Case<'a> = (&'a [(&'a str, &'a str)], &'a str, &'a str, &'a str);
+        let cases: &[Case<'_>] = &[
+            (&[], own.0, own.1, own.2),
+            (&[("retry-after", "99")], own.0, own.1, own.2),
+            (&[("x-ratelimit-remaining", "unlimited")], own.0, own.1, own.2),
+            (&[("x-ratelimit-remaining", "5000"), ("x-ratelimit-limit", "6000")], own.0, own.1, own.2),
+            (
+                &[("x-ratelimit-remaining", "0"), ("retry-after", "99")],
+                "\"upstream\";q=0, \"a\";q=1000;w=60",
+                "\"upstream\";r=0;t=99, \"a\";r=999;t=1",
+                "1000 0 1800000099",
+            ),
+            (
+                &[
+                    ("x-ratelimit-limit", "10, 10;w=1"),
+                    ("x-ratelimit-remaining", "3"),
+                    ("x-ratelimit-reset", "1800000007"),
+                ],
+                "\"upstream\";q=10, \"a\";q=1000;w=60",
+                "\"upstream\";r=3;t=7, \"a\";r=999;t=1",
+                "10 3 1800000007",
+            ),
+            (
+                &[("ratelimit-policy", "\"u, v\";q=50;w=9"), ("ratelimit", "\"u, v\";r=7;t=5")],
+                "\"u, v\";q=50;w=9, \"a\";q=1000;w=60",
+                "\"u, v\";r=7;t=5, \"a\";r=999;t=1",
+                "50 7 1800000005",
+            ),
+            (
+                &[("ratelimit", "\"u\";r=5000;t=5"), ("ratelimit", "\"v\";r=4000")],
+                own.0,
+                "\"u\";r=5000;t=5, \"v\";r=4000, \"a\";r=999;t=1",
+                own.2,
+            ),
+            (
+                &[("ratelimit", "\"u\";r=8"), ("x-ratelimit-remaining", "2"), ("x-ratelimit-reset", "6")],
+                "\"upstream\";q=2, \"a\";q=1000;w=60",
+                "\"u\";r=8, \"upstream\";r=2;t=6, \"a\";r=999;t=1",
+                "1000 2 1800000006",
+            ),
+            (
+                &[("ratelimit", "limit=20, remaining=4, reset=3")],
+                "\"upstream\";q=20, \"a\";q=1000;w=60",
+                "\"upstream\";r=4;t=3, \"a\";r=999;t=1",
+                "20 4 1800000003",
+            ),
+        ];
+        for (upstream, policy, state, legacy) in cases {
+            let mut headers = HeaderMap::new();
+            for (name, value) in *upstream {
+                headers.append(*name, HeaderValue::from_static(value));
+            }
+            let ietf = Some((HeaderValue::from_static(own.0), HeaderValue::from_static(own.1)));
+            let legacy_own = Some([1_000, 999, NOW + 1]);
+            Fields { ietf, legacy: legacy_own, unix_seconds: NOW, remaining: 999, debug: None }
+                .insert(&mut headers, true);
+            let shown = |name: HeaderName| {
+                assert_eq!(headers.get_all(&name).iter().count(), 1, "{upstream:?}");
+                headers[name].to_str().expect("a text").to_owned()
+            };
+            assert_eq!((&*shown(RATELIMIT_POLICY), &*shown(RATELIMIT)), (*policy, *state), "{upstream:?}");
+            let three = [X_RATELIMIT_LIMIT, X_RATELIMIT_REMAINING, X_RATELIMIT_RESET].map(shown).join(" ");
+            assert_eq!(three, *legacy, "{upstream:?}");
+        }
+    }
+
+    #[test]
+    fn a_shared_sliding_window_is_whole_when_the_next_one_ends() {
+        let (limit, period_ns) = (NonZeroU64::new(60), NonZeroU64::new(60 * SECOND_NS));
+        let (limit, period_ns) = (limit.expect("not zero"), period_ns.expect("not zero"));
+        let quota = Quota::new(Algorithm::SlidingWindow, limit, period_ns, limit);
+        let charge =
+            Charge { plan: Some(PlanId::new(NonZeroU32::MIN)), ..Charge::one(Key::default(), quota) };
+        let reset = |remaining, tier, unix_seconds, is_leased| {
+            let outcome = Outcome::new(Answer::Admitted, remaining, 9 * SECOND_NS);
+            shared_reset(&charge, &outcome, tier, unix_seconds, |_| is_leased)
+        };
+        // Ten requests in the last second of a minute, one fourteen seconds later: whoever decided them.
+        for tier in [Tier::Local, Tier::Global] {
+            assert_eq!(reset(50, tier, 59, true), Some(61), "{tier:?}");
+            assert_eq!(reset(51, tier, 73, true), Some(107), "{tier:?}");
+        }
+        assert_eq!(reset(51, Tier::Global, 73, false), None, "Redis has said it exactly");
+        assert_eq!(reset(51, Tier::Fallback, 73, true), None);
+        assert_eq!(reset(60, Tier::Local, 73, true), None, "it is whole");
+    }
+}

@@ -1,0 +1,94 @@
+//! Which keys a decision was about, for who watches which of them are heavy. It decides nothing.
+
+use crate::{Check, Limiter};
+use ::policy::{Naming, Subject};
+use limit::Charge;
+use metrics::hot_keys::{Named, Tally};
+
+impl Limiter {
+    /// Counts the keys of a decision. `subject` gives the subject of a part: it is asked for the few keys that are worth a
+    /// name.
+    pub fn count_keys<'s, S: Subject + 's>(
+        &self,
+        tally: &Tally,
+        naming: &Naming,
+        check: &Check<'_>,
+        subject: impl Fn(u16) -> Option<&'s S>,
+    ) {
+        for (charge, is_denied) in check.keys() {
+            let key = charge.key.high();
+            let shard = || self.shard_of(check, charge);
+            tally.count(key, is_denied, || {
+                let policy = check.policies.policy_of(charge);
+                // A policy that counts everybody together has one key, which needs no name.
+                let subject = subject(charge.part).filter(|_| !policy.by.is_empty());
+                let name = subject.map(|subject| naming.name(policy, subject)).unwrap_or_default();
+                Named::new(key, &policy.name, name, shard())
+            });
+            if check.is_shared(charge) {
+                tally.count_shard(|| shard().map_or(0, usize::from));
+            }
+        }
+    }
+
+    /// The number of the shard that keeps a charge's key; `None` if only this node counts it.
+    fn shard_of(&self, check: &Check<'_>, charge: &Charge) -> Option<u16> {
+        let fleet = self.fleet.as_ref().filter(|_| check.is_shared(charge))?;
+        u16::try_from(fleet.link.shard(charge.key)).ok()
+    }
+
+    /// The name of a shard.
+    pub fn shard_name(&self, shard: u16) -> Option<String> {
+        self.fleet.as_ref()?.link.shard_name(shard.into())
+    }
+}
+
+impl Check<'_> {
+    /// Whether the fleet shares a charge, or would if it were not so hot that each node decides it alone. Such a key has its
+    /// part of its shard's decisions still, or it would be taken for cooler than it is, or for all that there is.
+    fn is_shared(&self, charge: &Charge) -> bool {
+        let window = || self.policies.policy_of(charge).windows.get(usize::from(charge.window));
+        charge.plan.is_some()
+            || (charge.is_overridden && window().is_some_and(|window| window.plan.is_some()))
+    }
+
+    /// The key of each policy that charged a subject, by its first window, and whether the policy denied it.
+    fn keys(&self) -> impl Iterator<Item = (&Charge, bool)> {
+        let mut outcomes = self.decision.outcomes.iter();
+        self.charges.chunk_by(Charge::is_beside).filter_map(move |windows| {
+            let own = outcomes.by_ref().take(windows.len());
+            let is_over = own.fold(false, |is_over, outcome| is_over | !outcome.is_admitted());
+            let first = windows.first()?;
+            Some((first, is_over || self.keeps_out(first)))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::tests::{Job, NOW, check, limiter, policy, table};
+    use metrics::hot_keys::{Asked, Facts, Gathered};
+
+    #[test]
+    fn each_policy_counts_its_key_and_what_it_denied() {
+        let (limiter, table) =
+            (limiter(), table(&[policy("jobs", "3/m by consumer"), policy("all", "1000/m by route")]));
+        let gathered = Gathered::default();
+        let (tally, naming) = (gathered.tally(1), Naming::default());
+        tally.hand_over(60);
+        for consumer in ["ann", "ann", "bob", "ann", "ann", "ann"] {
+            let job = Job { consumer, units: 1, number: None };
+            let check = check(&limiter, &table, &job, NOW);
+            limiter.count_keys(&tally, &naming, &check, |_| Some(&job));
+        }
+        tally.hand_over(61);
+        gathered.turn(61, |_| Facts { decided: 6, above: 1.0 });
+        let asked = Asked { policy: Some("jobs".to_owned()), minutes: 1, each: 5 };
+        let shown = gathered.book().shown(&asked);
+        let shown: Vec<_> =
+            shown.iter().map(|it| (&*it.key.name, it.requests_per_second, it.denied_per_second)).collect();
+        assert_eq!(shown, [("consumer=ann", 5.0, 2.0)], "bob came once only");
+        assert_eq!(gathered.book().shown(&Asked { policy: None, ..asked }).len(), 2);
+    }
+}

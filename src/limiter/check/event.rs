@@ -1,0 +1,64 @@
+//! [`Event`]: what each policy decided about one subject, as a plain value for metrics and logs. It writes to neither.
+
+use smallvec::SmallVec;
+
+use limit::PolicyId;
+use metrics::{Comparison, Decision, Tier};
+
+/// What each policy decided about one subject, in the order in which that was known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Event {
+    counts: SmallVec<[Count; 4]>,
+    comparisons: SmallVec<[(PolicyId, Comparison); 2]>,
+}
+
+/// What one policy decided, once however many windows it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Count {
+    /// The policy.
+    pub policy: PolicyId,
+    /// Which of the subjects it decided about, if there are several; else 0.
+    pub part: u16,
+    /// In one word.
+    pub decision: Decision,
+    /// Who decided.
+    pub tier: Tier,
+}
+
+impl Event {
+    /// All of them.
+    pub fn counts(&self) -> &[Count] {
+        &self.counts
+    }
+
+    /// How each candidate compares with the policy that it is to replace, and the algorithm of each policy that changes with
+    /// that of before.
+    pub fn comparisons(&self) -> &[(PolicyId, Comparison)] {
+        &self.comparisons
+    }
+
+    /// The one that decides what a log says of the subject: a penalty before a refusal, a refusal before a shadow's, a
+    /// shadow's before an admission; of several alike the first.
+    pub fn deciding(&self) -> Option<Count> {
+        // `max_by_key` takes the last of equals.
+        self.counts.iter().rev().max_by_key(|count| weight(count.decision)).copied()
+    }
+
+    pub(crate) fn compare(&mut self, candidate: PolicyId, comparison: Comparison) {
+        self.comparisons.push((candidate, comparison));
+    }
+
+    #[inline]
+    pub(crate) fn add(&mut self, count: Count) {
+        self.counts.push(count);
+    }
+}
+
+fn weight(decision: Decision) -> u8 {
+    match decision {
+        Decision::Admitted => 0,
+        Decision::ShadowDenied | Decision::ShadowPenalised => 1,
+        Decision::Denied | Decision::MissingRejected => 2,
+        Decision::Penalised => 3,
+    }
+}

@@ -1,0 +1,639 @@
+//! [`Limiter::check`] decides the policies of one subject (a request, or anything else with dimensions).
+//!
+//! In this order it: collects the charges of the policies, drops the charges that a retry has already paid, refuses
+//! penalised clients, decides the charges, records denials for penalties, remembers the idempotency key of an admitted
+//! subject, and reports what each policy decided. What needs no Redis is decided at once and without allocating; for
+//! the rest it returns a [`Pending`], which [`Limiter::finish`] waits for.
+//!
+//! It knows no HTTP. Its users bring a [`Subject`], turn the [`Check`] into an answer, and hand the [`Event`] to metrics
+//! and logs.
+
+pub(super) mod attempt;
+pub(super) mod charge_state;
+pub(super) mod counted;
+pub(super) mod event;
+pub(super) mod foretell;
+pub(super) mod given;
+pub(super) mod overriding;
+pub(super) mod penalties;
+pub(super) mod provenance;
+pub(super) mod recall;
+pub(super) mod refund;
+pub(super) mod spent;
+pub(super) mod together;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use tokio::time::timeout;
+
+use super::check::event::{Count, Event};
+use super::{ClientAddress, Decision, Foretold, Limiter, Recall, Waiting};
+use base::clock;
+use limit::{Algorithm, Charge, Outcome, PenaltyCheck, PolicyId, Worlds};
+use metrics::{self, Comparison, Tier};
+use policy::{Chosen, MissingDimension, Subject};
+
+/// A subject while it is decided, and the result. Functions fill it in place, because moving a struct of this size
+/// costs as much as a decision.
+#[derive(Debug, Default)]
+pub struct Check<'t> {
+    /// What the subject is charged. A retry is not charged again.
+    pub charges: SmallVec<[Charge; 4]>,
+    /// The decision on these charges.
+    pub decision: Decision,
+    /// What each policy decided, for metrics and logs.
+    pub event: Event,
+    /// The dimension that a policy requires and the subject does not have. If there is one, nothing is charged.
+    pub missing: Option<MissingDimension<'t>>,
+    /// The penalties of the policies that have a `penalty`.
+    pub penalties: SmallVec<[PenaltyCheck; 1]>,
+    /// Numbers of the [parts](Charge::part) that are only looked at, said before the check: their charges go back as soon as
+    /// they are taken, and to refuse one is no denial that a penalty could follow.
+    pub looks: SmallVec<[u16; 1]>,
+    pub(super) policies: Chosen<'t>,
+    /// Charges that remember the subject's idempotency key, spent once it is admitted.
+    memories: SmallVec<[Charge; 1]>,
+    pub(super) begun_ns: u64,
+}
+
+/// What a peek finds, as far as this node knows.
+#[derive(Debug, Default)]
+pub struct Peeked {
+    /// What each charge would be told, in their order.
+    pub foretold: Vec<Foretold>,
+    /// Policies that a retry has paid: they do not charge it again.
+    pub paid: Vec<PolicyId>,
+    /// What remembers its idempotency keys elsewhere: only Redis can say whether they are known.
+    pub unknown: Vec<Charge>,
+}
+
+/// A check that waits for Redis.
+#[must_use = "a pending check holds the units it has taken until it is finished or dropped"]
+pub enum Pending {
+    /// Redis is asked whether the subject is a retry.
+    Recall(Recall),
+    /// Redis is asked for the charges.
+    Charges(Box<Waiting>),
+}
+
+impl Check<'_> {
+    /// Whether the subject may pass.
+    pub fn is_admitted(&self) -> bool {
+        self.missing.is_none() && self.decision.is_admitted()
+    }
+
+    /// Whether the client has a penalty under this policy, which refuses it unless the policy is a shadow.
+    pub fn is_penalised(&self, policy: PolicyId) -> bool {
+        self.penalties.iter().any(|penalty| penalty.policy == policy && penalty.wait_ns > 0)
+    }
+
+    /// Whether the client of this charge has a penalty under its policy.
+    pub fn keeps_out(&self, charge: &Charge) -> bool {
+        let is_own = |penalty: &PenaltyCheck| (penalty.policy, penalty.part) == (charge.policy, charge.part);
+        self.penalties.iter().any(|penalty| is_own(penalty) && penalty.wait_ns > 0)
+    }
+}
+
+impl Limiter {
+    /// Decides a subject under these policies: all of its charges are taken, or none. `check` must be new. Returns
+    /// `None` if the decision is made, else what to pass to [`Limiter::finish`].
+    pub fn check<'t>(
+        self: &Arc<Self>,
+        policies: Chosen<'t>,
+        subject: &impl Subject,
+        now_ns: u64,
+        check: &mut Check<'t>,
+    ) -> Option<Pending> {
+        check.policies = policies;
+        check.begun_ns = now_ns;
+        if let Err(missing) = policies.charges(subject, &mut check.charges) {
+            check.event.add(Count {
+                policy: missing.policy,
+                part: 0,
+                decision: metrics::Decision::MissingRejected,
+                tier: Tier::Local,
+            });
+            check.missing = Some(missing);
+            return None;
+        }
+        self.override_charges(policies, subject, &mut check.charges, now_ns);
+        check.memories = policies.memories(subject);
+        if !check.memories.is_empty() {
+            // A policy that charges this subject nothing (its `matches` does not hold, say) has no retry to recognise.
+            let charges = &check.charges;
+            check.memories.retain(|memory| charges.iter().any(|charge| charge.policy == memory.policy));
+            self.route_tenant(&mut check.memories, subject.tenant());
+            check.pass_retries(|memory, charge| {
+                self.is_remembered(memory, now_ns) && self.repeat(memory, charge, now_ns)
+            });
+            if let Some(recall) = self.recall(&check.memories) {
+                return Some(Pending::Recall(recall));
+            }
+        }
+        self.charge(subject, check).map(Box::new).map(Pending::Charges)
+    }
+
+    /// Waits for Redis, at most `redis.deadline`, and completes the check. Charges without an answer by then are decided
+    /// by fallback.
+    pub async fn finish(self: &Arc<Self>, pending: Pending, subject: &impl Subject, check: &mut Check<'_>) {
+        let (waiting, left) = match pending {
+            Pending::Charges(waiting) => {
+                let deadline = waiting.deadline();
+                (waiting, deadline)
+            }
+            Pending::Recall(recall) => {
+                let deadline = recall.deadline();
+                let asked_ns = clock::now_ns();
+                let _ = timeout(deadline, recall.resolved()).await;
+                let Some(waiting) = self.recalled(recall, subject, check).map(Box::new) else { return };
+                // Both waits share one deadline, since the client waits for their sum.
+                let waited = Duration::from_nanos(clock::now_ns() - asked_ns);
+                (waiting, deadline.saturating_sub(waited))
+            }
+        };
+        self.finish_charges(*waiting, left, check).await;
+    }
+
+    /// Goes on with a check at `now_ns`, with what Redis has answered by then and without waiting: for whoever drives time.
+    /// Returns what to pass again once Redis has answered more; `None` if the decision is made.
+    pub fn proceed(
+        self: &Arc<Self>,
+        pending: Pending,
+        subject: &impl Subject,
+        now_ns: u64,
+        check: &mut Check<'_>,
+    ) -> Option<Pending> {
+        match pending {
+            Pending::Recall(recall) => {
+                self.recalled(recall, subject, check).map(Box::new).map(Pending::Charges)
+            }
+            Pending::Charges(waiting) => {
+                self.resume(*waiting, now_ns, &mut check.decision);
+                self.conclude_check(check);
+                None
+            }
+        }
+    }
+
+    /// Charges a subject once it is known whether it is a retry. Returns what to wait for, if anything.
+    fn recalled(
+        self: &Arc<Self>,
+        recall: Recall,
+        subject: &impl Subject,
+        check: &mut Check<'_>,
+    ) -> Option<Waiting> {
+        let memories = &check.memories;
+        let known: SmallVec<[Charge; 2]> = recall.remembered().iter().map(|index| memories[*index]).collect();
+        let now_ns = check.begun_ns;
+        check.pass_retries(|memory, charge| known.contains(memory) && self.repeat(memory, charge, now_ns));
+        self.charge(subject, check)
+    }
+
+    /// Waits for the charges, so long at most, and completes the check.
+    pub(super) async fn finish_charges(
+        self: &Arc<Self>,
+        waiting: Waiting,
+        left: Duration,
+        check: &mut Check<'_>,
+    ) {
+        // A timeout is no error here: `resume` decides with the answers that have arrived.
+        let _ = timeout(left, waiting.resolved()).await;
+        self.resume(waiting, clock::now_ns(), &mut check.decision);
+        self.conclude_check(check);
+    }
+
+    /// What a check would decide now. It spends, counts and remembers nothing. Penalties are read into `check` but do
+    /// not change its decision, so that `explain` can show both; nor do charges that a retry has paid, which it returns.
+    ///
+    /// # Errors
+    /// If a policy requires a dimension that the subject does not have.
+    pub fn peek<'t>(
+        &self,
+        policies: Chosen<'t>,
+        subject: &impl Subject,
+        now_ns: u64,
+        check: &mut Check<'t>,
+    ) -> Result<Peeked, MissingDimension<'t>> {
+        check.policies = policies;
+        policies.charges(subject, &mut check.charges)?;
+        self.override_charges(policies, subject, &mut check.charges, now_ns);
+        let mut memories = policies.memories(subject);
+        self.route_tenant(&mut memories, subject.tenant());
+        // Who has no repeats left is charged, whoever knows the key.
+        memories.retain(|memory| {
+            first_charge(&check.charges, memory)
+                .is_some_and(|charge| self.has_repeats(memory, charge, now_ns))
+        });
+        let (known, unknown): (Vec<_>, Vec<_>) =
+            memories.into_iter().partition(|memory| self.is_remembered(memory, now_ns));
+        let paid = known.iter().map(|memory| memory.policy).collect();
+        check.penalties = policies.penalty_checks(&check.charges);
+        for penalty in &mut check.penalties {
+            penalty.wait_ns = self.table.penalty_ns(penalty.key, now_ns);
+        }
+        self.route_tenant(&mut check.charges, subject.tenant());
+        self.hot.keep_local(&mut check.charges);
+        check.decision = self.peek_charges(&check.charges, now_ns);
+        let client = ClientAddress::from(policies.client_of(subject));
+        let foretell = |charge| self.foretell(charge, client, now_ns);
+        Ok(Peeked { foretold: check.charges.iter().map(foretell).collect(), paid, unknown })
+    }
+
+    /// Whether the policies whose decision does not depend on the client's identity would admit the subject. Nothing is
+    /// spent. Authentication asks this before costly work (a password, a signature), so that guessing runs into a limit.
+    pub fn has_room(&self, policies: Chosen<'_>, subject: &impl Subject, now_ns: u64) -> bool {
+        let mut check = Check::default();
+        if policies.charges(subject, &mut check.charges).is_err() {
+            return false;
+        }
+        // Before penalties are looked at: a reset ends them.
+        self.override_charges(policies, subject, &mut check.charges, now_ns);
+        if self.is_kept_out(&policies.penalty_checks(&check.charges), now_ns) {
+            return false;
+        }
+        check.charges.retain(|charge| policies.policy_of(charge).is_blind());
+        self.route_tenant(&mut check.charges, subject.tenant());
+        self.hot.keep_local(&mut check.charges);
+        check.charges.is_empty() || self.peek_charges(&check.charges, now_ns).is_admitted()
+    }
+
+    /// Decides the remaining charges. Returns what to wait for if Redis has to be asked.
+    fn charge(self: &Arc<Self>, subject: &impl Subject, check: &mut Check<'_>) -> Option<Waiting> {
+        if check.charges.is_empty() {
+            return None;
+        }
+        // Before `route_tenant` changes the keys: penalties are recorded on this node only, under the unrouted key.
+        check.penalties = check.policies.penalty_checks(&check.charges);
+        self.route_tenant(&mut check.charges, subject.tenant());
+        self.hot.keep_local(&mut check.charges);
+        self.charge_routed(|policies| ClientAddress::from(policies.client_of(subject)), check)
+    }
+
+    /// The same once penalties are looked up and keys have their shards.
+    #[inline]
+    pub(super) fn charge_routed(
+        self: &Arc<Self>,
+        client: impl FnOnce(Chosen<'_>) -> ClientAddress,
+        check: &mut Check<'_>,
+    ) -> Option<Waiting> {
+        let now_ns = check.begun_ns;
+        let Check { charges, penalties, looks, decision, .. } = check;
+        if penalties.is_empty() || !self.keep_out(charges, penalties, looks, now_ns, decision) {
+            let client = client(check.policies);
+            let Check { charges, decision, .. } = check;
+            let waiting = match decision.kept_out {
+                Worlds::NONE => self.decide(charges, client, now_ns, decision),
+                // The penalty of one policy of a trial; the other is decided.
+                _ => self.decide_all(charges, client, now_ns, decision),
+            };
+            if waiting.is_some() {
+                return waiting;
+            }
+        }
+        self.conclude_check(check);
+        None
+    }
+
+    /// Completes a check whose charges are decided: records denials and retries, and counts.
+    fn conclude_check(self: &Arc<Self>, check: &mut Check<'_>) {
+        let now_ns = check.begun_ns;
+        // A refusal because Redis is down must not count against the client.
+        if !check.penalties.is_empty() && !check.decision.is_redis_down {
+            self.watch(&check.charges, &mut check.penalties, &check.looks, now_ns, &mut check.decision);
+        }
+        if !check.looks.is_empty() {
+            self.return_looks(check);
+        }
+        check.count();
+        if check.policies.tries() {
+            check.compare();
+        }
+        // Only after admission: two requests with one key that arrive together are both charged, but none passes
+        // under a key that nothing was paid for.
+        let Check { memories, decision, .. } = check;
+        let paid = memories.iter().filter(|memory| !decision.is_refused_to(memory));
+        paid.for_each(|memory| self.remember(memory, now_ns));
+    }
+
+    /// Gives back what was taken of parts that are only looked at. Then the decision says what is left with it.
+    #[cold]
+    fn return_looks(self: &Arc<Self>, check: &mut Check<'_>) {
+        let Check { charges, looks, decision, begun_ns, .. } = check;
+        for (index, charge) in charges.iter().enumerate() {
+            if !looks.contains(&charge.part) || !decision.has_taken(index, charge) {
+                continue;
+            }
+            self.refund(charge, decision.refund(index), *begun_ns);
+            let outcome = decision.outcomes[index];
+            let remaining = outcome.remaining.saturating_add(charge.cost);
+            let left = match charge.plan {
+                None => self.look(charge, *begun_ns),
+                Some(_) if remaining < charge.quota.capacity() => outcome,
+                Some(_) => Outcome::new(outcome.answer(), remaining, 0),
+            };
+            decision.outcomes[index] = Outcome::new(outcome.answer(), remaining, left.reset_ns);
+        }
+        decision.bind(charges);
+    }
+}
+
+/// The first charge of the policy that a memory is of.
+fn first_charge<'c>(charges: &'c [Charge], memory: &Charge) -> Option<&'c Charge> {
+    charges.iter().find(|charge| charge.policy == memory.policy)
+}
+
+impl Check<'_> {
+    /// Drops the charges of policies that have already charged this subject, and keeps in `memories` only those that
+    /// have not. Concurrency is charged again: a retry is in flight like any other request. `is_free` is asked with a memory
+    /// and the first charge of its policy.
+    fn pass_retries(&mut self, is_free: impl Fn(&Charge, &Charge) -> bool) {
+        let Check { charges, memories, event, .. } = self;
+        memories.retain(|memory| {
+            if !first_charge(charges, memory).is_some_and(|charge| is_free(memory, charge)) {
+                return true;
+            }
+            charges.retain(|charge| {
+                charge.policy != memory.policy || charge.quota.algorithm() == Algorithm::Concurrency
+            });
+            if charges.iter().all(|charge| charge.policy != memory.policy) {
+                let decision = metrics::Decision::Admitted;
+                event.add(Count { policy: memory.policy, part: 0, decision, tier: Tier::Local });
+            }
+            false
+        });
+    }
+
+    /// Adds one count for each policy, however many windows it has.
+    fn count(&mut self) {
+        let mut windows = self.charges.iter().zip(&self.decision.outcomes).peekable();
+        while let Some((charge, outcome)) = windows.next() {
+            let mut is_over = !outcome.is_admitted();
+            while let Some((_, outcome)) = windows.next_if(|(next, _)| next.is_beside(charge)) {
+                is_over |= !outcome.is_admitted();
+            }
+            let decision = match (self.keeps_out(charge), is_over, charge.shadow) {
+                (true, _, true) => metrics::Decision::ShadowPenalised,
+                (true, _, false) => metrics::Decision::Penalised,
+                (false, true, true) => metrics::Decision::ShadowDenied,
+                (false, true, false) => metrics::Decision::Denied,
+                (false, false, _) => metrics::Decision::Admitted,
+            };
+            let Charge { policy, part, .. } = *charge;
+            self.event.add(Count { policy, part, decision, tier: self.decision.tier });
+        }
+    }
+}
+
+impl Check<'_> {
+    /// Compares the two policies of each trial, and the two algorithms of each policy that changes: whether each would have
+    /// refused the subject, whatever others say.
+    #[cold]
+    fn compare(&mut self) {
+        self.compare_algorithms();
+        for (index, charge) in self.charges.iter().enumerate() {
+            let Some(trial) = charge.trial else { continue };
+            let is_of = |other: &&Charge| other.trial.is_some_and(|other| other.is_of(trial));
+            if self.charges[..index].iter().any(|earlier| is_of(&earlier)) {
+                continue;
+            }
+            let policy = self.policies.policy_of(charge);
+            let Some(candidate) = policy.tried().or(policy.replaces().map(|_| policy.id)) else { continue };
+            let denies = |of_candidate: bool| {
+                let own = self.charges.iter().zip(&self.decision.outcomes);
+                let mut own =
+                    own.filter(|(other, _)| is_of(other) && (other.policy == candidate) == of_candidate);
+                own.any(|(charge, outcome)| !outcome.is_admitted() || self.keeps_out(charge))
+            };
+            let comparison = Comparison::of(denies(false), denies(true));
+            self.event.compare(candidate, comparison);
+        }
+    }
+
+    fn compare_algorithms(&mut self) {
+        let mut outcomes = self.decision.outcomes.iter();
+        for windows in self.charges.chunk_by(Charge::is_beside) {
+            let policy = self.policies.policy_of(&windows[0]);
+            let (mut before, mut now) = (false, false);
+            for (charge, outcome) in windows.iter().zip(outcomes.by_ref()) {
+                before |= !outcome.is_admitted() && !policy.is_incoming(charge);
+                now |= !outcome.is_admitted() && !policy.is_outgoing(charge);
+            }
+            if policy.is_changing() && policy.replaces().is_none() {
+                self.event.compare(policy.id, Comparison::of(before, now));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::net::{IpAddr, Ipv4Addr};
+
+    use super::*;
+    use crate::local::Table as LocalTable;
+    use crate::{Holder, Reset};
+    use limit::Penalty;
+    use policy::counting::rules::Rules;
+    use policy::counting::shorthand;
+    use policy::definition::{self, Dimension, Idempotency, Missing};
+    use policy::keys::subject::Encoded;
+    use policy::{Options, Table};
+
+    const SECOND: u64 = 1_000_000_000;
+    pub(crate) const NOW: u64 = 3_600 * SECOND;
+
+    /// A subject that is no HTTP request: a consumer who asks for some units.
+    pub(crate) struct Job {
+        pub(crate) consumer: &'static str,
+        pub(crate) units: u64,
+        pub(crate) number: Option<&'static str>,
+    }
+
+    impl Subject for Job {
+        fn write(&self, dimension: &Dimension, out: &mut Encoded) -> bool {
+            if *dimension == Dimension::Consumer {
+                out.extend_from_slice(self.consumer.as_bytes());
+            }
+            true
+        }
+
+        fn address(&self) -> IpAddr {
+            Ipv4Addr::LOCALHOST.into()
+        }
+
+        fn tier(&self) -> Option<&str> {
+            None
+        }
+
+        fn consumer(&self) -> Option<&str> {
+            Some(self.consumer)
+        }
+
+        fn tenant(&self) -> Option<&str> {
+            None
+        }
+
+        fn cost(&self, _: &Rules) -> u64 {
+            self.units
+        }
+
+        fn write_idempotency_key(&self, _: &Rules, out: &mut Encoded) -> bool {
+            out.extend_from_slice(self.number.unwrap_or_default().as_bytes());
+            self.number.is_some()
+        }
+    }
+
+    pub(crate) fn policy(name: &str, limit: &str) -> definition::Policy {
+        let limit = shorthand::parse(limit).expect("a limit");
+        definition::Policy { by: limit.by, ..definition::Policy::new(name.to_owned(), vec![limit.window]) }
+    }
+
+    /// One route with all of these policies.
+    pub(crate) fn table(policies: &[definition::Policy]) -> Table {
+        let mut route = definition::Route::new("all".to_owned(), "/".to_owned());
+        let named = policies.iter().filter(|policy| policy.replaces.is_none());
+        route.limits = named.map(|policy| policy.name.clone()).collect();
+        let options = Options { salt: [7; 16], ipv6_prefix: 64, upstreams: &[], auth: &[] };
+        Table::compile(&[route], policies, &options).expect("a table without mistakes")
+    }
+
+    pub(crate) fn limiter() -> Arc<Limiter> {
+        Arc::new(Limiter::new(LocalTable::with_memory(1 << 16)))
+    }
+
+    pub(crate) fn check<'t>(limiter: &Arc<Limiter>, table: &'t Table, job: &Job, now_ns: u64) -> Check<'t> {
+        let mut check = Check::default();
+        let chosen = table.chosen(&table.routes()[0], false);
+        assert!(limiter.check(chosen, job, now_ns, &mut check).is_none(), "one node waits for nobody");
+        check
+    }
+
+    fn decisions(check: &Check<'_>) -> Vec<(usize, metrics::Decision)> {
+        check.event.counts().iter().map(|count| (count.policy.index(), count.decision)).collect()
+    }
+
+    #[test]
+    fn a_subject_that_is_no_request_is_decided_by_its_dimensions() {
+        let shadow = definition::Policy { shadow: true, ..policy("watched", "1/m by consumer") };
+        let (limiter, table) = (limiter(), table(&[policy("jobs", "5/m by consumer"), shadow]));
+        let job = |consumer, units| Job { consumer, units, number: None };
+        let first = check(&limiter, &table, &job("a", 1), NOW);
+        assert!(first.is_admitted());
+        assert_eq!(decisions(&first), [(0, metrics::Decision::Admitted), (1, metrics::Decision::Admitted)]);
+        let second = check(&limiter, &table, &job("a", 4), NOW);
+        assert!(second.is_admitted());
+        assert_eq!(
+            second.event.deciding().map(|count| (count.policy.index(), count.decision)),
+            Some((1, metrics::Decision::ShadowDenied))
+        );
+        let third = check(&limiter, &table, &job("a", 1), NOW);
+        assert_eq!(third.event.deciding().map(|count| count.decision), Some(metrics::Decision::Denied));
+        assert!(
+            !third.is_admitted()
+                && third.event.deciding().is_some_and(|count| count.policy == PolicyId::default())
+        );
+        assert!(
+            check(&limiter, &table, &job("b", 1), NOW).is_admitted(),
+            "another one has a limit of its own"
+        );
+        assert!(
+            check(&limiter, &table, &job("a", 0), NOW).event.counts().is_empty(),
+            "of no cost, no policy"
+        );
+    }
+
+    #[test]
+    fn a_policy_refuses_a_subject_without_its_dimension() {
+        let strict = definition::Policy { missing: Missing::Reject, ..policy("jobs", "5/m by tenant") };
+        let (limiter, table) = (limiter(), table(&[strict]));
+        let check = check(&limiter, &table, &Job { consumer: "a", units: 1, number: None }, NOW);
+        assert_eq!(check.missing.map(|missing| missing.dimension), Some(&Dimension::Tenant));
+        assert!(!check.is_admitted());
+        assert_eq!(decisions(&check), [(0, metrics::Decision::MissingRejected)]);
+    }
+
+    #[test]
+    fn a_retry_of_an_admitted_subject_is_charged_once() {
+        let idempotency = Idempotency {
+            header: http::HeaderName::from_static("idempotency-key"),
+            window: Duration::from_secs(60),
+            by_address: false,
+        };
+        let jobs = definition::Policy { idempotency: Some(idempotency), ..policy("jobs", "1/m by consumer") };
+        let (limiter, table) = (limiter(), table(&[jobs]));
+        let job = |number| Job { consumer: "a", units: 1, number };
+        assert!(check(&limiter, &table, &job(Some("one")), NOW).is_admitted());
+        let retry = check(&limiter, &table, &job(Some("one")), NOW);
+        assert!(retry.is_admitted() && retry.charges.is_empty());
+        assert_eq!(decisions(&retry), [(0, metrics::Decision::Admitted)]);
+        assert!(!check(&limiter, &table, &job(Some("two")), NOW).is_admitted());
+        assert!(
+            !check(&limiter, &table, &job(Some("two")), NOW).is_admitted(),
+            "refused, it was not remembered"
+        );
+    }
+
+    #[test]
+    fn repeats_of_all_keys_together_are_as_many_a_minute_as_the_limit_or_ten() {
+        for (limit, keys, free) in [("2/h by consumer", 2, 10), ("30/h by consumer", 25, 30)] {
+            let idempotency = Idempotency {
+                header: http::HeaderName::from_static("idempotency-key"),
+                window: Duration::from_secs(86_400),
+                by_address: false,
+            };
+            let jobs = definition::Policy { idempotency: Some(idempotency), ..policy("jobs", limit) };
+            let (limiter, table) = (limiter(), table(&[jobs]));
+            let numbers: Vec<&'static str> = (0..keys).map(|number| &*number.to_string().leak()).collect();
+            let is_free = |consumer, number: &'static str, now_ns| {
+                let check =
+                    check(&limiter, &table, &Job { consumer, units: 1, number: Some(number) }, now_ns);
+                check.is_admitted() && check.charges.is_empty()
+            };
+            assert!(!numbers.iter().any(|number| is_free("a", number, NOW)), "each is charged once");
+            let repeats = |now_ns| {
+                let all = numbers.iter().cycle().take(keys * 20);
+                all.filter(|number| is_free("a", number, now_ns)).count()
+            };
+            assert_eq!(repeats(NOW + SECOND / 1_000), free, "{limit}");
+            assert_eq!(repeats(NOW + 61 * SECOND), free, "{limit}, a minute later");
+            assert!(!is_free("b", "0", NOW) && is_free("b", "0", NOW), "another has an allowance of its own");
+        }
+    }
+
+    #[test]
+    fn a_peek_says_what_a_check_would_and_spends_nothing() {
+        let rule = Penalty::new(1, 60 * SECOND, 2, 3_600);
+        let jobs = definition::Policy { penalty: Some(rule), ..policy("jobs", "2/s by consumer") };
+        let (limiter, table) = (limiter(), table(&[jobs]));
+        let job = Job { consumer: "a", units: 1, number: None };
+        let chosen = table.chosen(&table.routes()[0], false);
+        let peek = || {
+            let mut check = Check::default();
+            limiter.peek(chosen, &job, NOW, &mut check).expect("nothing is missing");
+            check
+        };
+        assert_eq!(peek().decision, peek().decision);
+        assert!(limiter.has_room(chosen, &job, NOW));
+        for left in [1, 0] {
+            assert_eq!(peek().decision.outcomes[0].remaining, left);
+            assert_eq!(check(&limiter, &table, &job, NOW).decision.outcomes[0].remaining, left);
+        }
+        assert!(
+            !peek().is_admitted()
+                && !peek().is_penalised(PolicyId::default())
+                && !limiter.has_room(chosen, &job, NOW)
+        );
+        let refused = [0, 1].map(|_| check(&limiter, &table, &job, NOW));
+        assert!(refused[1].is_penalised(PolicyId::default()) && peek().is_penalised(PolicyId::default()));
+        assert_eq!(decisions(&refused[1]), [(0, metrics::Decision::Penalised)]);
+        // The limit itself is whole again then, the penalty is not over.
+        assert!(!limiter.has_room(chosen, &job, NOW + SECOND));
+        limiter.resets().put(&Holder::Consumer("a".into()), Reset::new("1", None, 1));
+        assert!(limiter.has_room(chosen, &job, NOW), "a reset ends both");
+        let first = check(&limiter, &table, &job, NOW);
+        assert!(first.is_admitted() && !first.is_penalised(PolicyId::default()));
+        assert_eq!(first.decision.outcomes[0].remaining, 1);
+    }
+}

@@ -1,0 +1,127 @@
+//! Penalties: refuses clients that have one before any charge is decided, and records denials after one.
+//!
+//! Each node records penalties on its own, also for refusals that Redis decided: they are not shared with the fleet.
+
+use crate::{Decision, Elsewhere, Limiter};
+use limit::{Algorithm, Answer, Charge, Outcome, PenaltyCheck, Worlds};
+use policy::Chosen;
+
+impl Limiter {
+    /// Refuses a client that has a penalty: fills `decision` and returns true, and nothing is charged. The request
+    /// counts as one more denial, so a client that keeps asking prolongs its penalty; but not by what only `looks`, the
+    /// numbers of such parts.
+    ///
+    /// In a trial of two policies the penalty of one does not keep the other from being charged. Then it returns false, and
+    /// `decision` says which charges are kept out; decide the others with [`Limiter::decide_kept_out`].
+    pub(crate) fn keep_out(
+        &self,
+        charges: &[Charge],
+        penalties: &mut [PenaltyCheck],
+        looks: &[u16],
+        now_ns: u64,
+        decision: &mut Decision,
+    ) -> bool {
+        let mut kept_out = Worlds::NONE;
+        for penalty in penalties.iter_mut() {
+            let told_ns = self.table.penalty_ns(penalty.key, now_ns);
+            if told_ns > 0 {
+                penalty.wait_ns = match looks.contains(&penalty.part) {
+                    true => told_ns,
+                    false => self.table.note_denial(penalty.key, &penalty.rule, told_ns, now_ns),
+                };
+                kept_out.add(penalty.refuses());
+            }
+        }
+        if kept_out == Worlds::NONE {
+            return false;
+        }
+        decision.clear();
+        (decision.refused, decision.kept_out) = (kept_out, kept_out);
+        if !charges.iter().all(|charge| decision.is_refused_to(charge)) {
+            return false;
+        }
+        // Windows that are used up refuse the request, too, and perhaps for longer than the penalty.
+        decision.outcomes.extend(charges.iter().map(|charge| self.foresee_refused(charge, now_ns)));
+        for (index, _) in charges.iter().enumerate().filter(|(_, charge)| charge.plan.is_some()) {
+            decision.note_elsewhere(index, Elsewhere::Nobody);
+        }
+        decision.impose(charges, penalties);
+        true
+    }
+
+    /// Records the refusals of policies that have a `penalty`, but not of what only `looks`. If that begins a penalty, the
+    /// decision names its longer wait.
+    pub(crate) fn watch(
+        &self,
+        charges: &[Charge],
+        penalties: &mut [PenaltyCheck],
+        looks: &[u16],
+        now_ns: u64,
+        decision: &mut Decision,
+    ) {
+        let mut begins = decision.kept_out != Worlds::NONE;
+        for penalty in penalties.iter_mut().filter(|it| it.wait_ns == 0 && !looks.contains(&it.part)) {
+            let own = charges.iter().zip(&decision.outcomes).filter(|(charge, outcome)| {
+                let is_own = (charge.policy, charge.part) == (penalty.policy, penalty.part);
+                is_own && is_timed(charge) && !outcome.is_admitted()
+            });
+            // A cost that never fits has no wait that the client could have ignored.
+            if let Some(told_ns) = own.filter_map(|(_, outcome)| outcome.retry_after_ns()).max() {
+                penalty.wait_ns = self.table.note_denial(penalty.key, &penalty.rule, told_ns, now_ns);
+                begins |= penalty.wait_ns > 0;
+            }
+        }
+        if begins {
+            decision.impose(charges, penalties);
+        }
+    }
+
+    /// How long a penalty would last after one more denial of a client that is told to wait `told_ns`. Nothing is counted.
+    pub fn foresee_penalty(&self, penalty: &PenaltyCheck, told_ns: u64, now_ns: u64) -> u64 {
+        self.table.foresee_denial(penalty.key, &penalty.rule, told_ns, now_ns)
+    }
+
+    /// For how much longer this node keeps the subject of these charges out for a penalty, nanoseconds; 0: it has none. The
+    /// charges as [`Limiter::windows_of`] gives them, before they have the shard of a tenant.
+    pub fn penalty_left_ns(&self, policies: Chosen<'_>, charges: &[Charge], now_ns: u64) -> u64 {
+        let penalties = policies.penalty_checks(charges);
+        penalties.iter().map(|penalty| self.table.penalty_ns(penalty.key, now_ns)).max().unwrap_or(0)
+    }
+
+    /// Whether a policy refuses the client for a penalty. Nothing is counted.
+    pub(crate) fn is_kept_out(&self, penalties: &[PenaltyCheck], now_ns: u64) -> bool {
+        let refuses = |penalty: &&PenaltyCheck| penalty.refuses().has(Worlds::OWN);
+        penalties.iter().filter(refuses).any(|penalty| self.table.penalty_ns(penalty.key, now_ns) > 0)
+    }
+}
+
+impl Decision {
+    /// Makes the windows under a penalty refuse for at least as long as the penalty lasts.
+    fn impose(&mut self, charges: &[Charge], penalties: &[PenaltyCheck]) {
+        for (index, charge) in charges.iter().enumerate() {
+            let Some(penalty) = penalties.iter().find(|penalty| keeps_out(penalty, charge)) else { continue };
+            let outcome = &mut self.outcomes[index];
+            if let Some(told_ns) = outcome.retry_after_ns() {
+                let retry_after_ns = penalty.wait_ns.max(told_ns);
+                let reset_ns = outcome.reset_ns.max(retry_after_ns);
+                *outcome = Outcome::new(Answer::Later { retry_after_ns }, 0, reset_ns);
+                // Else something has refused it, and the penalty begins with that.
+                if self.kept_out.has(charge.world()) && charge.plan.is_some() {
+                    self.elsewhere.retain(|(of, _)| usize::from(*of) != index);
+                    self.note_elsewhere(index, Elsewhere::Penalty);
+                }
+            }
+        }
+        self.bind(charges);
+    }
+}
+
+/// Whether a penalty refuses this charge. Concurrency has no wait that a client could ignore, so none applies to it.
+fn keeps_out(penalty: &PenaltyCheck, charge: &Charge) -> bool {
+    let is_own = (penalty.policy, penalty.part) == (charge.policy, charge.part);
+    penalty.wait_ns > 0 && !penalty.shadow && is_own && is_timed(charge)
+}
+
+fn is_timed(charge: &Charge) -> bool {
+    charge.quota.algorithm() != Algorithm::Concurrency
+}

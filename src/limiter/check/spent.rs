@@ -1,0 +1,56 @@
+//! What a decision says of a consumer's and a tenant's usage, for the counts by the minute. It counts nothing.
+
+use crate::Check;
+use limit::Charge;
+use metrics::Decision;
+use metrics::usage::{Amount, Who};
+use policy::Table;
+use policy::definition::Dimension;
+
+impl Check<'_> {
+    /// As [`Check::usage_of`], of a subject that is decided alone.
+    pub fn usage<'a>(
+        &'a self,
+        table: &'a Table,
+        consumer: Option<&'a str>,
+        tenant: Option<&'a str>,
+    ) -> impl Iterator<Item = (Who<'a>, Amount)> + 'a {
+        self.usage_of(0, table, consumer, tenant)
+    }
+
+    /// What each policy that counts by consumer or tenant decided of this one. Nothing for who has neither name. Costs that
+    /// are known later change nothing of it.
+    pub fn usage_of<'a>(
+        &'a self,
+        part: u16,
+        table: &'a Table,
+        consumer: Option<&'a str>,
+        tenant: Option<&'a str>,
+    ) -> impl Iterator<Item = (Who<'a>, Amount)> + 'a {
+        let is_charged = self.is_admitted();
+        let is_known = consumer.is_some() || tenant.is_some();
+        self.event.counts().iter().filter(move |said| is_known && said.part == part).filter_map(move |said| {
+            let policy = &table.policies()[said.policy.index()];
+            let is_of_names =
+                policy.by.iter().any(|by| matches!(by, Dimension::Consumer | Dimension::Tenant));
+            if !is_of_names {
+                return None;
+            }
+            let is_admitted = said.decision == Decision::Admitted;
+            // The first window's: the others are charged the same.
+            let is_own = |charge: &&Charge| is_charged && (charge.policy, charge.part) == (said.policy, part);
+            let charge = self.charges.iter().find(is_own);
+            let amount = Amount {
+                admitted: u64::from(is_admitted),
+                denied: u64::from(!is_admitted),
+                units: charge.map_or(0, |charge| charge.cost),
+            };
+            let who = Who {
+                policy: &policy.name,
+                consumer: consumer.unwrap_or_default(),
+                tenant: tenant.unwrap_or_default(),
+            };
+            Some((who, amount))
+        })
+    }
+}

@@ -1,0 +1,258 @@
+//! Several subjects decided together: all of their charges are taken, or none. It is one check, so a refusal undoes nothing
+//! that somebody else could have seen.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use crate::check::given::OwnLimit;
+use crate::{Check, ClientAddress, Count, Limiter, Pending};
+use limit::{Charge, PlanId, Quota};
+use metrics::{self, Tier};
+use policy::{Chosen, Policy, Subject};
+
+/// One of the subjects.
+#[derive(Clone, Debug)]
+pub struct Part<'t, S> {
+    /// The policies that decide about it.
+    pub policies: Chosen<'t>,
+    /// It.
+    pub subject: S,
+    /// A limit in the place of that of its first policy.
+    pub limit: Option<OwnLimit>,
+}
+
+impl Limiter {
+    /// Decides several subjects, whose policies are all of one table. The charges of each have its number as their
+    /// [`part`](Charge::part). `client` is the number of the subject whose address counts if Redis is down and a policy
+    /// admits everybody. Returns what to wait for, by [`Limiter::finish_together`], if the decision is not made.
+    pub fn check_together<'t, S: Subject>(
+        self: &Arc<Self>,
+        parts: &[Part<'t, S>],
+        client: usize,
+        now_ns: u64,
+        check: &mut Check<'t>,
+    ) -> Option<Pending> {
+        check.policies = Chosen::together(parts.iter().map(|part| part.policies));
+        check.begun_ns = now_ns;
+        let mut trials = 0;
+        for (number, part) in (0_u16..).zip(parts) {
+            let first = check.charges.len();
+            let charged = part.policies.charges_beside(&part.subject, &mut trials, &mut check.charges);
+            if let Err(missing) = charged {
+                check.charges.clear();
+                let (policy, decision) = (missing.policy, metrics::Decision::MissingRejected);
+                check.event.add(Count { policy, part: number, decision, tier: Tier::Local });
+                check.missing = Some(missing);
+                return None;
+            }
+            self.override_charges(part.policies, &part.subject, &mut check.charges[first..], now_ns);
+            if let Some(limit) = part.limit {
+                self.limit_charges(part.policies, (limit, now_ns), first, &mut check.charges);
+            }
+            check.charges[first..].iter_mut().for_each(|charge| charge.part = number);
+        }
+        if check.charges.is_empty() {
+            return None;
+        }
+        check.penalties = check.policies.penalty_checks(&check.charges);
+        let mut rest = check.charges.as_mut_slice();
+        for (number, part) in (0_u16..).zip(parts) {
+            let own = rest.iter().take_while(|charge: &&Charge| charge.part == number).count();
+            let (own, others) = rest.split_at_mut(own);
+            self.route_tenant(own, part.subject.tenant());
+            rest = others;
+        }
+        self.hot.keep_local(&mut check.charges);
+        let address = |policies: Chosen<'_>| match parts.get(client) {
+            Some(part) => ClientAddress::from(policies.client_of(&part.subject)),
+            None => ClientAddress::default(),
+        };
+        self.charge_routed(address, check).map(Box::new).map(Pending::Charges)
+    }
+
+    /// Waits for Redis, at most `redis.deadline`, and completes the check.
+    pub async fn finish_together(self: &Arc<Self>, pending: Pending, check: &mut Check<'_>) {
+        // Nobody says a retry's key of subjects that are decided together, so none is recalled.
+        if let Pending::Charges(waiting) = pending {
+            let within = waiting.deadline();
+            self.finish_charges(*waiting, within, check).await;
+        }
+    }
+
+    /// Puts a limit in the place of all windows that the first of these policies charges, from this charge on; of its
+    /// candidate's, too. What an operator has set for the holder stays.
+    #[cold]
+    fn limit_charges(
+        &self,
+        policies: Chosen<'_>,
+        (own, now_ns): (OwnLimit, u64),
+        first: usize,
+        charges: &mut SmallVec<[Charge; 4]>,
+    ) {
+        let Some(limited) = policies.first().map(|policy| policy.id) else { return };
+        let is_limited = |charge: &Charge| {
+            let policy = policies.policy_of(charge);
+            policy.id == limited || policy.replaces().is_some_and(|replaces| replaces.policy == limited)
+        };
+        let mut kept = charges.len().min(first);
+        for index in first..charges.len() {
+            let mut charge = charges[index];
+            if is_limited(&charge) && !charge.is_overridden {
+                // One window takes the place of all.
+                let is_next = index > first && kept > first && charges[kept - 1].policy == charge.policy;
+                if is_next {
+                    continue;
+                }
+                if let Some((quota, plan)) =
+                    self.given_quota(policies.policy_of(&charge), &charge, own, now_ns)
+                {
+                    (charge.quota, charge.plan, charge.is_overridden) = (quota, plan, true);
+                }
+            }
+            charges[kept] = charge;
+            kept += 1;
+        }
+        charges.truncate(kept);
+    }
+
+    fn given_quota(
+        &self,
+        policy: &Policy,
+        charge: &Charge,
+        own: OwnLimit,
+        now_ns: u64,
+    ) -> Option<(Quota, Option<PlanId>)> {
+        let make = |quota| self.declared(policy, usize::from(charge.window), quota, charge.plan);
+        self.given.of(&policy.name, (charge.quota, charge.plan), own, now_ns, make)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::tests::{Job, NOW, limiter, policy, table};
+    use limit::Penalty;
+    use metrics::Comparison;
+    use policy::Table;
+    use policy::definition::{self, Replaces};
+
+    fn part<'t>(table: &'t Table, name: &str, consumer: &'static str, units: u64) -> Part<'t, Job> {
+        let policies = table.with_candidate(table.policy(name).expect("it is there"));
+        Part { policies, subject: Job { consumer, units, number: None }, limit: None }
+    }
+
+    fn check<'t>(limiter: &Arc<Limiter>, parts: &[Part<'t, Job>], now_ns: u64) -> Check<'t> {
+        let mut check = Check::default();
+        let pending = limiter.check_together(parts, 0, now_ns, &mut check);
+        assert!(pending.is_none(), "one node waits for nobody");
+        check
+    }
+
+    fn left(check: &Check<'_>) -> Vec<(u16, u64)> {
+        let windows = check.charges.iter().zip(&check.decision.outcomes);
+        windows.map(|(charge, outcome)| (charge.part, outcome.remaining)).collect()
+    }
+
+    #[test]
+    fn subjects_of_one_policy_are_charged_all_or_nothing() {
+        let (limiter, table) = (limiter(), table(&[policy("jobs", "3/h by consumer")]));
+        let ask = |parts: &[(&'static str, u64)]| {
+            let parts: Vec<_> =
+                parts.iter().map(|(consumer, units)| part(&table, "jobs", consumer, *units)).collect();
+            check(&limiter, &parts, NOW)
+        };
+        let first = ask(&[("a", 2), ("b", 1)]);
+        assert!(first.is_admitted());
+        assert_eq!(left(&first), [(0, 1), (1, 2)]);
+        let counts: Vec<_> = first.event.counts().iter().map(|count| (count.part, count.decision)).collect();
+        let admitted = metrics::Decision::Admitted;
+        assert_eq!(counts, [(0, admitted), (1, admitted)], "each is counted by itself");
+        let second = ask(&[("b", 1), ("a", 2), ("c", 1)]);
+        assert!(!second.is_admitted());
+        assert_eq!(left(&second), [(0, 2), (1, 1), (2, 3)], "nobody was charged");
+        let over: Vec<u16> =
+            second.decision.violated(&second.charges).map(|(charge, _)| charge.part).collect();
+        assert_eq!(over, [1]);
+        assert_eq!(left(&ask(&[("b", 1), ("b", 1)])), [(0, 1), (1, 0)], "one twice is charged twice");
+        assert!(!ask(&[("c", 2), ("c", 2)]).is_admitted());
+        assert_eq!(left(&ask(&[("c", 3)])), [(0, 0)]);
+    }
+
+    #[test]
+    fn one_subject_several_times_is_told_the_same_where_it_is_refused() {
+        let (limiter, table) = (limiter(), table(&[policy("jobs", "3/h by consumer")]));
+        let ask = |units: &[u64]| {
+            let parts: Vec<_> = units.iter().map(|units| part(&table, "jobs", "a", *units)).collect();
+            check(&limiter, &parts, NOW)
+        };
+        for units in [&[1, 1, 1, 1][..], &[1, 3, 1], &[2, 2], &[4, 1], &[3, 1, 1]] {
+            let refused = ask(units);
+            assert!(!refused.is_admitted(), "{units:?}");
+            assert!(left(&refused).iter().all(|(_, left)| *left == 3), "{units:?}: {:?}", left(&refused));
+        }
+        assert_eq!(left(&ask(&[1, 1])), [(0, 2), (1, 1)]);
+    }
+
+    #[test]
+    fn the_penalty_of_one_subject_is_not_anothers() {
+        let second = 1_000_000_000;
+        let penalty = Some(Penalty::new(1, 60 * second, 10, 3_600));
+        let jobs = definition::Policy { penalty, ..policy("jobs", "1/s by consumer") };
+        let (limiter, table) = (limiter(), table(&[jobs]));
+        let both = [part(&table, "jobs", "kind", 0), part(&table, "jobs", "bot", 1)];
+        for _ in 0..4 {
+            check(&limiter, &both, NOW);
+        }
+        let both = [part(&table, "jobs", "kind", 1), part(&table, "jobs", "bot", 1)];
+        let refused = check(&limiter, &both, NOW);
+        let kept_out: Vec<bool> = refused.charges.iter().map(|charge| refused.keeps_out(charge)).collect();
+        assert_eq!(kept_out, [false, true]);
+        let admitted: Vec<bool> = refused.decision.outcomes.iter().map(limit::Outcome::is_admitted).collect();
+        assert_eq!(admitted, [true, false]);
+        assert!(check(&limiter, &both[..1], NOW).is_admitted());
+    }
+
+    #[test]
+    fn each_subject_has_a_trial_of_its_own() {
+        let replaces = Some(Replaces { policy: "jobs".to_owned(), rollout_ppm: 0 });
+        let tighter = definition::Policy { replaces, ..policy("tighter", "1/h by consumer") };
+        let (limiter, table) = (limiter(), table(&[policy("jobs", "2/h by consumer"), tighter]));
+        let ask = |consumers: &[&'static str]| {
+            let parts: Vec<_> = consumers.iter().map(|consumer| part(&table, "jobs", consumer, 1)).collect();
+            check(&limiter, &parts, NOW)
+        };
+        assert!(ask(&["a"]).is_admitted());
+        let second = ask(&["a", "b"]);
+        assert!(second.is_admitted(), "a candidate refuses nothing");
+        let compared: Vec<Comparison> = second.event.comparisons().iter().map(|(_, it)| *it).collect();
+        assert_eq!(compared, [Comparison::of(false, true), Comparison::of(false, false)]);
+        // More than there are numbers for: those beyond are decided, and not compared.
+        let many: Vec<&'static str> = (0..40).map(|number| &*format!("many-{number}").leak()).collect();
+        let many = ask(&many);
+        assert!(many.is_admitted());
+        assert_eq!((many.charges.len(), many.event.comparisons().len()), (71, 31));
+        assert!(many.charges[62..].iter().all(|charge| charge.trial.is_none()));
+    }
+
+    #[test]
+    fn a_subjects_own_limit_takes_the_place_of_its_first_policys_windows() {
+        let two = definition::Policy {
+            windows: [policy("a", "2/h").windows, policy("a", "9/d").windows].concat(),
+            ..policy("jobs", "2/h by consumer")
+        };
+        let (limiter, table) = (limiter(), table(&[two]));
+        let limited = |limit: u64, units| {
+            let positive = |number| std::num::NonZeroU64::new(number).expect("not zero");
+            let own = OwnLimit { limit: positive(limit), period_ns: positive(60_000_000_000) };
+            Part { limit: Some(own), ..part(&table, "jobs", "a", units) }
+        };
+        let check = |part| check(&limiter, &[part], NOW);
+        let own = check(limited(10, 4));
+        assert_eq!((left(&own), own.charges[0].quota.limit().get()), (vec![(0, 6)], 10));
+        assert!(!check(limited(10, 7)).is_admitted());
+        assert!(check(limited(10, 6)).is_admitted());
+        let usual = check(part(&table, "jobs", "b", 1));
+        assert_eq!(left(&usual), [(0, 1), (0, 8)], "others have the policy's");
+    }
+}

@@ -1,0 +1,93 @@
+//! What Redis did not get because its shard was away: costs that turned out larger than what was charged, and units that
+//! came back. `settling.rs` sends them once it answers.
+
+use std::collections::VecDeque;
+
+use smallvec::SmallVec;
+
+use crate::seldom::Seldom;
+use limit::Key;
+use limit::lease_messages::{Op, Part};
+
+/// Operations that wait for their shard, the oldest first.
+#[derive(Debug, Default)]
+pub(crate) struct Unsent(Seldom<VecDeque<Settling>>);
+
+/// A debit or a return of one window's units.
+#[derive(Clone, Debug)]
+pub(crate) struct Settling {
+    part: Part,
+    /// When the units were taken that come back, microseconds of Redis's clock; `None`: more are spent.
+    returned_of_us: Option<u64>,
+    /// Since when it should be known to Redis.
+    since_ns: u64,
+}
+
+impl Settling {
+    /// More was spent than was charged.
+    pub(crate) fn debit(part: Part, now_ns: u64) -> Settling {
+        Settling { part, returned_of_us: None, since_ns: now_ns }
+    }
+
+    /// Units come back that were taken at `taken_us`.
+    pub(crate) fn give_back(part: Part, taken_us: u64, now_ns: u64) -> Settling {
+        Settling { part, returned_of_us: Some(taken_us), since_ns: now_ns }
+    }
+
+    /// The key of its window.
+    pub(crate) fn key(&self) -> Key {
+        self.part.key
+    }
+
+    /// Whether units come back.
+    pub(crate) fn gives_back(&self) -> bool {
+        self.returned_of_us.is_some()
+    }
+
+    /// As Redis is told it.
+    pub(crate) fn op(&self) -> Op {
+        let parts: SmallVec<[Part; 2]> = [self.part.clone()].into_iter().collect();
+        match self.returned_of_us {
+            Some(taken_us) => Op::Return { parts, taken_us },
+            None => Op::Debit(parts),
+        }
+    }
+}
+
+impl Unsent {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn add(&self, settling: Settling) {
+        self.0.with(|waiting| {
+            if waiting.len() < WAITING_MAX {
+                waiting.push_back(settling);
+            }
+        });
+    }
+
+    /// Takes out those whose key answers, at most `SENT_MAX`, and forgets those that are too old.
+    pub(crate) fn take(&self, is_up: impl Fn(Key) -> bool, now_ns: u64) -> Vec<Settling> {
+        let mut due = Vec::new();
+        let stays = |settling: &Settling| {
+            if now_ns.saturating_sub(settling.since_ns) >= KEPT_NS {
+                return false;
+            }
+            let is_due = due.len() < SENT_MAX && is_up(settling.key());
+            if is_due {
+                due.push(settling.clone());
+            }
+            !is_due
+        };
+        self.0.with(|waiting| waiting.retain(stays));
+        due
+    }
+}
+
+/// The most operations that wait; further ones are lost.
+const WAITING_MAX: usize = 65_536;
+/// The most that are sent in one sweep.
+const SENT_MAX: usize = 512;
+/// As long as what is in flight is sent again.
+const KEPT_NS: u64 = 300_000_000_000;

@@ -1,0 +1,205 @@
+//! The charges of one subject for operators: what its windows hold, and how they are carried over a reset that grants units.
+
+use smallvec::SmallVec;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use crate::holders::by_holder::Holder;
+use crate::holders::resets::Reset;
+use crate::look::PATIENCE;
+use crate::{ClientAddress, Decider, Limiter, Look};
+use base::clock;
+use limit::lease_messages::{Left, Op, Part, Renewal, Reply};
+use limit::{Algorithm, Charge, Outcome};
+use policy::{Chosen, Policy, Subject};
+
+/// One window of a subject.
+#[derive(Clone, Copy, Debug)]
+pub struct Account {
+    /// A charge of nothing on it, as a request would be charged, before it is known which shard its tenant's keys have.
+    pub charge: Charge,
+    /// Units left, which nobody holds.
+    pub remaining: u64,
+    /// Units that nodes hold in leases and have not spent, as far as they have told.
+    pub leased: u64,
+    /// Nanoseconds until it is full again if nobody spends; of a leased one at most.
+    pub reset_ns: u64,
+    /// What came of asking Redis. `None`: the fleet does not share it, and this node alone has counted.
+    pub look: Option<Look>,
+}
+
+impl Limiter {
+    /// The windows that a subject is charged to under one policy; none if the policy does not apply to it.
+    pub fn windows_of(&self, policies: Chosen<'_>, subject: &impl Subject, now_ns: u64) -> Vec<Charge> {
+        let mut charges = Default::default();
+        if policies.charges(subject, &mut charges).is_err() {
+            return Vec::new();
+        }
+        self.override_charges(policies, subject, &mut charges, now_ns);
+        charges.into_iter().map(|charge| Charge { cost: 0, ..charge }).collect()
+    }
+
+    /// Whether this is the charge of a hot key that this node decides alone, as it is decided.
+    pub fn is_hot(&self, charge: &Charge) -> bool {
+        self.hot.has(charge)
+    }
+
+    /// The policy's own limit, in the place of which this node holds a hot key to the charge's; `None`: it is not hot.
+    pub fn hot_instead_of(&self, policy: &Policy, charge: &Charge) -> Option<u64> {
+        self.is_hot(charge).then(|| policy.own_limit(charge.window.into()))
+    }
+
+    /// The charges of one policy as they are decided here while their key is hot; `None`: it is not. `charges` as
+    /// [`Limiter::windows_of`] gives them, before they have the shard of a tenant.
+    pub fn hot_charges(&self, charges: &[Charge], tenant: Option<&str>) -> Option<Vec<Charge>> {
+        let mut charges: SmallVec<[Charge; 4]> = charges.iter().copied().collect();
+        self.route_tenant(&mut charges, tenant);
+        self.hot.keep_local(&mut charges);
+        charges.iter().any(|charge| self.is_hot(charge)).then(|| charges.into_vec())
+    }
+
+    /// What these windows of a tenant hold over the whole fleet: Redis is asked all at once.
+    pub async fn accounts(&self, charges: Vec<Charge>, tenant: Option<&str>, now_ns: u64) -> Vec<Account> {
+        let mut routed = charges.clone();
+        self.route_tenant(&mut routed, tenant);
+        let looks = self.look_in_redis(&routed).await;
+        let account = |((charge, routed), look): ((Charge, Charge), Option<Look>)| {
+            let (remaining, leased, reset_ns) = match look {
+                Some(Look::Seen(seen)) => match seen.left {
+                    Left::Exact(outcome) => (outcome.remaining, 0, outcome.reset_ns),
+                    Left::Lent(lent) => {
+                        let whole = |units: f64| units.max(0.0).floor() as u64;
+                        let (level, out) = (whole(lent.level), whole(lent.out));
+                        (level, out, whole_again_ns(&charge, level))
+                    }
+                },
+                Some(Look::Away | Look::Late | Look::Refused) => {
+                    let alone = self.without_look(&routed, now_ns);
+                    (alone.remaining, 0, alone.reset_ns)
+                }
+                None => {
+                    let known = self.foresee(&routed, now_ns);
+                    (known.remaining, 0, known.reset_ns)
+                }
+            };
+            Account { charge, remaining, leased, reset_ns, look }
+        };
+        charges.into_iter().zip(routed).zip(looks).map(account).collect()
+    }
+
+    /// What a shared window holds for requests of this node while Redis does not say it: a denial that it remembers, else
+    /// what it decides by alone. The address that `when-redis-down = "allow"` counts by is not known here.
+    pub(crate) fn without_look(&self, charge: &Charge, now_ns: u64) -> Outcome {
+        let one = Charge { cost: charge.cost.max(1), ..*charge };
+        let foretold = self.foretell(&one, ClientAddress::default(), now_ns);
+        let outcome = match foretold.decider {
+            Decider::Node => foretold.outcome,
+            Decider::Redis | Decider::Fallback => foretold.without_redis,
+        };
+        let taken = if outcome.is_admitted() { one.cost } else { 0 };
+        Outcome::new(outcome.answer(), outcome.remaining.saturating_add(taken), outcome.reset_ns)
+    }
+
+    /// The limit that a window would have by the override of the tenant, if the consumer had none of its own.
+    pub fn limit_beneath(
+        &self,
+        policy: &Policy,
+        (consumer, tenant): (Option<&str>, Option<&str>),
+        window: u16,
+        now_ns: u64,
+    ) -> Option<u64> {
+        let found = self.overrides.beneath(policy, consumer?, tenant?, now_ns)?;
+        let factor = found.factor(policy.first_limit(window.into()));
+        Some(policy.windows[usize::from(window)].quota.multiplied(factor).limit().get())
+    }
+
+    /// Lets the counts of shared windows under a reset that is not in force yet begin with what is spent now, less `units`.
+    /// Returns how many units each window has then, or `None` if Redis did not take it.
+    pub async fn carry_in_redis(
+        &self,
+        accounts: &[Account],
+        (holder, policy): (&Holder, &str),
+        tenant: Option<&str>,
+        reset: &Reset,
+        units: u64,
+    ) -> Option<Vec<u64>> {
+        let before = self.resets.of(holder, policy);
+        let mut left = Vec::with_capacity(accounts.len());
+        let mut answers = Vec::new();
+        for account in accounts {
+            let (spent, remaining) = carried(account, units);
+            left.push(remaining);
+            let plan =
+                self.fleet.as_ref().and_then(|fleet| Some((fleet, fleet.plans.get(account.charge.plan)?)));
+            let (Some((fleet, plan)), 1..) = (plan, spent) else { continue };
+            let mut charge = Charge { cost: spent, ..reset.after(before.as_ref(), &account.charge) };
+            self.route_tenant(std::slice::from_mut(&mut charge), tenant);
+            let part = Part { count_denied: false, shadow: false, ..Part::of(&charge, plan) };
+            let op = if plan.sharing.is_exact() {
+                Op::Take([part].into_iter().collect())
+            } else {
+                Op::Renew(Renewal::report(part.key, part.plan, part.cost as f64))
+            };
+            let (tx, rx) = oneshot::channel();
+            fleet.link.send(op, Box::new(move |answer, _| drop(tx.send(answer))));
+            answers.push(rx);
+        }
+        for answer in answers {
+            match timeout(PATIENCE * 4, answer).await {
+                Ok(Ok(Ok(Reply::Grant(_)))) => {}
+                Ok(Ok(Ok(Reply::Taken(taken)))) if taken.admitted => {}
+                _ => return None,
+            }
+        }
+        Some(left)
+    }
+
+    /// The same for the windows that this node counts on its own. The reset must not be in force yet.
+    pub fn carry(
+        &self,
+        charges: &[Charge],
+        (holder, policy): (&Holder, &str),
+        reset: &Reset,
+        units: u64,
+        now_ns: u64,
+    ) {
+        let before = self.resets.of(holder, policy);
+        for charge in charges.iter().filter(|charge| charge.plan.is_none()) {
+            let known = self.table.peek(charge, now_ns);
+            let account =
+                Account { charge: *charge, remaining: known.remaining, leased: 0, reset_ns: 0, look: None };
+            let (spent, _) = carried(&account, units);
+            if spent > 0 {
+                self.table.take(&Charge { cost: spent, ..reset.after(before.as_ref(), charge) }, now_ns);
+            }
+        }
+    }
+}
+
+/// How long a leased window of which so much is left takes at most to be full again, nanoseconds: nobody but Redis knows when
+/// what is missing was spent.
+fn whole_again_ns(charge: &Charge, left: u64) -> u64 {
+    let quota = &charge.quota;
+    let period_ns = quota.period_ns().get();
+    let missing = quota.capacity().saturating_sub(left);
+    // Windows are aligned to Redis' clock, which is near this node's.
+    let to_end_ns = period_ns - (clock::unix().as_nanos() % u128::from(period_ns)) as u64;
+    match quota.algorithm() {
+        _ if missing == 0 => 0,
+        Algorithm::FixedWindow => to_end_ns,
+        // What is spent in one window still counts at the end of the next.
+        Algorithm::SlidingWindow => to_end_ns.saturating_add(period_ns),
+        _ => (missing as f64 * period_ns as f64 / quota.limit().get() as f64).ceil() as u64,
+    }
+}
+
+/// What is spent of a window once so many units are given back, and what is left of it then.
+fn carried(account: &Account, units: u64) -> (u64, u64) {
+    if account.charge.quota.algorithm() == Algorithm::Concurrency {
+        return (0, account.remaining);
+    }
+    let capacity = account.charge.quota.capacity();
+    // What nodes hold in leases of the old count is nobody's under the new one.
+    let left = account.remaining.saturating_add(account.leased).saturating_add(units).min(capacity);
+    (capacity - left, left)
+}

@@ -1,0 +1,194 @@
+//! Overrides: other limits for one consumer or one tenant, for a time. They lie beside the compiled policies, so that a
+//! change compiles nothing, and change charges before they are decided.
+//!
+//! An override of a consumer is for policies that count by `consumer`. One of a tenant is for those that count by
+//! `tenant`, and for those that count by `consumer` where the consumer has none of its own. Of several one applies:
+//! consumer before tenant, absolute before multiplicative, the newest. They are not multiplied with each other.
+//!
+//! A key keeps its state under an override as it does over a reload: what was spent stays spent, so that a higher limit
+//! hands out no burst and a lower one holds at once.
+
+mod scaled;
+
+use std::num::NonZeroU64;
+use std::sync::Arc;
+
+use crate::holders::by_holder::{ByHolder, ByName, Holder};
+use policy::Policy;
+use policy::definition::Dimension;
+
+pub(crate) use scaled::Scaled;
+
+/// The overrides in force, by whose they are: of one holder the one that applies first first.
+#[derive(Debug, Default)]
+pub struct Overrides(ByHolder<Arc<Override>>);
+
+/// One override.
+#[derive(Debug)]
+pub struct Override {
+    /// What operators name it by.
+    pub id: Box<str>,
+    /// The only policy it is for. `None`: every policy that counts by its holder.
+    pub policy: Option<Box<str>>,
+    /// Of a consumer's: the only tenant that it must act for. `None`: any, or none.
+    pub tenant: Option<Box<str>>,
+    /// What it does to a limit.
+    pub change: Change,
+    /// Why it was made, for operators.
+    pub reason: Box<str>,
+    /// By whom; empty if that is not known.
+    pub by: Box<str>,
+    /// When it was made; of two of one kind the later wins. Microseconds since the Unix epoch.
+    pub version: i64,
+    /// When it ends, on the monotonic clock. `u64::MAX`: never.
+    pub until_ns: u64,
+    pub(crate) scaled: Scaled,
+}
+
+/// What an override does to a policy's windows.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Change {
+    /// The limit of the policy's first window; its other windows and its bursts are multiplied as the first one is.
+    Absolute(NonZeroU64),
+    /// What limits and bursts are multiplied by; positive.
+    Multiplicative(f64),
+}
+
+impl Override {
+    /// An override for every policy that counts by its holder, that never ends.
+    pub fn new(id: &str, change: Change, reason: &str, version: i64) -> Override {
+        Override {
+            id: id.into(),
+            policy: None,
+            tenant: None,
+            change,
+            reason: reason.into(),
+            by: Box::default(),
+            version,
+            until_ns: u64::MAX,
+            scaled: Scaled::default(),
+        }
+    }
+
+    /// Whether it is for this policy, now.
+    fn is_for(&self, policy: &Policy, now_ns: u64) -> bool {
+        now_ns < self.until_ns && self.policy.as_ref().is_none_or(|name| policy.is_named(name))
+    }
+
+    /// What a limit is multiplied by, if the first window of the policy admits `first` units.
+    pub(crate) fn factor(&self, first: NonZeroU64) -> f64 {
+        match self.change {
+            Change::Absolute(limit) => limit.get() as f64 / first.get() as f64,
+            Change::Multiplicative(factor) => factor,
+        }
+    }
+}
+
+impl Overrides {
+    /// Adds an override, or replaces the one with its id.
+    pub fn put(&self, holder: &Holder, put: Override) {
+        self.0.change(holder, |mut held| {
+            held.retain(|old| old.id != put.id);
+            insert(&mut held, Arc::new(put));
+            held
+        });
+    }
+
+    /// Removes an override. Nothing happens if there is none.
+    pub fn remove(&self, holder: &Holder, id: &str) {
+        self.0.change(holder, |mut held| {
+            held.retain(|old| *old.id != *id);
+            held
+        });
+    }
+
+    /// Replaces all of them. A holder that has one before and after has one all the time.
+    pub fn replace(&self, all: impl IntoIterator<Item = (Holder, Override)>) {
+        self.0.replace(all.into_iter().map(|(holder, put)| (holder, Arc::new(put))), insert);
+    }
+
+    /// Removes those that have ended. They have no effect any more; this frees their memory.
+    pub fn sweep(&self, now_ns: u64) {
+        let has_ended = |held: &Arc<Override>| held.until_ns <= now_ns;
+        for kind in [&self.0.consumers, &self.0.tenants] {
+            kind.sweep(|list| {
+                list.iter().any(has_ended).then(|| {
+                    let kept: Box<[_]> = list.iter().filter(|held| !has_ended(held)).cloned().collect();
+                    (!kept.is_empty()).then_some(kept)
+                })
+            });
+        }
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there are none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The override that decides a policy's limit for this consumer and tenant.
+    pub fn of(
+        &self,
+        policy: &Policy,
+        consumer: Option<&str>,
+        tenant: Option<&str>,
+        now_ns: u64,
+    ) -> Option<Arc<Override>> {
+        let counts_by = |dimension| policy.by.contains(&dimension);
+        let consumer = consumer.filter(|_| counts_by(Dimension::Consumer));
+        let first = |kind, name| first(kind, name, policy, tenant, now_ns);
+        let own = consumer.and_then(|name| first(&self.0.consumers, name));
+        let is_tenants = counts_by(Dimension::Tenant) || consumer.is_some();
+        own.or_else(|| tenant.filter(|_| is_tenants).and_then(|name| first(&self.0.tenants, name)))
+    }
+
+    /// The override of a tenant that would decide a policy's limit if the consumer had none of its own; `None` if it has
+    /// none, or the policy does not count by it.
+    pub fn beneath(
+        &self,
+        policy: &Policy,
+        consumer: &str,
+        tenant: &str,
+        now_ns: u64,
+    ) -> Option<Arc<Override>> {
+        let first = |kind, name| first(kind, name, policy, Some(tenant), now_ns);
+        policy.by.contains(&Dimension::Consumer).then(|| first(&self.0.consumers, consumer))??;
+        first(&self.0.tenants, tenant)
+    }
+}
+
+/// The override of a name that applies to a policy.
+fn first(
+    kind: &ByName<Arc<Override>>,
+    name: &str,
+    policy: &Policy,
+    tenant: Option<&str>,
+    now_ns: u64,
+) -> Option<Arc<Override>> {
+    let is_for = |held: &&Arc<Override>| {
+        held.is_for(policy, now_ns) && held.tenant.as_deref().is_none_or(|only| tenant == Some(only))
+    };
+    kind.of(name)?.get()?.iter().find(is_for).map(Arc::clone)
+}
+
+/// Puts an override in its place among those of its holder.
+fn insert(list: &mut Vec<Arc<Override>>, put: Arc<Override>) {
+    let place = list.partition_point(|old| old.precedes(&put));
+    list.insert(place, put);
+}
+
+impl Override {
+    /// Whether it applies before another of the same holder.
+    fn precedes(&self, other: &Override) -> bool {
+        let rank = |it: &Override| (matches!(it.change, Change::Absolute(_)), it.version);
+        rank(self) > rank(other)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,143 @@
+//! The policies that decide about one subject, and the charges they make of it for the limiter.
+
+use std::net::IpAddr;
+
+use smallvec::SmallVec;
+
+use crate::counting::{MissingDimension, Policy};
+use crate::keys::subject::Subject;
+use limit::{Charge, PenaltyCheck, PolicyId, Trial};
+
+/// Some policies of a table, in the order in which they are charged.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Chosen<'t> {
+    /// All policies of the table.
+    pub(crate) policies: &'t [Policy],
+    /// Indices of those that decide.
+    pub(crate) indices: &'t [PolicyId],
+    /// Whether one of them has an idempotency key.
+    pub(crate) remembers: bool,
+    /// Whether one of them penalises clients.
+    pub(crate) penalises: bool,
+    /// Whether one of them has a candidate, or counts by two algorithms.
+    pub(crate) tries: bool,
+}
+
+impl<'t> Chosen<'t> {
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.indices.is_empty()
+    }
+
+    /// Whether one of them has a candidate, or counts by two algorithms, which are compared.
+    #[inline]
+    pub fn tries(&self) -> bool {
+        self.tries
+    }
+
+    /// The first of them, without its candidate.
+    pub fn first(&self) -> Option<&'t Policy> {
+        Some(&self.policies[self.indices.first()?.index()])
+    }
+
+    /// The policy of a charge.
+    pub fn policy_of(&self, charge: &Charge) -> &'t Policy {
+        &self.policies[charge.policy.index()]
+    }
+
+    /// The address that counts as one client: policies of one table cut it alike.
+    pub fn client_of(&self, subject: &impl Subject) -> IpAddr {
+        let address = subject.address();
+        self.policies.first().map_or(address, |policy| policy.keys.client(address))
+    }
+
+    /// Appends what a subject is charged: every window of every policy that applies.
+    ///
+    /// # Errors
+    /// If a policy refuses a subject without one of its dimensions; nothing is appended then.
+    pub fn charges(
+        &self,
+        subject: &impl Subject,
+        out: &mut SmallVec<[Charge; 4]>,
+    ) -> Result<(), MissingDimension<'t>> {
+        let before = out.len();
+        let charged = match self.tries {
+            false => self
+                .indices
+                .iter()
+                .try_for_each(|index| self.policies[index.index()].charge(subject, None, out)),
+            true => self.asked(subject, 0).try_for_each(|(policy, trial)| policy.charge(subject, trial, out)),
+        };
+        if charged.is_err() {
+            out.truncate(before);
+        }
+        charged
+    }
+
+    /// The same for one of several subjects that are decided together, of which those before it are in so many trials.
+    ///
+    /// # Errors
+    /// If a policy refuses a subject without one of its dimensions.
+    pub fn charges_beside(
+        &self,
+        subject: &impl Subject,
+        trials: &mut usize,
+        out: &mut SmallVec<[Charge; 4]>,
+    ) -> Result<(), MissingDimension<'t>> {
+        if !self.tries {
+            return self.charges(subject, out);
+        }
+        let asked = self.asked(subject, *trials);
+        *trials += self.indices.iter().filter(|index| self.policies[index.index()].tried().is_some()).count();
+        asked.into_iter().try_for_each(|(policy, trial)| policy.charge(subject, trial, out))
+    }
+
+    /// What decides about several subjects together; each has policies of its own.
+    pub fn together(parts: impl Iterator<Item = Chosen<'t>>) -> Chosen<'t> {
+        parts.fold(Chosen::default(), |all, part| Chosen {
+            policies: part.policies,
+            indices: &[],
+            remembers: false,
+            penalises: all.penalises || part.penalises,
+            tries: all.tries || part.tries,
+        })
+    }
+
+    /// The policies with their candidates, and which of the two decides about this subject. Beyond [`Trial::MAX`] trials of
+    /// one decision, which `trials` counts, only the policy that decides is asked.
+    fn asked(
+        &self,
+        subject: &impl Subject,
+        mut trials: usize,
+    ) -> impl Iterator<Item = (&'t Policy, Option<Trial>)> {
+        let sides = self.indices.iter().map(move |index| {
+            let policy = &self.policies[index.index()];
+            let Some(candidate) = policy.tried() else { return [Some((policy, None)), None] };
+            trials += 1;
+            let [decides, compared] = policy.sides(&self.policies[candidate.index()], trials - 1, subject);
+            if trials > Trial::MAX { [Some(decides), None] } else { [Some(decides), Some(compared)] }
+        });
+        sides.flatten().flatten()
+    }
+
+    /// For each policy with an idempotency key, the charge that remembers this subject's key. They are spent beside the others.
+    /// If one is spent already, the subject is a retry for that policy.
+    pub fn memories(&self, subject: &impl Subject) -> SmallVec<[Charge; 1]> {
+        if !self.remembers {
+            return SmallVec::new();
+        }
+        self.asked(subject, 0).filter_map(|(policy, trial)| policy.memory(subject, trial)).collect()
+    }
+
+    /// Whose penalties the policies of these charges keep; the charges as [`Chosen::charges`] appended them.
+    pub fn penalty_checks(&self, charges: &[Charge]) -> SmallVec<[PenaltyCheck; 1]> {
+        if !self.penalises {
+            return SmallVec::new();
+        }
+        // A policy's charges are adjacent, and the first window's comes first.
+        let firsts = charges.iter().enumerate().filter(|(index, charge)| {
+            index.checked_sub(1).is_none_or(|before| !charges[before].is_beside(charge))
+        });
+        firsts.filter_map(|(_, charge)| self.policy_of(charge).penalty_check(charge)).collect()
+    }
+}

@@ -1,0 +1,392 @@
+//! A policy, compiled: which requests it counts, what they cost, and under which keys. It makes charges; the limiter decides
+//! them.
+
+pub mod candidate;
+pub mod chosen;
+pub(super) mod outgoing;
+pub mod rules;
+pub mod shorthand;
+
+use std::borrow::Cow;
+use std::num::NonZeroU64;
+use std::ops::Range;
+
+use http::HeaderMap;
+use smallvec::SmallVec;
+
+use super::counting::candidate::Replaces;
+use super::counting::outgoing::Outgoing;
+use super::counting::rules::Rules;
+use super::definition::{Actual, Dimension, HotKeys, Missing, Origin};
+use super::keys::key;
+use super::keys::key::{Absent, AlgorithmBits, Keys, Value};
+use super::keys::subject::{Encoded, Subject};
+use crate::json::Path;
+use limit::{
+    Algorithm, Charge, Key, Penalty, PenaltyCheck, PlanId, PolicyId, Quota, Sharing, Side, Trial, WhenDown,
+};
+
+/// One policy.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    /// Its place in the table; [`Charge::policy`].
+    pub id: PolicyId,
+    /// Its name.
+    pub name: Box<str>,
+    /// The dimensions of its key.
+    pub by: Box<[Dimension]>,
+    /// Its windows; [`Charge::window`] counts them. Those that still count by an algorithm of before come last.
+    pub windows: Box<[Window]>,
+    /// What happens if a dimension is absent.
+    pub missing: Missing,
+    /// Counted and reported, never rejected.
+    pub shadow: bool,
+    /// Refused requests are counted too.
+    pub count_denied: bool,
+    /// The penalty for clients that ignore `Retry-After`.
+    pub penalty: Option<Penalty>,
+    /// From when on one of its keys is hot, and what is done then.
+    pub hot_keys: HotKeys,
+    /// How much more than a window a fleet may admit, as a fraction of it. 0: nothing, so Redis decides every request.
+    pub(super) overshoot: f64,
+    pub(super) when_down: WhenDown,
+    pub(super) rules: Rules,
+    pub(super) keys: Keys,
+    /// How many windows are its own, and not of before.
+    pub(super) own: usize,
+    pub(super) idempotency: Option<Memory>,
+    pub(super) tiers: Option<Tiers>,
+    pub(super) origin: Origin,
+    /// What it is a candidate for.
+    pub(super) replaces: Option<Box<Replaces>>,
+    /// Its candidate.
+    pub(super) tried: Option<PolicyId>,
+}
+
+/// One window of a policy.
+#[derive(Clone, Debug)]
+pub struct Window {
+    /// How much.
+    pub quota: Quota,
+    /// Its name in `RateLimit` and `RateLimit-Policy`: the policy's name, with the period appended if the policy has several
+    /// windows (`search-1h`). Unique in a table, and valid between quotation marks.
+    pub label: Box<str>,
+    /// Its plan if the fleet shares it; `None`: this node alone counts.
+    pub plan: Option<PlanId>,
+    /// Its item of `RateLimit-Policy`: `"search-1h";q=1000;w=3600`.
+    pub item: Box<str>,
+    /// The window that counts beside it by the algorithm of before.
+    pub(super) before: Option<u16>,
+    /// If it is such a window itself.
+    pub(super) outgoing: Option<Box<Outgoing>>,
+}
+
+/// The windows of each tier.
+#[derive(Clone, Debug)]
+pub(super) struct Tiers {
+    pub parts: Box<[Part]>,
+    /// For identities without a tier, or with one that is not listed.
+    pub default: Range<usize>,
+}
+
+/// The windows of one tier, and how a fleet shares them.
+#[derive(Clone, Debug)]
+pub(super) struct Part {
+    pub tier: Box<str>,
+    pub range: Range<usize>,
+    pub overshoot: f64,
+    pub when_down: WhenDown,
+    pub origin: Origin,
+}
+
+impl Tiers {
+    fn of(&self, tier: Option<&str>) -> Range<usize> {
+        let own = tier.and_then(|tier| self.parts.iter().find(|part| *part.tier == *tier));
+        own.map_or(&self.default, |part| &part.range).clone()
+    }
+}
+
+/// How a policy recognises a retry.
+#[derive(Clone, Debug)]
+pub(super) struct Memory {
+    /// One unit for as long as a key is remembered. If it is spent, the key has been seen.
+    pub quota: Quota,
+    /// Its plan if the fleet shares it; `None`: this node alone remembers.
+    pub plan: Option<PlanId>,
+}
+
+/// A policy refuses requests without this dimension.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MissingDimension<'t> {
+    /// The policy.
+    pub policy: PolicyId,
+    /// What the request does not have.
+    pub dimension: &'t Dimension,
+}
+
+impl Policy {
+    /// Whether an admitted request must give something back when it ends.
+    pub(super) fn holds(&self) -> bool {
+        let holds = |window: &Window| {
+            matches!(window.quota.algorithm(), Algorithm::LeakyBucket | Algorithm::Concurrency)
+        };
+        self.reconciles_cost() || self.windows.iter().any(holds)
+    }
+
+    /// The cost that the head of the answer states; `None` if it states none or the policy does not ask it.
+    pub fn cost_in(&self, answer: &HeaderMap) -> Option<u64> {
+        self.rules.cost_in(answer)
+    }
+
+    /// Whether costs are reconciled: the charge is an estimate until the cost is known.
+    pub fn reconciles_cost(&self) -> bool {
+        self.rules.cost.actual.is_some()
+    }
+
+    /// What tells the cost of a request that has been answered.
+    pub fn actual_cost(&self) -> Option<&Actual> {
+        self.rules.cost.actual.as_ref()
+    }
+
+    /// A cost that is known later, cut to the most that a charge may come to.
+    pub fn cost_cut(&self, units: u64, charge: &Charge) -> u64 {
+        self.rules.cost_cut(units, &charge.quota)
+    }
+
+    /// The paths of an answer whose numbers are its cost.
+    pub(super) fn answer_paths(&self) -> &[Path] {
+        match &self.rules.cost.actual {
+            Some(Actual::ResponseJson(paths)) => paths,
+            _ => &[],
+        }
+    }
+
+    /// The fields of a request's body that it reads.
+    pub(super) fn body_paths(&self) -> impl Iterator<Item = &Path> {
+        let counted = self.by.iter().filter_map(|dimension| match dimension {
+            Dimension::Body(path) => Some(path),
+            _ => None,
+        });
+        counted.chain(&self.rules.cost.estimate)
+    }
+
+    /// Whether it refuses nothing on this side of a trial.
+    fn is_shadow(&self, trial: Option<Trial>) -> bool {
+        self.shadow || trial.is_some_and(|trial| trial.side == Side::Compared)
+    }
+
+    /// Its own windows for a tier.
+    pub(super) fn windows_of(&self, tier: Option<&str>) -> Range<usize> {
+        match &self.tiers {
+            None => 0..self.own,
+            Some(tiers) => tiers.of(tier),
+        }
+    }
+
+    /// The charge that remembers a request by its idempotency key; `None` if the request has none.
+    pub(super) fn memory(&self, subject: &impl Subject, trial: Option<Trial>) -> Option<Charge> {
+        let memory = self.idempotency.as_ref()?;
+        let mut key = Encoded::new();
+        if !subject.write_idempotency_key(&self.rules, &mut key) {
+            return None;
+        }
+        let values = self.keys.encode(subject).ok()?;
+        Some(Charge {
+            key: self.keys.memory(&values, &key),
+            quota: memory.quota,
+            cost: 1,
+            policy: self.id,
+            window: 0,
+            shadow: self.is_shadow(trial),
+            count_denied: false,
+            is_overridden: false,
+            part: 0,
+            trial,
+            plan: memory.plan,
+        })
+    }
+
+    /// Whether its decision does not depend on the identity at all, so that it can be asked before authentication. A policy by
+    /// tier depends on it, and so does one that recognises retries.
+    pub fn is_blind(&self) -> bool {
+        self.tiers.is_none() && self.idempotency.is_none()
+    }
+
+    /// The penalty to check for a request whose first charge of this policy is `charge`; `None` if the policy has none.
+    pub(super) fn penalty_check(&self, charge: &Charge) -> Option<PenaltyCheck> {
+        let rule = self.penalty?;
+        // A change of the algorithm frees nobody from a penalty.
+        let key = AlgorithmBits::of(charge.quota.algorithm()).applied(charge.key);
+        let key = Key::new(key.bits() ^ PENALTY_KEY_BITS);
+        let Charge { part, shadow, trial, .. } = *charge;
+        Some(PenaltyCheck { key, rule, policy: self.id, part, shadow, trial, wait_ns: 0 })
+    }
+
+    /// Appends a charge for each window. Appends nothing if the policy does not apply: it has no window, its `matches` does not
+    /// hold, the cost is 0, or a dimension is absent and the policy says to skip (a shadow policy skips instead of rejecting).
+    ///
+    /// # Errors
+    /// If the request is to be refused because it lacks a dimension.
+    pub fn charge<'t>(
+        &'t self,
+        subject: &impl Subject,
+        trial: Option<Trial>,
+        out: &mut SmallVec<[Charge; 4]>,
+    ) -> Result<(), MissingDimension<'t>> {
+        let shadow = self.is_shadow(trial);
+        let range = self.windows_of(subject.tier());
+        if range.is_empty() {
+            return Ok(());
+        }
+        let cost = subject.cost(&self.rules);
+        if cost == 0 {
+            return Ok(());
+        }
+        let values = match self.keys.encode(subject) {
+            Ok(values) => values,
+            Err(Absent::Reject { dimension }) if !shadow => {
+                return Err(MissingDimension { policy: self.id, dimension: &self.by[dimension] });
+            }
+            Err(_) => return Ok(()),
+        };
+        // Windows of one algorithm have the same keys in all tiers, so a client whose tier changes keeps what it has used.
+        let first = range.start;
+        let charge = |key, window: &Window, number: usize| Charge {
+            key,
+            quota: window.quota,
+            cost,
+            policy: self.id,
+            // A policy has far fewer windows than that.
+            window: u16::try_from(number).unwrap_or(u16::MAX),
+            shadow,
+            count_denied: self.count_denied,
+            is_overridden: false,
+            part: 0,
+            trial,
+            plan: window.plan,
+        };
+        for (number, window) in self.windows[range].iter().enumerate() {
+            let key = self.keys.key(number, &values);
+            let key_of = |window: &Window| AlgorithmBits::of(window.quota.algorithm()).applied(key);
+            out.push(charge(key_of(window), window, first + number));
+            for (number, before) in self.before(window) {
+                out.push(charge(key_of(before), before, number));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Policy {
+    /// A charge of 0 units on each of its windows (of all tiers) for the key with these values, one for each of [`Policy::by`].
+    /// `None` if their number differs, or a value for `ip` is not an address.
+    pub fn look_at(&self, values: &[String]) -> Option<Vec<Charge>> {
+        let encoded = self.keys.encode_written(values)?;
+        let charge = |(number, window): (usize, &Window)| Charge {
+            key: AlgorithmBits::of(window.quota.algorithm())
+                .applied(self.keys.key(self.place(number), &encoded)),
+            quota: window.quota,
+            cost: 0,
+            policy: self.id,
+            window: u16::try_from(number).unwrap_or(u16::MAX),
+            shadow: self.shadow,
+            count_denied: self.count_denied,
+            is_overridden: false,
+            part: 0,
+            trial: None,
+            plan: window.plan,
+        };
+        Some(self.windows.iter().enumerate().map(charge).collect())
+    }
+
+    /// How a fleet shares one of its windows under this quota, which an override may have changed.
+    pub fn sharing(&self, window: usize, quota: &Quota) -> Sharing {
+        let (overshoot, when_down) = self.shared_as(window);
+        Sharing::new(quota, overshoot, when_down)
+    }
+
+    /// How much more than one of its windows a fleet may admit, as a fraction of it, and what it does without Redis.
+    pub(super) fn shared_as(&self, window: usize) -> (f64, WhenDown) {
+        if let Some(outgoing) = self.windows.get(window).and_then(|window| window.outgoing.as_ref()) {
+            return (outgoing.overshoot, outgoing.when_down);
+        }
+        let part = self.part_of(window);
+        part.map_or((self.overshoot, self.when_down), |part| (part.overshoot, part.when_down))
+    }
+
+    /// How a fleet shares what is no window of a tier.
+    pub(super) fn sharing_of_memory(&self, quota: &Quota) -> Sharing {
+        Sharing::new(quota, self.overshoot, self.when_down)
+    }
+
+    /// Where one of its windows was written.
+    pub fn origin_of(&self, window: usize) -> Origin {
+        self.part_of(window).map_or(self.origin, |part| part.origin)
+    }
+
+    /// The limit of the first of the windows that apply together with this one.
+    pub fn first_limit(&self, window: usize) -> NonZeroU64 {
+        self.windows[self.begin_of(window)].quota.limit()
+    }
+
+    /// The item of `RateLimit-Policy` of a charge: its window's, or another if an override has changed its quota.
+    pub fn item_of(&self, charge: &Charge) -> Cow<'_, str> {
+        let window = &self.windows[usize::from(charge.window)];
+        match charge.is_overridden {
+            false => Cow::Borrowed(&window.item),
+            true => Cow::Owned(item(&window.label, &charge.quota)),
+        }
+    }
+
+    /// The limit that a window has in the policy itself, whatever a charge of it is held to.
+    pub fn own_limit(&self, window: usize) -> u64 {
+        self.windows[window].quota.limit().get()
+    }
+
+    /// The tier that a window belongs to, if windows depend on the identity's tier.
+    pub fn tier_of(&self, window: usize) -> Option<&str> {
+        self.part_of(window).map(|part| &*part.tier)
+    }
+
+    fn part_of(&self, window: usize) -> Option<&Part> {
+        let window = self.own_of(window);
+        self.tiers.as_ref()?.parts.iter().find(|part| part.range.contains(&window))
+    }
+
+    /// The first of the windows that apply together with this one.
+    fn begin_of(&self, window: usize) -> usize {
+        self.part_of(window).map_or(0, |part| part.range.start)
+    }
+
+    /// The position of a window within its tier, which selects its key.
+    pub(super) fn place(&self, window: usize) -> usize {
+        self.own_of(window) - self.begin_of(window)
+    }
+
+    /// The values of the key of a request, one for each of [`Policy::by`]; empty if a dimension is absent. It allocates: for
+    /// operators, not for traffic.
+    pub fn counted_as(&self, subject: &impl Subject) -> Vec<Value> {
+        let encoded = self.keys.encode(subject);
+        encoded.map(|encoded| key::values(&encoded)).unwrap_or_default()
+    }
+}
+
+/// An item of `RateLimit-Policy` (draft-ietf-httpapi-ratelimit-headers-11, section 3): a window's label with its quota. A
+/// bucket's is what it holds and how long it fills: of `r` units left none is beyond the `q` that are said.
+pub fn item(label: &str, quota: &Quota) -> String {
+    let limit = quota.capacity().min(SF_INTEGER_MAX);
+    // Whole seconds, rounded up: a client that believes it never comes too early.
+    let seconds = quota.whole_ns().div_ceil(1_000_000_000).min(SF_INTEGER_MAX);
+    match quota.algorithm() {
+        // What is in flight has no window, but a unit (the quota units of the same draft).
+        Algorithm::Concurrency => format!("\"{label}\";q={limit};qu=\"concurrent-requests\""),
+        _ => format!("\"{label}\";q={limit};w={seconds}"),
+    }
+}
+
+/// The largest integer of a structured field: 15 digits (RFC 9651, section 3.3.1).
+pub const SF_INTEGER_MAX: u64 = 999_999_999_999_999;
+
+/// Makes the key of a client's penalty record from that of its first window, so that the two have different slots. Any
+/// number with bits all over would do.
+const PENALTY_KEY_BITS: u128 = 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835;

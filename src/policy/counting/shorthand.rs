@@ -1,0 +1,494 @@
+//! Limits as operators write them: `"100/m burst 20 by ip"`, `"5/s"`, `"10_000/d by consumer, route"`.
+//!
+//! ```text
+//! limit     = ( units ("/" | "per") period [ "burst" units ] | units "in flight" ) [ "by" dimension … ]
+//! units     = digits, with `_` where it reads better
+//! period    = [ digits ] ( s | m | h | d, or sec, second, seconds, min … )
+//! dimension = consumer | tenant | ip | route | method | header:x | query:x | param:x | claim:x |
+//!             body:x | entry:x, parted by commas or spaces
+//! ```
+//!
+//! It only parses: the default of `by` and the algorithm are up to the section that uses it.
+
+use std::num::NonZeroU64;
+use std::ops::Range;
+
+use crate::definition::Dimension;
+use crate::json::Path;
+use limit::{Algorithm, Quota};
+
+/// A limit as written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shorthand {
+    /// The window, as a token bucket whose burst is its limit if none is written, or as concurrency.
+    pub window: Quota,
+    /// Who is counted; empty where nothing is written.
+    pub by: Vec<Dimension>,
+    /// Whether a burst is written.
+    pub has_burst: bool,
+}
+
+/// What is wrong with a limit, and where.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{problem}")]
+pub struct Error {
+    /// The part of the text that is wrong, bytes; empty at its end where something is missing.
+    pub span: Range<usize>,
+    /// What is wrong with it.
+    pub problem: Problem,
+}
+
+/// What is wrong with a limit.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Problem {
+    /// No number where one belongs.
+    #[error("a number of requests belongs here")]
+    NoNumber,
+    /// A number beyond 64 bits, or a period beyond 500 years.
+    #[error("this is more than can be counted")]
+    TooLarge,
+    /// A number with a point in it.
+    #[error("a limit is a whole number of requests")]
+    Fraction,
+    /// A number with letters behind it.
+    #[error("`{found}` is no part of a number")]
+    Letters {
+        /// As written.
+        found: String,
+    },
+    /// A limit of 0.
+    #[error("a limit of 0 admits nothing")]
+    ZeroLimit,
+    /// A burst of 0.
+    #[error("a burst of 0 admits nothing")]
+    ZeroBurst,
+    /// A period of 0.
+    #[error("a period of 0 has no end")]
+    ZeroPeriod,
+    /// Neither `/` nor `per`.
+    #[error("a limit is so many requests in a period")]
+    NoPeriod,
+    /// A unit nobody knows.
+    #[error("`{found}` is no unit of time")]
+    UnknownUnit {
+        /// As written.
+        found: String,
+    },
+    /// A word that belongs elsewhere or nowhere.
+    #[error("`{found}` is not expected here")]
+    Unexpected {
+        /// As written.
+        found: String,
+    },
+    /// `by` with nothing behind it.
+    #[error("`by` names who is counted")]
+    NoDimension,
+    /// A dimension nobody knows.
+    #[error("`{found}` is nothing a request can be counted by")]
+    UnknownDimension {
+        /// As written.
+        found: String,
+    },
+    /// `header:` with nothing behind it, or with what is no name.
+    #[error("`{found}` does not name its {kind}")]
+    DimensionName {
+        /// As written.
+        found: String,
+        /// `header`, `cookie`, `query` or `param`.
+        kind: &'static str,
+    },
+    /// A dimension named twice.
+    #[error("`{found}` is named twice")]
+    DimensionTwice {
+        /// As written.
+        found: String,
+    },
+}
+
+impl Problem {
+    /// What to write instead.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Problem::NoNumber | Problem::NoPeriod => {
+                "write it as \"100/m\", \"5/s burst 10\", \"1_000/10s by consumer\" or \"32 in flight\""
+            }
+            Problem::Fraction => "write a longer period, as in `1/2s` or `30/m`",
+            Problem::Letters { .. } => "write its digits, as in `10_000/d`",
+            Problem::TooLarge => "write a smaller number",
+            Problem::ZeroLimit | Problem::ZeroBurst | Problem::ZeroPeriod => "write 1 or more",
+            Problem::UnknownUnit { .. } => "write s, m, h or d, or several of them as in 10s",
+            Problem::Unexpected { .. } => {
+                "after the period come `burst` and a number, then `by` and who is counted"
+            }
+            Problem::NoDimension | Problem::UnknownDimension { .. } | Problem::DimensionName { .. } => {
+                "write consumer, tenant, ip, route, method, host, header:<name>, query:<name>, param:<name>, \
+                 claim:<name>, body:<field>, or entry:<key> of descriptors"
+            }
+            Problem::DimensionTwice { .. } => "name it once",
+        }
+    }
+}
+
+/// Names of the dimensions, for "did you mean"; those with a colon want a name behind it.
+pub const DIMENSIONS: &[&str] = &[
+    "consumer", "tenant", "ip", "route", "method", "host", "header:", "query:", "param:", "claim:", "body:",
+    "entry:",
+];
+
+/// Names of the dimensions that a choice may stay by.
+pub const DIMENSIONS_OF_CHOICES: &[&str] = &[
+    "consumer", "tenant", "ip", "route", "method", "host", "path", "header:", "cookie:", "query:", "param:",
+    "claim:",
+];
+
+/// Reads a limit.
+///
+/// # Errors
+/// The first thing that is wrong.
+pub fn parse(text: &str) -> Result<Shorthand, Error> {
+    let mut reader = Reader { text, at: 0 };
+    let limit = reader.units(Problem::ZeroLimit)?;
+    if reader.takes_in_flight() {
+        let by = if reader.takes_word("by") { reader.dimensions()? } else { Vec::new() };
+        reader.end()?;
+        // The period is no part of what it says.
+        let window = Quota::new(Algorithm::Concurrency, limit, NonZeroU64::MIN, limit);
+        return Ok(Shorthand { window, by, has_burst: false });
+    }
+    let period_ns = reader.period()?;
+    let burst = if reader.takes_word("burst") { Some(reader.units(Problem::ZeroBurst)?) } else { None };
+    let by = if reader.takes_word("by") { reader.dimensions()? } else { Vec::new() };
+    reader.end()?;
+    let window = Quota::new(Algorithm::TokenBucket, limit, period_ns, burst.unwrap_or(limit));
+    Ok(Shorthand { window, by, has_burst: burst.is_some() })
+}
+
+/// Reads one dimension: `ip`, `header:x-api-key`.
+///
+/// # Errors
+/// Where it is none.
+pub fn dimension(text: &str) -> Result<Dimension, Problem> {
+    let found = || text.to_owned();
+    let name_of = |kind, name: &str| match name.is_empty() {
+        true => Err(Problem::DimensionName { found: found(), kind }),
+        false => Ok(name.to_owned()),
+    };
+    match text.split_once(':') {
+        None => match text {
+            "consumer" => Ok(Dimension::Consumer),
+            "tenant" => Ok(Dimension::Tenant),
+            "ip" => Ok(Dimension::Ip),
+            "route" => Ok(Dimension::Route),
+            "method" => Ok(Dimension::Method),
+            "host" => Ok(Dimension::Host),
+            "header" | "query" | "param" | "claim" | "body" | "entry" => {
+                Err(Problem::DimensionName { found: found(), kind: kind_of(text) })
+            }
+            _ => Err(Problem::UnknownDimension { found: found() }),
+        },
+        Some(("header", name)) => {
+            let wrong = |_| Problem::DimensionName { found: found(), kind: "header" };
+            let name = http::HeaderName::from_bytes(name.as_bytes()).map_err(wrong)?;
+            // The field has many spellings, and over HTTP/2 it may be absent, so the normalised host counts.
+            Ok(if name == http::header::HOST { Dimension::Host } else { Dimension::Header(name) })
+        }
+        Some(("query", name)) => name_of("query", name).map(Dimension::Query),
+        Some(("param", name)) => name_of("param", name).map(Dimension::Param),
+        Some(("claim", name)) => name_of("claim", name).map(Dimension::Claim),
+        Some(("entry", key)) => name_of("entry", key).map(Dimension::Entry),
+        Some(("body", path)) => {
+            let wrong = |_| Problem::DimensionName { found: found(), kind: "body" };
+            Path::parse(path).map(Dimension::Body).map_err(wrong)
+        }
+        Some(_) => Err(Problem::UnknownDimension { found: found() }),
+    }
+}
+
+/// Reads one dimension that a choice of an upstream or a server may stay by: those of policies, `cookie:session` and `path`.
+///
+/// # Errors
+/// Where it is none.
+pub fn dimension_of_choice(text: &str) -> Result<Dimension, Problem> {
+    match text.split_once(':').unwrap_or((text, "")) {
+        ("path", "") if text == "path" => Ok(Dimension::Path),
+        // A name of a header field is a token, as that of a cookie is.
+        ("cookie", name) if http::HeaderName::from_bytes(name.as_bytes()).is_ok() => {
+            Ok(Dimension::Cookie(name.to_owned()))
+        }
+        ("cookie", _) => Err(Problem::DimensionName { found: text.to_owned(), kind: "cookie" }),
+        _ => dimension(text),
+    }
+}
+
+fn kind_of(text: &str) -> &'static str {
+    match text {
+        "header" => "header",
+        "query" => "query",
+        "claim" => "claim",
+        "body" => "body",
+        "entry" => "entry",
+        _ => "param",
+    }
+}
+
+/// The text and how far it is read.
+struct Reader<'t> {
+    text: &'t str,
+    at: usize,
+}
+
+impl<'t> Reader<'t> {
+    /// A number of units that is not 0.
+    fn units(&mut self, zero: Problem) -> Result<NonZeroU64, Error> {
+        self.skip_space();
+        let (span, number) = self.number()?.ok_or_else(|| self.error_here(Problem::NoNumber))?;
+        let start = self.at;
+        if self.rest().starts_with('.') {
+            self.token(|char| char == '.' || char.is_ascii_digit());
+            return Err(Error { span: span.start..self.at, problem: Problem::Fraction });
+        }
+        let found = self.token(char::is_alphabetic);
+        if !matches!(found, "" | "per" | "in" | "by" | "burst") {
+            return Err(Error {
+                span: start..self.at,
+                problem: Problem::Letters { found: found.to_owned() },
+            });
+        }
+        self.at = start;
+        NonZeroU64::new(number).ok_or(Error { span, problem: zero })
+    }
+
+    /// `/m`, `/10s`, `per minute`; in nanoseconds.
+    fn period(&mut self) -> Result<NonZeroU64, Error> {
+        self.skip_space();
+        if self.rest().starts_with('/') {
+            self.at += 1;
+        } else if !self.takes_word("per") {
+            return Err(self.error_here(Problem::NoPeriod));
+        }
+        self.skip_space();
+        let start = self.at;
+        let count = self.number()?.map_or(1, |(_, number)| number);
+        self.skip_space();
+        let unit = self.token(|char| char.is_alphanumeric());
+        let unit_ns = unit_ns(unit).ok_or_else(|| Error {
+            span: self.at - unit.len()..self.at,
+            problem: Problem::UnknownUnit { found: unit.to_owned() },
+        })?;
+        let wrong = |problem| Error { span: start..self.at, problem };
+        // The arithmetic of limits has room for times up to 2^63 nanoseconds.
+        let period_ns = count.checked_mul(unit_ns).filter(|ns| i64::try_from(*ns).is_ok());
+        NonZeroU64::new(period_ns.ok_or_else(|| wrong(Problem::TooLarge))?)
+            .ok_or_else(|| wrong(Problem::ZeroPeriod))
+    }
+
+    /// Whether `in flight` follows; passes it then.
+    fn takes_in_flight(&mut self) -> bool {
+        let before = self.at;
+        let found = self.takes_word("in") && self.takes_word("flight");
+        if !found {
+            self.at = before;
+        }
+        found
+    }
+
+    fn dimensions(&mut self) -> Result<Vec<Dimension>, Error> {
+        let mut by = Vec::new();
+        loop {
+            self.skip(|char| char.is_whitespace() || char == ',');
+            let found = self.token(|char| !char.is_whitespace() && char != ',');
+            if found.is_empty() {
+                break;
+            }
+            let wrong = |problem| Error { span: self.at - found.len()..self.at, problem };
+            if found == "burst" {
+                return Err(wrong(Problem::Unexpected { found: found.to_owned() }));
+            }
+            let dimension = dimension(found).map_err(wrong)?;
+            if by.contains(&dimension) {
+                return Err(wrong(Problem::DimensionTwice { found: found.to_owned() }));
+            }
+            by.push(dimension);
+        }
+        if by.is_empty() { Err(self.error_here(Problem::NoDimension)) } else { Ok(by) }
+    }
+
+    fn end(&mut self) -> Result<(), Error> {
+        self.skip_space();
+        let start = self.at;
+        match self.token(|char| !char.is_whitespace()) {
+            "" => Ok(()),
+            found => {
+                Err(Error { span: start..self.at, problem: Problem::Unexpected { found: found.to_owned() } })
+            }
+        }
+    }
+
+    /// Digits with underscores; `None` where there is no digit.
+    fn number(&mut self) -> Result<Option<(Range<usize>, u64)>, Error> {
+        let start = self.at;
+        if !self.rest().starts_with(|char: char| char.is_ascii_digit()) {
+            return Ok(None);
+        }
+        let digits = self.token(|char| char.is_ascii_digit() || char == '_').replace('_', "");
+        let span = start..self.at;
+        match digits.parse() {
+            Ok(number) => Ok(Some((span, number))),
+            Err(_) => Err(Error { span, problem: Problem::TooLarge }),
+        }
+    }
+
+    /// Whether the next word is this one; passes it then.
+    fn takes_word(&mut self, word: &str) -> bool {
+        self.skip_space();
+        let behind = self.rest().strip_prefix(word);
+        let found = behind
+            .is_some_and(|behind| !behind.starts_with(|char: char| char.is_alphanumeric() || char == '_'));
+        if found {
+            self.at += word.len();
+        }
+        found
+    }
+
+    fn token(&mut self, belongs: impl Fn(char) -> bool) -> &'t str {
+        let start = self.at;
+        self.skip(belongs);
+        &self.text[start..self.at]
+    }
+
+    fn skip_space(&mut self) {
+        self.skip(char::is_whitespace);
+    }
+
+    fn skip(&mut self, belongs: impl Fn(char) -> bool) {
+        let rest = self.rest();
+        self.at += rest.find(|char| !belongs(char)).unwrap_or(rest.len());
+    }
+
+    fn rest(&self) -> &'t str {
+        &self.text[self.at..]
+    }
+
+    /// An error over the word that starts here.
+    fn error_here(&self, problem: Problem) -> Error {
+        let rest = self.rest();
+        let length = rest.find(char::is_whitespace).unwrap_or(rest.len());
+        Error { span: self.at..self.at + length, problem }
+    }
+}
+
+fn unit_ns(unit: &str) -> Option<u64> {
+    let seconds = match unit {
+        "s" | "sec" | "second" | "seconds" => 1,
+        "m" | "min" | "minute" | "minutes" => 60,
+        "h" | "hour" | "hours" => 3_600,
+        "d" | "day" | "days" => 86_400,
+        _ => return None,
+    };
+    Some(seconds * 1_000_000_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn read(text: &str) -> (u64, u64, u64, Vec<Dimension>) {
+        let Shorthand { window, by, .. } = parse(text).expect("a limit");
+        (window.limit().get(), window.period_ns().get() / 1_000_000_000, window.burst().get(), by)
+    }
+
+    fn error(text: &str) -> (&str, Problem) {
+        let Error { span, problem } = parse(text).expect_err("a mistake");
+        (&text[span], problem)
+    }
+
+    #[test]
+    fn reads_what_people_write() {
+        assert_eq!(read("100/m burst 20 by ip"), (100, 60, 20, vec![Dimension::Ip]));
+        assert_eq!(read("5/s"), (5, 1, 5, vec![]));
+        assert_eq!(read("10_000/d"), (10_000, 86_400, 10_000, vec![]));
+        assert_eq!(read("100/10s"), (100, 10, 100, vec![]));
+        assert_eq!(read(" 100 / 5 m "), (100, 300, 100, vec![]));
+        assert_eq!(read("100 per minute"), (100, 60, 100, vec![]));
+        assert_eq!(read("1 per 2 hours burst 3"), (1, 7_200, 3, vec![]));
+        let both = vec![Dimension::Consumer, Dimension::Route];
+        assert_eq!(read("5/s by consumer, route").3, both);
+        assert_eq!(read("5/s by consumer route").3, both);
+        assert_eq!(read("5/s by consumer,route").3, both);
+        let header = Dimension::Header(http::HeaderName::from_static("x-api-key"));
+        assert_eq!(read("5/s by header:X-Api-Key").3, [header]);
+        assert_eq!(read("5/s by host").3, [Dimension::Host]);
+        assert_eq!(read("5/s by header:Host").3, [Dimension::Host]);
+        assert_eq!(
+            read("5/s by query:q param:id").3,
+            [Dimension::Query("q".into()), Dimension::Param("id".into())]
+        );
+    }
+
+    #[test]
+    fn reads_what_is_in_flight() {
+        let read = parse("32 in flight by consumer").expect("a limit");
+        assert_eq!((read.window.algorithm(), read.window.limit().get()), (Algorithm::Concurrency, 32));
+        assert_eq!(read.by, [Dimension::Consumer]);
+        assert_eq!(parse("1 in flight").expect("a limit").by, []);
+    }
+
+    #[test]
+    fn says_what_is_wrong_and_where() {
+        assert_eq!(error(""), ("", Problem::NoNumber));
+        assert_eq!(error("fast"), ("fast", Problem::NoNumber));
+        assert_eq!(error("-5/s"), ("-5/s", Problem::NoNumber));
+        assert_eq!(error("_5/s"), ("_5/s", Problem::NoNumber));
+        assert_eq!(error("0/s"), ("0", Problem::ZeroLimit));
+        assert_eq!(error("5/s burst 0"), ("0", Problem::ZeroBurst));
+        assert_eq!(error("5/0s"), ("0s", Problem::ZeroPeriod));
+        assert_eq!(error("5/s burst"), ("", Problem::NoNumber));
+        assert_eq!(error("5/s burst by ip"), ("by", Problem::NoNumber));
+        assert_eq!(error("5"), ("", Problem::NoPeriod));
+        assert_eq!(error("1.5/s"), ("1.5", Problem::Fraction));
+        assert_eq!(error("5/w"), ("w", Problem::UnknownUnit { found: "w".into() }));
+        assert_eq!(error("5/"), ("", Problem::UnknownUnit { found: "".into() }));
+        assert_eq!(error("99999999999999999999/s"), ("99999999999999999999", Problem::TooLarge));
+        assert_eq!(error("1/999999999d"), ("999999999d", Problem::TooLarge));
+        assert_eq!(error("32 in").1, Problem::NoPeriod);
+        assert_eq!(error("0 in flight").1, Problem::ZeroLimit);
+        assert_eq!(error("32 in flight burst 3").1, Problem::Unexpected { found: "burst".into() });
+        assert_eq!(error("5/s by ip burst 3").1, Problem::Unexpected { found: "burst".into() });
+        assert_eq!(error("5/s extra"), ("extra", Problem::Unexpected { found: "extra".into() }));
+        assert_eq!(error("5/s by"), ("", Problem::NoDimension));
+        assert_eq!(error("5/s by ips"), ("ips", Problem::UnknownDimension { found: "ips".into() }));
+        assert_eq!(error("5/s by ip, ip"), ("ip", Problem::DimensionTwice { found: "ip".into() }));
+        let nameless = Problem::DimensionName { found: "header:".into(), kind: "header" };
+        assert_eq!(error("5/s by header:"), ("header:", nameless));
+        assert_eq!(error("5/s by claims:sub").1, Problem::UnknownDimension { found: "claims:sub".into() });
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics_and_every_span_lies_in_it(text in "\\PC{0,30}") {
+            if let Err(error) = parse(&text) {
+                prop_assert!(text.get(error.span).is_some());
+            }
+        }
+
+        #[test]
+        fn what_is_written_is_read(limit in 1u64.., count in 1u64..1_000, burst in 1u64..) {
+            let text = format!("{limit}/{count}m burst {burst} by ip");
+            prop_assert_eq!(read(&text), (limit, count * 60, burst, vec![Dimension::Ip]));
+        }
+    }
+
+    #[test]
+    fn numbers_that_are_not_whole_say_what_is_wrong_with_them() {
+        for text in ["0.5/s", "1.5/m", "5/s burst 0.5"] {
+            assert_eq!(parse(text).map_err(|error| error.problem), Err(Problem::Fraction), "{text}");
+        }
+        for (text, found) in [("10k/d", "k"), ("2M/h by ip", "M"), ("5/s burst 1k", "k")] {
+            let problem = Problem::Letters { found: found.to_owned() };
+            assert_eq!(parse(text).map_err(|error| error.problem), Err(problem), "{text}");
+        }
+        assert!(parse("5per minute").is_ok() && parse("5in flight").is_ok());
+    }
+}

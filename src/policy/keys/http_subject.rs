@@ -1,0 +1,135 @@
+//! An HTTP request as a subject of policies: reads its dimensions, its cost and its idempotency key.
+//!
+//! This is where a header or a query parameter becomes a part of a limiter key; `key.rs` hashes the parts.
+
+use std::net::IpAddr;
+
+use http::header::COOKIE;
+use http::{HeaderMap, HeaderName};
+
+use crate::cookie;
+use crate::counting::rules::Rules;
+use crate::definition::Dimension;
+use crate::keys::credential::push_value;
+use crate::keys::subject::{Encoded, Subject};
+use crate::percent;
+use crate::percent::Plus;
+use crate::query;
+use crate::request::{Facts, Params};
+use crate::route::Found;
+
+/// A request and the route that answers it.
+#[derive(Clone, Copy, Debug)]
+pub struct HttpSubject<'a> {
+    /// The route's name.
+    pub route: &'a str,
+    /// The parameters of its path.
+    pub params: Params<'a, 'a>,
+    /// The request itself.
+    pub facts: &'a Facts<'a, 'a>,
+}
+
+impl<'a> HttpSubject<'a> {
+    /// The request that this route has taken.
+    pub fn new(found: &'a Found<'a, 'a>, facts: &'a Facts<'a, 'a>) -> HttpSubject<'a> {
+        HttpSubject { route: &found.route.name, params: found.params, facts }
+    }
+}
+
+impl Subject for HttpSubject<'_> {
+    fn write(&self, dimension: &Dimension, out: &mut Encoded) -> bool {
+        let facts = self.facts;
+        let mut text = |value: &str| out.extend_from_slice(value.as_bytes());
+        match dimension {
+            Dimension::Consumer => text(facts.identity.consumer.as_deref().unwrap_or("")),
+            Dimension::Tenant => text(facts.identity.tenant.as_deref().unwrap_or("")),
+            Dimension::Route => text(self.route),
+            Dimension::Method => text(facts.method.as_str()),
+            Dimension::Host => text(facts.host),
+            Dimension::Path => text(facts.path),
+            Dimension::Header(name) => return write_header(name, facts.headers, out),
+            Dimension::Cookie(name) => return write_cookie(name, facts.headers, out),
+            Dimension::Query(name) => return write_query(name, facts.query.unwrap_or(""), out),
+            Dimension::Param(name) => {
+                out.extend(percent::decode(self.params.raw(name).unwrap_or(""), Plus::Itself));
+            }
+            Dimension::Claim(name) => text(facts.identity.claims.text(name).unwrap_or("")),
+            Dimension::Body(path) => {
+                // As with a header: the upstream reads one of two values, and a client could vary the other.
+                let Some(field) = facts.body.and_then(|body| body.get(path)) else { return true };
+                text(&field.text);
+                return !field.differs;
+            }
+            // Policies read `address` instead, because they cut it to their IPv6 prefix.
+            Dimension::Ip => {}
+            // A table with such a policy on a route does not compile.
+            Dimension::Entry(_) => {}
+        }
+        true
+    }
+
+    fn address(&self) -> IpAddr {
+        self.facts.client_ip
+    }
+
+    fn tier(&self) -> Option<&str> {
+        self.facts.identity.tier.as_deref()
+    }
+
+    fn consumer(&self) -> Option<&str> {
+        self.facts.identity.consumer.as_deref()
+    }
+
+    fn tenant(&self) -> Option<&str> {
+        self.facts.identity.tenant.as_deref()
+    }
+
+    fn cost(&self, rules: &Rules) -> u64 {
+        rules.cost_of(self.facts)
+    }
+
+    fn write_idempotency_key(&self, rules: &Rules, out: &mut Encoded) -> bool {
+        rules.write_idempotency_key(self.facts, out)
+    }
+}
+
+/// Appends a field's value, of a credential its one form. The same line twice is one value. Lines that differ count as absent: the upstream reads one of
+/// them, and a client could vary the other to get a new key each time. Cookies may come in pieces (RFC 9113 section 8.2.3).
+fn write_header(name: &HeaderName, headers: &HeaderMap, out: &mut Encoded) -> bool {
+    let mut lines = headers.get_all(name).iter();
+    let Some(first) = lines.next() else { return true };
+    push_value(name, first.as_bytes(), out);
+    if name == COOKIE {
+        for piece in lines {
+            out.extend_from_slice(b"; ");
+            out.extend_from_slice(piece.as_bytes());
+        }
+        return true;
+    }
+    lines.all(|line| line == first)
+}
+
+/// Appends a cookie's value. Values that differ count as absent, as in a field.
+fn write_cookie(name: &str, headers: &HeaderMap, out: &mut Encoded) -> bool {
+    let mut values = cookie::values(headers, name);
+    let Some(first) = values.next() else { return true };
+    out.extend_from_slice(first);
+    values.all(|value| value == first)
+}
+
+/// Appends the decoded value of a query parameter. Names are compared decoded: `%61=1` is `a=1`. Values that differ count as
+/// absent, as in a field: some servers take the first, some the last. So does a value beside a `;`, which some servers take
+/// for a `&`.
+fn write_query(name: &str, text: &str, out: &mut Encoded) -> bool {
+    if query::is_ambiguous(text, name) {
+        return false;
+    }
+    let pairs = text.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+    let mut values = pairs
+        .filter(|(key, _)| query::is_named(key, name))
+        .map(|(_, value)| percent::decode(value, Plus::Space));
+    let Some(first) = values.next() else { return true };
+    let start = out.len();
+    out.extend(first);
+    values.all(|value| value.eq(out[start..].iter().copied()))
+}

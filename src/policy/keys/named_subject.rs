@@ -1,0 +1,259 @@
+//! A subject whose dimensions are given by name, for one policy: what a program asks a gateway about without sending it a
+//! request.
+//!
+//! Values are taken as they are written, without the proofs that a request has to bring: whoever may ask is believed.
+
+use std::hash::Hasher;
+use std::net::{IpAddr, Ipv6Addr};
+use std::num::NonZeroU64;
+use std::sync::Arc;
+
+use siphasher::sip128::{Hasher128, SipHasher13};
+
+use crate::counting::Policy;
+use crate::counting::rules::Rules;
+use crate::definition::{Dimension, Missing};
+use crate::keys::credential::push_value;
+use crate::keys::subject::{Encoded, Subject};
+use crate::matching::host;
+use base::identity::Identity;
+
+/// The values of a subject as they are written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Named {
+    /// The values of all dimensions of the policy, in their order, with `:` between them.
+    Key(String),
+    /// Each by the name of its dimension. `consumer`, `tenant` and `ip` may be there although the policy does not count by
+    /// them: they decide which override applies, and what stands in the place of a dimension that is missing.
+    Dimensions(Vec<(String, String)>),
+}
+
+/// A subject of one policy.
+#[derive(Clone, Debug)]
+pub struct NamedSubject {
+    values: Vec<(Dimension, String)>,
+    identity: Arc<Identity>,
+    address: IpAddr,
+    cost: Option<NonZeroU64>,
+}
+
+/// Why values make no subject of a policy.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Misnamed {
+    /// A key with more or fewer values than the policy has dimensions.
+    #[error("the policy counts by {by}, and the key has not exactly one value for each: write `dimensions`")]
+    Key {
+        /// Its dimensions.
+        by: String,
+    },
+    /// A name that means nothing to this policy.
+    #[error("the policy does not count by `{name}`, but by {by}")]
+    Unknown {
+        /// The name.
+        name: String,
+        /// Its dimensions.
+        by: String,
+    },
+    /// A dimension without a value.
+    #[error("the policy counts by `{0}`, which is missing")]
+    Missing(String),
+    /// An address that is none.
+    #[error("`ip` must be an IP address")]
+    Address,
+}
+
+impl NamedSubject {
+    /// The subject of a policy with these values, of a client with this tier, at this cost; `None`: the policy's own.
+    ///
+    /// # Errors
+    /// If the values do not fit the policy.
+    pub fn new(
+        policy: &Policy,
+        named: Named,
+        tier: Option<&str>,
+        cost: Option<NonZeroU64>,
+    ) -> Result<NamedSubject, Misnamed> {
+        let mut values = match named {
+            Named::Key(key) => of_key(policy, &key)?,
+            Named::Dimensions(named) => of_names(policy, named)?,
+        };
+        values.retain(|(_, value)| !value.is_empty());
+        let of = |dimension| values.iter().find(|(by, _)| *by == dimension).map(|(_, value)| value.as_str());
+        let address = of(Dimension::Ip).map(str::parse).transpose().map_err(|_| Misnamed::Address)?;
+        let lacks = |by: &&Dimension| of((*by).clone()).is_none();
+        // The client's address takes the place of what is missing, if the policy says so. There is no client here.
+        let needs = |by: &&Dimension| **by == Dimension::Ip || policy.missing == Missing::Ip;
+        if let (None, Some(by)) = (address, policy.by.iter().filter(lacks).find(needs)) {
+            return Err(Misnamed::Missing(by.to_string()));
+        }
+        let text = |dimension| of(dimension).map(Box::from);
+        let identity = Arc::new(Identity {
+            consumer: text(Dimension::Consumer),
+            tenant: text(Dimension::Tenant),
+            tier: tier.map(Box::from),
+            ..Identity::default()
+        });
+        let named = values.iter().map(|(by, value)| (by.to_string(), value.as_str()));
+        let address = address.unwrap_or_else(|| stand_in(named));
+        Ok(NamedSubject { values, identity, address, cost })
+    }
+
+    /// The same with the identity that `change` makes of it.
+    pub fn with_identity(self, change: impl FnOnce(Arc<Identity>) -> Arc<Identity>) -> NamedSubject {
+        NamedSubject { identity: change(self.identity), ..self }
+    }
+}
+
+impl Subject for NamedSubject {
+    fn write(&self, dimension: &Dimension, out: &mut Encoded) -> bool {
+        let Some((_, value)) = self.values.iter().find(|(by, _)| by == dimension) else { return true };
+        match dimension {
+            Dimension::Host => out.extend_from_slice(host::routed(value).as_bytes()),
+            Dimension::Header(name) => push_value(name, value.as_bytes(), out),
+            // Policies read `address` instead, because they cut it to their IPv6 prefix.
+            Dimension::Ip => {}
+            _ => out.extend_from_slice(value.as_bytes()),
+        }
+        true
+    }
+
+    fn address(&self) -> IpAddr {
+        self.address
+    }
+
+    fn tier(&self) -> Option<&str> {
+        self.identity.tier.as_deref()
+    }
+
+    fn consumer(&self) -> Option<&str> {
+        self.identity.consumer.as_deref()
+    }
+
+    fn tenant(&self) -> Option<&str> {
+        self.identity.tenant.as_deref()
+    }
+
+    fn cost(&self, rules: &Rules) -> u64 {
+        self.cost.map_or(rules.cost.default, NonZeroU64::get)
+    }
+
+    fn write_idempotency_key(&self, _: &Rules, _: &mut Encoded) -> bool {
+        false
+    }
+}
+
+fn of_key(policy: &Policy, key: &str) -> Result<Vec<(Dimension, String)>, Misnamed> {
+    // A single value may contain what would stand between two.
+    let values: Vec<&str> = if policy.by.len() == 1 { vec![key] } else { key.split(':').collect() };
+    if values.len() != policy.by.len() {
+        return Err(Misnamed::Key { by: by(policy) });
+    }
+    Ok(policy.by.iter().cloned().zip(values.into_iter().map(str::to_owned)).collect())
+}
+
+fn of_names(policy: &Policy, named: Vec<(String, String)>) -> Result<Vec<(Dimension, String)>, Misnamed> {
+    let dimension = |name: &str| {
+        let own = policy.by.iter().find(|by| by.to_string() == name).cloned();
+        own.or(match name {
+            "consumer" => Some(Dimension::Consumer),
+            "tenant" => Some(Dimension::Tenant),
+            "ip" => Some(Dimension::Ip),
+            _ => None,
+        })
+    };
+    let known = |(name, value): (String, String)| match dimension(&name) {
+        Some(dimension) => Ok((dimension, value)),
+        None => Err(Misnamed::Unknown { name, by: by(policy) }),
+    };
+    named.into_iter().map(known).collect()
+}
+
+fn by(policy: &Policy) -> String {
+    let names: Vec<String> = policy.by.iter().map(|by| format!("`{by}`")).collect();
+    if names.is_empty() { "nothing: everybody has one count".to_owned() } else { names.join(", ") }
+}
+
+/// An address for who has named none. It counts if Redis is down and the policy admits everybody within a limit by
+/// address: subjects without an address must not share that one. The first half differs, since a policy may cut the other.
+pub(crate) fn stand_in<'v, N: AsRef<str>>(values: impl Iterator<Item = (N, &'v str)>) -> IpAddr {
+    let mut state = SipHasher13::new();
+    for (name, value) in values {
+        state.write(name.as_ref().as_bytes());
+        state.write(&value.len().to_le_bytes());
+        state.write(value.as_bytes());
+    }
+    Ipv6Addr::from_bits(state.finish128().as_u128() & !u128::from(u64::MAX)).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::counting::shorthand;
+    use crate::definition;
+    use crate::{Options, Table};
+
+    fn table(limit: &str, missing: Missing) -> Table {
+        let limit = shorthand::parse(limit).expect("a limit");
+        let policy = definition::Policy {
+            by: limit.by,
+            missing,
+            ..definition::Policy::new("calls".to_owned(), vec![limit.window])
+        };
+        let options = Options { salt: [7; 16], ipv6_prefix: 64, upstreams: &[], auth: &[] };
+        Table::compile(&[], &[policy], &options).expect("a table without mistakes")
+    }
+
+    fn dimensions(named: &[(&str, &str)]) -> Named {
+        Named::Dimensions(
+            named.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
+        )
+    }
+
+    #[test]
+    fn a_subject_has_the_key_that_an_operator_writes() {
+        for (limit, named, values) in [
+            ("9/m by consumer", Named::Key("a:b".to_owned()), vec!["a:b"]),
+            ("9/m by consumer, route", Named::Key("a:b".to_owned()), vec!["a", "b"]),
+            (
+                "9/m by consumer, ip",
+                dimensions(&[("ip", "2001:db8::9"), ("consumer", "a")]),
+                vec!["a", "2001:db8::"],
+            ),
+            ("9/m by host", dimensions(&[("host", "Example.COM:80"), ("tenant", "t")]), vec!["example.com"]),
+            ("9/m", dimensions(&[]), vec![]),
+        ] {
+            let table = table(limit, Missing::Ip);
+            let policy = table.policy("calls").expect("it is there");
+            let subject = NamedSubject::new(policy, named, None, None).expect("it fits");
+            let mut charges = smallvec::SmallVec::new();
+            table.only(policy).charges(&subject, &mut charges).expect("nothing is missing");
+            let values: Vec<String> = values.into_iter().map(str::to_owned).collect();
+            assert_eq!(charges[0].key, policy.look_at(&values).expect("it fits")[0].key, "{limit}");
+            assert_eq!(charges[0].cost, 1);
+        }
+    }
+
+    #[test]
+    fn values_that_do_not_fit_the_policy_are_refused() {
+        let refused = |limit: &str, missing, named| {
+            let table = table(limit, missing);
+            NamedSubject::new(&table.policies()[0], named, None, None).err()
+        };
+        let key = |text: &str| Named::Key(text.to_owned());
+        let by = || "`consumer`, `route`".to_owned();
+        for (text, error) in [("a", Misnamed::Key { by: by() }), ("a:b:c", Misnamed::Key { by: by() })] {
+            assert_eq!(refused("9/m by consumer, route", Missing::Ip, key(text)), Some(error));
+        }
+        let unknown = Misnamed::Unknown { name: "rout".to_owned(), by: by() };
+        let named = dimensions(&[("consumer", "a"), ("rout", "b")]);
+        assert_eq!(refused("9/m by consumer, route", Missing::Ip, named), Some(unknown));
+        let missing = Misnamed::Missing("consumer".to_owned());
+        assert_eq!(refused("9/m by consumer", Missing::Ip, dimensions(&[])), Some(missing.clone()));
+        assert_eq!(refused("9/m by consumer", Missing::Ip, dimensions(&[("consumer", "")])), Some(missing));
+        assert_eq!(refused("9/m by consumer", Missing::Ip, dimensions(&[("ip", "192.0.2.1")])), None);
+        assert_eq!(refused("9/m by consumer", Missing::Skip, dimensions(&[])), None);
+        assert_eq!(refused("9/m by ip", Missing::Skip, key("home")), Some(Misnamed::Address));
+        let no_address = Some(Misnamed::Missing("ip".to_owned()));
+        assert_eq!(refused("9/m by ip", Missing::Skip, dimensions(&[])), no_address);
+    }
+}

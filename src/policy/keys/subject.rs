@@ -1,0 +1,37 @@
+//! What policies limit: a subject, which has dimensions by name. It need not be an HTTP request.
+
+use std::net::IpAddr;
+
+use smallvec::SmallVec;
+
+use crate::counting::rules::Rules;
+use crate::definition::Dimension;
+
+/// The encoded values of one subject; the same for every window of a policy.
+pub type Encoded = SmallVec<[u8; 128]>;
+
+/// Something that policies decide about.
+pub trait Subject {
+    /// Appends the value of a dimension; nothing if it has none. Returns `false` if it has several that differ, none of
+    /// which may count.
+    fn write(&self, dimension: &Dimension, out: &mut Encoded) -> bool;
+
+    /// The client's address: its value of [`Dimension::Ip`], and what counts if Redis is down and a policy admits
+    /// everybody.
+    fn address(&self) -> IpAddr;
+
+    /// The tier whose windows apply.
+    fn tier(&self) -> Option<&str>;
+
+    /// The name of the client, as authenticated.
+    fn consumer(&self) -> Option<&str>;
+
+    /// The tenant whose keys may have a shard of their own.
+    fn tenant(&self) -> Option<&str>;
+
+    /// Units that a policy with these rules charges it; 0: the policy does not apply.
+    fn cost(&self, rules: &Rules) -> u64;
+
+    /// Appends that by which a policy with these rules recognises a retry; `false`: nothing does.
+    fn write_idempotency_key(&self, rules: &Rules, out: &mut Encoded) -> bool;
+}

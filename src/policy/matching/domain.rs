@@ -1,0 +1,158 @@
+//! Domains: which rule another proxy's descriptor meets, and so which policies decide about it.
+//!
+//! A descriptor is a list of entries, each a key and a value (`envoy.extensions.common.ratelimit.v3.RateLimitDescriptor`). Its
+//! rule is that with exactly its entries, found by the walk that Envoy's own rate limit service documents. Nothing is
+//! decided or counted here.
+
+pub mod definition;
+mod entry;
+pub(crate) mod given;
+mod subject;
+pub(crate) mod tree;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+
+use smallvec::SmallVec;
+
+use crate::definition::Dimension;
+use given::Template;
+use limit::PolicyId;
+use tree::Tree;
+
+pub use entry::Entry;
+pub(crate) use subject::ADDRESSES;
+pub use subject::DescriptorSubject;
+
+/// The rules of one domain.
+#[derive(Clone, Debug)]
+pub struct Domain {
+    pub(crate) name: Box<str>,
+    pub(crate) overrides: bool,
+    pub(crate) rules: Box<[Rule]>,
+    pub(crate) tree: Tree,
+    /// Whether some rule counts instead of others.
+    pub(crate) replaces: bool,
+}
+
+/// What is done about some descriptors.
+#[derive(Clone, Debug)]
+pub struct Rule {
+    pub(crate) index: usize,
+    pub(crate) name: Option<Box<str>>,
+    pub(crate) instead_of: Box<[Box<str>]>,
+    pub(crate) verdict: Verdict,
+    pub(crate) policies: Box<[PolicyId]>,
+    pub(crate) given: Box<[(Dimension, Template)]>,
+    pub(crate) tier: Option<Template>,
+    /// Whether one of its policies penalises clients.
+    pub(crate) penalises: bool,
+    /// Whether one of its policies has a candidate.
+    pub(crate) tries: bool,
+}
+
+/// What a rule does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Its policies decide.
+    Limited,
+    /// All pass.
+    Unlimited,
+    /// None passes.
+    Denied,
+}
+
+/// What a domain says about a descriptor.
+#[derive(Clone, Copy, Debug)]
+pub enum Matched<'d> {
+    /// No rule is for it: it passes, and nothing is counted.
+    Unknown,
+    /// It passes, and nothing is counted.
+    Unlimited,
+    /// It does not pass, ever.
+    Denied,
+    /// Another descriptor of the same request counts instead of it: it passes, and nothing is counted.
+    Replaced,
+    /// The policies of this rule decide.
+    Limited(&'d Rule),
+}
+
+impl Domain {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether a descriptor's own limit counts.
+    pub fn allows_overrides(&self) -> bool {
+        self.overrides
+    }
+
+    /// Its rules, as they were written.
+    pub fn rules(&self) -> &[Rule] {
+        &self.rules
+    }
+
+    /// What it says about the only descriptor of a request.
+    pub fn find(&self, entries: &[Entry<'_>]) -> Matched<'_> {
+        self.rule(entries).map_or(Matched::Unknown, Rule::matched)
+    }
+
+    /// What it says about each descriptor of a request. A rule that counts instead of another does so if both are met by
+    /// the same request.
+    pub fn find_all<'e>(
+        &self,
+        descriptors: impl IntoIterator<Item = &'e [Entry<'e>]>,
+    ) -> SmallVec<[Matched<'_>; 4]> {
+        if !self.replaces {
+            return descriptors.into_iter().map(|entries| self.find(entries)).collect();
+        }
+        let rules = descriptors.into_iter().map(|entries| self.rule(entries));
+        let rules: SmallVec<[Option<&Rule>; 4]> = rules.collect();
+        let replaced: BTreeSet<&str> =
+            rules.iter().flatten().flat_map(|rule| &rule.instead_of).map(|name| &**name).collect();
+        let is_replaced = |rule: &Rule| rule.name.as_ref().is_some_and(|name| replaced.contains(&**name));
+        let matched = rules.iter().map(|rule| match rule {
+            None => Matched::Unknown,
+            Some(rule) if rule.verdict != Verdict::Unlimited && is_replaced(rule) => Matched::Replaced,
+            Some(rule) => rule.matched(),
+        });
+        matched.collect()
+    }
+
+    fn rule(&self, entries: &[Entry<'_>]) -> Option<&Rule> {
+        self.rules.get(self.tree.find(entries)?)
+    }
+}
+
+impl Rule {
+    /// Its place among the rules of its domain.
+    pub fn index(&self) -> usize {
+        self.index
+    }
+
+    /// What other rules call it.
+    pub fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    /// The policies that decide, in the order in which they are charged; their candidates are asked beside them.
+    pub fn policies(&self) -> &[PolicyId] {
+        &self.policies
+    }
+
+    /// The value that it gives a dimension; `None` if the dimension is left to the entries.
+    fn given(&self, dimension: &Dimension) -> Option<&Template> {
+        self.given.iter().find(|(known, _)| known == dimension).map(|(_, template)| template)
+    }
+
+    fn matched(&self) -> Matched<'_> {
+        match self.verdict {
+            Verdict::Limited => Matched::Limited(self),
+            Verdict::Unlimited => Matched::Unlimited,
+            Verdict::Denied => Matched::Denied,
+        }
+    }
+}

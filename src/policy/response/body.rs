@@ -1,0 +1,144 @@
+//! The body of a fixed answer, with `{...}` for what a request brings.
+//!
+//! Unlike in a header, a brace means something only in front of a name: JSON and style sheets keep theirs. Values are
+//! written so that they stay text in the body's type: a client must not be able to put markup into a page.
+
+use bytes::Bytes;
+
+use crate::matching::pattern::Pattern;
+use crate::percent;
+use crate::percent::Plus;
+use crate::request::Values;
+use crate::template::{Error, HEADER_NAMES, Name, Part, Template, claim, resolve};
+
+/// A compiled body.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Body {
+    /// Holds no placeholder.
+    Fixed(Bytes),
+    /// Is made for each request.
+    Made(Template, Form),
+}
+
+/// How a value is written into a body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// As it is.
+    Text,
+    /// As a part of a JSON string.
+    Json,
+    /// With the characters of markup replaced.
+    Html,
+}
+
+impl Body {
+    /// Reads the body of a route with this path, which is sent with this `Content-Type`.
+    ///
+    /// # Errors
+    /// A name that does not exist.
+    pub fn parse(text: &str, content_type: Option<&str>, pattern: &Pattern) -> Result<Body, Error> {
+        let (mut parts, mut literal, mut at) = (Vec::new(), String::new(), 0);
+        while let Some(found) = text[at..].find('{') {
+            literal.push_str(&text[at..at + found]);
+            at += found;
+            let rest = &text[at + 1..];
+            if let Some(name) = rest.strip_prefix('{').and_then(name_before_brace)
+                && rest[name.len() + 2..].starts_with('}')
+            {
+                literal.push_str(&text[at + 1..=at + name.len() + 2]);
+                at += name.len() + 4;
+            } else if let Some(name) = name_before_brace(rest) {
+                if !literal.is_empty() {
+                    parts.push(Part::Literal(std::mem::take(&mut literal).into()));
+                }
+                parts.push(resolve(name, at, pattern, HEADER_NAMES)?);
+                at += name.len() + 2;
+            } else {
+                literal.push('{');
+                at += 1;
+            }
+        }
+        literal.push_str(&text[at..]);
+        if parts.is_empty() {
+            return Ok(Body::Fixed(literal.into()));
+        }
+        parts.push(Part::Literal(literal.into()));
+        Ok(Body::Made(Template { parts: parts.into() }, Form::of(content_type)))
+    }
+
+    /// Claims of identities that it uses.
+    pub(crate) fn claims(&self) -> impl Iterator<Item = &str> {
+        let template = match self {
+            Body::Fixed(_) => None,
+            Body::Made(template, _) => Some(template),
+        };
+        template.into_iter().flat_map(Template::claims)
+    }
+
+    /// The body for one request.
+    pub fn render(&self, values: &Values<'_, '_>) -> Bytes {
+        let (template, form) = match self {
+            Body::Fixed(body) => return body.clone(),
+            Body::Made(template, form) => (template, form),
+        };
+        let mut out = String::new();
+        for part in &template.parts {
+            match part {
+                Part::Literal(text) => out.push_str(text),
+                Part::Value(Name::Param(index)) => {
+                    let decoded: Vec<u8> = percent::decode(values.params.at(*index), Plus::Itself).collect();
+                    form.push(&String::from_utf8_lossy(&decoded), &mut out);
+                }
+                Part::Value(name) => form.push(&name.text(values), &mut out),
+                Part::Claim(name) => form.push(&claim(name, values), &mut out),
+            }
+        }
+        out.into()
+    }
+}
+
+impl Form {
+    /// The form of this type. One that is made for each request may be any, so it is taken for the one that replaces most.
+    fn of(content_type: Option<&str>) -> Form {
+        let kind = content_type.unwrap_or_default().to_ascii_lowercase();
+        match &*kind {
+            kind if kind.contains("json") || kind.contains("javascript") => Form::Json,
+            kind if kind.contains("html") || kind.contains("xml") || kind.contains('{') => Form::Html,
+            _ => Form::Text,
+        }
+    }
+
+    fn push(self, text: &str, out: &mut String) {
+        match self {
+            Form::Text => out.push_str(text),
+            Form::Json => {
+                let quoted = serde_json::Value::from(text).to_string();
+                out.push_str(&quoted[1..quoted.len() - 1]);
+            }
+            Form::Html => push_html(text, out),
+        }
+    }
+}
+
+/// Appends a text so that no markup begins or ends in it, neither between elements nor in a quoted attribute.
+pub fn push_html(text: &str, out: &mut String) {
+    for char in text.chars() {
+        match char {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            char => out.push(char),
+        }
+    }
+}
+
+/// The name that the text begins with, if a closing brace follows it.
+fn name_before_brace(text: &str) -> Option<&str> {
+    let name = &text[..text.find('}')?];
+    let is_claim = name.starts_with("claim:") && !name.contains([' ', '{', '"']);
+    let is_plain = name.starts_with(|first: char| first.is_ascii_alphabetic())
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'));
+    (is_plain || is_claim).then_some(name)
+}

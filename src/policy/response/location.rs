@@ -1,0 +1,123 @@
+//! Where a redirect sends a client: a path, or a URL whose host is fixed or the request's own.
+//!
+//! No value that a client chooses can become the host: such a redirect would lend this name to anybody's page.
+
+use std::fmt::Write as _;
+
+use http::HeaderValue;
+use http::uri::Authority;
+
+use crate::matching::pattern::Pattern;
+use crate::percent;
+use crate::percent::Plus;
+use crate::request::Values;
+use crate::template::{Error, HEADER_NAMES, Name, Part, Template, push_path, push_segment};
+
+/// A compiled `Location`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Location {
+    template: Template,
+    /// Whether the request's query follows: it does unless the template has one of its own.
+    keeps_query: bool,
+}
+
+impl Location {
+    /// Reads the target of a redirect of a route with this path. A `?` at the end drops the request's query.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub fn parse(text: &str, pattern: &Pattern) -> Result<Location, Error> {
+        let keeps_query = !text.contains('?');
+        let template = Template::parse(text.strip_suffix('?').unwrap_or(text), pattern, HEADER_NAMES)?;
+        for part in &template.parts {
+            if let Part::Literal(text) = part
+                && let Some(found) = text.chars().find(|char| !char.is_ascii_graphic() || *char == '#')
+            {
+                return Err(Error::NotInLocation { found });
+            }
+        }
+        check_host(&template)?;
+        Ok(Location { template, keeps_query })
+    }
+
+    /// Claims of identities that it uses.
+    pub(crate) fn claims(&self) -> impl Iterator<Item = &str> {
+        self.template.claims()
+    }
+
+    /// The value for one request. `None` if it needs a host and the request names none.
+    pub fn render(&self, values: &Values<'_, '_>) -> Option<HeaderValue> {
+        let mut out = String::with_capacity(values.path.len() + 64);
+        for part in &self.template.parts {
+            let is_query = out.contains('?');
+            match part {
+                Part::Literal(text) => out.push_str(text),
+                Part::Value(Name::Host) if values.host.is_empty() => return None,
+                Part::Value(Name::Host) if values.host.contains(':') => {
+                    write!(out, "[{}]", values.host).expect("a string takes any text");
+                }
+                Part::Value(Name::Host) => out.push_str(values.host),
+                Part::Value(Name::Query) => push_query(values.query.unwrap_or(""), is_query, &mut out),
+                Part::Value(Name::Param(index)) => push_raw(values.params.at(*index), is_query, &mut out),
+                Part::Value(Name::Path) => push_raw(values.path, is_query, &mut out),
+                Part::Value(name) => push_segment(&name.text(values), &mut out),
+                Part::Claim(name) => push_segment(&crate::template::claim(name, values), &mut out),
+            }
+        }
+        // Browsers read `//host` and `/\host` as another host.
+        let doubled = out.bytes().take_while(|byte| matches!(byte, b'/' | b'\\')).count();
+        out.drain(..doubled.saturating_sub(1));
+        if let Some(query) = values.query.filter(|_| self.keeps_query) {
+            out.push('?');
+            out.push_str(query);
+        }
+        HeaderValue::try_from(out).ok()
+    }
+}
+
+/// Appends a part of the request's path: as it came, or within a query so that it stays one value.
+fn push_raw(raw: &str, is_query: bool, out: &mut String) {
+    if is_query {
+        let decoded: Vec<u8> = percent::decode(raw, Plus::Itself).collect();
+        percent::encode_segment(String::from_utf8_lossy(&decoded).as_bytes(), out);
+    } else {
+        push_path(raw, out);
+    }
+}
+
+/// Appends the request's query: its parameters where they stand among others, else as one value.
+fn push_query(query: &str, is_query: bool, out: &mut String) {
+    match is_query && !out.ends_with(['?', '&']) {
+        true => percent::encode_segment(query, out),
+        false => out.push_str(query),
+    }
+}
+
+/// Checks that it is a path, or a URL with a host that is fixed or `{host}`, and with a path of its own behind it.
+fn check_host(template: &Template) -> Result<(), Error> {
+    let mut parts = template.parts.iter();
+    let first = match parts.next() {
+        Some(Part::Value(Name::Path)) => return Ok(()),
+        Some(Part::Literal(first)) => first,
+        _ => return Err(Error::NotLocation),
+    };
+    let Some(rest) = first.strip_prefix("https://").or_else(|| first.strip_prefix("http://")) else {
+        let is_path = first.starts_with('/') && !first.starts_with("//") && !first.starts_with("/\\");
+        return if is_path { Ok(()) } else { Err(Error::NotLocation) };
+    };
+    let mut host = rest.to_owned();
+    while !host.contains(['/', '?']) {
+        match parts.next() {
+            None | Some(Part::Value(Name::Path)) => break,
+            Some(Part::Literal(text)) => host.push_str(text),
+            // A host's name is in place of the request's.
+            Some(Part::Value(Name::Host)) => host.push('h'),
+            Some(Part::Value(_) | Part::Claim(_)) => return Err(Error::HostOfClient),
+        }
+    }
+    let host = host.split(['/', '?']).next().unwrap_or_default();
+    match host.parse::<Authority>() {
+        Ok(authority) if !host.contains('@') && !authority.host().is_empty() => Ok(()),
+        _ => Err(Error::NotLocation),
+    }
+}
