@@ -74,7 +74,7 @@ async fn events_have_their_months_and_go_by_age(lab: Lab) {
     }
 }
 
-/// By the statements that docs/control.md shows.
+/// By the statements that docs/control-audit.md shows.
 async fn the_audit_log_is_shortened_by_its_owner_alone(lab: Lab) {
     let database = lab.open().await;
     for user in ["ada", "bob"] {
@@ -94,7 +94,7 @@ async fn the_audit_log_is_shortened_by_its_owner_alone(lab: Lab) {
              BEGIN SELECT RAISE(ABORT, 'audit_log is append-only'); END",
         ),
     };
-    let text = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/control.md"));
+    let text = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/control-audit.md"));
     assert!(text.contains(before) && text.replace('\n', " ").contains(after), "the document has them");
     lab.sql(&format!("BEGIN; {before}; {delete}; {after}; COMMIT"));
     assert_eq!(lab.sql("SELECT count(*) FROM audit_log"), "1");
