@@ -2,7 +2,7 @@
 
 use std::process::Output;
 
-use crate::documents::{blocks, documents};
+use crate::documents::documents_with;
 use crate::support::gateway::binary;
 use crate::support::tls::{Authority, certify};
 use crate::support::{Client, Directory, Gateway, Upstream, text};
@@ -680,32 +680,34 @@ fn what_the_gateway_has_is_taken_over_or_named() {
     assert!(migrated.said_of("haproxy.cfg:9").contains("{request_id}"), "{}", migrated.text);
 }
 
-/// The blocks of a kind in the documents, each with the block of TOML that it becomes.
+/// The blocks of a kind in all documents, each with the block of TOML that it becomes.
 fn documented(kind: &str) -> Vec<(String, String)> {
     let mut pairs = Vec::new();
-    for (name, document) in documents() {
-        for pair in blocks(&name, &document).windows(2).filter(|pair| pair[0].kind == kind) {
-            assert_eq!(pair[1].kind, "toml", "{}: what it becomes stands behind it", pair[0].place);
-            pairs.push((pair[0].text.to_owned(), pair[1].text.to_owned()));
+    for (name, document) in documents_with(&format!("```{kind}")) {
+        let blocks: Vec<&str> = document.split("```").skip(1).step_by(2).collect();
+        for (at, block) in blocks.iter().enumerate() {
+            let Some(source) = block.strip_prefix(kind) else { continue };
+            let shown = blocks.get(at + 1).and_then(|block| block.strip_prefix("toml\n"));
+            let shown = shown.unwrap_or_else(|| panic!("{name} does not show what it becomes:\n{source}"));
+            pairs.push((source.to_owned(), shown.to_owned()));
         }
     }
-    assert!(!pairs.is_empty(), "no document shows `{kind}`");
     pairs
 }
 
 #[test]
 fn what_the_documentation_shows_of_each_is_what_is_printed() {
     for (from, kind, file) in [
-        ("nginx", "nginx", "nginx.conf"),
-        ("haproxy", "haproxy", "haproxy.cfg"),
-        ("envoy", "yaml envoy", "envoy.yaml"),
-        ("kong", "yaml kong", "kong.yml"),
-        ("ratelimit", "yaml ratelimit", "ratelimit.yaml"),
+        ("nginx", "nginx\n", "nginx.conf"),
+        ("haproxy", "haproxy\n", "haproxy.cfg"),
+        ("envoy", "yaml envoy\n", "envoy.yaml"),
+        ("kong", "yaml kong\n", "kong.yml"),
+        ("ratelimit", "yaml ratelimit\n", "ratelimit.yaml"),
     ] {
         for (source, shown) in documented(kind) {
             let migrated = Migrated::of(from, &[(file, &source)]);
             let (_, printed) = migrated.text.split_once("\n\n").expect("comments come first");
-            assert_eq!(printed, shown, "the page of {from} shows another gateway.toml");
+            assert_eq!(printed, shown, "the documents show another gateway.toml");
         }
     }
 }
@@ -725,7 +727,7 @@ fn descriptors_are_imported_by_either_name_of_the_command() {
 
 #[test]
 fn what_the_documentation_shows_of_traefik_does_what_it_says() {
-    let (_, shown) = documented("yaml traefik").pop().expect("there is one");
+    let (_, shown) = documented("yaml traefik\n").pop().expect("one is shown");
     let orders = Upstream::ok();
     let config =
         shown.replace("10.0.0.1:8080", &orders.addr().to_string()).replace("0.0.0.0:8000", "127.0.0.1:0");
