@@ -126,6 +126,7 @@ mod tls;
 mod traces;
 mod trailers;
 mod trouble;
+mod troubleshooting;
 mod trust;
 mod unix_listeners;
 mod unix_sockets;
