@@ -10,18 +10,32 @@ use crate::support::gateway::binary;
 use crate::support::tls::certify;
 use crate::support::{Directory, text};
 
-/// Every document, with its name.
+/// Every document for operators, with its name: the pages of docs/ and its folders, and those beside the code's root.
 pub fn documents() -> Vec<(String, String)> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let docs = fs::read_dir(root.join("docs")).expect("docs are there");
-    let docs = docs.map(|entry| entry.expect("docs are there").path());
-    let files =
-        ["README.md", "SECURITY.md", "CONTRIBUTING.md"].map(|name| root.join(name)).into_iter().chain(docs);
-    let read = |path: std::path::PathBuf| {
-        let name = path.strip_prefix(root).expect("it was found there").display().to_string();
-        (name, fs::read_to_string(&path).expect("it was found there"))
-    };
-    files.map(read).collect()
+    let beside = ["README.md", "SECURITY.md", "CONTRIBUTING.md"].map(str::to_owned);
+    beside.into_iter().chain(pages_below("docs")).map(read).collect()
+}
+
+fn read(name: String) -> (String, String) {
+    let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(&name)).expect("it is there");
+    (name, text)
+}
+
+/// The pages in a folder and in those below it, by name.
+fn pages_below(folder: &str) -> Vec<String> {
+    let entries = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)).expect("it is there");
+    let mut found = Vec::new();
+    for entry in entries {
+        let entry = entry.expect("it is there");
+        let name = format!("{folder}/{}", entry.file_name().display());
+        if entry.path().is_dir() {
+            found.extend(pages_below(&name));
+        } else if name.ends_with(".md") {
+            found.push(name);
+        }
+    }
+    found.sort();
+    found
 }
 
 /// A fenced block: where it begins, what stands behind the fence, what is in it.
