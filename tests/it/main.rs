@@ -139,3 +139,4 @@ mod upstream_tls;
 mod whole_api;
 mod why;
 mod wire;
+mod worst_cases;

@@ -160,11 +160,16 @@ fn guessing_runs_into_the_limit_of_the_address() {
     let api = Api::start();
     let node = api.node();
     let mut client = client(&node);
-    let guesses = (0..1_500).map(|_| ask(&mut client, "/v1/orders/7", "X-Api-Key: guessed"));
-    let refused = guesses.enumerate().find(|(_, response)| response.status != 401);
-    let (guesses, refused) = refused.expect("the limit of the address ends it");
-    assert_eq!((refused.status, refused_by(&refused)), (429, "per-address".to_owned()));
-    assert!(guesses >= 1_200, "{guesses} guesses");
+    let began = Instant::now();
+    let all: Vec<Response> =
+        (0..1_500).map(|_| ask(&mut client, "/v1/orders/7", "X-Api-Key: guessed")).collect();
+    let most = 1_200 + 20 * (began.elapsed().as_secs() as usize + 1);
+    let (guesses, refused): (Vec<_>, Vec<_>) = all.iter().partition(|response| response.status == 401);
+    // A lease that runs dry between two renewals refuses for some milliseconds.
+    assert!((1_000..=most).contains(&guesses.len()), "{} guesses", guesses.len());
+    for response in refused {
+        assert_eq!((response.status, refused_by(response)), (429, "per-address".to_owned()));
+    }
 }
 
 #[test]
