@@ -109,6 +109,7 @@ mod proxy_protocol;
 mod read_closely;
 mod readme;
 mod reasons;
+mod recipes;
 mod redis_slow;
 mod reload;
 mod replay;
