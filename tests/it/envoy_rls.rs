@@ -211,6 +211,30 @@ fn nothing_is_charged_for_what_is_to_be_given_back() {
     assert_eq!(gateway.metric("sluicegate_rls_returns_ignored_total", &[]), 2.0);
 }
 
+/// At one node, and over a Redis, also from a limit that is exact to one that is leased.
+#[test]
+fn what_was_spent_stays_spent_under_a_descriptors_own_limit() {
+    let redis = Redis::start(&[]);
+    for more in [String::new(), format!("[redis]\nurl = \"redis://{}\"\ndeadline = \"1s\"\n", redis.addr())] {
+        let gateway = Gateway::start(&format!("{}{more}", config("9/d", "9/d")));
+        if !more.is_empty() {
+            eventually("it is connected", || {
+                (gateway.metric("sluicegate_redis_up", &[]) > 0.0).then_some(())
+            });
+        }
+        let mut rls = Rls::connect(gateway.listener("grpc"));
+        for (user, before, now) in [("ann", 20, 100), ("bob", 5, 50)] {
+            let mut left_of = |requests_per_unit| {
+                let limit = Some(RateLimitOverride { requests_per_unit, unit: Unit::Day.into() });
+                left(&rls.ask("edge", &[RateLimitDescriptor { limit, ..descriptor(&[("user", user)]) }]))
+            };
+            let last = (0..5).map(|_| left_of(before)).last();
+            assert_eq!(last, Some(vec![before - 5]), "{user} {more}");
+            assert_eq!(left_of(now), [now - 6], "{user} {more}");
+        }
+    }
+}
+
 #[test]
 fn a_descriptors_own_limit_counts_where_the_domain_allows() {
     let (gateway, mut rls) = start("3/h", "9/h");

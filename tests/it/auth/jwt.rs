@@ -11,13 +11,13 @@ use crate::support::upstream::Recorded;
 use crate::support::{Directory, Gateway, Upstream, eventually, text, tls};
 
 /// A key of an issuer.
-pub(super) struct Key {
+pub struct Key {
     kid: String,
     pair: rcgen::KeyPair,
 }
 
 impl Key {
-    pub(super) fn new(kid: &str) -> Key {
+    pub fn new(kid: &str) -> Key {
         Key { kid: kid.to_owned(), pair: rcgen::KeyPair::generate().expect("a pair") }
     }
 
@@ -25,7 +25,7 @@ impl Key {
         EncodingKey::from_ec_pem(self.pair.serialize_pem().as_bytes()).expect("a private key")
     }
 
-    pub(super) fn sign(&self, claims: &Value) -> String {
+    pub fn sign(&self, claims: &Value) -> String {
         let header = Header { kid: Some(self.kid.clone()), ..Header::new(Algorithm::ES256) };
         jsonwebtoken::encode(&header, claims, &self.private()).expect("the key fits")
     }
@@ -47,7 +47,7 @@ pub(super) fn claims() -> Value {
     json!({ "iss": "me", "aud": ["api"], "sub": "ann", "org": "acme", "plan": "pro", "exp": now + 300 })
 }
 
-pub(super) fn set(keys: &[&Key]) -> String {
+pub fn set(keys: &[&Key]) -> String {
     json!({ "keys": keys.iter().map(|key| key.jwk()).collect::<Value>() }).to_string()
 }
 

@@ -4,7 +4,7 @@
 mod access;
 mod basic;
 mod causes;
-mod jwt;
+pub mod jwt;
 pub mod keys;
 mod mtls;
 
