@@ -10,18 +10,45 @@ use crate::support::gateway::binary;
 use crate::support::tls::certify;
 use crate::support::{Directory, text};
 
-/// Every document, with its name.
+/// Every document for operators, with its name: the pages of docs/ and its folders, and those beside the code's root.
 pub fn documents() -> Vec<(String, String)> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let docs = fs::read_dir(root.join("docs")).expect("docs are there");
-    let docs = docs.map(|entry| entry.expect("docs are there").path());
-    let files =
-        ["README.md", "SECURITY.md", "CONTRIBUTING.md"].map(|name| root.join(name)).into_iter().chain(docs);
-    let read = |path: std::path::PathBuf| {
-        let name = path.strip_prefix(root).expect("it was found there").display().to_string();
-        (name, fs::read_to_string(&path).expect("it was found there"))
-    };
-    files.map(read).collect()
+    let beside = ["README.md", "SECURITY.md", "CONTRIBUTING.md"].map(str::to_owned);
+    beside.into_iter().chain(pages_below("docs")).map(read).collect()
+}
+
+/// Documents about the code, with their names.
+pub fn documents_of_the_code() -> Vec<(String, String)> {
+    let beside = ["ARCHITECTURE.md", "benches/README.md", "certs/README.md"].map(str::to_owned);
+    beside.into_iter().chain(pages_below("src")).map(read).collect()
+}
+
+fn read(name: String) -> (String, String) {
+    let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(&name)).expect("it is there");
+    (name, text)
+}
+
+/// The pages in a folder and in those below it, by name.
+fn pages_below(folder: &str) -> Vec<String> {
+    let entries = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)).expect("it is there");
+    let mut found = Vec::new();
+    for entry in entries {
+        let entry = entry.expect("it is there");
+        let name = format!("{folder}/{}", entry.file_name().display());
+        if entry.path().is_dir() {
+            found.extend(pages_below(&name));
+        } else if name.ends_with(".md") {
+            found.push(name);
+        }
+    }
+    found.sort();
+    found
+}
+
+/// The documents that hold this text, which at least one does.
+pub fn documents_with(text: &str) -> Vec<(String, String)> {
+    let holding: Vec<_> = documents().into_iter().filter(|(_, document)| document.contains(text)).collect();
+    assert!(!holding.is_empty(), "no document has {text:?}");
+    holding
 }
 
 /// A fenced block: where it begins, what stands behind the fence, what is in it.
@@ -91,7 +118,7 @@ fn every_link_leads_somewhere() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut followed = 0;
     let mut broken = Vec::new();
-    for (name, text) in documents() {
+    for (name, text) in documents().into_iter().chain(documents_of_the_code()) {
         let links = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
         for link in links.filter(|link| !link.contains("://")) {
             let (file, wanted) = link.split_once('#').unwrap_or((link, ""));
@@ -202,8 +229,8 @@ fn the_schema_refuses_what_the_reader_refuses() {
 
 #[test]
 fn a_wrong_configuration_that_is_shown_gives_the_errors_below_it() {
-    let commands = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/commands.md"));
-    let blocks = blocks("docs/commands.md", commands);
+    let (name, document) = documents_with("```toml wrong\n").remove(0);
+    let blocks = blocks(&name, &document);
     let wrong = blocks.iter().find(|block| block.kind == "toml wrong").expect("there is one");
     let below = blocks.iter().find(|block| block.kind == "text errors").expect("they are shown");
     let shown: Vec<&str> = below.text.lines().map(str::trim_end).collect();
@@ -213,7 +240,7 @@ fn a_wrong_configuration_that_is_shown_gives_the_errors_below_it() {
     let end = shown.iter().rposition(|line| !line.is_empty()).map_or(0, |last| last + 1);
     assert!(
         said.starts_with(&shown[..end]),
-        "docs/commands.md shows\n{}\n\nsaid is\n{}",
+        "{name} shows\n{}\n\nsaid is\n{}",
         shown.join("\n"),
         said.join("\n")
     );
@@ -256,7 +283,10 @@ fn every_metric_that_a_document_names_stands_in_the_table() {
         for name in metrics(&text) {
             let family = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end));
             let is_listed = listed.contains(&name) || family.is_some_and(|family| listed.contains(family));
-            assert!(is_listed, "{document} names sluicegate_{name}, which docs/metrics.md does not list");
+            assert!(
+                is_listed,
+                "{document} names sluicegate_{name}, which the table of metrics does not list"
+            );
         }
     }
 }

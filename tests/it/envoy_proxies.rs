@@ -1,19 +1,18 @@
-//! Real Envoys, configured as docs/envoy.md shows, whose clients see the gateway's limits hold.
+//! Real Envoys, configured as a document shows, whose clients see the gateway's limits hold.
 
 use std::net::SocketAddr;
 use std::thread;
 use std::time::Duration;
 
-use crate::documents::{blocks, documents};
+use crate::documents::{blocks, documents_with};
 use crate::support::envoy::Envoy;
 use crate::support::redis::Redis;
 use crate::support::{Client, Gateway, Upstream, eventually, heavy};
 
-/// The gateway of docs/envoy.md, with these limits and more of the configuration.
+/// The gateway of that document, with these limits and more of the configuration.
 fn gateway(per_address: &str, per_user: &str, more: &str) -> Gateway {
-    let (_, document) =
-        documents().into_iter().find(|(name, _)| name == "docs/envoy.md").expect("it is there");
-    let shown = blocks("docs/envoy.md", &document);
+    let (name, document) = documents_with("```yaml rls\n").remove(0);
+    let shown = blocks(&name, &document);
     let shown = shown.iter().find(|block| block.kind == "toml").expect("it shows one").text;
     let config = shown
         .replace("grpc = \"127.0.0.1:9901\"", "bind = \"127.0.0.1:0\"\ngrpc = \"127.0.0.1:0\"")

@@ -2,6 +2,7 @@
 
 use std::process::Output;
 
+use crate::documents::documents_with;
 use crate::support::gateway::binary;
 use crate::support::tls::{Authority, certify};
 use crate::support::{Client, Directory, Gateway, Upstream, text};
@@ -679,14 +680,19 @@ fn what_the_gateway_has_is_taken_over_or_named() {
     assert!(migrated.said_of("haproxy.cfg:9").contains("{request_id}"), "{}", migrated.text);
 }
 
-/// The blocks of a kind in docs/migration.md, each with the block of TOML that it becomes.
-fn documented(kind: &str) -> Vec<(&'static str, &'static str)> {
-    const PAGE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/migration.md"));
-    let blocks: Vec<&str> = PAGE.split("```").skip(1).step_by(2).collect();
-    let pairs = blocks
-        .windows(2)
-        .filter_map(|pair| Some((pair[0].strip_prefix(kind)?, pair[1].strip_prefix("toml\n")?)));
-    pairs.collect()
+/// The blocks of a kind in all documents, each with the block of TOML that it becomes.
+fn documented(kind: &str) -> Vec<(String, String)> {
+    let mut pairs = Vec::new();
+    for (name, document) in documents_with(&format!("```{kind}")) {
+        let blocks: Vec<&str> = document.split("```").skip(1).step_by(2).collect();
+        for (at, block) in blocks.iter().enumerate() {
+            let Some(source) = block.strip_prefix(kind) else { continue };
+            let shown = blocks.get(at + 1).and_then(|block| block.strip_prefix("toml\n"));
+            let shown = shown.unwrap_or_else(|| panic!("{name} does not show what it becomes:\n{source}"));
+            pairs.push((source.to_owned(), shown.to_owned()));
+        }
+    }
+    pairs
 }
 
 #[test]
@@ -698,12 +704,10 @@ fn what_the_documentation_shows_of_each_is_what_is_printed() {
         ("kong", "yaml kong\n", "kong.yml"),
         ("ratelimit", "yaml ratelimit\n", "ratelimit.yaml"),
     ] {
-        let documented = documented(kind);
-        assert!(!documented.is_empty(), "docs/migration.md shows nothing of {from}");
-        for (source, shown) in documented {
-            let migrated = Migrated::of(from, &[(file, source)]);
+        for (source, shown) in documented(kind) {
+            let migrated = Migrated::of(from, &[(file, &source)]);
             let (_, printed) = migrated.text.split_once("\n\n").expect("comments come first");
-            assert_eq!(printed, shown, "docs/migration.md shows another gateway.toml");
+            assert_eq!(printed, shown, "the documents show another gateway.toml");
         }
     }
 }
@@ -723,7 +727,7 @@ fn descriptors_are_imported_by_either_name_of_the_command() {
 
 #[test]
 fn what_the_documentation_shows_of_traefik_does_what_it_says() {
-    let (_, shown) = documented("yaml traefik\n").pop().expect("docs/migration.md shows one");
+    let (_, shown) = documented("yaml traefik\n").pop().expect("one is shown");
     let orders = Upstream::ok();
     let config =
         shown.replace("10.0.0.1:8080", &orders.addr().to_string()).replace("0.0.0.0:8000", "127.0.0.1:0");

@@ -2,19 +2,24 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::documents::documents_with;
 use crate::support::redis::Redis;
 use crate::support::tls::certify;
 use crate::support::{Directory, Gateway, Upstream, eventually};
 
-const METRICS: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/metrics.md"));
-const ACCESS_LOG: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/access-log.md"));
+/// The head of tables of metrics.
+const METRICS: &str = "| metric | labels |";
 
-/// The rows of the table of metrics, each as its cells.
-fn rows() -> Vec<Vec<String>> {
-    let lines =
-        METRICS.lines().skip_while(|line| !line.starts_with('|')).take_while(|line| line.starts_with('|'));
+/// The rows of the tables under this head, wherever they stand, each as its cells.
+fn rows(head: &str) -> Vec<Vec<String>> {
     let cells = |line: &str| line.trim_matches('|').split(" | ").map(|cell| cell.trim().to_owned()).collect();
-    lines.skip(2).map(cells).collect()
+    let mut rows = Vec::new();
+    for (_, document) in documents_with(head) {
+        for table in document.split(head).skip(1) {
+            rows.extend(table.lines().skip(2).take_while(|line| line.starts_with('|')).map(cells));
+        }
+    }
+    rows
 }
 
 /// Words between backticks.
@@ -24,7 +29,7 @@ fn quoted(text: &str) -> impl Iterator<Item = &str> {
 
 /// The names of the table of metrics.
 pub fn metrics_listed() -> Vec<String> {
-    rows().iter().flat_map(|row| quoted(&row[0])).map(str::to_owned).collect()
+    rows(METRICS).iter().flat_map(|row| quoted(&row[0])).map(str::to_owned).collect()
 }
 
 /// What a scrape shows: metrics by name, without what belongs to a histogram, and the labels of each.
@@ -93,7 +98,7 @@ fn every_metric_that_is_served_stands_in_the_table_with_its_labels() {
     });
     let served = served(&gateway.admin("/metrics").text());
     let mut listed: BTreeMap<&str, &str> = BTreeMap::new();
-    let rows = rows();
+    let rows = rows(METRICS);
     for row in &rows {
         for name in quoted(&row[0]) {
             assert_eq!(listed.insert(name, &row[1]), None, "{name} is listed twice");
@@ -116,9 +121,8 @@ fn every_reason_of_the_metrics_stands_in_the_table_of_reasons() {
         page.lines().filter_map(|line| line.strip_prefix("sluicegate_refused_requests_total{reason=\""));
     let served: BTreeSet<&str> =
         reasons.filter_map(|line| line.split_once('"')).map(|(reason, _)| reason).collect();
-    let section = ACCESS_LOG.split_once("| reason | status |").expect("the table is there").1;
-    let lines = section.lines().skip(2).take_while(|line| line.starts_with('|'));
-    let listed: BTreeSet<&str> = lines.filter_map(|line| line.split(" | ").next()).flat_map(quoted).collect();
+    let rows = rows("| reason | status |");
+    let listed: BTreeSet<&str> = rows.iter().flat_map(|row| quoted(&row[0])).collect();
     assert!(!served.is_empty());
     assert_eq!(served, listed);
 }

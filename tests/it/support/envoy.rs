@@ -1,9 +1,11 @@
-//! A real Envoy, from the Python package that carries its binary, with the configuration that docs/envoy.md shows.
+//! A real Envoy, from the Python package that carries its binary, with the configuration that a document shows.
 
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
 
 use super::redis::free_port;
+use crate::documents::documents_with;
+
 use super::{Directory, end, eventually, python, stdout_of};
 
 /// A running Envoy. It is stopped when the test ends.
@@ -24,7 +26,7 @@ impl Envoy {
         let mut config = shown();
         for (port, own) in [("10000", addr), ("9901", rls), ("8000", origin)] {
             let place = format!("port_value: {port} ");
-            assert!(config.contains(&place), "docs/envoy.md has {place}");
+            assert!(config.contains(&place), "the document has {place}");
             config = config.replace(&place, &format!("port_value: {} ", own.port()));
         }
         let directory = Directory::new();
@@ -66,9 +68,9 @@ impl Drop for Envoy {
     }
 }
 
-/// The configuration of this kind of docs/envoy.md.
+/// The configuration of Envoy that a document shows.
 fn shown() -> String {
-    let document = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/envoy.md"));
+    let (_, document) = documents_with("```yaml rls\n").remove(0);
     let block = document.split("```yaml rls\n").nth(1).expect("it shows one");
     block.split("```").next().expect("it ends").to_owned()
 }
