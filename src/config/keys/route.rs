@@ -109,7 +109,7 @@ sections! {
         "set": Map(&Field(&Texts));
         /// headers to add beside those of the same name; an array is several headers of one name
         "add": Map(&Field(&Texts));
-        /// for `response-headers`: whether refusals by the gateway get the changes, too
+        /// only in `response-headers` of a route: whether refusals by the gateway get the changes, too
         "always": Bool, Value("false");
     }
     TIMEOUTS = "`timeouts`" {

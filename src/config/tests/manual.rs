@@ -195,7 +195,7 @@ impl Written {
                 lines(key, "", &self.apart, &mut table);
                 self.shown.push(key);
             }
-            out += &format!("| key | type | default | |\n|---|---|---|---|\n{table}");
+            out += &format!("| key | type | default | meaning |\n|---|---|---|---|\n{table}");
             let names: Vec<&str> =
                 table.lines().filter_map(|row| row.split(" | ").next()?.get(2..)).collect();
             let shown = if path == "gateway.toml" { "top level" } else { path };
