@@ -291,7 +291,7 @@ mod tests {
 
     #[test]
     fn every_cause_is_on_the_page_of_the_access_log() {
-        let page = include_str!("../../docs/access-log.md");
+        let page = include_str!("../../docs/reference/access-log.md");
         for cause in Cause::ALL {
             assert!(page.contains(&format!("`{}`", cause.word())), "{}", cause.word());
         }

@@ -113,7 +113,7 @@ const SECTIONS: [Section; 4] = [
     (
         "SEE ALSO",
         &[(
-            "/usr/share/doc/sluicegate/docs/configuration.md",
+            "/usr/share/doc/sluicegate/docs/reference/configuration/README.md",
             "Every key of gateway.toml, with its default, where the package is installed.",
         )],
     ),

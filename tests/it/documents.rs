@@ -107,7 +107,7 @@ pub fn completed(block: &Block<'_>, directory: &Directory) -> String {
 }
 
 /// The anchor that a heading gets.
-fn anchor(heading: &str) -> String {
+pub fn anchor(heading: &str) -> String {
     let kept = heading.trim_start_matches('#').trim().to_lowercase();
     let kept = kept.chars().filter(|sign| sign.is_alphanumeric() || matches!(sign, ' ' | '-' | '_'));
     kept.map(|sign| if sign == ' ' { '-' } else { sign }).collect()

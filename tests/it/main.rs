@@ -79,6 +79,7 @@ mod http1;
 mod http2;
 mod http2_pools;
 mod idle;
+mod index;
 mod input;
 mod kept_connections;
 mod kubernetes;

@@ -1,5 +1,5 @@
 //! What each node of a fleet remembers on its own: penalties, and idempotency keys without Redis, as
-//! docs/configuration.md says.
+//! the documents say.
 
 use crate::support::redis::Redis;
 use crate::support::{Gateway, Response, eventually};

@@ -15,44 +15,44 @@ sections! {
     ADMIN = "[admin]" {
         /// an address, or `"unix:/run/sluicegate/admin.sock"`, which only its owner may use
         "bind": Text, Value("127.0.0.1:9900");
-        /// the admin's bearer token; with one, or with `tokens`, a token is asked for everywhere but at `/healthz`
-        /// and `/readyz`
+        /// the admin's bearer token. With `token` or `tokens`, every endpoint but `/healthz` and `/readyz` requires
+        /// one
         "token": Secret;
-        /// tokens of others, each with its `name`, its `role` and its `token` or `digest`
+        /// more tokens, each with its `name`, its `role` and its `token` or `digest`
         "tokens": List(&Table(&TOKEN));
-        /// TLS: pairs of files, as of a [listener](#listenername). They are read again within a second of a change
+        /// TLS: pairs of files, as for a [listener](listener.md), read again within a second of a change
         "certs": List(&Table(&PAIR));
-        /// with `certs`: the authorities that clients' certificates come from, and lists of what they have revoked
+        /// with `certs`: a PEM file with the CAs of client certificates and, optionally, their revocation lists
         "client-ca": Path;
-        /// whether a client without a certificate gets a connection; with `"ask"` probes do, and tokens go on
+        /// whether clients must show a certificate. With `"ask"`, probes and tokens work without one
         "client-cert": Words(|| words(&DEMANDS)), Value("ask");
-        /// with `client-ca`: lists of the certificates that its authorities have revoked
+        /// with `client-ca`: a PEM file with the revocation lists of its CAs
         "client-crl": Path;
-        /// whom certificates stand for, each with its `name`, its `role`, and what it `shows`
+        /// client certificates that are accepted, each with its `name`, its `role` and what it `shows`
         "certificates": List(&Table(&CERTIFICATE));
-        /// where [Envoys ask](envoy.md) by gRPC: an address as `bind` has it, or a table
+        /// a listener for [Envoy's rate limit service](../../envoy.md): an address as in `bind`, or a table
         "grpc": Any(&[Text, Table(&GRPC)]);
-        /// without a token: names and addresses, without a port, that requests may come for beside `localhost`,
-        /// names under it, loopback addresses and the address of `bind`
+        /// without a token: names and addresses, without a port, that requests may name as their host, besides
+        /// `localhost`, names under it, loopback addresses and the address of `bind`
         "hosts": Texts;
     }
     TOKEN = "a token" {
-        /// whom the audit names
+        /// its name in the audit log
         "name": Text, Needs("a token needs `name`, which the audit shows", "write `name = \"alice\"`");
         /// the token itself
         "token": Secret;
-        /// in the place of `token`: `sha256:` and 64 hex digits, as `sluicegate hash-key` prints them
+        /// instead of `token`: `sha256:` and 64 hex digits, as `sluicegate hash-key` prints them
         "digest": Secret;
         /// what its bearer may do
         "role": Words(|| words(&ROLES)),
             Needs("a token needs `role`, what its bearer may do", "write `role = \"operate\"`");
-        /// a date, or date and time with its offset: `"2027-01-01T00:00:00Z"`
+        /// a date, or date and time with offset: `"2027-01-01T00:00:00Z"`
         "expires": Text;
     }
     CERTIFICATE = "a certificate" {
-        /// whom the audit names
+        /// its name in the audit log
         "name": Text, Needs("a certificate needs `name`, which the audit shows", "write `name = \"alice\"`");
-        /// a place and the name there: `"san:email=alice@example.com"`, `"subject:cn=alice"`
+        /// a field of the certificate and its value: `"san:email=alice@example.com"`, `"subject:cn=alice"`
         "shows": Text, Needs(
             "a certificate needs `shows`, the name in it",
             "write a place and the name there, as in `shows = \"san:email=alice@example.com\"` or `\"subject:cn=alice\"`",
@@ -66,14 +66,14 @@ sections! {
         "bind": Text, Needs("`grpc` needs `bind`", "write `bind = \"127.0.0.1:9901\"`");
         /// TLS: pairs of files, read again within a second of a change
         "certs": List(&Table(&PAIR));
-        /// with `certs`: the authorities that clients' certificates come from, and lists of what they have revoked
+        /// with `certs`: a PEM file with the CAs of client certificates and, optionally, their revocation lists
         "client-ca": Path;
-        /// whether a client without a certificate is refused
+        /// whether clients must show a certificate
         "client-cert": Words(|| words(&DEMANDS)), Value("require");
-        /// with `client-ca`: lists of the certificates that its authorities have revoked
+        /// with `client-ca`: a PEM file with the revocation lists of its CAs
         "client-crl": Path;
-        /// the names in certificates of those who may ask, as `shows` has them; none: whoever `client-ca` has
-        /// certified
+        /// names in certificates of clients that may ask, written as in `shows`; without the key: every client that
+        /// `client-ca` has certified
         "clients": Texts;
     }
 }

@@ -19,13 +19,13 @@ sections! {
     AUTH = "[auth.<name>]" {
         /// `"api-key"`, `"jwt"`, `"mtls"`, `"basic"` or `"anonymous"`
         "kind": Words(|| words(KINDS)), Required;
-        /// whether the upstream sees the credential; with `false` its header, `Authorization` or query parameter is
-        /// taken out. Limits by that header still see it
+        /// whether the upstream sees the credential. `false` removes its header, `Authorization` or query parameter;
+        /// limits by that header still see it
         "pass": Bool, Value("true");
     }
     API_KEY = "[auth.<name>]" + AUTH {
-        /// where the keys are: `{ file = "keys.toml" }`; `"database"`: those of
-        /// [`/v1/api-keys`](control.md#api-keys), which needs [`[database]`](#database)
+        /// `{ file = "keys.toml" }`, or `"database"` for the keys of [`/v1/api-keys`](../../control-api-keys.md),
+        /// which needs [`[database]`](database.md)
         "keys": Any(&[Word("database"), Table(&KEYS)]), Needs(
             "this authentication method needs `keys`",
             "write `keys = { file = \"keys.toml\" }`, or `keys = \"database\"`",
@@ -36,79 +36,79 @@ sections! {
     KEYS = "`keys`" {
         /// a file of keys; watched
         "file": Path;
-        /// whether the keys of the database are taken, too
+        /// whether keys of the database are accepted, too
         "database": Bool, Value("false");
     }
     JWT = "[auth.<name>]" + AUTH {
-        /// where the issuer publishes its keys: `https`, or `http` on this machine by address
+        /// the URL of the issuer's keys: `https`, or `http` to an address of this machine
         "jwks": Text;
-        /// a JWK set, a JWK, or public keys in PEM
+        /// a file with a JWK set, a JWK, or public keys in PEM
         "keys": Table(&FILE);
-        /// shared with the issuer, for HS256 (32 bytes at least), HS384 (48), HS512 (64)
+        /// the secret shared with the issuer, for HS256 (at least 32 bytes), HS384 (48), HS512 (64)
         "secret": Secret;
-        /// of `RS256`, `RS384`, `RS512`, `PS256`, `PS384`, `PS512`, `ES256`, `ES384`, `EdDSA`, `HS256`, `HS384`,
-        /// `HS512`
+        /// accepted signatures: `RS256`, `RS384`, `RS512`, `PS256`, `PS384`, `PS512`, `ES256`, `ES384`, `EdDSA`,
+        /// `HS256`, `HS384`, `HS512`
         "algorithms": Texts, Needs(
             "tokens need `algorithms`: the signatures that are accepted",
             "write `algorithms = [\"ES256\"]`",
         );
-        /// what `iss` must be one of
+        /// accepted values of `iss`
         "issuer": Texts, Means("any");
-        /// what `aud` must hold one of
+        /// values of which `aud` must hold one
         "audience": Texts, Means("any, with a warning");
-        /// what the header's `typ` must be, as in `"at+jwt"`
+        /// the required `typ` of the token's header, as in `"at+jwt"`
         "typ": Text, Means("any");
-        /// claims that must be there
+        /// claims that must be present
         "required": Texts, Value("[\"exp\"]");
-        /// how far clocks may differ: for `exp`, `nbf`, and `iat`, which may not lie in the future
+        /// how far clocks may differ, for `exp`, `nbf`, and `iat`, which may not lie in the future
         "leeway": Time(ZERO), Value("5s");
-        /// the claims that say so: a text, or a whole number, which is taken in its digits
+        /// the claim that names the consumer: a text, or a whole number, which is taken as its digits
         "consumer": Text, Value("claim:sub");
-        /// the claim that says the tenant, as `consumer` has it
+        /// the claim that names the tenant, as for `consumer`
         "tenant": Text;
-        /// the claim that says the tier, as `consumer` has it
+        /// the claim that names the tier, as for `consumer`
         "tier": Text;
         /// where a request carries its token: `header:<name>`, `bearer`, `query:<name>`
         "in": Texts, Value("[\"bearer\"]");
-        /// of `jwks`: whom the issuer is checked by and what it is shown, as of an [upstream](#upstreamname). Its
+        /// for `jwks`: how the issuer is verified and what it is shown, as for an [upstream](upstream.md#tls). The
         /// files are read at each fetch
-        "tls": Table(&TLS), Means("the system's authorities");
-        /// of `jwks`: when keys are fetched
+        "tls": Table(&TLS), Means("the system's CAs");
+        /// for `jwks`: when keys are fetched
         "fetch": Table(&FETCH);
     }
     FETCH = "`fetch`" {
-        /// from one fetch to the next
+        /// the time between regular fetches
         "every": Time(PAUSE_MIN), Value("5m");
-        /// none comes within this of the last, whatever tokens say
+        /// the shortest time between two fetches, whatever tokens say
         "pause": Time(PAUSE_MIN), Value("30s");
-        /// for the whole of a fetch
+        /// for a whole fetch
         "timeout": Time(MS), Value("5s");
     }
     MTLS = "[auth.<name>]" + AUTH {
-        /// which name of a certificate is the consumer: `san:email`, `san:dns`, `san:uri`, `subject:cn`,
-        /// `subject:o`, `subject:ou`; the first of several
+        /// which name of the certificate is the consumer: `san:email`, `san:dns`, `san:uri`, `subject:cn`,
+        /// `subject:o`, `subject:ou`; of several, the first
         "consumer": Words(|| words(&Name::ALL)), Needs(
             "certificates need `consumer`: which of their names is the consumer",
             "write `consumer = \"san:email\"`",
         );
-        /// which name of a certificate is the tenant
+        /// which name of the certificate is the tenant
         "tenant": Words(|| words(&Name::ALL));
-        /// the tier of all of them
+        /// the tier of all these clients
         "tier": Text;
     }
     BASIC = "[auth.<name>]" + AUTH {
-        /// the users: `users = { file = "users.toml" }`
+        /// the users: `{ file = "users.toml" }`
         "users": Table(&FILE),
             Needs("this authentication method needs `users`", "write `users = { file = \"users.toml\" }`");
-        /// how long a password that proved right is believed without another look
+        /// how long a verified password is remembered
         "keep": Time(ZERO), Value("1m");
     }
     ANONYMOUS = "[auth.<name>]" + AUTH {
-        /// the consumer of all of them
+        /// the consumer of all anonymous clients
         "consumer": Text;
-        /// the tenant of all of them
+        /// the tenant of all anonymous clients
         "tenant": Text;
-        /// the tier of all of them
+        /// the tier of all anonymous clients
         "tier": Text;
     }
     FILE = "`<key>`" {

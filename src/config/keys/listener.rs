@@ -35,62 +35,61 @@ const STREAMS_MAX: u64 = 100_000;
 
 sections! {
     LISTENER = "[listener.<name>]" {
-        /// address and port: `"127.0.0.1:8080"`, `"[::]:443"`. `[::]` takes IPv4 too. Port 0: any free one. Or a
-        /// [Unix socket](#unix-sockets): `"unix:/run/sluicegate/edge.sock"`
+        /// address and port: `"127.0.0.1:8080"`, `"[::]:443"`. `[::]` also accepts IPv4; port 0 is any free port. Or a
+        /// [Unix socket](unix-sockets.md): `"unix:/run/sluicegate/edge.sock"`
         "bind": Text, Needs("a listener needs `bind`", "write `bind = \"127.0.0.1:8080\"`");
-        /// rights of a Unix socket's file: who may write to it may connect
+        /// permissions of a Unix socket; whoever may write to it may connect. `"0660"`: owner and group
         "mode": Text, Value("\"0660\"");
-        /// who a Unix socket belongs to: a name of `/etc/passwd`, or a number
+        /// owner of a Unix socket: a name from `/etc/passwd`, or a number
         "owner": Text, Means("the gateway's own");
-        /// the group of a Unix socket: a name of `/etc/group`, or a number
+        /// group of a Unix socket: a name from `/etc/group`, or a number
         "group": Text, Means("the gateway's own");
-        /// what is spoken. Over TLS ALPN decides; a client that offers nothing by ALPN is spoken to in HTTP/1.1, or
-        /// in HTTP/2 by prior knowledge where that is all there is
+        /// protocols. Over TLS, ALPN decides; a client without ALPN gets HTTP/1.1, or HTTP/2 by prior knowledge if
+        /// nothing else is allowed
         "http": Texts, Value("[\"h2\", \"http/1.1\"]");
-        /// certificates; with any, the listener speaks TLS. Chosen by SNI: the exact name, then a wildcard, then
-        /// the first
+        /// certificates; with any, the listener speaks TLS. SNI selects the exact name, then a wildcard, then the
+        /// first certificate
         "certs": Any(&[Table(&ORDERED), Table(&PAIR), List(&Any(&[Table(&ORDERED), Table(&PAIR)]))]);
-        /// over TLS: `"strict"` answers 421 to a request for another host than the hello named; browsers then open
-        /// a connection for it
+        /// over TLS, `"strict"` answers 421 to a request for another host than the one named in the handshake;
+        /// browsers then open a new connection
         "sni": Words(|| words(&SNI)), Value("strict");
-        /// a request that has a field with `_` in its name: `"refuse"` answers 400, `"keep"` passes it on
+        /// requests with `_` in a header name: `"refuse"` answers 400, `"keep"` forwards the header
         "underscores": Words(|| words(&UNDERSCORES)), Value("refuse");
-        /// `{ from = ["10.0.0.0/8"] }`, with `"unix"` for a Unix socket: connections from there begin with a header
-        /// of the PROXY protocol, version 1 or 2, that says whose they are; one that does not is closed
+        /// `{ from = ["10.0.0.0/8"] }`, with `"unix"` for a Unix socket: connections from there start with a header of
+        /// the PROXY protocol, version 1 or 2, which names the client; a connection without the header is closed
         "proxy-protocol": Table(&PROXY_PROTOCOL);
-        /// the oldest version of TLS that is spoken; older ones are not there. Needs `certs`
+        /// the oldest version of TLS that is accepted. Needs `certs`
         "min-version": Words(|| words(&VERSIONS)), Value("\"1.2\"");
-        /// the cipher suites that are agreed to, by their names at IANA, the preferred first; those of both
-        /// versions in one list. Needs `certs`
-        "ciphers": Texts, Means("all there are");
-        /// PEM, authorities whose certificates clients may show. Needs `certs`; watched like them
+        /// the cipher suites to offer, by their IANA names, the preferred first, for both versions of TLS. Needs
+        /// `certs`
+        "ciphers": Texts, Means("all supported");
+        /// a PEM file with the CAs of client certificates. Needs `certs`; watched like them
         "client-ca": Path;
-        /// without a certificate there is no connection; `"ask"`: clients may have none. One that is shown must be
-        /// good in either case
+        /// `"require"`: no connection without a certificate; `"ask"`: a client may have none. A certificate that is
+        /// shown must be valid in either case
         "client-cert": Words(|| words(&DEMANDS)), Value("require");
-        /// PEM, lists of revoked certificates. With it, a client whose issuer has no list in the file, or one that
-        /// is past its next update, is refused; a file without any list is an error
+        /// a PEM file with revocation lists. A client is then refused if its issuer has no list in the file, or only
+        /// one past its next update; a file without a list is an error
         "client-crl": Path;
-        /// clients that may come in: addresses and ranges, at most 1,000 each; `deny` wins. The client is who
-        /// `[client-ip]` finds. 403, charged nowhere
+        /// client addresses and ranges that are admitted, at most 1,000; `deny` wins. The client is the one that
+        /// [`[client-ip]`](client-ip.md) finds. Others get 403 and are charged to no limit
         "allow": Texts, Means("all");
-        /// clients that may come in: addresses and ranges, at most 1,000 each; `deny` wins. The client is who
-        /// `[client-ip]` finds. 403, charged nowhere
+        /// client addresses and ranges that are refused, at most 1,000
         "deny": Texts;
-        /// every request is sent to the same path and query: `"https"`, `"https:8443"` on the host it names,
-        /// `"https://www.example.com{path}"` on another. With 308, or `{ to = "https", status = 301 }`. Not
-        /// together with `certs`
+        /// redirects every request to the same path and query: `"https"` or `"https:8443"` on the host of the request,
+        /// `"https://www.example.com{path}"` on another. With 308, or `{ to = "https", status = 301 }`. Cannot be
+        /// combined with `certs`
         "redirect": Any(&[Text, Table(&REDIRECT)]);
-        /// whether another process of the same user may listen on the address too (SO_REUSEPORT), as in a rolling
+        /// whether another process of the same user may listen on the address, too (SO_REUSEPORT), as in a rolling
         /// restart; the kernel then spreads connections over both
         "reuse-port": Bool, Value("false");
-        /// at once; one more is closed as soon as it is accepted
+        /// most connections at once; further ones are closed as soon as they are accepted
         "max-connections": Number(1, CONNECTIONS_MAX), Value("50000");
-        /// from one client address; IPv6 by /64
-        "max-connections-per-ip": Number(1, CONNECTIONS_MAX), Means("`50000`, or `max-connections` where that is less");
-        /// changes of every answer that the listener sends, own refusals and redirects included: `remove`, `set` and
-        /// `add` as of a [route](#route), which comes after and may change them again. Values are the same in every
-        /// answer, so they have no `{…}`
+        /// most connections from one client address; IPv6 by /64
+        "max-connections-per-ip": Number(1, CONNECTIONS_MAX), Means("`50000`, or `max-connections` if less");
+        /// changes to every response of the listener, including refusals and redirects: `remove`, `set` and `add`, as
+        /// on a [route](route.md#how), whose own changes come later. Values are the same in every response, so they
+        /// cannot hold `{…}`
         "response-headers": Table(&route::CHANGES);
         /// how long clients may take
         "timeouts": Table(&TIMEOUTS);
@@ -98,78 +97,79 @@ sections! {
         "max": Table(&SIZES);
     }
     PAIR = "a pair of `certs`" {
-        /// PEM, the server's certificate first, then the chain
+        /// a PEM file, the server's certificate first, then the chain
         "cert": Path, Needs("a pair of `certs` needs `cert`", "a PEM file, as in `certs/api.pem`");
-        /// PEM, the private key
+        /// a PEM file with the private key
         "key": Path, Needs("a pair of `certs` needs `key`", "a PEM file, as in `certs/api.pem`");
-        /// where neither file is there, a pair for `localhost`, valid for a year, is made
+        /// if neither file exists, a pair for `localhost`, valid for a year, is made
         "self-signed": Bool, Value("false");
     }
     ORDERED = "a pair of `certs`" {
-        /// the authority's directory. Plain http only to a loopback address
+        /// the CA's ACME directory. Plain http only to a loopback address
         "acme": Text, Required;
         /// DNS names of the certificate, at most 100; no wildcards, which neither challenge can prove
         "names": Texts, Needs(
             "a certificate that is ordered needs `names`",
             "write the names that clients use, as in `names = [\"api.example.com\"]`",
         );
-        /// whom the authority may write to
+        /// an address that the CA may write to
         "email": Text;
-        /// you agree to the authority's terms of service
+        /// you agree to the CA's terms of service
         "agree": Bool, Required;
-        /// PEM, authorities that the directory's own server is verified by: for one of your own
+        /// a PEM file with the CAs that verify the directory's own server, for a CA of your own
         "ca": Path, Means("the system's");
-        /// `"http-01"`: the authority asks on port 80, where a listener without `certs` must serve HTTP/1.1.
-        /// `"tls-alpn-01"`: it asks on port 443; not on a listener that insists on client certificates
+        /// `"http-01"`: the CA connects to port 80, where a listener without `certs` must serve HTTP/1.1.
+        /// `"tls-alpn-01"`: it connects to port 443; not possible on a listener that requires client certificates
         "challenge": Words(|| words(&CHALLENGES)), Means("what the listeners allow");
-        /// the folder for the account, the certificates and what is remembered of failures; files are for their
-        /// owner only (0600) and are replaced whole
+        /// the directory for the account, the certificates and the record of failures. Its files are readable by their
+        /// owner only (0600) and replaced atomically
         "state": Path, Value("/var/lib/sluicegate");
-        /// what the nodes of a fleet share the certificate under, through [`[redis]`](#redis): the same on all of
-        /// them, as in `"${ACME_SECRET}"`. Without it each node orders for itself
+        /// the secret under which the nodes of a fleet share the certificate through [`[redis]`](redis.md), the same
+        /// on all of them: `"${ACME_SECRET}"`. Without it, each node orders for itself
         "secret": Secret;
     }
     REDIRECT = "`redirect`" {
-        /// where to
+        /// the target
         "to": Text, Needs("a redirect needs `to`", "write `{ to = \"https\", status = 301 }`");
         /// 301, 302, 303, 307 or 308
         "status": Number(300, 399), Value("308");
     }
     PROXY_PROTOCOL = "`proxy-protocol`" {
-        /// the proxies that speak it: addresses and ranges, `"unix"` for whoever connects over a Unix socket
+        /// the proxies that speak it: addresses and ranges, `"unix"` for every client of a Unix socket
         "from": Texts, Needs(
             "`proxy-protocol` needs `from`",
             "name the proxies that speak it, as in `from = [\"10.0.0.0/8\"]`",
         );
     }
     TIMEOUTS = "`timeouts`" {
-        /// TLS
+        /// the TLS handshake
         "handshake": Time(MS), Value("5s");
-        /// from the first byte of a head to its last; also from accept (or handshake) to the first byte of all
+        /// from the first byte of the request headers to the last; also from accept (or handshake) to the first byte
+        /// of a connection
         "header": Time(MS), Value("5s");
         /// a connection without a request
         "idle": Time(MS), Value("60s");
-        /// a request body, or the reading of an answer, that makes no progress; over HTTP/1.1 also one that moves
+        /// a request body, or a client reading a response, that makes no progress; over HTTP/1.1 also one that moves
         /// less than 1 KiB in this time
         "body-stall": Time(MS), Value("30s");
     }
     SIZES = "`max`" {
-        /// of a head; 431 over it
+        /// bytes of the request headers; beyond: 431
         "header-bytes": Size(1024, HEADER_BYTES_MAX), Value("32KiB");
-        /// fields of a head; 431 over it
+        /// number of request headers; beyond: 431
         "headers": Number(1, HEADERS_MAX), Value("100");
-        /// of a target; 414 over it
+        /// bytes of the request target; beyond: 414
         "uri-bytes": Size(64, URI_BYTES_MAX), Value("8KiB");
-        /// of a request's body; 413 over it. A route's `max-body` goes before it
+        /// bytes of a request body; beyond: 413. A route's `max-body` overrides it
         "body": Size(0, BODY_BYTES_MAX), Value("10MiB");
-        /// HTTP/2 requests at once on a connection; one more is reset with REFUSED_STREAM
+        /// concurrent HTTP/2 requests on a connection; further ones are reset with REFUSED_STREAM
         "streams": Number(1, STREAMS_MAX), Value("100");
     }
     CLIENT_IP = "[client-ip]" {
-        /// addresses and ranges of hops that may speak for a client: `["10.0.0.0/8", "fd00::/8"]`; `"unix"` for
-        /// whoever connects over a Unix socket
+        /// addresses and ranges of hops that may name the client: `["10.0.0.0/8", "fd00::/8"]`; `"unix"` for every
+        /// client of a Unix socket
         "trust": Texts, Value("[]");
-        /// what is read from trusted hops and passed on; `"forwarded"` is that of RFC 7239
+        /// the header that is read from trusted hops and passed on; `"forwarded"` is that of RFC 7239
         "header": Words(|| words(&FORWARDED)), Value("x-forwarded-for");
         /// bits of an IPv6 address that the dimension `ip` counts as one client
         "ipv6-prefix": Number(1, 128), Value("64");

@@ -25,29 +25,29 @@ const RETENTION_MIN: Duration = Duration::from_secs(3_600);
 
 sections! {
     LOG = "[log]" {
-        /// `off`, `error`, `warn`, `info`, `debug`, `trace`, or directives as in `"info,sluicegate::proxy=debug"`.
-        /// The process's own log, to standard error
+        /// level of the process log on standard error: `off`, `error`, `warn`, `info`, `debug`, `trace`, or directives
+        /// as in `"info,sluicegate::proxy=debug"`
         "level": Text, Value("info");
         /// the access log
         "access": Any(&[Table(&ACCESS), Only("false")]);
-        /// samples of decisions on limits: [what they are for](refusals.md). Not written, every refusal is kept in
-        /// memory and written nowhere; `false`: nothing is kept, and what was is forgotten
+        /// samples of decisions on limits: [what they are for](../../refusals.md). Without the section, refusals are
+        /// kept in memory and written nowhere. `false`: nothing is kept, and what was kept is dropped
         "decisions": Any(&[Table(&DECISIONS), Only("false")]);
     }
     ACCESS = "`access`" {
-        /// `"stdout"`, `"stderr"`, `"off"`, a file's path, which holds a `/`, or [syslog](observability.md#syslog):
-        /// `"syslog"`, `"unix:/dev/log"`, `"udp://127.0.0.1:514"`
+        /// `"stdout"`, `"stderr"`, `"off"`, the path of a file, which must contain a `/`, or
+        /// [syslog](../../logs.md#syslog): `"syslog"`, `"unix:/dev/log"`, `"udp://127.0.0.1:514"`
         "to": Any(&[Text, Table(&SYSLOG)]), Value("stdout");
-        /// the form of a line: `"json"`, `"common"`, `"combined"`, `"ecs"`, or [a text with
-        /// `{...}`](observability.md#the-access-log)
+        /// `"json"`, `"common"`, `"combined"`, `"ecs"`, or [a text with
+        /// `{...}`](../../logs.md#a-format-of-your-own)
         "format": Text, Value("json");
-        /// fields of requests that are shown, eight at most, each cut after 512 bytes. `[]`: none
+        /// request headers to log, at most eight, each cut after 512 bytes. `[]`: none
         "headers": Texts, Value("[\"user-agent\", \"referer\"]");
-        /// how much of a query is shown, in `path` and in `referer`: `"keep"` all of it, `"drop"` nothing,
-        /// `"names"` the names of parameters and a star for each value (`?code=*`); what has no name is a star
+        /// how much of a query is logged, in `path` and in `referer`: `"keep"` all, `"drop"` nothing, `"names"` the
+        /// names of parameters, with a star for each value (`?code=*`) and for what has no name
         "query": Words(|| words(&QUERIES)), Value("names");
-        /// shares kept, by status or class: `{ "2xx" = "10%", "429" = "100%" }`. A status goes before its class;
-        /// what is not named is kept whole
+        /// shares to keep, by status or class: `{ "2xx" = "10%", "429" = "100%" }`. A status takes precedence over its
+        /// class; other lines are all kept
         "sample": Map(&Share), Value("{}");
     }
     SYSLOG = "`to`" {
@@ -59,37 +59,37 @@ sections! {
         "severity": Text, Value("info");
     }
     DECISIONS = "`decisions`" {
-        /// where they are written, as the access log
+        /// where they are written, as for the access log
         "to": Any(&[Text, Table(&SYSLOG)]), Value("stdout");
-        /// of requests that are admitted
+        /// share of admitted requests that are sampled
         "sample": Share, Value("0%");
-        /// of requests that are refused
+        /// share of refused requests that are sampled
         "denied": Share, Value("100%");
-        /// the most in a second, up to `"20000/s"`, of the whole process; those admitted take at most half of it
+        /// most samples per second in the whole process, up to `"20000/s"`; admitted requests take at most half of it
         "max": Pattern(r"^[0-9][0-9_]*/s$"), Value("1000/s");
-        /// whether they are written to the [database](#database), too, if there is one
+        /// whether they are also written to the [database](database.md), if there is one
         "database": Bool, Value("true");
         /// how long a database keeps them; PostgreSQL drops them by the month
         "retention": Time(RETENTION_MIN), Value("7d");
     }
     TRACE = "[trace]" {
         /// the collector: `"http://127.0.0.1:4318"`, `"https://collector.example.com"`. The path of the call is
-        /// appended, over HTTP `/v1/traces`; a URL that ends in that already is used as it is
+        /// appended (over HTTP `/v1/traces`), unless the URL already ends in it
         "otlp": Text, Needs("[trace] needs `otlp`", "write `otlp = \"http://127.0.0.1:4318\"`");
-        /// `"http"`: protobuf in POST requests; `"grpc"`: gRPC, mostly on port 4317
+        /// `"http"`: protobuf in POST requests; `"grpc"`: gRPC, usually on port 4317
         "protocol": Words(|| words(&PROTOCOLS)), Value("http");
-        /// how a collector of `https` is checked, with the keys of an upstream's `tls`. A file that cannot be used
-        /// is an error of `check`, a start and a reload
-        "tls": Table(&TLS), Means("the system's authorities");
-        /// fields that the collector asks for, such as `authorization`; `/config` masks their values. Fields of the
-        /// message itself (`content-type`, `host`, `te` and the like, `grpc-…`) are refused
+        /// how the collector is verified over `https`, with the keys of an upstream's `tls`. An unusable file is an
+        /// error of `check`, a start and a reload
+        "tls": Table(&TLS), Means("the system's CAs");
+        /// headers for the collector, such as `authorization`; `/config` masks their values. Headers of the message
+        /// itself (`content-type`, `host`, `te` and the like, `grpc-…`) are refused
         "headers": Map(&Secret), Value("{}");
-        /// traces that begin here and are sampled
+        /// share of new traces that are sampled
         "sample": Share, Value("1%");
-        /// whether a request is sampled that continues a trace: `"parent"` as its sender's flag says, `"ratio"` by
-        /// `sample`
+        /// who decides about requests that continue a trace: `"parent"`: the sender's flag, `"ratio"`: `sample`
         "decides": Words(|| words(&DECIDES)), Value("parent");
-        /// whose `traceparent` is continued: that of `"trusted"` hops (`[client-ip]`), `"always"`, `"never"`
+        /// whose `traceparent` is continued: that of `"trusted"` hops ([`[client-ip]`](client-ip.md)), `"always"`,
+        /// `"never"`
         "parent": Words(|| words(&HEEDED)), Value("trusted");
         /// the name of the service in traces
         "service": Text, Value("sluicegate");

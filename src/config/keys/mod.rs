@@ -1,6 +1,7 @@
 //! The keys of gateway.toml: one row a key, with its type, what holds if it is not written, and a sentence about it.
 //!
-//! What is read, what an unknown key is told, the JSON schema and the tables of docs/configuration.md come from the rows.
+//! What is read, what an unknown key is told, the JSON schema and the tables of docs/reference/configuration/ come from
+//! the rows.
 
 pub mod admin;
 pub mod auth;

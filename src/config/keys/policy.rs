@@ -36,49 +36,49 @@ const UNIT_BYTES_MAX: u64 = 1 << 40;
 
 sections! {
     POLICY = "[policy.<name>]" {
-        /// what is counted apart: any mix of dimensions, at most 16; `[]` counts all requests together
+        /// dimensions: each combination of their values is counted separately; at most 16. `[]` counts all requests
+        /// together
         "by": Texts, RequiredBut("replaces");
-        /// one or several windows, at most 16: `["20/s burst 40", "1_000/h", "8 in flight"]`. Every one must admit.
-        /// `"tier"`, or a table of windows by tier
+        /// one or several windows, at most 16: `["20/s burst 40", "1_000/h", "8 in flight"]`. All must admit.
+        /// `"tier"`, or a table of windows [by tier](tiers.md)
         "limit": Any(&[Texts, Map(&Any(&[Texts, Table(&TIER_PART)]))]),
             Needs("a policy needs `limit`", "write `limit = \"100/m\"`");
-        /// of a limit by tier: the tier of clients that have none, or one that is not configured. With a table its
-        /// `default`, if it has one
+        /// for a limit by tier: the tier of clients without one, or with one that is not configured. For a table it is
+        /// `default`, if there is one
         "default-tier": Text, Means("the strictest");
-        /// how windows count
+        /// how windows [count](#algorithms)
         "algorithm": Words(|| words(&ALGORITHMS)), Value("token-bucket");
-        /// of a leaky bucket: the longest a request waits. Its queue is cut to what drains in that time
+        /// for a leaky bucket: the longest wait. The queue is cut to what drains in that time
         "max-delay": Time(MS);
-        /// where a dimension is absent: `ip` takes the client's address in its place, `skip` leaves the policy out,
+        /// what happens if a dimension is absent: `ip` uses the client's address instead, `skip` skips the policy,
         /// `reject` answers 400
         "missing": Words(|| words(&MISSING)), Value("ip");
         /// which requests of its routes it counts: `{ method = ["POST"], path = "/v1/{*rest}" }`
         "match": Table(&MATCH), Means("all");
-        /// units a request costs
+        /// [units per request](cost.md)
         "cost": Any(&[Number(1, COST_MAX), Open(&COST, &Number(0, COST_MAX))]), Value("1");
-        /// counted and reported, never refused
+        /// shadow mode: the policy counts and reports, but refuses nothing
         "shadow": Bool, Value("false");
-        /// the name of a policy: this one is its candidate, asked wherever that one is and compared with it
-        /// ([more](limits.md#trying-the-next-version-of-a-limit))
+        /// the name of another policy. This one is its candidate: it is checked whenever that one is, and compared
+        /// with it ([more](../../shadow-limits.md#a-candidate))
         "replaces": Text;
-        /// of a candidate: the share of the keys that it decides about
+        /// for a candidate: the share of keys that it decides about
         "rollout": SHARE_OR_ZERO, Beside("replaces");
-        /// refused requests are counted too; but they are never in flight
+        /// whether refused requests are counted, too. They never count as in flight
         "count-denied": Bool, Value("false");
-        /// with `[redis]`: how much more than the limit a fleet may admit, as a share of what the window admits in
-        /// one period, a bucket's burst included. `0`: Redis decides every request
+        /// with `[redis]`: how far a fleet may exceed the limit, as a share of what the window admits in one period, a
+        /// bucket's burst included. `0`: Redis decides every request
         "overshoot": SHARE_OR_ZERO, Value("5%");
-        /// with `[redis]`, while it is away: `local` enforces this gateway's part of the limit, `allow` admits
-        /// everything up to ten times the limit for each client address, counted by this gateway alone and whatever
-        /// `by` says (what is in flight: up to the limit for each key), `deny` answers 503
+        /// with `[redis]`, while Redis is down: `local` enforces this node's share of the limit; `allow` admits up to
+        /// ten times the limit for each client address, counted by this node alone, whatever `by` says (a concurrency
+        /// limit: up to the limit for each key); `deny` answers 503
         "when-redis-down": Words(|| words(&WHEN_DOWN)), Value("local");
-        /// `"header:idempotency-key"`, or `{ key = "header:…", window = "24h", by-address = false }`: what tells a
-        /// retry
+        /// [what marks a retry](idempotency.md): `"header:idempotency-key"`, or a table
         "idempotency-key": Any(&[Text, Table(&IDEMPOTENCY)]);
-        /// denies clients that do not wait for longer. Each node remembers penalties on its own, also
-        /// with `[redis]`, until it restarts: at another node the client meets the limit and no penalty
+        /// [longer refusals](penalty.md) for clients that do not wait. Each node remembers penalties on its own, even
+        /// with `[redis]`, until it restarts; other nodes apply only the limit
         "penalty": Table(&PENALTY);
-        /// from when on [a key is hot](hot-keys.md#when-a-key-is-hot), and what is done then
+        /// from when on [a key is hot](../../hot-keys.md#when-a-key-is-hot), and what is done then
         "hot-keys": Table(&HOT_KEYS);
     }
     MATCH = "`match`" {
@@ -88,52 +88,52 @@ sections! {
         "path": Text, Means("any");
     }
     COST = "`cost`" {
-        /// units of a request that nothing else says the cost of
+        /// units of a request whose cost nothing else says
         "default": Number(1, COST_MAX), Value("1");
-        /// a field of the request that says its cost, believed from trusted hops only (`client-ip.trust`); before
-        /// any path's
+        /// a request header that holds the cost, accepted from trusted hops only (`client-ip.trust`); it takes
+        /// precedence over paths
         "header": Text;
-        /// a field of the upstream's answer that says it. Until its head comes the request is charged by the rest
-        /// of the table, as an estimate
+        /// a response header of the upstream that holds the cost. Until the response begins, the rest of the table is
+        /// charged as an estimate
         "response-header": Text;
-        /// what is reserved until the cost is known: a number, as `default`, or fields of the request's body, of
-        /// which the first that is there counts (`"body:max_tokens"`)
+        /// units to reserve until the cost is known: a number, or fields of the request body, of which the first that
+        /// is present counts (`"body:max_tokens"`)
         "estimate": Any(&[Number(1, COST_MAX), Texts]), Means("`default`");
-        /// where the number stands in a JSON answer, or in the events of a stream, while it passes
-        /// (`"usage.total_tokens"`); at most 8, which are added up
+        /// fields of a JSON response, or of the events of a stream, that hold the cost (`"usage.total_tokens"`); at
+        /// most 8, which are added up
         "response-json": Texts;
-        /// so many bytes of the request's or the answer's body are a unit
+        /// bytes of the request body per unit
         "request-bytes": Size(1, UNIT_BYTES_MAX);
-        /// so many bytes of the request's or the answer's body are a unit
+        /// bytes of the response body per unit
         "response-bytes": Size(1, UNIT_BYTES_MAX);
-        /// so much time until the answer is over is a unit; from 1 ms
+        /// time until the response is complete per unit, from 1 ms
         "response-time": Time(MS);
-        /// the most any of these may say; more is taken for that
-        "max": Number(1, COST_MAX), Means("what the smallest window holds; of a cost that is known later, what each window holds");
+        /// the highest cost that any of these may say; more counts as this
+        "max": Number(1, COST_MAX), Means("the capacity of the smallest window; for a cost known later, of each window");
     }
     IDEMPOTENCY = "`idempotency-key`" {
-        /// the field that tells a retry: `"header:idempotency-key"`
+        /// the header that marks a retry: `"header:idempotency-key"`
         "key": Text, Needs("`idempotency-key` needs a `key`", "write `key = \"header:idempotency-key\"`");
-        /// how long it is remembered, at most 30 days
+        /// how long a request is remembered, at most 30 days
         "window": Time(SECOND), Value("24h");
-        /// whether a policy that counts by address takes keys
+        /// whether a policy that counts by address accepts idempotency keys
         "by-address": Bool, Value("false");
     }
     PENALTY = "`penalty`" {
-        /// how many refusals pass before it
+        /// refusals that are allowed before a penalty
         "after": Number(1, Penalty::AFTER_MAX as u64),
             Needs("a penalty needs `after`: how many refusals pass before it", "write `after = 20`");
-        /// the time over which they are counted
+        /// the time over which refusals are counted
         "within": TimeWithin(SECOND, WITHIN_MAX, ""), Value("1m");
-        /// how many times as long the next one is
+        /// how many times longer each further penalty is
         "factor": Number(1, Penalty::FACTOR_MAX as u64), Value("2");
-        /// the longest
+        /// the longest penalty
         "max": TimeWithin(SECOND, PENALTY_MAX, ""), Value("1h");
     }
     HOT_KEYS = "`hot-keys`" {
-        /// its share of the policy's decisions, or of its shard's
+        /// the key's share of the policy's decisions, or of its shard's
         "above": Share, Value("5%");
-        /// `"report"`, or `"local-only:1000/m"`: each node decides it alone, by this limit
+        /// `"report"`, or `"local-only:1000/m"`: each node decides about the key alone, by this limit
         "then": Text, Value("report");
     }
     TIER = "[tier.<name>]" {
@@ -141,41 +141,41 @@ sections! {
         "limit": Texts, Required;
         /// how its windows count
         "algorithm": Words(|| words(&ALGORITHMS)), Means("the policy's");
-        /// of a leaky bucket: the longest a request waits
+        /// for a leaky bucket: the longest wait
         "max-delay": Time(MS), Means("the policy's");
-        /// how a fleet shares them: `overshoot = 0` is exact, for this tier alone
+        /// how far a fleet may exceed the limits of this tier; `0`: Redis decides every request
         "overshoot": SHARE_OR_ZERO, Means("the policy's");
-        /// what is done while Redis is away
+        /// what happens while Redis is down
         "when-redis-down": Words(|| words(&WHEN_DOWN)), Means("the policy's");
     }
     TIER_PART = "`limit.<name>`" + TIER {}
     DOMAIN = "[rls.<name>]" {
-        /// whether a limit that comes with a descriptor counts instead of those of its rule
+        /// whether a limit that comes with a descriptor replaces those of its rule
         "overrides": Bool, Value("false");
-        /// the rules, at most 100,000; their order decides nothing but what policies are called that are written as
-        /// text: `rls:<domain>:<name>` in a rule with a `name`, else `rls:<domain>#<n>`
+        /// the rules, at most 100,000. Their order matters only for the names of limits as text: `rls:<domain>:<name>`
+        /// in a rule with a `name`, otherwise `rls:<domain>#<n>`
         "descriptors": List(&Table(&RULE)), Needs(
             "a domain needs `descriptors`",
             "write `descriptors = [{ entries = { remote_address = \"*\" }, limit = \"100/m by ip\" }]`",
         );
     }
     RULE = "a rule" {
-        /// what the entries of a descriptor must be, all of them: `[{ generic_key = "checkout" }, { user_id = "*"
-        /// }]`, in this order, at most 32. A table of several keys takes them in any order, at most 4
+        /// what the entries of a descriptor must be, all of them: `[{ generic_key = "checkout" }, { user_id = "*" }]`,
+        /// in this order, at most 32. A table of several keys matches them in any order, at most 4
         "entries": Any(&[Map(&Text), List(&Map(&Text))]),
             Needs("a rule needs `entries`", "write `entries = { remote_address = \"*\" }`");
-        /// names of policies, or [limits as text](#limits-as-text). All of them must admit
+        /// names of policies, or [limits as text](limit-text.md). All must admit
         "limit": Texts;
         /// instead of `limit`: every request passes, and nothing is counted
         "unlimited": Bool, Value("false");
         /// instead of `limit`: no request passes
         "deny": Bool, Value("false");
-        /// what policies count by that is no entry, and which entries say it: `{ consumer = "{user_id}", route =
-        /// "orders" }`
+        /// dimensions of its policies that are not entries, and the entries that supply them: `{ consumer =
+        /// "{user_id}", route = "orders" }`
         "dimensions": Map(&Text), Value("{}");
-        /// what `instead-of` of other rules calls it, and what its limits as text are called by
+        /// its name in `instead-of` of other rules, and in the names of its limits as text
         "name": Text;
-        /// names of rules that do not count where another descriptor of the same request meets them
+        /// names of rules that do not count if this rule and they match descriptors of the same request
         "instead-of": Texts;
     }
     TIER_ROW = "a row" {

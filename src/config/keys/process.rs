@@ -36,109 +36,108 @@ const MEMORY_MAX: u64 = 1 << 40;
 
 sections! {
     ROOT = "the configuration" {
-        /// more files, relative to the main one; `*` and `?` are known in the name
+        /// more files, relative to the main one; `*` and `?` match in the file's name
         "include": Texts;
-        /// threads that serve requests; `"auto"`: one a core the process may use
+        /// threads that serve requests; `"auto"`: one for each core that the process may use
         "workers": Any(&[Number(1, WORKERS_MAX), Word("auto")]), Value("auto");
         /// where clients connect
         "listener": Map(&Table(&listener::LISTENER)), Means("plain HTTP on 127.0.0.1:8080");
-        /// whose word about a client's address is taken
+        /// which proxies may say who the client is
         "client-ip": Table(&listener::CLIENT_IP);
-        /// name servers that are asked instead of the system's
+        /// name servers to use instead of the system's
         "dns": Table(&DNS);
-        /// what is given up as memory runs out
+        /// how the gateway sheds load when memory runs out
         "overload": Table(&OVERLOAD);
-        /// ways to authenticate clients
+        /// authentication methods
         "auth": Map(&Tagged(auth::KINDS));
-        /// servers that requests are sent to
+        /// servers that requests are forwarded to
         "upstream": Map(&Table(&upstream::UPSTREAM));
-        /// the table of limiter keys, and what clients see of limits
+        /// the table of limiter keys, and rate-limit headers
         "limits": Table(&LIMITS);
-        /// limits of the tiers that policies share
+        /// limits by tier, shared by policies
         "tier": Map(&Table(&policy::TIER));
-        /// who is counted, and how much they may
+        /// limits: what is counted, and how much is admitted
         "policy": Map(&Table(&policy::POLICY));
-        /// how answers of routes are compressed that say nothing about it
+        /// compression on routes that do not configure it
         "compress": Any(&[Bool, Table(&route::COMPRESS)]), Value("false");
-        /// which requests, which limits, and where to
+        /// which requests go where, and under which limits
         "route": List(&Table(&route::ROUTE));
-        /// descriptors that other proxies ask about
+        /// rate limit rules for the descriptors of other proxies
         "rls": Map(&Table(&policy::DOMAIN));
-        /// the pages for operators; `false`: none
+        /// the admin listener; `false`: none
         "admin": Any(&[Table(&admin::ADMIN), Only("false")]);
-        /// the Redis through which the nodes of a fleet share their limits
+        /// the Redis through which the nodes of a fleet share limits
         "redis": Table(&shared::REDIS);
-        /// where policies, tiers and overrides that change while traffic runs are kept
+        /// the database of policies, tiers, overrides and API keys that change at run time
         "database": Table(&shared::DATABASE);
-        /// own bodies for the errors that the gateway answers itself: files, by status or class
+        /// your own bodies for the gateway's errors: files, by status or class
         "errors": Map(&Texts);
         /// how the process drains
         "shutdown": Table(&SHUTDOWN);
-        /// what this gateway is called among several, and whom it tells of itself
+        /// the name of this gateway in a fleet, and who may see it
         "node": Table(&NODE);
-        /// how much of clients is shown where keys are named
+        /// how much of client addresses is shown
         "privacy": Table(&PRIVACY);
-        /// the process's own log, the access log, and samples of decisions
+        /// the process log, the access log, and samples of decisions
         "log": Table(&log::LOG);
-        /// which requests are traced, and where their spans go
+        /// distributed tracing: what is sampled, and where spans go
         "trace": Table(&log::TRACE);
         "tier-table": Added(&policy::TIER_ROW);
         "peers": Elsewhere("`peers` is reserved: this version does not support it", "leave it out");
     }
     DNS = "[dns]" {
-        /// name servers that are asked instead of those in /etc/resolv.conf, as in `["127.0.0.1:53"]`, at most 8;
-        /// search domains are not tried then. Fixed at start
+        /// name servers to use instead of those in /etc/resolv.conf, as in `["127.0.0.1:53"]`, at most 8. Search
+        /// domains are not tried then. Fixed at start
         "servers": Texts, Means("the system's");
     }
     OVERLOAD = "[overload]" {
-        /// how much the process may have resident; `"auto"`: what the machine has, or its control group allows.
-        /// `false`: nothing is given up
+        /// how much resident memory the process may use. `"auto"`: what the machine has or the control group allows.
+        /// `false`: load is never shed
         "memory": Any(&[Size(OVERLOAD_MEMORY_MIN, MEMORY_MAX), Word("auto"), Only("false")]), Value("auto");
-        /// from here on a connection ends with its answer: `Connection: close`, or GOAWAY
+        /// above this, each connection ends after its response: `Connection: close`, or GOAWAY
         "keep-alive": Share, Value("92%");
-        /// from here on requests are refused with 503
+        /// above this, requests get 503
         "requests": Share, Value("95%");
-        /// from here on new connections are closed at once
+        /// above this, new connections are closed at once
         "connections": Share, Value("98%");
     }
     LIMITS = "[limits]" {
-        /// the table of limiter keys, fixed at start; the kernel backs it as keys come. 32 bytes a slot; plan 64
-        /// bytes a key, so that half of the slots stay free. Sliding logs may take an eighth of it more
+        /// size of the table of limiter keys, fixed at start; the kernel provides memory as keys come. A slot takes 32
+        /// bytes. Plan 64 bytes per key, so that half of the slots stay free. Sliding logs may take another eighth
         "memory": Size(LIMITS_MEMORY_MIN, MEMORY_MAX), Value("64MiB");
-        /// rate-limit fields on answers: `ietf`, `legacy`, `both`, `none`
+        /// which rate-limit headers responses carry
         "headers": Words(|| words(&LIMIT_HEADERS)), Value("both");
-        /// whether the [keys that use most of each policy](hot-keys.md) are watched; fixed at start
+        /// whether the [busiest keys of each policy](../../hot-keys.md) are tracked; fixed at start
         "hot-keys": Bool, Value("true");
     }
     SHUTDOWN = "[shutdown]" {
-        /// how long `/readyz` says 503 before accepting stops. Answers say `Connection: close` meanwhile, and
+        /// how long `/readyz` answers 503 before listeners close. Meanwhile responses say `Connection: close`, and
         /// HTTP/2 connections get GOAWAY
         "ready-delay": Time(ZERO), Value("0s");
         /// how long requests in flight may take after that
         "drain": Time(ZERO), Value("30s");
-        /// how long switched connections (WebSocket) go on before they are told to end; they have three seconds
-        /// then, also if `drain` is over. After an upgrade as long as `drain` at least
+        /// how long WebSocket and other switched connections go on before they are asked to end. They then have three
+        /// seconds, even if `drain` is over. After an upgrade: at least `drain`
         "drain-tunnels": Time(ZERO), Value("0s");
-        /// how long the new process of an upgrade may take until it serves; then it is ended and
-        /// the old one serves on
+        /// how long the new process of an upgrade may take until it serves. After that it is ended, and the old
+        /// process goes on
         "upgrade": TimeWithin(MS, UPGRADE_MAX, ": two processes serve for so long"), Value("1m");
     }
     NODE = "[node]" {
-        /// up to 255 letters, digits, `-`, `_`, `.` and `:`. Give each node of a fleet its own: it stands in
-        /// decision samples, too
+        /// up to 255 letters, digits, `-`, `_`, `.` and `:`. Give each node of a fleet its own name: decision samples
+        /// carry it, too
         "name": Text, Means("the host's name");
-        /// whose answers carry it as `X-Gateway-Node`, and as `node` in a problem+json body: those to [trusted
-        /// hops](#client-ip), `"always"` everybody's, `"never"` nobody's
+        /// which clients see the name, as `X-Gateway-Node` and as `node` in problem+json: `"trusted"`: [trusted
+        /// hops](client-ip.md), `"always"`: all, `"never"`: none
         "header": Words(|| words(&SHOWN)), Value("trusted");
-        /// whose answers carry the id of their request as `X-Request-Id`, and refusals in their body, too: everybody's,
-        /// `"trusted"` those to trusted hops, `"never"` nobody's. An upstream's own `X-Request-Id` is replaced, and
-        /// removed where the client may not know the id; with `"never"` it passes. A route's `response-headers` may
-        /// change the field
+        /// which clients see the request id, as `X-Request-Id` and in the body of refusals: all, [trusted
+        /// hops](client-ip.md), or none. An upstream's own `X-Request-Id` is replaced, or removed if the client may
+        /// not see the id; with `"never"` it passes. A route's `response-headers` may change the header
         "request-id": Words(|| words(&SHOWN)), Value("always");
     }
     PRIVACY = "[privacy]" {
-        /// `"prefix"`: the network, 24 bits of IPv4 and 48 of IPv6. `"hash"`: one word for one address, made with
-        /// the salt of the limiter's keys
+        /// `"prefix"`: only the network, 24 bits of IPv4 and 48 of IPv6. `"hash"`: a word for each address, made with
+        /// the salt of limiter keys
         "addresses": Words(|| words(&ADDRESSES)), Value("whole");
     }
 }

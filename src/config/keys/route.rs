@@ -20,71 +20,69 @@ const MIRROR_BYTES_MAX: u64 = 16 << 20;
 
 sections! {
     ROUTE = "a route" {
-        /// in logs, metrics and `by = ["route"]`
+        /// its name in logs, metrics and `by = ["route"]`
         "name": Text, Means("made from methods, host, path");
-        /// `"api.example.com"`, or `"*.example.com"` for one or more labels in front. No port
+        /// `"api.example.com"`, or `"*.example.com"` for one or more labels in front. Without a port
         "host": Texts, Means("any");
-        /// `{id}` is one segment, `{*rest}` at the end all that follows, also nothing. `/api/{*rest}` takes whole
-        /// segments (`/api`, `/api/x`), `/api{*rest}` whatever begins so (`/apix`, too). At most 64 segments. What
-        /// others write for those (`/api/*`, `/u/:id`, `/r/[0-9]+`) is an error; `{=*}`, `{=:id}` is a segment of just
-        /// that text
+        /// `{id}` is one segment; `{*rest}`, at the end, is everything that follows, or nothing. `/api/{*rest}`
+        /// matches whole segments (`/api`, `/api/x`), `/api{*rest}` any path with that prefix (`/apix`, too). At most
+        /// 64 segments
         "path": Text, Value("/{*rest}");
-        /// upper case. HEAD goes where GET goes unless it is listed itself
+        /// methods in upper case. HEAD goes where GET goes unless it is listed
         "methods": Texts, Means("any");
-        /// which requests of these it takes
+        /// further conditions
         "match": Table(&MATCH);
-        /// an upstream's name, a URL (`"http://127.0.0.1:3000"` or `"unix:/run/app.sock"`, with everything else of
-        /// an upstream as by default), or `"echo"`, which is built in; or [several upstreams](#several-upstreams)
+        /// the name of an upstream, a URL (`"http://127.0.0.1:3000"` or `"unix:/run/app.sock"`, an upstream with
+        /// default settings), `"echo"`, which is built in, or [several upstreams](traffic-splitting.md)
         "to": Any(&[Text, Table(&PART), List(&Any(&[Text, Table(&PART)]))]);
-        /// a fixed answer
+        /// a fixed response
         "respond": Table(&RESPOND);
-        /// `"https"`, `"https:8443"`: the same URL over https. Or a path or URL with `{...}`: `"/new/{id}"`, `{ to
-        /// = "https://new.example.com:8443{path}", status = 301 }`
+        /// `"https"`, `"https:8443"`: the same URL over https. Or a path or URL with `{...}`: `"/new/{id}"`, `{ to =
+        /// "https://new.example.com:8443{path}", status = 301 }`
         "redirect": Any(&[Text, Table(&REDIRECT)]);
-        /// names of policies, or [limits as text](#limits-as-text). All must admit; what one refuses, no other has
-        /// charged
+        /// names of policies, or [limits as text](limit-text.md). All must admit; if one refuses, none is charged
         "limit": Texts;
-        /// of a route to several upstreams: a client keeps its upstream by this
+        /// on a route to several upstreams: what [keeps a client at its
+        /// upstream](traffic-splitting.md#sticky-canaries)
         "sticky": Text;
-        /// copies of requests [go to another upstream](#mirrors), too
+        /// an upstream that gets [copies of requests](mirrors.md)
         "mirror": Any(&[Text, Table(&MIRROR)]);
         /// the path sent upstream: `"/orders/{id}"`. The query stays
-        "rewrite": Text, Means("as it came");
-        /// changes on the way upstream
+        "rewrite": Text, Means("unchanged");
+        /// changes to request headers
         "headers": Table(&CHANGES);
-        /// the same on the way to the client: of what the upstream or the route answers, and of 502 to 504 in its
-        /// place; not of a refusal before that (401, 403, 413, 429)
+        /// changes to response headers: of what the upstream or the route answers, and of a 502, 503 or 504 in its
+        /// place; not of earlier refusals (401, 403, 413, 429)
         "response-headers": Table(&CHANGES);
-        /// 413 over it
+        /// bytes of a request body; beyond: 413
         "max-body": Size(0, BODY_BYTES_MAX), Means("the listener's `max.body`");
-        /// how long its upstream may take
+        /// how long the upstream may take
         "timeouts": Table(&TIMEOUTS), Means("the upstream's");
-        /// when a request is sent a second time: in the place of the [upstream's `retry`](#upstreamname), so a key
-        /// that is left out has the default and not what the upstream says. `budget` stays the upstream's
+        /// when a request is retried. It replaces the [upstream's `retry`](retry.md) as a whole, so an absent key has
+        /// its default; only `budget` stays the upstream's
         "retry": Table(&RETRY), Means("the upstream's");
-        /// whether `Connection: upgrade` may pass, as WebSocket needs it; where it may not, the request is
-        /// forwarded without it. HTTP/1.1 both ways, one protocol, never h2c, and without a body
+        /// whether `Connection: upgrade` passes, as WebSocket needs it; otherwise the request is forwarded without it.
+        /// Over HTTP/1.1 on both sides, to one protocol, never h2c, and without a body
         "upgrade": Bool, Value("false");
-        /// whether and how answers are [compressed](#compression)
-        "compress": Any(&[Bool, Table(&COMPRESS)]), Means("as in `[compress]`; without one off");
-        /// encoded slashes and backslashes, `;`, `%3B` and what is encoded twice: `"refuse"` answers 400, `"keep"`
-        /// passes them on for an upstream that reads them as the gateway does
+        /// whether and how responses are [compressed](compression.md)
+        "compress": Any(&[Bool, Table(&COMPRESS)]), Means("as in `[compress]`, otherwise off");
+        /// encoded slashes and backslashes, `;`, `%3B`, and double encoding: `"refuse"` answers 400, `"keep"` forwards
+        /// them, for an upstream that reads them as the gateway does
         "path-escapes": Words(|| words(&PATH_ESCAPES)), Value("refuse");
         /// names of authentication methods. The first that recognises the client decides; if none does: 401
         "auth": Texts;
-        /// what a recognised identity must have. Every key that is written must hold, by any value of its list;
-        /// otherwise 403
+        /// what the identity must have. Every key must hold, with any of its values; otherwise 403
         "require": Table(&REQUIRE);
-        /// clients that may use it: addresses and ranges; `deny` wins
+        /// client addresses and ranges that are admitted; `deny` wins
         "allow": Texts, Means("all");
-        /// clients that may not: addresses and ranges
+        /// client addresses and ranges that are refused
         "deny": Texts;
-        /// which other origins' scripts may use it
+        /// which other origins' scripts may use the route
         "cors": Table(&CORS);
     }
     MATCH = "`match`" {
-        /// headers a request must carry: `match = { header = { x-beta = "1", x-debug = true } }`; a string is the
-        /// exact value, `true` any
+        /// headers that a request must carry: `match = { header = { x-beta = "1", x-debug = true } }`; a string is the
+        /// exact value, `true` any value
         "header": Map(&Any(&[Only("true"), Field(&Text)]));
         "path": Elsewhere("`path` is a key of the route itself", "write it beside `match`: `path = …`");
         "host": Elsewhere("`host` is a key of the route itself", "write it beside `match`: `host = …`");
@@ -97,64 +95,64 @@ sections! {
         "weight": Number(0, WEIGHT_MAX), Value("1");
     }
     RESPOND = "`respond`" {
-        /// its status
+        /// the status
         "status": Number(200, 599), Value("200");
-        /// its body, which may hold [values](#values)
+        /// the body, which may hold [values](values.md)
         "body": Text, Value("\"\"");
-        /// its fields, which may hold [values](#values)
+        /// headers, which may hold [values](values.md)
         "headers": Map(&Field(&Texts));
     }
     CHANGES = "`<key>`" {
-        /// fields that are taken out first
+        /// headers to remove; applied first
         "remove": Texts;
-        /// fields in the place of those of their name; an array is several of one name
+        /// headers that replace those of the same name; an array is several headers of one name
         "set": Map(&Field(&Texts));
-        /// fields beside those of their name; an array is several of one name
+        /// headers to add beside those of the same name; an array is several headers of one name
         "add": Map(&Field(&Texts));
-        /// of `response-headers`: in the gateway's own refusals, too
+        /// only in `response-headers` of a route: whether refusals by the gateway get the changes, too
         "always": Bool, Value("false");
     }
     TIMEOUTS = "`timeouts`" {
-        /// until the head of the answer; like the next three it goes before that of the upstream
+        /// until the response begins; like the next three, it overrides the upstream's
         "response": Time(MS);
-        /// a first try that may be sent again
+        /// a first attempt that may be retried
         "try": Time(MS);
         /// the whole exchange
         "total": Time(MS);
-        /// `"off"` lets an event stream or a call of gRPC be silent for as long as it likes
+        /// a response body that makes no progress. `"off"` lets an event stream or a gRPC call be silent for any time
         "stall": TimeOrOff(MS);
-        /// how long a switched connection (WebSocket) may carry nothing, noticed within a quarter more
-        "tunnel-idle": TimeOrOff(MS), Means("an hour");
+        /// how long a WebSocket or other switched connection may carry nothing, noticed within a quarter more
+        "tunnel-idle": TimeOrOff(MS), Means("1 hour");
     }
     RETRY = "`retry`" {
-        /// second tries
+        /// retries per request
         "times": Number(0, 1), Value("1");
-        /// after what, as of an upstream
+        /// after what, as for an upstream
         "on": Texts, Value("[\"connect\", \"reset-before-bytes\"]");
-        /// when another server is asked as well
+        /// when another server gets the request, too
         "hedge-after": Time(MS);
         "budget": Elsewhere("`budget` is the upstream's", "write it in `retry` of the upstream");
     }
     MIRROR = "`mirror`" {
-        /// the name or URL of an upstream that the route does not send its requests to
+        /// the name or URL of an upstream to which the route does not send its requests
         "to": Text, Needs("`mirror` needs `to`", "write `{ to = \"orders-next\", share = \"10%\" }`");
-        /// of the route's requests: exact for one client and for sixty, as the weights of [several
-        /// upstreams](#several-upstreams) are
+        /// share of the route's requests, exact even over a few requests, like the weights of [traffic
+        /// splitting](traffic-splitting.md)
         "share": Share, Value("100%");
         /// requests with a larger body are not copied
         "max-body": Size(0, MIRROR_BYTES_MAX), Value("64KiB");
     }
     COMPRESS = "`compress`" {
-        /// media types: `"text/html"`, `"text/*"`, `"application/*+json"`. An answer without `Content-Type` is not
+        /// media types: `"text/html"`, `"text/*"`, `"application/*+json"`. A response without `Content-Type` is not
         /// compressed
         "types": Texts, Means("text, JSON, XML, JavaScript, WebAssembly, SVG, fonts");
-        /// shorter answers stay as they are; one whose length is not known in advance counts as long
+        /// shorter responses are not compressed; one of unknown length counts as long
         "min": Size(0, COMPRESS_MIN_MAX), Value("1KiB");
-        /// those offered, the preferred first
+        /// the codings offered, the preferred first
         "encodings": Texts, Value("[\"zstd\", \"br\", \"gzip\"]");
-        /// how hard it is tried
+        /// compression levels
         "level": Table(&LEVELS);
-        /// whether answers that set a cookie are compressed, too
+        /// whether responses that set a cookie are compressed, too
         "set-cookie": Bool, Value("false");
     }
     LEVELS = "`level`" {
@@ -166,27 +164,27 @@ sections! {
         "gzip": Number(1, Coding::Gzip.level_max() as u64), Value("5");
     }
     REQUIRE = "`require`" {
-        /// who may
+        /// consumers that are admitted
         "consumers": Texts, Means("any");
-        /// whose clients may
+        /// tenants that are admitted
         "tenants": Texts, Means("any");
-        /// of which tiers
+        /// tiers that are admitted
         "tiers": Texts, Means("any");
         /// claims and their values: `{ role = ["admin", "ops"] }`
         "claims": Map(&Texts), Means("any");
     }
     CORS = "`cors`" {
-        /// `"https://app.example.com"`, `"https://*.example.com"` for one label more, or `"*"` for any
+        /// `"https://app.example.com"`, `"https://*.example.com"` for one more label, or `"*"` for any
         "origins": Texts, Needs("`cors` needs `origins`", "write `origins = [\"https://app.example.com\"]`");
-        /// what scripts may send
-        "methods": Texts, Means("the route's `methods`, or the usual six");
-        /// headers scripts may send; `"*"`: those they ask for
+        /// methods that scripts may use
+        "methods": Texts, Means("the route's `methods`, otherwise GET, HEAD, POST, PUT, PATCH and DELETE");
+        /// headers that scripts may send; `"*"`: those they ask for
         "headers": Texts, Value("*");
-        /// headers of answers that scripts may read
+        /// response headers that scripts may read
         "expose": Texts;
-        /// whether browsers may send cookies and the like. Not with the origin `"*"`
+        /// whether browsers may send cookies and other credentials. Not with the origin `"*"`
         "credentials": Bool, Value("false");
-        /// how long browsers may remember it
+        /// how long browsers may cache the preflight
         "max-age": Time(ZERO), Value("10m");
     }
 }

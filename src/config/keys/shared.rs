@@ -11,59 +11,59 @@ const SHARD_WEIGHT_MAX: u64 = 100;
 
 sections! {
     REDIS = "[redis]" {
-        /// `redis://user:password@host:port,host:port/db`; `rediss://` over TLS. User and password are an ACL
-        /// user's and are taken as they stand, up to the last `@`, without percent-decoding
+        /// `redis://user:password@host:port,host:port/db`, or `rediss://` for TLS. User and password are those of an
+        /// ACL user. They are taken literally up to the last `@`, without percent-decoding
         "url": Url;
-        /// `"single"`: of the hosts, the first that can be written to. `"sentinel:<master>"`: the hosts are
-        /// sentinels, the URL's login is the primary's. `"cluster"`: the hosts are some nodes of a Redis Cluster.
-        /// `"ring"`: independent servers
+        /// `"single"`: the first host that accepts writes. `"sentinel:<master>"`: the hosts are sentinels, and the
+        /// login is the primary's. `"cluster"`: the hosts are some nodes of a Redis Cluster. `"ring"`: independent
+        /// servers
         "topology": Text, Value("single");
-        /// how long a decision waits for Redis, once. `"auto"` follows the round trip of each shard: half as much again
-        /// as nearly all calls take, from 2 to 20 ms
+        /// how long a decision waits for Redis, once. `"auto"` follows each shard's round trip: half as much again as
+        /// nearly all calls take, from 2 to 20 ms
         "deadline": Any(&[TimeWithin(MS, SECOND, ": every request may wait so long"), Word("auto")]), Value("auto");
-        /// what every key begins with, 1 to 32 characters. Nodes that share limits have the same
+        /// the prefix of every key in Redis, 1 to 32 characters. Nodes that share limits need the same one
         "prefix": Text, Value("sg");
         /// connections to each server
         "connections": Number(1, CONNECTIONS_MAX as u64), Value("2");
-        /// the secret that keys are hashed with, so that knowing a client's values is not enough to compute its
-        /// key. The same on all nodes that share limits
+        /// the secret for hashing keys, so that nobody can compute a client's key from its values. All nodes that
+        /// share limits need the same one
         "key-secret": Secret;
-        /// certificates, PEM, by which `rediss://` servers are trusted
+        /// a PEM file with the CA certificates that verify `rediss://` servers
         "ca": Path, Means("the system's");
-        /// for `topology = "ring"`: independent servers
+        /// the servers for `topology = "ring"`
         "ring": Table(&RING);
     }
     RING = "[redis.ring]" {
-        /// servers, each with a share of the keys
+        /// servers, each with a part of the keys
         "shards": List(&Table(&SHARD)), Required;
-        /// servers for the keys of some tenants alone
+        /// servers that hold only the keys of certain tenants
         "dedicated": List(&Table(&DEDICATED)), Value("[]");
     }
     SHARD = "a shard" {
-        /// where it is: `"redis://a:6379"`
+        /// the server: `"redis://a:6379"`
         "url": Url, Needs("a shard needs `url`", "write `{ url = \"redis://127.0.0.1:6379\" }`");
         /// its share of the keys
         "weight": Number(1, SHARD_WEIGHT_MAX), Value("1");
     }
     DEDICATED = "a dedicated shard" {
-        /// where it is: `"redis://vip:6379"`
+        /// the server: `"redis://vip:6379"`
         "url": Url, Needs("a shard needs `url`", "write `{ url = \"redis://127.0.0.1:6379\" }`");
-        /// whose keys are there
+        /// the tenants whose keys it holds
         "tenants": Texts, Required;
     }
     DATABASE = "[database]" {
-        /// `"sqlite:PATH"`: a file of this machine, made at the first start with mode 0600.
+        /// `"sqlite:PATH"`: a file on this machine, created at the first start with mode 0600.
         /// `"postgres://user:password@host:port/name"`: a server, for a fleet
         "url": Url, Needs("`[database]` needs `url`", "write `url = \"sqlite:state.db\"`");
-        /// the password as it stands, in the place of one in `url`: `"${file:/run/secrets/database}"`
+        /// the password, taken literally, instead of one in `url`: `"${file:/run/secrets/database}"`
         "password": Secret;
-        /// with `postgres://`: the file (mode 0600) that the last good state is kept in, at most five seconds old,
-        /// and as it is at a stop, for a start while the server is gone
+        /// with `postgres://`: a file (mode 0600) with the last good state, at most five seconds old, so that a node
+        /// can start while the server is down
         "copy": Path, Value("/var/lib/sluicegate/control.json");
-        /// with `sqlite:` and [`[redis]`](#redis): that there is no other node
+        /// with `sqlite:` and [`[redis]`](redis.md): states that there is no other node
         "single-node": Bool, Value("false");
-        /// how many rows of [usage by the minute](control.md#minute-by-minute) this node writes for each minute:
-        /// one for each policy, consumer and tenant that it decided on. 0: none, and nothing is counted
+        /// rows of [usage by the minute](../../control-usage.md#minute-by-minute) that this node writes per minute: one for
+        /// each policy, consumer and tenant that it decided on. 0: none, and nothing is counted
         "usage-rows": Number(0, USAGE_ROWS_MAX), Value("1000");
     }
 }

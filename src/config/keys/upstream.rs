@@ -38,177 +38,175 @@ const TIMES_MAX: u64 = 1_000;
 
 sections! {
     UPSTREAM = "[upstream.<name>]" {
-        /// `"http://host:port"`, `"https://host"`, `"unix:/run/app.sock"` (HTTP in the clear over a Unix
-        /// socket), or `{ url = "…", weight = 2 }` with a weight from 1 to 1000
+        /// `"http://host:port"`, `"https://host"`, `"unix:/run/app.sock"` (HTTP without TLS over a Unix socket), or `{
+        /// url = "…", weight = 2 }`
         "servers": Any(&[Text, List(&Any(&[Text, Table(&SERVER)]))]),
             Needs("an upstream needs `servers`", "write `servers = [\"http://127.0.0.1:3000\"]`");
-        /// each server in turn, by weight, unless another, drawn at random, is less loaded: equally fast servers
-        /// get the shares their weights ask for, slower ones less
+        /// how servers are [picked](#load-balancing)
         "balance": Any(&[Words(|| words(&BALANCES)), Pattern("^hash:.+$")]), Value("p2c");
-        /// a client keeps its server [by a cookie](#sessions-by-a-cookie)
+        /// keeps a client at its server [by a cookie](sticky-sessions.md#session-cookies)
         "sticky": Table(&STICKY);
         /// `"h2"`, which gRPC needs: prior knowledge for `http`, ALPN for `https`
         "http": Words(|| words(&VERSIONS)), Value("h1");
-        /// of `https` servers: whom they are checked by, and what we show them
-        "tls": Table(&TLS), Means("the system's authorities");
-        /// servers are asked whether they work
+        /// for `https` servers: how they are verified, and which certificate they are shown
+        "tls": Table(&TLS), Means("the system's CAs");
+        /// [health checks](health.md#health)
         "health": Table(&HEALTH);
-        /// servers whose requests fail are left out
+        /// [outlier detection](health.md#eject): servers whose requests fail are taken out
         "eject": Table(&EJECT);
-        /// a server that comes back, or is new beside others, gets a tenth of its share at first and all of it
-        /// after this time
+        /// how long a server that returns, or is new beside others, takes from a tenth of its share to all of it
         "slow-start": Time(MS);
-        /// if fewer servers than this are usable, all are used, and the log says so: what is left would not bear
-        /// the load. `"0%"`: only if none is
+        /// if fewer servers than this are usable, all are used, and the log says so. `"0%"`: only if none is usable
         "panic": Share, Value("25%");
-        /// the `Host` sent: as the client sent it, or `"server"`: the server's own. So is that of a request which
-        /// names none, as HTTP/1.0 may, unless its route sets one
+        /// the `Host` header: `"client"` forwards the client's, `"server"` sends the server's own name. A request
+        /// without one, as HTTP/1.0 allows, gets the server's unless its route sets one
         "host": Words(|| words(&HOSTS)), Value("client");
-        /// how many connections, and for how long
+        /// [connection pools](upstream-connections.md#connections)
         "connections": Table(&CONNECTIONS);
-        /// how long servers may take
+        /// how long servers [may take](upstream-connections.md#timeouts)
         "timeouts": Table(&TIMEOUTS);
-        /// when a request is sent a second time
+        /// when a request is [retried](retry.md)
         "retry": Table(&RETRY);
-        /// how bodies of requests come that hold a connection
+        /// how [slow request bodies](uploads.md) are handled
         "uploads": Table(&UPLOADS);
     }
     SERVER = "a server" {
-        /// where it is
+        /// the server's URL
         "url": Text, Needs("a server needs `url`", "write `{ url = \"http://127.0.0.1:3000\", weight = 2 }`");
         /// its share of the requests
         "weight": Number(1, WEIGHT_MAX), Value("1");
     }
     TLS = "`tls`" {
-        /// PEM, the authorities that vouch for the server, instead of the system's
+        /// a PEM file with the CAs that verify the server
         "ca": Path, Means("the system's");
-        /// PEM, the certificate that we show where the server asks for one, with its chain
+        /// a PEM file with the client certificate to show if the server asks for one, with its chain
         "cert": Path;
-        /// PEM, its key
+        /// a PEM file with its private key
         "key": Path;
-        /// the name that the hello says and the certificate must be for
+        /// the name to send in the handshake, which the server's certificate must be for
         "sni": Text, Means("the URL's host");
-        /// the oldest version of TLS to speak; a server that has only an older one is not used
+        /// the oldest version of TLS that is accepted
         "min-version": Words(|| words(&TLS_VERSIONS)), Value("\"1.2\"");
-        /// `false`: any certificate is accepted, and anyone on the network path can pose as the server; draws a
-        /// warning
+        /// `false` accepts any certificate, so that anyone on the network path can pose as the server; draws a warning
         "verify": Bool, Value("true");
     }
     HEALTH = "`health`" {
-        /// a GET of this path, over the protocol that `http` says
+        /// a GET of this path, over the protocol in `http`
         "path": Text;
-        /// with `path`: what a server that works answers with: `200`, `"2xx"`, `"200-399"`
+        /// with `path`: statuses of a healthy server: `200`, `"2xx"`, `"200-399"`
         "status": Any(&[Number(100, 599), Texts, List(&Any(&[Number(100, 599), Text]))]), Value("200-399");
-        /// with `path`: what the first 64 KiB of the answer's body must hold. Without it no body is read
+        /// with `path`: text that the first 64 KiB of the response must contain. Without the key, no body is read
         "body": Text;
-        /// a connection, with TLS to an `https` server. A process that hangs still passes in the clear: its kernel
-        /// accepts
+        /// a connection; with TLS to an `https` server. Without TLS, a process that hangs still passes, because its
+        /// kernel accepts
         "tcp": Bool;
-        /// `grpc.health.v1.Health/Check`, of this service if one is named; it must say SERVING. Needs `http = "h2"`
+        /// `grpc.health.v1.Health/Check`, for a service if one is named; the response must be SERVING. Needs `http =
+        /// "h2"`
         "grpc": Any(&[Bool, Text]);
-        /// from one check to the next, ±10 %
+        /// time between checks, ±10 %
         "every": Time(MS), Value("5s");
-        /// for the whole of a check, its connection included
+        /// for a whole check, connection included
         "timeout": Time(MS), Value("1s");
-        /// failed checks in a row that take a server out
+        /// failed checks in a row after which a server is taken out
         "unhealthy-after": Number(1, IN_A_ROW_MAX), Value("3");
-        /// good checks in a row that take it back
+        /// good checks in a row after which it returns
         "healthy-after": Number(1, IN_A_ROW_MAX), Value("2");
-        /// where it is asked. Not for servers on Unix sockets
+        /// the port to check. Not for servers on Unix sockets
         "port": Number(1, u16::MAX as u64), Means("the server's");
     }
     EJECT = "`eject`" {
-        /// failures in a row, over all workers: a connection that cannot be made, breaks or brings no HTTP, no
-        /// answer in time or no body behind its head, a status of 5xx, a call of gRPC that ends without a body as
-        /// UNKNOWN, DEADLINE_EXCEEDED, INTERNAL, UNAVAILABLE or DATA_LOSS
+        /// failures in a row, over all workers, that eject a server: a connection that fails, breaks or carries no
+        /// HTTP, a response or its body that does not begin in time, a status of 5xx, a gRPC call that ends without a
+        /// body as UNKNOWN, DEADLINE_EXCEEDED, INTERNAL, UNAVAILABLE or DATA_LOSS
         "after": Number(1, IN_A_ROW_MAX), Value("5");
-        /// how long a server is left out the first time. Each further ejection is longer by as much, up to ten
-        /// times; each `for` without one makes the next shorter again
+        /// length of the first ejection. Each further one is longer by as much, up to ten times; each such time
+        /// without an ejection makes the next one shorter again
         "for": Time(MS), Value("30s");
-        /// of the servers may be left out so at once, rounded down: of one server none
+        /// most servers that may be ejected at once, rounded down: of one server, none
         "most": Share, Value("50%");
-        /// a server is left out if its success rate is so many percentage points below the median of the others',
-        /// and by more than chance (three standard deviations)
+        /// ejects a server whose success rate is this many percentage points below the median of the others, and by
+        /// more than chance (three standard deviations)
         "success-rate": Share;
-        /// a server is left out if its good answers take so many times as long to their first byte as the median of
-        /// the others', and 5 ms at least
+        /// ejects a server whose good responses take this many times as long to their first byte as the median of the
+        /// others, and at least 5 ms
         "latency": Number(2, TIMES_MAX);
-        /// how often servers are compared by `success-rate` and `latency`, by what was answered since
+        /// how often servers are compared by `success-rate` and `latency`, over the responses since the last time
         "every": Time(EVERY_MIN), Value("10s");
-        /// the fewest requests since the last look that say something of a server. Three servers at least must have
-        /// as many, or nobody is left out
+        /// fewest requests in an interval for a server to be compared. At least three servers must have as many, or
+        /// none is ejected
         "requests": Number(1, REQUESTS_MAX), Value("100");
     }
     CONNECTIONS = "`connections`" {
-        /// open at once to each server, over all workers; switched connections (WebSocket) are among them
+        /// most open connections to each server, over all workers, including WebSocket and other switched connections
         "max": Number(1, CONNECTIONS_MAX), Value("1024");
-        /// kept without work to each server, over all workers
+        /// most idle connections to each server, over all workers
         "idle": Number(0, CONNECTIONS_MAX), Value("256");
-        /// an idle one is closed after this; over HTTP/2 one without a request. Where a server says
-        /// `Keep-Alive: timeout=5`, it gets no request any more a second before that, or after half of the time where
+        /// an idle connection (over HTTP/2: one without a request) is closed after this. If a server says `Keep-Alive:
+        /// timeout=5`, the connection gets no request in the last second before that, or after half of the time if
         /// that is shorter
         "idle-timeout": Time(MS), Value("4s");
-        /// any is closed after this, ±10 %
+        /// every connection is closed after this, ±10 %
         "max-age": Time(MS), Value("10m");
-        /// how long a request waits for a free one; then 503
+        /// how long a request waits for a free connection; then 503
         "wait": Time(MS), Value("1s");
-        /// requests that may wait, in each worker
+        /// most requests that may wait, in each worker
         "waiting": Number(0, CONNECTIONS_MAX), Value("1024");
-        /// requests at once on an HTTP/2 connection, or as many as the server takes
-        /// (SETTINGS_MAX_CONCURRENT_STREAMS) where that is less
+        /// most concurrent requests on an HTTP/2 connection, or the server's SETTINGS_MAX_CONCURRENT_STREAMS if that
+        /// is less
         "streams": Number(1, CONNECTIONS_MAX), Value("100");
     }
     TIMEOUTS = "`timeouts`" {
-        /// TCP, TLS and HTTP handshake; over HTTP/2 until the server's SETTINGS have come
+        /// TCP, TLS and HTTP handshake; over HTTP/2 until the server's SETTINGS have arrived
         "connect": Time(MS), Value("1s");
-        /// as `response`, for a first try that may be sent again: see `retry.on` `"timeout"`
+        /// like `response`, for a first attempt that may be retried: see `"timeout"` in [`retry.on`](retry.md#retry)
         "try": Time(MS), Means("the same as `response`");
-        /// from the end of the request to the head of the answer; until then, how long the server may take nothing
-        /// of a body
+        /// from the end of the request until the response begins; before that, how long the server may accept nothing
+        /// of the body
         "response": Time(MS), Value("15s");
-        /// an answer's body that stands still, and the request's with it; noticed after one to two of them.
-        /// `"off"`: it may
+        /// a response body that makes no progress, and the request body with it; noticed after one to two times this
+        /// long. `"off"`: no limit
         "stall": TimeOrOff(MS), Value("60s");
         /// the whole exchange
         "total": Time(MS);
     }
     UPLOADS = "`uploads`" {
-        /// so much of a request's body is read before a connection is taken for it: a body up to that size is there
-        /// as a whole then. `0`: nothing
+        /// how much of a request body is read before it takes a connection: a body up to this size is then complete.
+        /// `0`: nothing
         "gather": Size(0, GATHER_BYTES_MAX), Value("16KiB");
-        /// bytes a second of a body that come at least, over any five seconds, while it holds a connection; slower
-        /// is 408. Time in which the server takes nothing does not count. `0`: no such bound
+        /// lowest rate of a body that holds a connection, in bytes per second over any five seconds; slower: 408. Time
+        /// in which the server accepts nothing does not count. `0`: no limit
         "least-rate": Size(0, RATE_MAX), Value("1KiB");
     }
     RETRY = "`retry`" {
-        /// second tries
+        /// retries per request
         "times": Number(0, 1), Value("1");
-        /// no connection; or one that broke before a byte of an answer came, be it of an interim one (`100
-        /// Continue`). `"timeout"`: no head of an answer within `timeouts.try`, or `response` without it
+        /// `"connect"`: no connection. `"reset-before-bytes"`: the connection broke before the first byte of a
+        /// response, interim ones (`100 Continue`) included. `"timeout"`: no response within `timeouts.try`, or
+        /// `response` without it. Or statuses
         "on": Texts, Value("[\"connect\", \"reset-before-bytes\"]");
-        /// retries at most, of the requests of the last ten seconds in each worker; a few always fit unless it is
-        /// `"0%"`
+        /// retries as a share of the requests of the last ten seconds, in each worker. A few are always possible
+        /// unless it is `"0%"`
         "budget": Share, Value("20%");
-        /// if no head of an answer has come after this, connecting included, another server is asked as well, and
-        /// the first head that comes is used
+        /// if no response has begun after this, connecting included, another server gets the request, too, and the
+        /// first response is used
         "hedge-after": Time(MS);
     }
     STICKY = "`sticky`" {
-        /// its name
+        /// the name of the cookie
         "cookie": Text, Needs("`sticky` needs the name of a cookie", "write `cookie = \"server\"`");
-        /// what signs it, of 32 bytes or more (`check` warns of a shorter one); kept out of the file as `"${NAME}"`
-        /// or `"${file:/path}"`
+        /// the secret that signs it, at least 32 bytes (`check` warns of a shorter one). Keep it out of the file:
+        /// `"${NAME}"` or `"${file:/path}"`
         "secret": Secret, Needs(
             "`sticky` needs `secret`, which signs the cookie",
             "keep it out of the file: `secret = \"${NAME}\"` or `\"${file:/path}\"`",
         );
-        /// how long clients keep it; without it until the browser ends
+        /// how long clients keep the cookie; without the key, until the browser is closed
         "max-age": Time(SECOND);
         /// the paths that clients send it to
         "path": Text, Value("/");
-        /// whether clients send it with requests from other sites; `"none"` makes it `Secure` always
+        /// whether clients send it with requests from other sites; `"none"` implies `Secure`
         "same-site": Words(|| words(&SITES)), Value("lax");
-        /// `true` if TLS ends in front of this gateway: it is `Secure` then on every connection
+        /// `true` if TLS ends in front of this gateway: the cookie is then `Secure` on every connection
         "secure": Bool, Means("over TLS");
     }
 }

@@ -1,4 +1,4 @@
-//! The keys' rows: what the reader takes, what the schema says and what docs/configuration.md shows is one.
+//! The keys' rows: what the reader takes, what the schema says and what docs/reference/configuration/ shows is one.
 
 use serde_json::Value;
 

@@ -1,16 +1,36 @@
-//! The tables of docs/configuration.md are those of the keys' rows. With `SLUICEGATE_WRITE_DOCS=1` they are written anew.
+//! The tables of docs/reference/configuration/ are those of the keys' rows. With `SLUICEGATE_WRITE_DOCS=1` they are
+//! written again.
 //!
 //! A table stands behind a line `<!-- keys: upstream.health -->`, which may pick some of the keys:
 //! `<!-- keys: route = auth require -->`. What has no table of its own stands in that of the table around it, as
-//! `access.format` does in that of `[log]`.
+//! `access.format` does in that of `[log]`. The index of all keys stands behind `<!-- every key -->`.
 
 use crate::keys::process::ROOT;
 use crate::keys::schema::value;
 use crate::keys::{Key, Kind, Section, Unwritten};
 use base::units::{show_duration, show_size};
 
-const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/configuration.md");
+const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/configuration");
 const MARK: &str = "<!-- keys: ";
+const INDEX_MARK: &str = "<!-- every key -->";
+
+/// A page of the manual: its file and its text.
+struct Page {
+    file: String,
+    text: String,
+}
+
+fn pages() -> Vec<Page> {
+    let entries = std::fs::read_dir(FOLDER).expect("the manual is there");
+    let files = entries.map(|entry| entry.expect("it is there").file_name().display().to_string());
+    let mut files: Vec<String> = files.collect();
+    files.sort();
+    let page = |file: String| {
+        let text = std::fs::read_to_string(format!("{FOLDER}/{file}")).expect("it is there");
+        Page { file, text }
+    };
+    files.into_iter().map(page).collect()
+}
 
 /// Keys that are written together, and where they stand.
 struct Rows {
@@ -111,8 +131,8 @@ fn unwritten(key: &Key) -> String {
         Unwritten::Value(text) => format!("`{text}`"),
         Unwritten::Means(said) => said.to_owned(),
         Unwritten::Required | Unwritten::Needs(..) => "required".to_owned(),
-        Unwritten::RequiredBut(other) => format!("required, but beside `{other}`"),
-        Unwritten::Beside(other) => format!("none; only beside `{other}`"),
+        Unwritten::RequiredBut(other) => format!("required, except with `{other}`"),
+        Unwritten::Beside(other) => format!("none; only with `{other}`"),
     }
 }
 
@@ -129,52 +149,100 @@ fn lines(key: &'static Key, before: &str, apart: &[&'static [Key]], out: &mut St
     }
 }
 
-/// The document with its tables as the rows have them, and which keys those are.
-fn written(document: &str) -> (String, Vec<&'static Key>) {
-    let all = all();
-    let marked = |line: &str| -> Option<(&'static [Key], Vec<String>)> {
+/// The pages with their tables as the rows have them, and which keys those are.
+struct Written {
+    all: Vec<Rows>,
+    /// Keys that have a table of their own on some page.
+    apart: Vec<&'static [Key]>,
+    shown: Vec<&'static Key>,
+    /// The lines of the index, by the path of the table.
+    index: Vec<(String, String)>,
+}
+
+impl Written {
+    fn new(pages: &[Page]) -> Written {
+        let mut written = Written { all: all(), apart: Vec::new(), shown: Vec::new(), index: Vec::new() };
+        let marked = pages.iter().flat_map(|page| page.text.lines());
+        written.apart = marked.filter_map(|line| Some(written.marked(line)?.0)).collect();
+        written
+    }
+
+    /// The keys of a mark, its path, and which of them it picks.
+    fn marked<'a>(&self, line: &'a str) -> Option<(&'static [Key], &'a str, Vec<&'a str>)> {
         let mark = line.strip_prefix(MARK)?.strip_suffix(" -->").expect("it ends its line");
         let (path, picked) = mark.split_once(" = ").unwrap_or((mark, ""));
-        let rows = all.iter().find(|rows| rows.paths.iter().any(|it| it == path));
+        let rows = self.all.iter().find(|rows| rows.paths.iter().any(|it| it == path));
         let rows = rows.unwrap_or_else(|| panic!("there are no keys of {path}"));
-        Some((rows.keys, picked.split_whitespace().map(str::to_owned).collect()))
-    };
-    let apart: Vec<&'static [Key]> = document.lines().filter_map(|line| Some(marked(line)?.0)).collect();
-    let mut shown = Vec::new();
-    let mut out = String::new();
-    let mut is_table = false;
-    for line in document.lines() {
-        is_table &= line.starts_with('|');
-        if !is_table {
-            out += &format!("{line}\n");
-        }
-        if let Some((keys, picked)) = marked(line) {
-            is_table = true;
-            out += "| key | type | default | |\n|---|---|---|---|\n";
-            for key in own(keys).filter(|key| picked.is_empty() || picked.iter().any(|it| it == key.name)) {
-                lines(key, "", &apart, &mut out);
-                shown.push(key);
-            }
-        }
+        Some((rows.keys, path, picked.split_whitespace().collect()))
     }
-    (out, shown)
+
+    /// A page with its tables. What stands under a mark is replaced, up to the first line that is no table's.
+    fn page(&mut self, page: &Page) -> String {
+        let (mut out, mut is_table, mut heading) = (String::new(), false, "");
+        for line in page.text.lines() {
+            is_table &= line.starts_with('|');
+            if !is_table {
+                out += &format!("{line}\n");
+            }
+            if line.starts_with("## ") || line.starts_with("### ") {
+                heading = line;
+            }
+            is_table |= line == INDEX_MARK;
+            let Some((keys, path, picked)) = self.marked(line) else { continue };
+            is_table = true;
+            let mut table = String::new();
+            for key in own(keys).filter(|key| picked.is_empty() || picked.contains(&key.name)) {
+                lines(key, "", &self.apart, &mut table);
+                self.shown.push(key);
+            }
+            out += &format!("| key | type | default | meaning |\n|---|---|---|---|\n{table}");
+            let names: Vec<&str> =
+                table.lines().filter_map(|row| row.split(" | ").next()?.get(2..)).collect();
+            let shown = if path == "gateway.toml" { "top level" } else { path };
+            let link = format!("{}{}", page.file, anchor(heading));
+            self.index.push((path.to_owned(), format!("| [{shown}]({link}) | {} |\n", names.join(", "))));
+        }
+        out
+    }
+
+    /// The pages as they should be, the index last: it lists what stands in the others.
+    fn pages(&mut self, pages: &[Page]) -> Vec<String> {
+        let written: Vec<String> = pages.iter().map(|page| self.page(page)).collect();
+        self.index.sort();
+        let rows: String = self.index.iter().map(|(_, row)| row.as_str()).collect();
+        let index = format!("{INDEX_MARK}\n| table | keys |\n|---|---|\n{rows}");
+        written.into_iter().map(|page| page.replace(&format!("{INDEX_MARK}\n"), &index)).collect()
+    }
+}
+
+/// What follows the file's name in a link to a heading, as GitHub makes it.
+fn anchor(heading: &str) -> String {
+    let text = heading.trim_start_matches('#').trim().to_lowercase();
+    let kept = text.chars().filter(|sign| sign.is_alphanumeric() || matches!(sign, ' ' | '-' | '_'));
+    let anchor: String = kept.map(|sign| if sign == ' ' { '-' } else { sign }).collect();
+    if anchor.is_empty() { anchor } else { format!("#{anchor}") }
 }
 
 #[test]
 fn the_tables_of_the_manual_are_those_of_the_rows() {
-    let document = std::fs::read_to_string(PATH).expect("the manual is there");
-    let (expected, shown) = written(&document);
-    if std::env::var_os("SLUICEGATE_WRITE_DOCS").is_some() {
-        std::fs::write(PATH, &expected).expect("the manual can be written");
-        return;
+    let pages = pages();
+    let mut written = Written::new(&pages);
+    let expected = written.pages(&pages);
+    for (page, expected) in pages.iter().zip(&expected) {
+        let Page { file, text } = page;
+        if std::env::var_os("SLUICEGATE_WRITE_DOCS").is_some() {
+            std::fs::write(format!("{FOLDER}/{file}"), expected).expect("the manual can be written");
+            continue;
+        }
+        let differs = text.lines().zip(expected.lines()).find(|(is, should)| is != should);
+        assert!(text == expected, "{file}: {differs:?}; SLUICEGATE_WRITE_DOCS=1 writes it again");
     }
-    let differs = document.lines().zip(expected.lines()).find(|(is, should)| is != should);
-    assert!(document == expected, "{differs:?}; write them anew with SLUICEGATE_WRITE_DOCS=1");
     // Whatever is marked is shown whole, in one table or in several; all else is in that of the whole file.
-    let is_shown = |key: &&'static Key| shown.iter().any(|it| std::ptr::eq(*it, *key));
-    for rows in all().iter().filter(|rows| own(rows.keys).any(|key| is_shown(&key))) {
+    let is_shown = |key: &&'static Key| written.shown.iter().any(|it| std::ptr::eq(*it, *key));
+    for rows in written.all.iter().filter(|rows| own(rows.keys).any(|key| is_shown(&key))) {
         let missing: Vec<_> = own(rows.keys).filter(|key| !is_shown(key)).map(|key| key.name).collect();
         assert!(missing.is_empty(), "{:?}: {missing:?}", rows.paths);
     }
-    assert!(shown.iter().any(|key| key.name == "include"), "there is none of the whole file");
+    assert!(written.shown.iter().any(|key| key.name == "include"), "there is none of the whole file");
+    assert!(expected.iter().any(|page| page.contains(INDEX_MARK)), "there is no index");
 }
