@@ -12,7 +12,8 @@ import sys, xml.etree.ElementTree as tree
 root = tree.parse(sys.argv[1]).getroot()
 name = '{http://www.w3.org/2000/svg}'
 assert root.tag == name + 'svg', root.tag
-print(root.findtext(name + 'title').strip(), root.findtext(name + 'desc').strip(), root.findtext(name + 'style'), sep='\\n')
+for part in ('title', 'desc', 'style'):
+    print(root.findtext(name + part).strip())
 ";
 
 fn pictures() -> Vec<PathBuf> {

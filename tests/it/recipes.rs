@@ -1,5 +1,5 @@
-//! Recipes of docs/recipes that need servers of their own, or several nodes: they do what they say. `documented.rs` runs
-//! the others.
+//! Recipes of docs/recipes that need servers of their own, or several nodes: they do what they say. `documented.rs`
+//! runs the others.
 
 use std::time::Instant;
 

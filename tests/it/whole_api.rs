@@ -100,8 +100,8 @@ fn ask(client: &mut Client<tls::Stream>, path: &str, credential: &str) -> Respon
     client.request("GET", path, &fields[..if credential.is_empty() { 1 } else { 2 }], "")
 }
 
-/// Asks each node in turn until one refuses. How many requests passed; how many of them may have refilled meanwhile or are
-/// owed, one at each node; the refusal. The last unit may be at a node that was not asked for it.
+/// Asks each node in turn until one refuses. How many requests passed; how many of them may have refilled meanwhile or
+/// are owed, one at each node; the refusal. The last unit may be at a node that was not asked for it.
 fn spend(nodes: &[Gateway], path: &str, credential: &str, per_minute: u64) -> (u64, u64, Response) {
     let began = Instant::now();
     let mut clients: Vec<_> = nodes.iter().map(client).collect();
