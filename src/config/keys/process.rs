@@ -43,17 +43,17 @@ sections! {
         /// where clients connect
         "listener": Map(&Table(&listener::LISTENER)), Means("plain HTTP on 127.0.0.1:8080");
         /// which proxies may say who the client is
-        "client-ip": Table(&listener::CLIENT_IP);
+        "client-ip": Table(&listener::CLIENT_IP), Means("its defaults");
         /// name servers to use instead of the system's
         "dns": Table(&DNS);
         /// how the gateway sheds load when memory runs out
-        "overload": Table(&OVERLOAD);
+        "overload": Table(&OVERLOAD), Means("its defaults");
         /// authentication methods
         "auth": Map(&Tagged(auth::KINDS));
         /// servers that requests are forwarded to
         "upstream": Map(&Table(&upstream::UPSTREAM));
         /// the table of limiter keys, and rate-limit headers
-        "limits": Table(&LIMITS);
+        "limits": Table(&LIMITS), Means("its defaults");
         /// limits by tier, shared by policies
         "tier": Map(&Table(&policy::TIER));
         /// limits: what is counted, and how much is admitted
@@ -65,7 +65,7 @@ sections! {
         /// rate limit rules for the descriptors of other proxies
         "rls": Map(&Table(&policy::DOMAIN));
         /// the admin listener; `false`: none
-        "admin": Any(&[Table(&admin::ADMIN), Only("false")]);
+        "admin": Any(&[Table(&admin::ADMIN), Only("false")]), Means("its defaults");
         /// the Redis through which the nodes of a fleet share limits
         "redis": Table(&shared::REDIS);
         /// the database of policies, tiers, overrides and API keys that change at run time
@@ -73,13 +73,13 @@ sections! {
         /// your own bodies for the gateway's errors: files, by status or class
         "errors": Map(&Texts);
         /// how the process drains
-        "shutdown": Table(&SHUTDOWN);
+        "shutdown": Table(&SHUTDOWN), Means("its defaults");
         /// the name of this gateway in a fleet, and who may see it
-        "node": Table(&NODE);
+        "node": Table(&NODE), Means("its defaults");
         /// how much of client addresses is shown
-        "privacy": Table(&PRIVACY);
+        "privacy": Table(&PRIVACY), Means("its defaults");
         /// the process log, the access log, and samples of decisions
-        "log": Table(&log::LOG);
+        "log": Table(&log::LOG), Means("its defaults");
         /// distributed tracing: what is sampled, and where spans go
         "trace": Table(&log::TRACE);
         "tier-table": Added(&policy::TIER_ROW);
