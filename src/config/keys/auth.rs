@@ -74,7 +74,7 @@ sections! {
         /// files are read at each fetch
         "tls": Table(&TLS), Means("the system's CAs");
         /// for `jwks`: when keys are fetched
-        "fetch": Table(&FETCH);
+        "fetch": Table(&FETCH), Means("its defaults");
     }
     FETCH = "`fetch`" {
         /// the time between regular fetches

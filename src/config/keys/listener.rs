@@ -92,9 +92,9 @@ sections! {
         /// cannot hold `{…}`
         "response-headers": Table(&route::CHANGES);
         /// how long clients may take
-        "timeouts": Table(&TIMEOUTS);
+        "timeouts": Table(&TIMEOUTS), Means("its defaults");
         /// how much clients may send
-        "max": Table(&SIZES);
+        "max": Table(&SIZES), Means("its defaults");
     }
     PAIR = "a pair of `certs`" {
         /// a PEM file, the server's certificate first, then the chain

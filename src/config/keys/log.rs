@@ -29,7 +29,7 @@ sections! {
         /// as in `"info,sluicegate::proxy=debug"`
         "level": Text, Value("info");
         /// the access log
-        "access": Any(&[Table(&ACCESS), Only("false")]);
+        "access": Any(&[Table(&ACCESS), Only("false")]), Means("its defaults");
         /// samples of decisions on limits: [what they are for](../../refusals.md). Without the section, refusals are
         /// kept in memory and written nowhere. `false`: nothing is kept, and what was kept is dropped
         "decisions": Any(&[Table(&DECISIONS), Only("false")]);

@@ -36,51 +36,51 @@ const MEMORY_MAX: u64 = 1 << 40;
 
 sections! {
     ROOT = "the configuration" {
-        /// more files, relative to the main one; `*` and `?` match in the file's name
+        /// [more files](syntax.md#include), relative to the main one; `*` and `?` match in the file's name
         "include": Texts;
         /// threads that serve requests; `"auto"`: one for each core that the process may use
         "workers": Any(&[Number(1, WORKERS_MAX), Word("auto")]), Value("auto");
-        /// where clients connect
+        /// where [clients connect](listener.md)
         "listener": Map(&Table(&listener::LISTENER)), Means("plain HTTP on 127.0.0.1:8080");
-        /// which proxies may say who the client is
-        "client-ip": Table(&listener::CLIENT_IP);
-        /// name servers to use instead of the system's
+        /// which [proxies may say who the client is](client-ip.md)
+        "client-ip": Table(&listener::CLIENT_IP), Means("its defaults");
+        /// [name servers](dns.md) to use instead of the system's
         "dns": Table(&DNS);
-        /// how the gateway sheds load when memory runs out
-        "overload": Table(&OVERLOAD);
-        /// authentication methods
+        /// how the gateway [sheds load](#overload) when memory runs out
+        "overload": Table(&OVERLOAD), Means("its defaults");
+        /// [authentication](auth.md) methods
         "auth": Map(&Tagged(auth::KINDS));
-        /// servers that requests are forwarded to
+        /// [servers](upstream.md) that requests are forwarded to
         "upstream": Map(&Table(&upstream::UPSTREAM));
-        /// the table of limiter keys, and rate-limit headers
-        "limits": Table(&LIMITS);
-        /// limits by tier, shared by policies
+        /// the [table of limiter keys](#limits), and rate-limit headers
+        "limits": Table(&LIMITS), Means("its defaults");
+        /// [limits by tier](tiers.md), shared by policies
         "tier": Map(&Table(&policy::TIER));
-        /// limits: what is counted, and how much is admitted
+        /// [limits](policy.md): what is counted, and how much is admitted
         "policy": Map(&Table(&policy::POLICY));
-        /// compression on routes that do not configure it
+        /// [compression](compression.md) on routes that do not configure it
         "compress": Any(&[Bool, Table(&route::COMPRESS)]), Value("false");
-        /// which requests go where, and under which limits
+        /// [which requests](route.md) go where, and under which limits
         "route": List(&Table(&route::ROUTE));
-        /// rate limit rules for the descriptors of other proxies
+        /// rate limit rules for the [descriptors of other proxies](rls.md)
         "rls": Map(&Table(&policy::DOMAIN));
-        /// the admin listener; `false`: none
-        "admin": Any(&[Table(&admin::ADMIN), Only("false")]);
-        /// the Redis through which the nodes of a fleet share limits
+        /// the [admin listener](admin.md); `false`: none
+        "admin": Any(&[Table(&admin::ADMIN), Only("false")]), Means("its defaults");
+        /// the [Redis](redis.md) through which the nodes of a fleet share limits
         "redis": Table(&shared::REDIS);
-        /// the database of policies, tiers, overrides and API keys that change at run time
+        /// the [database](database.md) of policies, tiers, overrides and API keys that change at run time
         "database": Table(&shared::DATABASE);
-        /// your own bodies for the gateway's errors: files, by status or class
+        /// your own [bodies for the gateway's errors](errors.md): files, by status or class
         "errors": Map(&Texts);
-        /// how the process drains
-        "shutdown": Table(&SHUTDOWN);
-        /// the name of this gateway in a fleet, and who may see it
-        "node": Table(&NODE);
-        /// how much of client addresses is shown
-        "privacy": Table(&PRIVACY);
-        /// the process log, the access log, and samples of decisions
-        "log": Table(&log::LOG);
-        /// distributed tracing: what is sampled, and where spans go
+        /// how the process [drains](#shutdown)
+        "shutdown": Table(&SHUTDOWN), Means("its defaults");
+        /// the [name of this gateway](#node) in a fleet, and who may see it
+        "node": Table(&NODE), Means("its defaults");
+        /// how much of [client addresses](#privacy) is shown
+        "privacy": Table(&PRIVACY), Means("its defaults");
+        /// the process log, the access log, and samples of decisions: [logs](log.md#log)
+        "log": Table(&log::LOG), Means("its defaults");
+        /// [distributed tracing](log.md#trace): what is sampled, and where spans go
         "trace": Table(&log::TRACE);
         "tier-table": Added(&policy::TIER_ROW);
         "peers": Elsewhere("`peers` is reserved: this version does not support it", "leave it out");

@@ -151,7 +151,7 @@ sections! {
         /// the codings offered, the preferred first
         "encodings": Texts, Value("[\"zstd\", \"br\", \"gzip\"]");
         /// compression levels
-        "level": Table(&LEVELS);
+        "level": Table(&LEVELS), Means("its defaults");
         /// whether responses that set a cookie are compressed, too
         "set-cookie": Bool, Value("false");
     }

@@ -102,17 +102,18 @@ fn with_pattern(pattern: &str) -> Value {
     json!({ "type": "string", "pattern": format!(r"{pattern}|\$\{{") })
 }
 
-/// Markdown without what it links to.
+/// Markdown without what it links to. The words of a link may have brackets of their own: [`[redis]`](redis.md).
 fn without_links(text: &str) -> String {
-    let mut plain = String::new();
-    let mut rest = text;
-    while let Some((before, name, behind)) = rest.split_once("](").and_then(|(before, link)| {
-        let (before, name) = before.rsplit_once('[')?;
-        Some((before, name, link.split_once(')')?.1))
-    }) {
-        plain.push_str(before);
-        plain.push_str(name);
-        rest = behind;
+    let Some((before, link)) = text.split_once("](") else { return text.to_owned() };
+    let mut open = 1;
+    let begins = before.rfind(|sign| {
+        open += i32::from(sign == ']') - i32::from(sign == '[');
+        open == 0
+    });
+    match (begins, link.split_once(')')) {
+        (Some(begins), Some((_, behind))) => {
+            format!("{}{}{}", &before[..begins], &before[begins + 1..], without_links(behind))
+        }
+        _ => text.to_owned(),
     }
-    plain + rest
 }

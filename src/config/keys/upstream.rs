@@ -62,13 +62,13 @@ sections! {
         /// without one, as HTTP/1.0 allows, gets the server's unless its route sets one
         "host": Words(|| words(&HOSTS)), Value("client");
         /// [connection pools](upstream-connections.md#connections)
-        "connections": Table(&CONNECTIONS);
+        "connections": Table(&CONNECTIONS), Means("its defaults");
         /// how long servers [may take](upstream-connections.md#timeouts)
-        "timeouts": Table(&TIMEOUTS);
+        "timeouts": Table(&TIMEOUTS), Means("its defaults");
         /// when a request is [retried](retry.md)
-        "retry": Table(&RETRY);
+        "retry": Table(&RETRY), Means("its defaults");
         /// how [slow request bodies](uploads.md) are handled
-        "uploads": Table(&UPLOADS);
+        "uploads": Table(&UPLOADS), Means("its defaults");
     }
     SERVER = "a server" {
         /// the server's URL
