@@ -7,7 +7,6 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use app::prepare;
-use config;
 use config::limits::limit_text;
 use config::{Added, Config};
 use control::database::config::{Config as Database, Url};

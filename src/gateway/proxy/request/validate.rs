@@ -11,7 +11,6 @@ use crate::proxy::headers;
 use crate::proxy::headers::Present;
 use crate::service::config::{Sizes, Underscores};
 use crate::service::refusal::Refusal;
-use policy;
 use policy::definition::{HTTPS_PORT, HttpsRedirect};
 use policy::matching::host::is_authority;
 use policy::matching::path;
