@@ -15,8 +15,7 @@ sections! {
     ADMIN = "[admin]" {
         /// an address, or `"unix:/run/sluicegate/admin.sock"`, which only its owner may use
         "bind": Text, Value("127.0.0.1:9900");
-        /// the admin's bearer token. With `token` or `tokens`, every endpoint but `/healthz` and `/readyz` requires
-        /// one
+        /// the admin's bearer token. With `token` or `tokens`, every endpoint but `/healthz` and `/readyz` requires one
         "token": Secret;
         /// more tokens, each with its `name`, its `role` and its `token` or `digest`
         "tokens": List(&Table(&TOKEN));
@@ -72,8 +71,7 @@ sections! {
         "client-cert": Words(|| words(&DEMANDS)), Value("require");
         /// with `client-ca`: a PEM file with the revocation lists of its CAs
         "client-crl": Path;
-        /// names in certificates of clients that may ask, written as in `shows`; without the key: every client that
-        /// `client-ca` has certified
+        /// names in certificates of clients that may ask, written as in `shows`; default: all of `client-ca`
         "clients": Texts;
     }
 }

@@ -19,8 +19,7 @@ sections! {
     AUTH = "[auth.<name>]" {
         /// `"api-key"`, `"jwt"`, `"mtls"`, `"basic"` or `"anonymous"`
         "kind": Words(|| words(KINDS)), Required;
-        /// whether the upstream sees the credential. `false` removes its header, `Authorization` or query parameter;
-        /// limits by that header still see it
+        /// whether the upstream sees the credential. `false` removes it from the request; limits by it still work
         "pass": Bool, Value("true");
     }
     API_KEY = "[auth.<name>]" + AUTH {
@@ -46,8 +45,8 @@ sections! {
         "keys": Table(&FILE);
         /// the secret shared with the issuer, for HS256 (at least 32 bytes), HS384 (48), HS512 (64)
         "secret": Secret;
-        /// accepted signatures: `RS256`, `RS384`, `RS512`, `PS256`, `PS384`, `PS512`, `ES256`, `ES384`, `EdDSA`,
-        /// `HS256`, `HS384`, `HS512`
+        /// of `RS256`, `RS384`, `RS512`, `PS256`, `PS384`, `PS512`, `ES256`, `ES384`, `EdDSA`, `HS256`, `HS384`,
+        /// `HS512`
         "algorithms": Texts, Needs(
             "tokens need `algorithms`: the signatures that are accepted",
             "write `algorithms = [\"ES256\"]`",
@@ -70,8 +69,7 @@ sections! {
         "tier": Text;
         /// where a request carries its token: `header:<name>`, `bearer`, `query:<name>`
         "in": Texts, Value("[\"bearer\"]");
-        /// for `jwks`: how the issuer is verified and what it is shown, as for an [upstream](upstream.md#tls). The
-        /// files are read at each fetch
+        /// for `jwks`: how the issuer is verified, as for an [upstream](upstream.md#tls). Files are read at each fetch
         "tls": Table(&TLS), Means("the system's CAs");
         /// for `jwks`: when keys are fetched
         "fetch": Table(&FETCH), Means("its defaults");
@@ -85,8 +83,7 @@ sections! {
         "timeout": Time(MS), Value("5s");
     }
     MTLS = "[auth.<name>]" + AUTH {
-        /// which name of the certificate is the consumer: `san:email`, `san:dns`, `san:uri`, `subject:cn`,
-        /// `subject:o`, `subject:ou`; of several, the first
+        /// the name in the certificate that is the consumer, such as `san:email`; of several, the first
         "consumer": Words(|| words(&Name::ALL)), Needs(
             "certificates need `consumer`: which of their names is the consumer",
             "write `consumer = \"san:email\"`",

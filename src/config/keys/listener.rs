@@ -44,14 +44,11 @@ sections! {
         "owner": Text, Means("the gateway's own");
         /// group of a Unix socket: a name from `/etc/group`, or a number
         "group": Text, Means("the gateway's own");
-        /// protocols. Over TLS, ALPN decides; a client without ALPN gets HTTP/1.1, or HTTP/2 by prior knowledge if
-        /// nothing else is allowed
+        /// protocols. Over TLS, ALPN decides; without ALPN, HTTP/1.1, or HTTP/2 if nothing else is allowed
         "http": Texts, Value("[\"h2\", \"http/1.1\"]");
-        /// certificates; with any, the listener speaks TLS. SNI selects the exact name, then a wildcard, then the
-        /// first certificate
+        /// certificates; with any, the listener speaks TLS. SNI selects the exact name, a wildcard, or the first
         "certs": Any(&[Table(&ORDERED), Table(&PAIR), List(&Any(&[Table(&ORDERED), Table(&PAIR)]))]);
-        /// over TLS, `"strict"` answers 421 to a request for another host than the one named in the handshake;
-        /// browsers then open a new connection
+        /// over TLS, `"strict"` answers 421 to a request for another host than the one in the handshake
         "sni": Words(|| words(&SNI)), Value("strict");
         /// requests with `_` in a header name: `"refuse"` answers 400, `"keep"` forwards the header
         "underscores": Words(|| words(&UNDERSCORES)), Value("refuse");
@@ -60,13 +57,11 @@ sections! {
         "proxy-protocol": Table(&PROXY_PROTOCOL);
         /// the oldest version of TLS that is accepted. Needs `certs`
         "min-version": Words(|| words(&VERSIONS)), Value("\"1.2\"");
-        /// the cipher suites to offer, by their IANA names, the preferred first, for both versions of TLS. Needs
-        /// `certs`
+        /// cipher suites to offer, by their IANA names, the preferred first, for both versions of TLS. Needs `certs`
         "ciphers": Texts, Means("all supported");
         /// a PEM file with the CAs of client certificates. Needs `certs`; watched like them
         "client-ca": Path;
-        /// `"require"`: no connection without a certificate; `"ask"`: a client may have none. A certificate that is
-        /// shown must be valid in either case
+        /// `"ask"`: a client may have no certificate. One that is shown must be valid in either case
         "client-cert": Words(|| words(&DEMANDS)), Value("require");
         /// a PEM file with revocation lists. A client is then refused if its issuer has no list in the file, or only
         /// one past its next update; a file without a list is an error
@@ -121,8 +116,7 @@ sections! {
         /// `"http-01"`: the CA connects to port 80, where a listener without `certs` must serve HTTP/1.1.
         /// `"tls-alpn-01"`: it connects to port 443; not possible on a listener that requires client certificates
         "challenge": Words(|| words(&CHALLENGES)), Means("what the listeners allow");
-        /// the directory for the account, the certificates and the record of failures. Its files are readable by their
-        /// owner only (0600) and replaced atomically
+        /// the directory for account, certificates and failures. Files are readable by their owner only (0600)
         "state": Path, Value("/var/lib/sluicegate");
         /// the secret under which the nodes of a fleet share the certificate through [`[redis]`](redis.md), the same
         /// on all of them: `"${ACME_SECRET}"`. Without it, each node orders for itself
@@ -144,8 +138,7 @@ sections! {
     TIMEOUTS = "`timeouts`" {
         /// the TLS handshake
         "handshake": Time(MS), Value("5s");
-        /// from the first byte of the request headers to the last; also from accept (or handshake) to the first byte
-        /// of a connection
+        /// from the first byte of the request headers to the last, and from accept to the first byte of a connection
         "header": Time(MS), Value("5s");
         /// a connection without a request
         "idle": Time(MS), Value("60s");
@@ -166,8 +159,7 @@ sections! {
         "streams": Number(1, STREAMS_MAX), Value("100");
     }
     CLIENT_IP = "[client-ip]" {
-        /// addresses and ranges of hops that may name the client: `["10.0.0.0/8", "fd00::/8"]`; `"unix"` for every
-        /// client of a Unix socket
+        /// hops that may name the client: `["10.0.0.0/8", "fd00::/8"]`; `"unix"` for clients of a Unix socket
         "trust": Texts, Value("[]");
         /// the header that is read from trusted hops and passed on; `"forwarded"` is that of RFC 7239
         "header": Words(|| words(&FORWARDED)), Value("x-forwarded-for");

@@ -25,8 +25,7 @@ const RETENTION_MIN: Duration = Duration::from_secs(3_600);
 
 sections! {
     LOG = "[log]" {
-        /// level of the process log on standard error: `off`, `error`, `warn`, `info`, `debug`, `trace`, or directives
-        /// as in `"info,sluicegate::proxy=debug"`
+        /// of the process log on standard error: `error`, `warn`, `info`, `debug`, or `"info,sluicegate::proxy=debug"`
         "level": Text, Value("info");
         /// the access log
         "access": Any(&[Table(&ACCESS), Only("false")]), Means("its defaults");
@@ -36,18 +35,16 @@ sections! {
     }
     ACCESS = "`access`" {
         /// `"stdout"`, `"stderr"`, `"off"`, the path of a file, which must contain a `/`, or
-        /// [syslog](../../logs.md#syslog): `"syslog"`, `"unix:/dev/log"`, `"udp://127.0.0.1:514"`
+        /// [syslog](../../observability.md#syslog): `"syslog"`, `"unix:/dev/log"`, `"udp://127.0.0.1:514"`
         "to": Any(&[Text, Table(&SYSLOG)]), Value("stdout");
-        /// `"json"`, `"common"`, `"combined"`, `"ecs"`, or [a text with
-        /// `{...}`](../../logs.md#a-format-of-your-own)
+        /// `"json"`, `"common"`, `"combined"`, `"ecs"`, or [a text with `{...}`](../../observability.md#the-access-log)
         "format": Text, Value("json");
         /// request headers to log, at most eight, each cut after 512 bytes. `[]`: none
         "headers": Texts, Value("[\"user-agent\", \"referer\"]");
         /// how much of a query is logged, in `path` and in `referer`: `"keep"` all, `"drop"` nothing, `"names"` the
         /// names of parameters, with a star for each value (`?code=*`) and for what has no name
         "query": Words(|| words(&QUERIES)), Value("names");
-        /// shares to keep, by status or class: `{ "2xx" = "10%", "429" = "100%" }`. A status takes precedence over its
-        /// class; other lines are all kept
+        /// shares to keep, by status or class: `{ "2xx" = "10%", "429" = "100%" }`. Other lines are all kept
         "sample": Map(&Share), Value("{}");
     }
     SYSLOG = "`to`" {
@@ -78,8 +75,7 @@ sections! {
         "otlp": Text, Needs("[trace] needs `otlp`", "write `otlp = \"http://127.0.0.1:4318\"`");
         /// `"http"`: protobuf in POST requests; `"grpc"`: gRPC, usually on port 4317
         "protocol": Words(|| words(&PROTOCOLS)), Value("http");
-        /// how the collector is verified over `https`, with the keys of an upstream's `tls`. An unusable file is an
-        /// error of `check`, a start and a reload
+        /// how the collector is verified over `https`, with the keys of an [upstream's `tls`](upstream.md#tls)
         "tls": Table(&TLS), Means("the system's CAs");
         /// headers for the collector, such as `authorization`; `/config` masks their values. Headers of the message
         /// itself (`content-type`, `host`, `te` and the like, `grpc-…`) are refused
@@ -88,8 +84,7 @@ sections! {
         "sample": Share, Value("1%");
         /// who decides about requests that continue a trace: `"parent"`: the sender's flag, `"ratio"`: `sample`
         "decides": Words(|| words(&DECIDES)), Value("parent");
-        /// whose `traceparent` is continued: that of `"trusted"` hops ([`[client-ip]`](client-ip.md)), `"always"`,
-        /// `"never"`
+        /// whose `traceparent` is continued: that of `"trusted"` [hops](client-ip.md), `"always"`, `"never"`
         "parent": Words(|| words(&HEEDED)), Value("trusted");
         /// the name of the service in traces
         "service": Text, Value("sluicegate");

@@ -36,22 +36,20 @@ const UNIT_BYTES_MAX: u64 = 1 << 40;
 
 sections! {
     POLICY = "[policy.<name>]" {
-        /// dimensions: each combination of their values is counted separately; at most 16. `[]` counts all requests
+        /// dimensions, at most 16: each combination of their values has its own count. `[]` counts all requests
         /// together
         "by": Texts, RequiredBut("replaces");
         /// one or several windows, at most 16: `["20/s burst 40", "1_000/h", "8 in flight"]`. All must admit.
         /// `"tier"`, or a table of windows [by tier](tiers.md)
         "limit": Any(&[Texts, Map(&Any(&[Texts, Table(&TIER_PART)]))]),
             Needs("a policy needs `limit`", "write `limit = \"100/m\"`");
-        /// for a limit by tier: the tier of clients without one, or with one that is not configured. For a table it is
-        /// `default`, if there is one
+        /// for a limit by tier: the tier of clients without one, or with an unknown one. For a table: its `default`
         "default-tier": Text, Means("the strictest");
         /// how windows [count](#algorithms)
         "algorithm": Words(|| words(&ALGORITHMS)), Value("token-bucket");
         /// for a leaky bucket: the longest wait. The queue is cut to what drains in that time
         "max-delay": Time(MS);
-        /// what happens if a dimension is absent: `ip` uses the client's address instead, `skip` skips the policy,
-        /// `reject` answers 400
+        /// if a dimension is absent: `ip` uses the client's address, `skip` skips the policy, `reject` answers 400
         "missing": Words(|| words(&MISSING)), Value("ip");
         /// which requests of its routes it counts: `{ method = ["POST"], path = "/v1/{*rest}" }`
         "match": Table(&MATCH), Means("all");
@@ -90,17 +88,14 @@ sections! {
     COST = "`cost`" {
         /// units of a request whose cost nothing else says
         "default": Number(1, COST_MAX), Value("1");
-        /// a request header that holds the cost, accepted from trusted hops only (`client-ip.trust`); it takes
-        /// precedence over paths
+        /// a request header that holds the cost, from trusted hops only; it takes precedence over paths
         "header": Text;
-        /// a response header of the upstream that holds the cost. Until the response begins, the rest of the table is
-        /// charged as an estimate
+        /// a response header of the upstream that holds the cost. Until then, the rest of the table is the estimate
         "response-header": Text;
         /// units to reserve until the cost is known: a number, or fields of the request body, of which the first that
         /// is present counts (`"body:max_tokens"`)
         "estimate": Any(&[Number(1, COST_MAX), Texts]), Means("`default`");
-        /// fields of a JSON response, or of the events of a stream, that hold the cost (`"usage.total_tokens"`); at
-        /// most 8, which are added up
+        /// up to 8 fields of a JSON response, or of events of a stream, that are added up: `"usage.total_tokens"`
         "response-json": Texts;
         /// bytes of the request body per unit
         "request-bytes": Size(1, UNIT_BYTES_MAX);
@@ -170,8 +165,7 @@ sections! {
         "unlimited": Bool, Value("false");
         /// instead of `limit`: no request passes
         "deny": Bool, Value("false");
-        /// dimensions of its policies that are not entries, and the entries that supply them: `{ consumer =
-        /// "{user_id}", route = "orders" }`
+        /// dimensions that entries supply: `{ consumer = "{user_id}", route = "orders" }`
         "dimensions": Map(&Text), Value("{}");
         /// its name in `instead-of` of other rules, and in the names of its limits as text
         "name": Text;

@@ -86,13 +86,11 @@ sections! {
         "peers": Elsewhere("`peers` is reserved: this version does not support it", "leave it out");
     }
     DNS = "[dns]" {
-        /// name servers to use instead of those in /etc/resolv.conf, as in `["127.0.0.1:53"]`, at most 8. Search
-        /// domains are not tried then. Fixed at start
+        /// name servers, at most 8: `["127.0.0.1:53"]`. Search domains are not tried then. Fixed at start
         "servers": Texts, Means("the system's");
     }
     OVERLOAD = "[overload]" {
-        /// how much resident memory the process may use. `"auto"`: what the machine has or the control group allows.
-        /// `false`: load is never shed
+        /// resident memory of the process. `"auto"`: that of the machine or control group. `false`: never shed load
         "memory": Any(&[Size(OVERLOAD_MEMORY_MIN, MEMORY_MAX), Word("auto"), Only("false")]), Value("auto");
         /// above this, each connection ends after its response: `Connection: close`, or GOAWAY
         "keep-alive": Share, Value("92%");
@@ -111,21 +109,18 @@ sections! {
         "hot-keys": Bool, Value("true");
     }
     SHUTDOWN = "[shutdown]" {
-        /// how long `/readyz` answers 503 before listeners close. Meanwhile responses say `Connection: close`, and
-        /// HTTP/2 connections get GOAWAY
+        /// how long `/readyz` answers 503 and responses say `Connection: close` before listeners close
         "ready-delay": Time(ZERO), Value("0s");
         /// how long requests in flight may take after that
         "drain": Time(ZERO), Value("30s");
         /// how long WebSocket and other switched connections go on before they are asked to end. They then have three
         /// seconds, even if `drain` is over. After an upgrade: at least `drain`
         "drain-tunnels": Time(ZERO), Value("0s");
-        /// how long the new process of an upgrade may take until it serves. After that it is ended, and the old
-        /// process goes on
+        /// how long the new process of an upgrade may take until it serves. After that, the old one goes on
         "upgrade": TimeWithin(MS, UPGRADE_MAX, ": two processes serve for so long"), Value("1m");
     }
     NODE = "[node]" {
-        /// up to 255 letters, digits, `-`, `_`, `.` and `:`. Give each node of a fleet its own name: decision samples
-        /// carry it, too
+        /// up to 255 letters, digits, `-`, `_`, `.` and `:`. Each node of a fleet needs its own
         "name": Text, Means("the host's name");
         /// which clients see the name, as `X-Gateway-Node` and as `node` in problem+json: `"trusted"`: [trusted
         /// hops](client-ip.md), `"always"`: all, `"never"`: none
@@ -136,8 +131,7 @@ sections! {
         "request-id": Words(|| words(&SHOWN)), Value("always");
     }
     PRIVACY = "[privacy]" {
-        /// `"prefix"`: only the network, 24 bits of IPv4 and 48 of IPv6. `"hash"`: a word for each address, made with
-        /// the salt of limiter keys
+        /// `"prefix"`: only the network, 24 bits of IPv4 and 48 of IPv6. `"hash"`: a word for each address
         "addresses": Words(|| words(&ADDRESSES)), Value("whole");
     }
 }

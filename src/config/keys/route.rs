@@ -42,8 +42,7 @@ sections! {
         "redirect": Any(&[Text, Table(&REDIRECT)]);
         /// names of policies, or [limits as text](limit-text.md). All must admit; if one refuses, none is charged
         "limit": Texts;
-        /// on a route to several upstreams: what [keeps a client at its
-        /// upstream](traffic-splitting.md#sticky-canaries)
+        /// on a route to several upstreams: what [keeps a client at one](traffic-splitting.md#sticky-canaries)
         "sticky": Text;
         /// an upstream that gets [copies of requests](mirrors.md)
         "mirror": Any(&[Text, Table(&MIRROR)]);
@@ -81,8 +80,7 @@ sections! {
         "cors": Table(&CORS);
     }
     MATCH = "`match`" {
-        /// headers that a request must carry: `match = { header = { x-beta = "1", x-debug = true } }`; a string is the
-        /// exact value, `true` any value
+        /// headers that a request must carry: `{ x-beta = "1", x-debug = true }`; `true` is any value
         "header": Map(&Any(&[Only("true"), Field(&Text)]));
         "path": Elsewhere("`path` is a key of the route itself", "write it beside `match`: `path = …`");
         "host": Elsewhere("`host` is a key of the route itself", "write it beside `match`: `host = …`");
@@ -136,15 +134,13 @@ sections! {
     MIRROR = "`mirror`" {
         /// the name or URL of an upstream to which the route does not send its requests
         "to": Text, Needs("`mirror` needs `to`", "write `{ to = \"orders-next\", share = \"10%\" }`");
-        /// share of the route's requests, exact even over a few requests, like the weights of [traffic
-        /// splitting](traffic-splitting.md)
+        /// share of the route's requests, exact like the weights of [traffic splitting](traffic-splitting.md)
         "share": Share, Value("100%");
         /// requests with a larger body are not copied
         "max-body": Size(0, MIRROR_BYTES_MAX), Value("64KiB");
     }
     COMPRESS = "`compress`" {
-        /// media types: `"text/html"`, `"text/*"`, `"application/*+json"`. A response without `Content-Type` is not
-        /// compressed
+        /// media types: `"text/html"`, `"text/*"`, `"application/*+json"`. Without a type: no compression
         "types": Texts, Means("text, JSON, XML, JavaScript, WebAssembly, SVG, fonts");
         /// shorter responses are not compressed; one of unknown length counts as long
         "min": Size(0, COMPRESS_MIN_MAX), Value("1KiB");

@@ -18,15 +18,13 @@ sections! {
         /// login is the primary's. `"cluster"`: the hosts are some nodes of a Redis Cluster. `"ring"`: independent
         /// servers
         "topology": Text, Value("single");
-        /// how long a decision waits for Redis, once. `"auto"` follows each shard's round trip: half as much again as
-        /// nearly all calls take, from 2 to 20 ms
+        /// how long a decision waits for Redis. `"auto"`: half as much again as nearly all calls take, 2 to 20 ms
         "deadline": Any(&[TimeWithin(MS, SECOND, ": every request may wait so long"), Word("auto")]), Value("auto");
         /// the prefix of every key in Redis, 1 to 32 characters. Nodes that share limits need the same one
         "prefix": Text, Value("sg");
         /// connections to each server
         "connections": Number(1, CONNECTIONS_MAX as u64), Value("2");
-        /// the secret for hashing keys, so that nobody can compute a client's key from its values. All nodes that
-        /// share limits need the same one
+        /// the secret for hashing keys, so that nobody can compute a client's key. All nodes need the same one
         "key-secret": Secret;
         /// a PEM file with the CA certificates that verify `rediss://` servers
         "ca": Path, Means("the system's");
@@ -57,8 +55,7 @@ sections! {
         "url": Url, Needs("`[database]` needs `url`", "write `url = \"sqlite:state.db\"`");
         /// the password, taken literally, instead of one in `url`: `"${file:/run/secrets/database}"`
         "password": Secret;
-        /// with `postgres://`: a file (mode 0600) with the last good state, at most five seconds old, so that a node
-        /// can start while the server is down
+        /// with `postgres://`: a file (mode 0600) with the last good state, for a start while the server is down
         "copy": Path, Value("/var/lib/sluicegate/control.json");
         /// with `sqlite:` and [`[redis]`](redis.md): states that there is no other node
         "single-node": Bool, Value("false");

@@ -97,11 +97,9 @@ sections! {
         "status": Any(&[Number(100, 599), Texts, List(&Any(&[Number(100, 599), Text]))]), Value("200-399");
         /// with `path`: text that the first 64 KiB of the response must contain. Without the key, no body is read
         "body": Text;
-        /// a connection; with TLS to an `https` server. Without TLS, a process that hangs still passes, because its
-        /// kernel accepts
+        /// a connection, with TLS to an `https` server. Without TLS, a process that hangs still passes
         "tcp": Bool;
-        /// `grpc.health.v1.Health/Check`, for a service if one is named; the response must be SERVING. Needs `http =
-        /// "h2"`
+        /// `grpc.health.v1.Health/Check`, of a service if one is named; must be SERVING. Needs `http = "h2"`
         "grpc": Any(&[Bool, Text]);
         /// time between checks, ±10 %
         "every": Time(MS), Value("5s");
@@ -127,13 +125,11 @@ sections! {
         /// ejects a server whose success rate is this many percentage points below the median of the others, and by
         /// more than chance (three standard deviations)
         "success-rate": Share;
-        /// ejects a server whose good responses take this many times as long to their first byte as the median of the
-        /// others, and at least 5 ms
+        /// ejects a server whose good responses take this many times as long to begin as the median of the others
         "latency": Number(2, TIMES_MAX);
         /// how often servers are compared by `success-rate` and `latency`, over the responses since the last time
         "every": Time(EVERY_MIN), Value("10s");
-        /// fewest requests in an interval for a server to be compared. At least three servers must have as many, or
-        /// none is ejected
+        /// fewest requests in an interval for a server to be compared, and at least three servers need as many
         "requests": Number(1, REQUESTS_MAX), Value("100");
     }
     CONNECTIONS = "`connections`" {
@@ -151,8 +147,7 @@ sections! {
         "wait": Time(MS), Value("1s");
         /// most requests that may wait, in each worker
         "waiting": Number(0, CONNECTIONS_MAX), Value("1024");
-        /// most concurrent requests on an HTTP/2 connection, or the server's SETTINGS_MAX_CONCURRENT_STREAMS if that
-        /// is less
+        /// most concurrent requests on an HTTP/2 connection, or what the server allows, if less
         "streams": Number(1, CONNECTIONS_MAX), Value("100");
     }
     TIMEOUTS = "`timeouts`" {
@@ -160,18 +155,15 @@ sections! {
         "connect": Time(MS), Value("1s");
         /// like `response`, for a first attempt that may be retried: see `"timeout"` in [`retry.on`](retry.md#retry)
         "try": Time(MS), Means("the same as `response`");
-        /// from the end of the request until the response begins; before that, how long the server may accept nothing
-        /// of the body
+        /// from the end of the request until the response begins; before that, until the server accepts more body
         "response": Time(MS), Value("15s");
-        /// a response body that makes no progress, and the request body with it; noticed after one to two times this
-        /// long. `"off"`: no limit
+        /// a body that makes no progress; noticed after one to two times this long. `"off"`: no limit
         "stall": TimeOrOff(MS), Value("60s");
         /// the whole exchange
         "total": Time(MS);
     }
     UPLOADS = "`uploads`" {
-        /// how much of a request body is read before it takes a connection: a body up to this size is then complete.
-        /// `0`: nothing
+        /// how much of a request body is read before it takes a connection. `0`: nothing
         "gather": Size(0, GATHER_BYTES_MAX), Value("16KiB");
         /// lowest rate of a body that holds a connection, in bytes per second over any five seconds; slower: 408. Time
         /// in which the server accepts nothing does not count. `0`: no limit
@@ -184,18 +176,15 @@ sections! {
         /// response, interim ones (`100 Continue`) included. `"timeout"`: no response within `timeouts.try`, or
         /// `response` without it. Or statuses
         "on": Texts, Value("[\"connect\", \"reset-before-bytes\"]");
-        /// retries as a share of the requests of the last ten seconds, in each worker. A few are always possible
-        /// unless it is `"0%"`
+        /// retries as a share of the last ten seconds' requests, in each worker. A few always fit unless it is `"0%"`
         "budget": Share, Value("20%");
-        /// if no response has begun after this, connecting included, another server gets the request, too, and the
-        /// first response is used
+        /// if no response has begun after this, another server gets the request, too ([hedging](retry.md#hedging))
         "hedge-after": Time(MS);
     }
     STICKY = "`sticky`" {
         /// the name of the cookie
         "cookie": Text, Needs("`sticky` needs the name of a cookie", "write `cookie = \"server\"`");
-        /// the secret that signs it, at least 32 bytes (`check` warns of a shorter one). Keep it out of the file:
-        /// `"${NAME}"` or `"${file:/path}"`
+        /// the secret that signs it, at least 32 bytes. Keep it out of the file: `"${NAME}"` or `"${file:/path}"`
         "secret": Secret, Needs(
             "`sticky` needs `secret`, which signs the cookie",
             "keep it out of the file: `secret = \"${NAME}\"` or `\"${file:/path}\"`",
