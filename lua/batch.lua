@@ -56,17 +56,8 @@ local function renewing()
     end
     plan = plans[plan]
     local is_release, is_ahead = flags % 16 >= 8, flags >= 16
-    local number, tokens, given, lasts_us, deny_us, level, wait_us = lease_renew(key, plan, epoch, demand, reported, rate,
-      pending, hint, spent, delta, keep, is_release, is_ahead, costs)
-    local sum = number + tokens + given + lasts_us + deny_us + level + wait_us
-    -- The sum is not a number if the key held no valid record. Then the renewal is repeated on an empty record, which
-    -- counts as a spent limit.
-    if sum - sum ~= 0 then
-      heads[key], kept_ms[key], values[key] = nil, nil, ''
-      number, tokens, given, lasts_us, deny_us, level, wait_us = lease_renew(key, plan, epoch, demand, reported, rate, pending,
-        hint, spent, delta, keep, is_release, is_ahead, costs)
-    end
-    return pack('<BI4dddddd', 71, number, tokens, given, lasts_us, deny_us, level, wait_us)
+    return pack('<BI4dddddd', 71, lease_renew(key, plan, epoch, demand, reported, rate, pending, hint, spent, delta, keep,
+      is_release, is_ahead, costs))
   end
 end
 
