@@ -291,6 +291,8 @@ impl Lease {
         let kept = before.saturating_sub((dropped * unit) as i64);
         self.0.set_balance(self.0.balance().saturating_add(kept.saturating_sub(self.held(now_ns))));
         self.0.set_level(level);
+        // Redis counts as large a share of what it has lent.
+        self.0.set_last_grant(self.0.last_grant() * change.smaller);
     }
 
     fn deny_until(&mut self, until_ns: u64) {

@@ -717,6 +717,20 @@ fn a_changed_limit_keeps_what_is_held_and_raises_no_rate() {
     assert_eq!(lease.held_or_owed(now), -30.0);
 }
 
+/// Redis counts as lent what is left of it under the new limit, and less of it cannot be spent.
+#[test]
+fn under_a_lowered_limit_no_more_is_reported_as_spent_than_was() {
+    let (old, lower) = (plan(), plan_of(250, SECOND, 250, 100));
+    for spent in [0, 40] {
+        let grant = Grant { epoch: 9, tokens: 100.0, lasts_ns: 400 * MS, level: 900.0, ..Grant::default() };
+        let mut lease = granted(&old, grant);
+        admitted_of(&mut lease, &old, spent, NOW + MS);
+        lease.adopt(&old, &lower, NOW + 2 * MS);
+        let told = lease.renewal(&lower, KEY, Wanted::by_one(1), NOW + 3 * MS).spent;
+        assert!((told - spent as f64 / 4.0).abs() < 0.5, "{told} of {spent} spent");
+    }
+}
+
 /// Else what Redis said is left would be spent here, in fallback, and once more while it hears of that.
 #[test]
 fn what_was_advanced_of_what_is_left_is_gone_until_redis_says_more() {
