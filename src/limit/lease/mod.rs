@@ -277,8 +277,11 @@ impl Lease {
     pub fn adopt(&mut self, old: &Plan, new: &Plan, now_ns: u64) {
         let is_alike = old.quota.algorithm() == new.quota.algorithm()
             && old.sharing.is_exact() == new.sharing.is_exact();
-        if !is_alike || new.sharing.is_exact() || self.0.has(Flag::Fallback) {
+        if !is_alike || self.0.has(Flag::Fallback) {
             return;
+        }
+        if new.sharing.is_exact() {
+            return self.adopt_heard(old, new, now_ns);
         }
         let change = Change::between(old, new);
         let before = self.held(now_ns);
