@@ -12,7 +12,7 @@
 -- The record, 68 bytes: at_us; level: units left (doubles); promised: sum of the rates granted in this epoch; wanted,
 -- wanted_before: demand reported in this epoch and in the last; out, out_before: units granted in them (floats);
 -- time since the epoch began (32 bits, of which the upper 13 hold for how many seconds from at_us the key is kept: see
--- keys.lua), in ticks: microseconds, or four of them if an epoch has more than 19 bits of these; nodes, nodes_before: how
+-- keys.lua), in ticks of four microseconds, because an epoch may have more than 19 bits of these; nodes, nodes_before: how
 -- many nodes reported (16 bits); the plan it was written under: limit, period_ns, burst (doubles). Promised rates are paid
 -- in advance: the bucket refills at `refill - promised`. A key's first epoch begins when its record is made, so keys do
 -- not renew all at once.
@@ -66,15 +66,10 @@ local function lease_of_exact(saved)
     old_limit, period_us * 1000, units)
 end
 
-local function lease_tick()
-  return epoch_us < lease_since and 1 or 4
-end
-
 -- The record advanced to the present, in its epoch. Also returns whether units granted before this epoch are too old to
 -- be spent, which they are after more than an epoch. Returns nothing if no script wrote the record.
 local function lease_open(saved, is_release)
-  local tick_us = lease_tick()
-  local to_us = now_us - now_us % tick_us
+  local to_us = now_us - now_us % 4
   local at_us, level, promised, wanted, wanted_before = to_us, burst, 0, 0, 0
   local out, out_before, since_us, nodes, nodes_before, until_s, is_aged = 0, 0, 0, 0, 0, 0, false
   if saved and #saved ~= 68 then
@@ -84,7 +79,7 @@ local function lease_open(saved, is_release)
     local packed
     at_us, level, promised, wanted, wanted_before, out, out_before, packed, nodes, nodes_before =
       unpack_from('<ddfffffI4HH', saved)
-    since_us = packed % lease_since * tick_us
+    since_us = packed % lease_since * 4
     local at_s = at_us / 1e6
     local stays_s = (packed - packed % lease_since) / lease_since
     until_s = at_s - at_s % 1 + stays_s
@@ -134,7 +129,7 @@ end
 
 local function lease_save(key, at_us, level, promised, wanted, wanted_before, out, out_before, since_us, nodes,
   nodes_before, until_s)
-  local need_us, ticks = (burst - level) / refill * 1e6, since_us / lease_tick()
+  local need_us, ticks = (burst - level) / refill * 1e6, since_us / 4
   local part = need_us % 1
   if part > 0 then need_us = need_us - part + 1 end
   need_us = need_us + epoch_us * 2 + 200000

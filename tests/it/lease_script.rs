@@ -292,8 +292,7 @@ impl History {
         };
         let period_ns = pick(&[1, 10, 60, 86_400]) * 1_000_000_000;
         let epoch_ns = match algorithm {
-            // Beyond half a second a record counts in longer ticks.
-            Algorithm::TokenBucket => pick(&[50_000_000, 333_333_000, 500_000_000, 1_500_000_000]),
+            Algorithm::TokenBucket => pick(&[50_000_000, 333_332_000, 500_000_000, 1_500_000_000]),
             _ => pick(&[50_000_000, 100_000_000, 333_333_000, 500_000_000]),
         };
         let positive = |number| std::num::NonZeroU64::new(number).expect("none of them is zero");

@@ -285,6 +285,9 @@ impl Lease {
         }
         let change = Change::between(old, new);
         let before = self.held(now_ns);
+        // Under a shorter epoch Redis promises the rate anew before the old one would have ended.
+        let sooner_ns = old.sharing.epoch_ns.saturating_sub(new.sharing.epoch_ns);
+        self.0.set_end_ns(self.0.end_ns().min(self.0.end_ns().saturating_sub(sooner_ns).max(now_ns)));
         let unit = UNIT as f64;
         let (held, level) = change.units(before as f64 / unit, self.0.level());
         if self.0.epoch() != 0 {

@@ -731,6 +731,28 @@ fn under_a_lowered_limit_no_more_is_reported_as_spent_than_was() {
     }
 }
 
+/// Redis promises the rate anew when the shorter epoch ends.
+#[test]
+fn under_a_shorter_epoch_a_lease_ends_with_it() {
+    let long = |limit| {
+        let sharing = Sharing { epoch_ns: 1_500 * MS, ..plan().sharing };
+        Arc::new(Plan { sharing, ..(*plan_of(limit, 60 * SECOND, limit, 100)).clone() })
+    };
+    let (old, new) = (long(60_000), plan_of(60_000, 60 * SECOND, 6_000, 100));
+    let grant = Grant { epoch: 9, rate: 100.0, lasts_ns: 1_450 * MS, level: 58_000.0, ..Grant::default() };
+    for (at_ms, lasts_ms) in [(100, 349), (1_000, 0)] {
+        let now = NOW + at_ms * MS;
+        let mut lease = granted(&old, grant);
+        let held = lease.view(now).held;
+        lease.adopt(&old, &new, now);
+        assert_eq!(lease.view(now).lasts_ns / MS, lasts_ms, "{at_ms}");
+        assert!((lease.view(now).held - held * 0.1).abs() < 0.01, "{at_ms}: {:?}", lease.view(now));
+        let mut lease = granted(&new, Grant { lasts_ns: 450 * MS, ..grant });
+        lease.adopt(&new, &old, now.min(NOW + 200 * MS));
+        assert_eq!(lease.view(NOW).lasts_ns / MS, 449, "a longer one prolongs nothing");
+    }
+}
+
 /// Else what Redis said is left would be spent here, in fallback, and once more while it hears of that.
 #[test]
 fn what_was_advanced_of_what_is_left_is_gone_until_redis_says_more() {

@@ -63,7 +63,7 @@ impl Record {
             out: float(self.out),
             out_before: float(self.out_before),
             plan: [r.limit, r.period_ns, r.burst],
-            since_us: (self.since_us / r.tick_us()).floor(),
+            since_us: (self.since_us / TICK_US).floor(),
             ..self
         }
     }
@@ -213,10 +213,10 @@ fn open_any(saved: Option<Record>, now_us: f64, r: &Asked) -> Open {
 }
 
 fn open(saved: Option<Record>, now_us: f64, r: &Asked) -> Open {
-    let mut now_us = now_us - now_us % r.tick_us();
+    let mut now_us = now_us - now_us % TICK_US;
     let mut s = Record { at_us: now_us, level: r.burst, ..Record::default() };
     if let Some(saved) = saved {
-        s = Record { since_us: saved.since_us * r.tick_us(), ..saved };
+        s = Record { since_us: saved.since_us * TICK_US, ..saved };
         if s.at_us > now_us + 2.0 * r.epoch_us {
             s.at_us = now_us;
         }
@@ -389,6 +389,8 @@ fn lease_deny(s: &Record, r: &Asked, n: &Node, part: f64) -> f64 {
     (n.left_s.min(wait_s) * 1e6).floor()
 }
 
+/// The step in which a record keeps the time since its epoch began: an epoch may have more than 19 bits of microseconds.
+const TICK_US: f64 = 4.0;
 /// A fleet is greedy if its demand is more than this many times the refill.
 const GREEDY: f64 = 2.0;
 /// How long a node of a greedy fleet denies before it asks again, seconds.

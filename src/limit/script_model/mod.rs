@@ -126,11 +126,6 @@ impl Asked {
         self.refill * (self.epoch_us / 1e6) < if self.ahead { SMALL_AHEAD } else { SMALL }
     }
 
-    /// The step in which a record keeps the time since its epoch began.
-    fn tick_us(&self) -> f64 {
-        if self.epoch_us < f64::from(SINCE_US) { 1.0 } else { 4.0 }
-    }
-
     /// Units for the waiting requests out of `whole`: in their order, each gets all it costs or nothing.
     fn served(&self, whole: f64) -> f64 {
         if self.pending <= whole {
