@@ -8,6 +8,7 @@
 -- The node sends all arguments from epoch on; rates are units a second.
 -- returns epoch, tokens, rate, lasts_us, deny_us, level, wait_us (until a refused cost would fit; 0 for buckets, whose
 -- nodes compute it)
+-- lease_carried(saved, plan) returns, for a look, what a renewal would read of a string of exact charges; else nothing
 --
 -- The record, 68 bytes: at_us; level: units left (doubles); promised: sum of the rates granted in this epoch; wanted,
 -- wanted_before: demand reported in this epoch and in the last; out, out_before: units granted in them (floats);
@@ -417,4 +418,12 @@ local function lease_renew(key, plan, epoch, demand, reported, rate, pending, hi
   return number, served + extra, rate, lasts_us, deny_us, level, 0
 end
 
-return lease_renew
+-- What a renewal would read of a string, if that is of exact charges and plan is leased now; else nothing.
+local function lease_carried(saved, plan)
+  lease_adopt(plan)
+  if #saved == (is_window and 64 or 68) then return end
+  if is_window then saved = window_carried(saved) else saved = #saved == 44 and lease_of_exact(saved) or '' end
+  return #saved > 0 and saved or nil
+end
+
+return lease_renew, lease_carried
