@@ -4,12 +4,18 @@
 -- scaled_up(a, b, c)  ceil(a * b / c) for any whole a, b < 2^53 and 0 < c: exact where the product or c allows it
 -- divisor(a, b)       the greatest common one
 -- is_count(a)         whether a is from 0 to below 2^53; what is no number is not
+-- is_plan(limit, period_us, units)  whether a record may have been written under these
+-- deepest             the most whole buckets that a debt may be
 
 local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
-local exact = 2 ^ 53
+local exact, deepest = 2 ^ 53, 2 ^ 20
 
 local function is_count(a)
   return a >= 0 and a < exact
+end
+
+local function is_plan(limit, period_us, units)
+  return is_count(limit) and is_count(units) and limit >= 1 and units >= 1 and period_us >= 1 and period_us <= 2 ^ 64 / 1000
 end
 
 local function scaled(a, b, c)

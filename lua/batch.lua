@@ -25,7 +25,8 @@
 --           otherwise -2 - remaining, reset_us, wait_us 'd' each; or an error: -1 'd', length 'I2', text
 --       'R' returned or debited
 --       'P' peeked or held: as one part of 'T'
---       'L' looked at: as one part of 'T', zeros for a lease; then the key's string: length 'B', bytes
+--       'L' looked at: as one part of 'T', zeros for a lease; then the key's string: length 'B', bytes. If a leased key
+--           has a string of exact charges still, that as leases will read it, and a one for what remains
 --       'E' an error of this operation alone: length 'I2', text
 -- if keys of a wrong type were replaced, before all that: -2 'd', how many 'd'
 -- if nothing could be written, only: -1 'd', length 'I2', text
@@ -56,17 +57,8 @@ local function renewing()
     end
     plan = plans[plan]
     local is_release, is_ahead = flags % 16 >= 8, flags >= 16
-    local number, tokens, given, lasts_us, deny_us, level, wait_us = lease_renew(key, plan, epoch, demand, reported, rate,
-      pending, hint, spent, delta, keep, is_release, is_ahead, costs)
-    local sum = number + tokens + given + lasts_us + deny_us + level + wait_us
-    -- The sum is not a number if the key held no valid record. Then the renewal is repeated on an empty record, which
-    -- counts as a spent limit.
-    if sum - sum ~= 0 then
-      heads[key], kept_ms[key], values[key] = nil, nil, ''
-      number, tokens, given, lasts_us, deny_us, level, wait_us = lease_renew(key, plan, epoch, demand, reported, rate, pending,
-        hint, spent, delta, keep, is_release, is_ahead, costs)
-    end
-    return pack('<BI4dddddd', 71, number, tokens, given, lasts_us, deny_us, level, wait_us)
+    return pack('<BI4dddddd', 71, lease_renew(key, plan, epoch, demand, reported, rate, pending, hint, spent, delta, keep,
+      is_release, is_ahead, costs))
   end
 end
 
@@ -111,7 +103,13 @@ local function performing()
       wait_us, remaining, reset_us = peek(part)
     end
     -- Logs and permits are not strings.
-    if plan.algorithm ~= 4 and plan.algorithm ~= 6 then saved = sub(string_of(part.key) or '', 1, 255) end
+    if plan.algorithm ~= 4 and plan.algorithm ~= 6 then saved = string_of(part.key) or '' end
+    if plan.epoch_us > 0 and #saved > 0 then
+      local _, carried = module(7)
+      carried = carried(saved, plan)
+      if carried then saved, remaining = carried, 1 end
+    end
+    saved = sub(saved, 1, 255)
     return pack('<BdddB', 76, wait_us, remaining, reset_us, #saved) .. saved
   end
 

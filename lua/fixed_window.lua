@@ -27,8 +27,7 @@ local function read(saved)
     period_us = ceil(period_us / 1000)
     index, count = floor(index / period_us), ceil(count)
   end
-  local is_record = index and index >= 0 and index < exact and count >= 0 and count < exact and limit >= 1
-    and period_us >= 1
+  local is_record = index and is_count(index) and is_count(count) and is_plan(limit, period_us, limit)
   return is_record and index or nil, count, until_s, limit, period_us
 end
 

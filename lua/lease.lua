@@ -8,11 +8,12 @@
 -- The node sends all arguments from epoch on; rates are units a second.
 -- returns epoch, tokens, rate, lasts_us, deny_us, level, wait_us (until a refused cost would fit; 0 for buckets, whose
 -- nodes compute it)
+-- lease_carried(saved, plan) returns, for a look, what a renewal would read of a string of exact charges; else nothing
 --
 -- The record, 68 bytes: at_us; level: units left (doubles); promised: sum of the rates granted in this epoch; wanted,
 -- wanted_before: demand reported in this epoch and in the last; out, out_before: units granted in them (floats);
 -- time since the epoch began (32 bits, of which the upper 13 hold for how many seconds from at_us the key is kept: see
--- keys.lua), in ticks: microseconds, or four of them if an epoch has more than 19 bits of these; nodes, nodes_before: how
+-- keys.lua), in ticks of four microseconds, because an epoch may have more than 19 bits of these; nodes, nodes_before: how
 -- many nodes reported (16 bits); the plan it was written under: limit, period_ns, burst (doubles). Promised rates are paid
 -- in advance: the bucket refills at `refill - promised`. A key's first epoch begins when its record is made, so keys do
 -- not renew all at once.
@@ -58,23 +59,18 @@ end
 -- A record of an exact bucket: what is missing there is missing here.
 local function lease_of_exact(saved)
   local missing, then_us, until_s, old_limit, period_us, units = unpack_from('<ddI4ddd', saved)
-  local is_record = is_count(then_us) and is_count(old_limit) and is_count(period_us) and is_count(units)
-  if not is_record or old_limit < 1 or period_us < 1 or units < 1 or not (missing >= 0) then return '' end
+  if not (is_plan(old_limit, period_us, units) and is_count(then_us)) then return '' end
   local old = { limit = old_limit, period_ns = period_us * 1000 }
   module(1).prepare(old, units)
+  if not (missing >= 0 and missing <= deepest * old.whole) then return '' end
   return pack('<ddfffffI4HHddd', then_us, units - missing / old.unit, 0, 0, 0, 0, 0, lease_packed(then_us, 0, until_s), 0, 0,
     old_limit, period_us * 1000, units)
 end
 
-local function lease_tick()
-  return epoch_us < lease_since and 1 or 4
-end
-
 -- The record advanced to the present, in its epoch. Also returns whether units granted before this epoch are too old to
--- be spent, which they are after more than an epoch.
+-- be spent, which they are after more than an epoch. Returns nothing if no script wrote the record.
 local function lease_open(saved, is_release)
-  local tick_us = lease_tick()
-  local to_us = now_us - now_us % tick_us
+  local to_us = now_us - now_us % 4
   local at_us, level, promised, wanted, wanted_before = to_us, burst, 0, 0, 0
   local out, out_before, since_us, nodes, nodes_before, until_s, is_aged = 0, 0, 0, 0, 0, 0, false
   if saved and #saved ~= 68 then
@@ -84,9 +80,17 @@ local function lease_open(saved, is_release)
     local packed
     at_us, level, promised, wanted, wanted_before, out, out_before, packed, nodes, nodes_before =
       unpack_from('<ddfffffI4HH', saved)
-    since_us = packed % lease_since * tick_us
+    since_us = packed % lease_since * 4
     local at_s = at_us / 1e6
-    until_s = at_s - at_s % 1 + (packed - packed % lease_since) / lease_since
+    local stays_s = (packed - packed % lease_since) / lease_since
+    until_s = at_s - at_s % 1 + stays_s
+    -- A bucket is full before its key expires, and `stays_s` is 8191 if the key is kept longer.
+    if not (at_us >= 0 and at_us < exact and level >= -deepest * burst and level <= burst and promised >= 0
+      and promised < exact and wanted >= 0 and wanted < exact and wanted_before >= 0 and wanted_before < exact and out > -exact
+      and out < exact and out_before > -exact and out_before < exact
+      and (stays_s == 8191 or at_us + (burst - level) / refill * 1e6 <= until_s * 1e6)) then
+      return
+    end
     -- If the clock has stepped back a little, time stands still until it has caught up. If it has stepped far back, the
     -- record continues from the new time.
     if at_us > to_us + 2 * epoch_us then at_us = to_us end
@@ -126,7 +130,7 @@ end
 
 local function lease_save(key, at_us, level, promised, wanted, wanted_before, out, out_before, since_us, nodes,
   nodes_before, until_s)
-  local need_us, ticks = (burst - level) / refill * 1e6, since_us / lease_tick()
+  local need_us, ticks = (burst - level) / refill * 1e6, since_us / 4
   local part = need_us % 1
   if part > 0 then need_us = need_us - part + 1 end
   need_us = need_us + epoch_us * 2 + 200000
@@ -140,23 +144,14 @@ end
 local function lease_open_changed(saved, is_release, plan)
   local old_limit, old_ns, old_burst = unpack_from('<ddd', saved, 45)
   local at_us, level, promised, wanted, wanted_before, out, out_before, begins_us, nodes, nodes_before, until_s, is_aged
-  local is_plan = is_count(old_limit) and is_count(old_ns) and is_count(old_burst) and old_limit >= 1 and old_ns >= 1
-    and old_burst >= 1
-  -- A record that outlasts its key was written by no script.
-  if is_plan then
-    local then_us, then_level = unpack_from('<dd', saved)
-    local packed = unpack_from('<I4', saved, 37)
-    local stays_s, at_s = (packed - packed % lease_since) / lease_since, then_us / 1e6
-    local full_us = then_us + (old_burst - then_level) / (old_limit * 1e9 / old_ns) * 1e6
-    is_plan = stays_s == 8191 or full_us <= (at_s - at_s % 1 + stays_s) * 1e6
-  end
-  if not is_plan then return lease_open('', is_release) end
+  if not is_plan(old_limit, old_ns / 1000, old_burst) then return end
   local old = { algorithm = plan.algorithm, limit = old_limit, period_ns = old_ns, burst = old_burst,
     epoch_us = plan.epoch_us }
   local new_burst, new_refill, new_ns = burst, refill, period_ns
   lease_adopt(old)
   at_us, level, promised, wanted, wanted_before, out, out_before, begins_us, nodes, nodes_before, until_s, is_aged =
     lease_open(saved, is_release)
+  if not at_us then return lease_adopt(plan) end
   local less, smaller, slower, since_s = old_burst - new_burst, 1, 1, (at_us - begins_us) / 1e6
   if less > 0 then smaller = new_burst / old_burst end
   if new_refill < refill then slower = new_refill / refill end
@@ -166,14 +161,16 @@ local function lease_open_changed(saved, is_release, plan)
   if 0 > held then held = 0 end
   if is_aged or not (at_us - begins_us < fifth_us + 10000) then aging = min(aging, max(old_burst - held - level, 0)) end
   local freed = (out + aging) * (1 - smaller) + promised * since_s * (1 - slower)
-  if 0 > freed then freed = 0 end
+  freed = max(0, min(freed, old_burst - level))
+  -- No limit was ever that far above this one.
+  if old_ns == new_ns and level + freed - less < -deepest * new_burst then return lease_adopt(plan) end
   local outgrown = less > 0 and old_ns == new_ns and level + freed < less and old or nil
   if not outgrown then
     lease_adopt(plan)
     level, promised, out, out_before = level + freed, promised * slower, out * smaller, out_before * smaller
     -- What another period's limit does not hold is forgiven; a debt is not.
     local debt, spent = max(-level, 0), old_burst - level
-    level, until_s = burst - min(spent, burst + debt), 0
+    level, until_s = max(burst - min(spent, burst + debt), -deepest * burst), 0
   end
   return at_us, level, promised, wanted, wanted_before, out, out_before, begins_us, nodes, nodes_before, until_s, is_aged,
     outgrown
@@ -350,6 +347,10 @@ local function lease_renew(key, plan, epoch, demand, reported, rate, pending, hi
   if saved and #saved == 68 and sub(saved, 45) ~= lease_tail then open = lease_open_changed end
   local at_us, level, promised, wanted, wanted_before, out, out_before, begins_us, nodes, nodes_before, until_s,
     is_aged, outgrown = open(saved, is_release, plan)
+  if not at_us then
+    at_us, level, promised, wanted, wanted_before, out, out_before, begins_us, nodes, nodes_before, until_s, is_aged =
+      lease_open('', is_release)
+  end
   local since_us, lasts_us, begins_ms = at_us - begins_us, begins_us + epoch_us - at_us, begins_us / 1000
   local left_s, number = lasts_us / 1e6, (begins_ms - begins_ms % 1) % 16777215 + 1
   local is_first = epoch ~= number
@@ -417,4 +418,12 @@ local function lease_renew(key, plan, epoch, demand, reported, rate, pending, hi
   return number, served + extra, rate, lasts_us, deny_us, level, 0
 end
 
-return lease_renew
+-- What a renewal would read of a string, if that is of exact charges and plan is leased now; else nothing.
+local function lease_carried(saved, plan)
+  lease_adopt(plan)
+  if #saved == (is_window and 64 or 68) then return end
+  if is_window then saved = window_carried(saved) else saved = #saved == 44 and lease_of_exact(saved) or '' end
+  return #saved > 0 and saved or nil
+end
+
+return lease_renew, lease_carried

@@ -145,8 +145,7 @@ local function read(saved)
     period_us = ceil(period_us / 1000)
     was, current, previous = floor(was / period_us), ceil(current), ceil(previous)
   end
-  local is_record = was and was >= 0 and was < exact and previous >= 0 and previous < exact and current >= 0
-    and current < exact and is_count(most) and most >= 1 and period_us >= 1
+  local is_record = was and is_count(was) and is_count(previous) and is_count(current) and is_plan(most, period_us, most)
   if not is_record then return end
   return { limit = most, period_ns = period_us * 1000 }, nil, was, previous, current, until_s
 end
@@ -266,7 +265,7 @@ function sliding_window.charges(run, at, said, plan, one, is_look)
         was, previous, current, kept_s, old_most, old_us = index, 0, 0, 0, most, period_us
       end
     end
-    if was then
+    if was and was >= 0 and previous >= 0 and current >= 0 then
       local ahead = index - was
       if ahead >= 1 then
         if current > most then

@@ -15,8 +15,6 @@
 -- A debt is held up to `deepest` whole buckets. Beyond four of them a double has no room for each grain: what rounds is
 -- less than a part in 2^53 of the debt.
 
-local deepest = 2 ^ 20
-
 local function bucket_grains(limit, period_us, burst)
   local quantum_us = 1
   while true do
@@ -59,7 +57,7 @@ local function read_leased(saved)
   local then_us, level = unpack_from('<dd', saved)
   local limit, period_ns, units = unpack_from('<ddd', saved, 45)
   local old = { limit = limit, period_ns = period_ns }
-  if not (is_count(limit) and is_count(period_ns) and is_count(units) and limit >= 1 and period_ns >= 1 and units >= 1) then
+  if not (is_plan(limit, period_ns / 1000, units) and is_count(then_us) and level <= units and level >= -deepest * units) then
     return ''
   end
   token_bucket.prepare(old, units)
@@ -81,6 +79,8 @@ local function read_changed(plan, missing, then_us, until_s, limit, period_us, u
   local quanta = floor(now_us / old.quantum_us) - floor(then_us / old.quantum_us)
   if quanta > 0 then missing = max(0, missing - quanta * old.refill) end
   if old.units > plan.units and period_us == plan.period_us and missing > plan.units * old.unit then
+    -- No limit was ever that far above this one.
+    if missing > deepest * plan.units * old.unit then return plan.whole, 0, true end
     return missing, until_s, false, old
   end
   local function carried(grains)
@@ -106,9 +106,9 @@ local function read(key, plan, saved)
   local whole, refill, quantum_us = plan.whole, plan.refill, plan.quantum_us
   -- The usual case is checked inline, because calling a function costs as much as the rest.
   if limit ~= plan.limit or units ~= plan.units or period_us ~= plan.period_us then
-    local is_record = is_count(then_us) and is_count(limit) and is_count(period_us) and is_count(units)
-      and missing >= 0 and missing <= deepest * exact
-    if not is_record or limit < 1 or period_us < 1 or units < 1 then return plan.whole, 0, true end
+    local is_record = is_plan(limit, period_us, units) and is_count(then_us) and missing >= 0
+      and missing <= deepest * exact
+    if not is_record then return plan.whole, 0, true end
     return read_changed(plan, missing, then_us, until_s, limit, period_us, units)
   end
   if not (missing >= 0 and missing <= deepest * whole and then_us >= 0 and then_us < exact) then
@@ -160,7 +160,7 @@ function token_bucket.charges(run, at, said, plan, one, is_look)
       elseif saved and #saved == 44 then
         local then_us, until_s, old_limit, old_us, old_units
         missing, then_us, until_s, old_limit, old_us, old_units = unpack_from('<ddI4ddd', saved)
-        if old_limit == limit and old_units == units and old_us == period_us then
+        if old_limit == limit and old_units == units and old_us == period_us and missing >= 0 and then_us >= 0 then
           local passed_us = at_us - then_us
           if passed_us > 0 then missing = missing - passed_us / quantum_us * refill end
           if missing < 0 then missing = 0 end

@@ -97,7 +97,8 @@ local function window_carried(saved)
   if #saved == 64 then
     at_us, spent, before = unpack_from('<ddd', saved)
     old_limit, old_ns = unpack_from('<dd', saved, 49)
-    if not (old_limit >= 1 and old_ns >= 1000 and is_count(at_us) and is_count(spent) and is_count(before)) then return '' end
+    local is_record = is_plan(old_limit, old_ns / 1000, old_limit) and is_count(at_us) and is_count(spent)
+    if not (is_record and is_count(before)) then return '' end
   else
     local state = {}
     if not module(is_sliding and 3 or 2).carried(state, saved) then return '' end
@@ -113,18 +114,23 @@ local function window_carried(saved)
   return pack('<dddffffI4HHdd', at_us, spent, before, 0, 0, 0, 0, 0, 0, 0, limit, period_ns)
 end
 
--- The record advanced to the present, in its epoch and window.
+-- The record advanced to the present, in its epoch and window. One that no script wrote counts as spent until the window
+-- ends.
 local function window_open(saved)
   if saved and #saved > 0 and sub(saved, 57) ~= lease_tail then saved = window_carried(saved) end
   local to_us, at_us, current, previous, wanted, wanted_before = now_us, now_us, 0, 0, 0, 0
   local out, out_before, since_us, nodes, nodes_before, until_s = 0, 0, 0, 0, 0, 0
   if saved and #saved ~= 64 then
-    -- A record of another kind of limit counts as spent until the window ends.
     current = limit
   elseif saved then
     local packed
     at_us, current, previous, wanted, wanted_before, out, out_before, packed, nodes, nodes_before =
       unpack_from('<dddffffI4HH', saved)
+    if not (at_us >= 0 and at_us < exact and current >= 0 and current < exact and previous >= 0 and previous < exact
+      and wanted >= 0 and wanted < exact and wanted_before >= 0 and wanted_before < exact and out >= 0 and out < exact
+      and out_before >= 0 and out_before < exact) then
+      return window_open('')
+    end
     since_us = packed % lease_since
     local at_s = at_us / 1e6
     until_s = at_s - at_s % 1 + (packed - since_us) / lease_since

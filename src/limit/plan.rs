@@ -79,8 +79,8 @@ impl Sharing {
             && epoch_ns >= LONG_MIN_NS
             && limit * EPOCH_MAX_NS as f64 >= SMALL * period_ns;
         let most_ns = if is_long { EPOCH_LONG_NS } else { EPOCH_MAX_NS };
-        // Whole microseconds, as Redis counts.
-        let epoch_ns = (epoch_ns as u64 / 1_000 * 1_000).min(most_ns);
+        // Whole ticks, in which Redis counts the epochs of buckets.
+        let epoch_ns = (epoch_ns as u64 / TICK_NS * TICK_NS).min(most_ns);
         if epoch_ns < EPOCH_MIN_NS || quota.capacity() < UNITS_MIN {
             return exact;
         }
@@ -147,6 +147,8 @@ const DRIFT: f64 = 5e-4;
 const UNITS_MIN: u64 = 10;
 /// A limit is small if it refills fewer units than this in an epoch.
 pub(super) const SMALL: f64 = 12.0;
+/// The step in which Redis keeps how far an epoch is.
+const TICK_NS: u64 = 4_000;
 /// The shortest life of a lease, nanoseconds.
 pub const EPOCH_MIN_NS: u64 = 50_000_000;
 /// The longest, nanoseconds.

@@ -180,6 +180,39 @@ fn a_look_tells_what_is_left_and_writes_nothing() {
     assert_eq!(keys(), kept);
 }
 
+/// Until the first renewal a limit that is leased now has the record of its exact charges.
+#[test]
+fn a_look_reads_what_an_exact_limit_left_to_a_leased_one() {
+    let redis = Redis::start(&[]);
+    let node = Node::shipped(config(Topology::Single(vec![redis.server()])));
+    let positive = |number| NonZeroU64::new(number).expect("positive");
+    for algorithm in [Algorithm::TokenBucket, Algorithm::FixedWindow, Algorithm::SlidingWindow] {
+        // A sliding window of 20 is a log of units.
+        for (key, limit) in [(1, 100), (2, 20), (3, 400)] {
+            let plan = |limit, overshoot| {
+                let quota =
+                    Quota::new(algorithm, positive(limit), positive(36_000_000_000_000), positive(limit));
+                let sharing = Sharing::new(&quota, overshoot, WhenDown::Local);
+                Arc::new(Plan { policy: "p".into(), quota, sharing })
+            };
+            let spent = Part { plan: plan(limit, 0.0), ..part(key, 15) };
+            assert!(matches!(
+                node.ask(Op::Take([spent].into_iter().collect())).answer().0,
+                Ok(Reply::Taken(_))
+            ));
+            let kept =
+                || redis.cli(&["KEYS", "sg:p*"]).lines().map(|key| redis.cli(&["DUMP", key])).collect();
+            let before: Vec<String> = kept();
+            let seen = node.ask(Op::Look(Part { plan: plan(100, 0.2), ..part(key, 1) })).answer().0;
+            let Ok(Reply::Seen(Seen { left: Left::Lent(lent), unchanged_ns: None })) = seen else {
+                panic!("{algorithm:?} {limit}: {seen:?}");
+            };
+            assert!((85.0..85.1).contains(&lent.level) && lent.out == 0.0, "{algorithm:?} {limit}: {lent:?}");
+            assert_eq!(kept(), before);
+        }
+    }
+}
+
 #[test]
 fn charges_of_one_call_see_each_other() {
     let redis = Redis::start(&[]);

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use base::random::Random;
 use limit::lease_messages::Renewal;
-use limit::{Algorithm, Key, Plan, Quota, ScriptModel, Sharing, Wanted, WhenDown};
+use limit::{Algorithm, Key, Plan, Quota, ScriptModel, Sharing, Wanted, WhenDown, script_model};
 use redis::Commands;
 
-use crate::support::scripts::Store;
+use crate::support::scripts::{Store, quota};
 
 #[test]
 fn a_bucket_lease_is_the_same_in_both() {
@@ -26,6 +26,161 @@ fn a_window_lease_is_the_same_in_both() {
         History::new(seed, Algorithm::SlidingWindow).run(&mut store);
     }
 }
+
+/// Whatever a key holds counts as spent or as what it says, alike in both, and is whole again in its time.
+#[test]
+fn a_lease_record_that_no_script_left_denies_no_key_for_ever_and_admits_no_more_than_there_is() {
+    let mut store = Store::ending(CALL);
+    let eights =
+        [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -1.0, 0.0, 1e15, 9e15, 1e17, 1e300, -1e15, -1e300];
+    for algorithm in [Algorithm::TokenBucket, Algorithm::FixedWindow, Algorithm::SlidingWindow] {
+        for limit in [100, 60, 200] {
+            let (plan, now) = (second_of(algorithm, limit), second_of(algorithm, 100));
+            let mut model = ScriptModel::default();
+            model.renew(&wants(&plan, 3), NOW_US);
+            let lent = model.to_bytes().expect("it was renewed");
+            let floats = if lent.len() == BUCKET_BYTES { 16..36 } else { 24..40 };
+            let plan_at = if lent.len() == BUCKET_BYTES { 44 } else { 48 };
+            let doubles = (0..floats.start).chain(plan_at..lent.len()).step_by(8);
+            let mut records: Vec<Vec<u8>> = doubles
+                .flat_map(|at| eights.map(|number| with(&lent, at, &number.to_le_bytes())))
+                .chain(
+                    floats
+                        .step_by(4)
+                        .flat_map(|at| eights.map(|number| with(&lent, at, &(number as f32).to_le_bytes()))),
+                )
+                .collect();
+            // A debt that its key does not outlast.
+            records.push(with(&with(&lent, 8, &(-1e6_f64).to_le_bytes()), 36, &[0, 0, 16, 0]));
+            records.extend([0, 1, 35, 63, 67, 69, 255].map(|length| vec![0x40; length]));
+            for record in records {
+                assert_sound_or_spent(&mut store, &now, &record);
+            }
+        }
+    }
+}
+
+/// A record of an exact limit that becomes a leased one.
+#[test]
+fn an_exact_record_that_no_script_left_is_no_lease_for_ever() {
+    let mut store = Store::ending(CALL);
+    let index = (NOW_US / 1_000_000) as f64;
+    let exact = |head: &[f64], until_s: u32, plan: &[f64]| {
+        let bytes = |all: &[f64]| all.iter().flat_map(|one| one.to_le_bytes()).collect::<Vec<_>>();
+        [bytes(head), until_s.to_le_bytes().to_vec(), bytes(plan)].concat()
+    };
+    let until_s = NOW_US as u32 / 1_000_000 + 20;
+    for (algorithm, record, counts_at) in [
+        (Algorithm::TokenBucket, exact(&[1e6, NOW_US as f64], until_s, &[100.0, 1e6, 100.0]), 0),
+        (Algorithm::FixedWindow, exact(&[index, 3.0], until_s, &[100.0, 1e6]), 8),
+        (Algorithm::SlidingWindow, exact(&[index, 3.0, 4.0], until_s, &[100.0, 1e6]), 16),
+    ] {
+        for number in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -1.0, 1e17, 1e300, -1e300] {
+            for at in (0..record.len() - 7).filter(|at| at % 4 == 0 && *at != counts_at + 4) {
+                let record = with(&record, at, &number.to_le_bytes());
+                assert_denies_and_admits(&mut store, &second_of(algorithm, 100), &record);
+            }
+        }
+        // As if the key were kept for ever.
+        let record = with(&record, counts_at, &1e300_f64.to_le_bytes());
+        let until_at = record.len() - if algorithm == Algorithm::TokenBucket { 28 } else { 20 };
+        let record = with(&record, until_at, &[0xff; 4]);
+        assert_denies_and_admits(&mut store, &second_of(algorithm, 100), &record);
+    }
+}
+
+/// Periods of a year and more, up to what fits 64 bits of nanoseconds: what was spent is read under another plan, and a
+/// denial ends.
+#[test]
+fn the_longest_periods_are_leased_alike_in_both_and_deny_no_longer_than_they_last() {
+    let mut store = Store::ending(CALL);
+    let year = 365 * 86_400_000_000;
+    for period_us in
+        [year, 10 * year, 72 * year, 292 * year, 500 * year, u64::MAX / 1_000_000_000 * 1_000_000]
+    {
+        for algorithm in [Algorithm::TokenBucket, Algorithm::FixedWindow, Algorithm::SlidingWindow] {
+            let plan = |limit| {
+                let quota = quota(algorithm, limit, period_us, limit);
+                let sharing = Sharing::new(&quota, 0.05, WhenDown::Local);
+                Arc::new(Plan { policy: "test".into(), quota, sharing })
+            };
+            let key = format!("{algorithm:?}-{period_us}");
+            let (old, new) = (plan(100), plan(120));
+            let mut model = ScriptModel::default();
+            let mut ask = |plan: &Arc<Plan>, pending, at_us| {
+                let wants = wants(plan, pending);
+                let grant = model.renew(&wants, at_us);
+                let ([_, tokens, rate, _, deny_us, level, wait_us], record, _) =
+                    renew(&mut store, &key, &wants, at_us);
+                let ours = [grant.tokens, grant.rate, grant.level].map(f64::to_bits);
+                assert_eq!(ours, [tokens, rate, level].map(f64::to_bits), "{key}");
+                assert_eq!(model.to_bytes(), record, "{key}");
+                assert!(deny_us <= 2.0 * period_us as f64 && wait_us <= 2.0 * period_us as f64, "{key}");
+                tokens
+            };
+            assert_eq!(ask(&old, 90, NOW_US), 90.0, "{key}");
+            assert_eq!(ask(&new, 40, NOW_US + 4), 30.0, "{key}");
+            assert_eq!(ask(&new, 1, NOW_US + 8), 0.0, "{key}");
+            assert_eq!(ask(&new, 100, NOW_US + 3 * period_us), 100.0, "{key}");
+        }
+    }
+}
+
+/// What a look in Rust reads, the script reads as well; what it does not, the script takes for spent.
+fn assert_sound_or_spent(store: &mut Store, plan: &Arc<Plan>, record: &[u8]) {
+    set(store, record);
+    let look = script_model::look(record, plan, NOW_US + 1_000);
+    let release = Renewal { release: true, pending: 0, ..wants(plan, 0) };
+    let ([.., level, _], ..) = renew(store, "k", &release, NOW_US + 1_000);
+    let read = look.map_or(0.0, |(lent, _)| lent.level);
+    let is_bucket = plan.quota.algorithm() == Algorithm::TokenBucket;
+    // A release books what is held of the lease that it is not: nothing.
+    assert!(level == read || is_bucket && (level - read).abs() < 1e-6, "{record:?}: {level} {look:?}");
+    assert_denies_and_admits(store, plan, record);
+}
+
+fn assert_denies_and_admits(store: &mut Store, plan: &Arc<Plan>, record: &[u8]) {
+    set(store, record);
+    let mut granted = |at_us: u64| {
+        let ([_, tokens, rate, lasts_us, deny_us, level, wait_us], ..) =
+            renew(store, "k", &wants(plan, 1), at_us);
+        let all = [tokens, rate, lasts_us, deny_us, level, wait_us];
+        assert!(all.into_iter().all(f64::is_finite), "{record:?}: {all:?}");
+        assert!(deny_us < 60e6 && wait_us < 60e6, "{record:?}: {all:?}");
+        tokens
+    };
+    let at_once: f64 = (0..300).map(|_| granted(NOW_US + 1_000)).sum();
+    assert!(at_once <= 101.0, "{record:?}: {at_once} of 100");
+    let later: f64 = (1..10).map(|three| granted(NOW_US + three * 3_000_000)).sum();
+    assert!(later >= 3.0, "{record:?}: {later} in half a minute");
+}
+
+fn set(store: &mut Store, record: &[u8]) {
+    redis::cmd("SET").arg("k").arg(record).exec(&mut store.connection).expect("Redis answers");
+}
+
+fn with(record: &[u8], at: usize, bytes: &[u8]) -> Vec<u8> {
+    let mut record = record.to_vec();
+    record[at..at + bytes.len()].copy_from_slice(bytes);
+    record
+}
+
+/// So many units a second.
+fn second_of(algorithm: Algorithm, limit: u64) -> Arc<Plan> {
+    let quota = quota(algorithm, limit, 1_000_000, limit);
+    let sharing = Sharing { epoch_ns: 125_000_000, spare: 0, when_down: WhenDown::Local };
+    Arc::new(Plan { policy: "test".into(), quota, sharing })
+}
+
+/// The renewal of a node without a lease.
+fn wants(plan: &Arc<Plan>, pending: u64) -> Renewal {
+    let mut renewal = Renewal::report(Key::new(7), Arc::clone(plan), 0.0);
+    (renewal.release, renewal.demand, renewal.pending) = (false, 1.0, pending);
+    renewal
+}
+
+/// The begin of an hour.
+const NOW_US: u64 = 3_600_000_000 * 400_000;
 
 /// What the script answers, what it keeps, without until when, and until when.
 fn renew(
@@ -80,8 +235,8 @@ impl Kept {
     fn taken_from(record: &mut [u8]) -> Kept {
         let at = if record.len() == BUCKET_BYTES { BUCKET_SINCE } else { WINDOW_SINCE };
         let seconds = u64::from(u16::from_le_bytes([record[at + 2], record[at + 3]]) >> 3);
-        record[at + 2] &= 0x07;
-        record[at + 3] = 0;
+        record[at + 2] |= 0xf8;
+        record[at + 3] = 0xff;
         let at_us = f64::from_le_bytes(*record.first_chunk().expect("it begins with when"));
         Kept { until_s: at_us as u64 / 1_000_000 + seconds, is_most: seconds == SECONDS_MAX }
     }
@@ -137,8 +292,7 @@ impl History {
         };
         let period_ns = pick(&[1, 10, 60, 86_400]) * 1_000_000_000;
         let epoch_ns = match algorithm {
-            // Beyond half a second a record counts in longer ticks.
-            Algorithm::TokenBucket => pick(&[50_000_000, 333_333_000, 500_000_000, 1_500_000_000]),
+            Algorithm::TokenBucket => pick(&[50_000_000, 333_332_000, 500_000_000, 1_500_000_000]),
             _ => pick(&[50_000_000, 100_000_000, 333_333_000, 500_000_000]),
         };
         let positive = |number| std::num::NonZeroU64::new(number).expect("none of them is zero");

@@ -69,6 +69,46 @@ fn large_numbers_stay_exact() {
     assert_eq!(store.take(&["b"], &[part(bucket, 0, 0)], now).parts[0].remaining, refilled);
 }
 
+/// Periods of a year and more, up to what fits 64 bits of nanoseconds.
+#[test]
+fn the_longest_periods_admit_their_limit_and_are_whole_again() {
+    let mut store = Store::start();
+    let (day, year) = (86_400_000_000, 365 * 86_400_000_000);
+    let now = 1_790_000_000_123_456;
+    let longest = u64::MAX / 1_000_000_000 * 1_000_000;
+    for period_us in [365 * day, 10 * year, 71 * year, 72 * year, 292 * year, 500 * year, longest] {
+        for (algorithm, limit) in ALGORITHMS.into_iter().flat_map(|one| [(one, 3), (one, 90)]) {
+            let name = format!("{algorithm:?} {limit}/{period_us}");
+            let quotas = [limit, limit + 10].map(|limit| quota(algorithm, limit, period_us, limit));
+            let mut take = |quota, cost, now_us| {
+                let told = store.take(&[&name], &[part(quota, cost, 0)], now_us);
+                (told.admitted, told.parts[0])
+            };
+            let all = 1 + u64::from(algorithm == Algorithm::LeakyBucket);
+            assert!(take(quotas[0], limit, now).0, "{name}");
+            assert_eq!(take(quotas[0], 1, now + 1).0, all > 1, "{name}");
+            let (is_admitted, told) = take(quotas[0], 1, now + 2);
+            assert!(!is_admitted && told.wait_us > 0, "{name}: {told:?}");
+            let wait_us = told.wait_us as u64;
+            assert!(wait_us <= 2 * period_us, "{name}: {told:?}");
+            // A log has its units by its own list, whatever the limit.
+            if algorithm != Algorithm::SlidingLog {
+                let (is_admitted, told) = take(quotas[1], 0, now + 3);
+                let left = 10 + 1 - all;
+                assert!(
+                    is_admitted && told.remaining.abs_diff(left) <= 1,
+                    "{name}: {told:?}, {left} are left"
+                );
+            }
+            // Windows begin with a period, which is longer than now since 1970.
+            let (is_admitted, told) = take(quotas[0], 1, now + 2 + wait_us);
+            assert!(is_admitted, "{name}: {told:?} after {wait_us}");
+            let (is_admitted, told) = take(quotas[0], limit, now + 3 * period_us);
+            assert!(is_admitted, "{name}: {told:?}");
+        }
+    }
+}
+
 #[test]
 fn permits_of_a_node_that_is_no_more_lapse() {
     let mut store = Store::start();

@@ -35,9 +35,9 @@ sections! {
     }
     ACCESS = "`access`" {
         /// `"stdout"`, `"stderr"`, `"off"`, the path of a file, which must contain a `/`, or
-        /// [syslog](../../observability.md#syslog): `"syslog"`, `"unix:/dev/log"`, `"udp://127.0.0.1:514"`
+        /// [syslog](../../logs.md#syslog): `"syslog"`, `"unix:/dev/log"`, `"udp://127.0.0.1:514"`
         "to": Any(&[Text, Table(&SYSLOG)]), Value("stdout");
-        /// `"json"`, `"common"`, `"combined"`, `"ecs"`, or [a text with `{...}`](../../observability.md#the-access-log)
+        /// `"json"`, `"common"`, `"combined"`, `"ecs"`, or [a text with `{...}`](../../logs.md#a-format-of-your-own)
         "format": Text, Value("json");
         /// request headers to log, at most eight, each cut after 512 bytes. `[]`: none
         "headers": Texts, Value("[\"user-agent\", \"referer\"]");

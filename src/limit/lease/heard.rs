@@ -2,12 +2,18 @@
 //! ask knows how long the window refuses.
 
 use super::words::Flag;
-use super::{Lease, seconds, unit_ns};
+use super::{Lease, UNIT, seconds, unit_ns};
 use crate::{Algorithm, Plan};
 
 impl Lease {
     /// Records what Redis said is left of an exact window, and in how many nanoseconds it is whole.
     pub fn hear(&mut self, remaining: u64, reset_ns: u64, now_ns: u64) {
+        // What is left of a lease from before a reload is less than a unit, which nobody spends or returns.
+        let is_over = !self.0.has(Flag::InFlight) && self.0.end_ns() <= now_ns;
+        if self.0.epoch() != 0 && is_over && (0..UNIT).contains(&self.0.balance()) {
+            self.0.set_balance(0);
+            self.0.set_lease(0.0, 0);
+        }
         self.0.set_level(remaining as f64);
         self.0.set_end_ns(now_ns);
         // The field of the rate, which a window without leases has not. A lease from before a reload keeps its own.
@@ -21,18 +27,40 @@ impl Lease {
     /// of them if it has said nothing.
     pub fn heard_left(&self, plan: &Plan, now_ns: u64) -> u64 {
         let whole = plan.quota.capacity();
+        self.heard(plan, now_ns).map_or(whole, |left| (left as u64).min(whole))
+    }
+
+    /// The same, negative if more is spent than a lowered limit has; `None`: all of them.
+    fn heard(&self, plan: &Plan, now_ns: u64) -> Option<f64> {
         let heard_ns = self.0.end_ns();
         if heard_ns == 0 || self.0.epoch() != 0 || self.0.has(Flag::Fallback) {
-            return whole;
+            return None;
         }
         let (gone_ns, reset_ns) = (now_ns.saturating_sub(heard_ns) as f64, self.0.rate() * 1e9);
         let back = match plan.quota.algorithm() {
-            _ if gone_ns >= reset_ns => return whole,
+            _ if gone_ns >= reset_ns => return None,
             Algorithm::TokenBucket | Algorithm::LeakyBucket => gone_ns / unit_ns(&plan.quota),
             // When they come back was not said.
             _ => 0.0,
         };
-        ((self.0.level() + back) as u64).min(whole)
+        Some(self.0.level() + back)
+    }
+
+    /// What was heard, under a limit that has changed: what was spent stays spent, and comes back as the new limit says.
+    pub(super) fn adopt_heard(&mut self, old: &Plan, new: &Plan, now_ns: u64) {
+        let Some(left) = self.heard(old, now_ns) else { return };
+        let spent = old.quota.capacity() as f64 - left;
+        let whole_in_ns = self.0.rate() * 1e9 - now_ns.saturating_sub(self.0.end_ns()) as f64;
+        let (then_ns, period_ns) = (old.quota.period_ns(), new.quota.period_ns());
+        let reset_ns = match new.quota.algorithm() {
+            Algorithm::TokenBucket | Algorithm::LeakyBucket => spent * unit_ns(&new.quota),
+            _ if then_ns == period_ns => whole_in_ns,
+            // What is spent counts in the present window, and in the next one as far as that overlaps.
+            _ => 2.0 * period_ns.get() as f64,
+        };
+        self.0.set_level(new.quota.capacity() as f64 - spent);
+        self.0.set_end_ns(now_ns);
+        self.0.set_lease(reset_ns / 1e9 * (1.0 + RESET_ROUNDING), 0);
     }
 
     /// How long an exact window refuses `cost` at most, nanoseconds, if nobody spends or gives back; `None`: not at all, as
@@ -82,6 +110,56 @@ mod tests {
         let quota = Quota::new(algorithm, limit, period_ns, limit);
         let sharing = Sharing { epoch_ns: 0, spare: 0, when_down: WhenDown::Local };
         Plan { policy: Arc::from("p"), quota, sharing }
+    }
+
+    #[test]
+    fn what_was_heard_before_a_limit_changed_is_of_the_old_limit() {
+        let (hour, bucket) = (3_600 * SECOND, Algorithm::TokenBucket);
+        let plans = |algorithm| [1_000, 100, 2_000].map(|limit| plan(algorithm, limit, hour));
+        for algorithm in [bucket, Algorithm::FixedWindow, Algorithm::SlidingWindow, Algorithm::SlidingLog] {
+            let [old, lower, higher] = plans(algorithm);
+            let mut lease = Lease::default();
+            lease.hear(950, hour / 20, NOW);
+            lease.adopt(&old, &lower, NOW);
+            assert_eq!(lease.heard_left(&lower, NOW), 50, "{algorithm:?}");
+            lease.hear(40, hour * 6 / 10, NOW);
+            lease.adopt(&lower, &higher, NOW);
+            assert_eq!(lease.heard_left(&higher, NOW), 1_940, "{algorithm:?}");
+            // Nothing is forgotten by a limit that goes down and up again.
+            lease.hear(900, hour, NOW);
+            lease.adopt(&higher, &lower, NOW);
+            assert_eq!(lease.heard_left(&lower, NOW), 0, "{algorithm:?}");
+            lease.adopt(&lower, &higher, NOW);
+            assert_eq!(lease.heard_left(&higher, NOW), 900, "{algorithm:?}");
+            assert_eq!(lease.heard_left(&higher, NOW + 2 * hour), 2_000, "{algorithm:?}");
+        }
+        // It comes back at the rate of the limit that was there.
+        let [old, lower, _] = plans(bucket);
+        let mut lease = Lease::default();
+        lease.hear(900, hour / 10, NOW);
+        lease.adopt(&old, &lower, NOW + hour / 20);
+        assert_eq!(lease.heard_left(&lower, NOW + hour / 20), 50);
+        assert_eq!(lease.heard_left(&lower, NOW + hour / 20 + hour / 10), 60);
+        // Of an unheard limit all is there.
+        let mut lease = Lease::default();
+        lease.adopt(&old, &lower, NOW);
+        assert_eq!(lease.heard_left(&lower, NOW), 100);
+    }
+
+    #[test]
+    fn the_rest_of_a_lease_keeps_nothing_from_being_heard() {
+        let plan = plan(Algorithm::TokenBucket, 100, 3_600 * SECOND);
+        let mut lease = Lease::default();
+        lease.0.set_lease(1.0, 9);
+        lease.0.set_end_ns(NOW);
+        lease.0.set_balance(UNIT / 2);
+        lease.hear(7, 3_600 * SECOND, NOW + SECOND);
+        assert_eq!(lease.heard_left(&plan, NOW + SECOND), 7);
+        // A unit is returned first.
+        lease.0.set_lease(1.0, 9);
+        lease.0.set_balance(UNIT);
+        lease.hear(7, 3_600 * SECOND, NOW + SECOND);
+        assert_eq!(lease.0.epoch(), 9);
     }
 
     proptest! {

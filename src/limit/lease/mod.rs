@@ -277,11 +277,17 @@ impl Lease {
     pub fn adopt(&mut self, old: &Plan, new: &Plan, now_ns: u64) {
         let is_alike = old.quota.algorithm() == new.quota.algorithm()
             && old.sharing.is_exact() == new.sharing.is_exact();
-        if !is_alike || new.sharing.is_exact() || self.0.has(Flag::Fallback) {
+        if !is_alike || self.0.has(Flag::Fallback) {
             return;
+        }
+        if new.sharing.is_exact() {
+            return self.adopt_heard(old, new, now_ns);
         }
         let change = Change::between(old, new);
         let before = self.held(now_ns);
+        // Under a shorter epoch Redis promises the rate anew before the old one would have ended.
+        let sooner_ns = old.sharing.epoch_ns.saturating_sub(new.sharing.epoch_ns);
+        self.0.set_end_ns(self.0.end_ns().min(self.0.end_ns().saturating_sub(sooner_ns).max(now_ns)));
         let unit = UNIT as f64;
         let (held, level) = change.units(before as f64 / unit, self.0.level());
         if self.0.epoch() != 0 {
@@ -291,6 +297,8 @@ impl Lease {
         let kept = before.saturating_sub((dropped * unit) as i64);
         self.0.set_balance(self.0.balance().saturating_add(kept.saturating_sub(self.held(now_ns))));
         self.0.set_level(level);
+        // Redis counts as large a share of what it has lent.
+        self.0.set_last_grant(self.0.last_grant() * change.smaller);
     }
 
     fn deny_until(&mut self, until_ns: u64) {

@@ -717,6 +717,42 @@ fn a_changed_limit_keeps_what_is_held_and_raises_no_rate() {
     assert_eq!(lease.held_or_owed(now), -30.0);
 }
 
+/// Redis counts as lent what is left of it under the new limit, and less of it cannot be spent.
+#[test]
+fn under_a_lowered_limit_no_more_is_reported_as_spent_than_was() {
+    let (old, lower) = (plan(), plan_of(250, SECOND, 250, 100));
+    for spent in [0, 40] {
+        let grant = Grant { epoch: 9, tokens: 100.0, lasts_ns: 400 * MS, level: 900.0, ..Grant::default() };
+        let mut lease = granted(&old, grant);
+        admitted_of(&mut lease, &old, spent, NOW + MS);
+        lease.adopt(&old, &lower, NOW + 2 * MS);
+        let told = lease.renewal(&lower, KEY, Wanted::by_one(1), NOW + 3 * MS).spent;
+        assert!((told - spent as f64 / 4.0).abs() < 0.5, "{told} of {spent} spent");
+    }
+}
+
+/// Redis promises the rate anew when the shorter epoch ends.
+#[test]
+fn under_a_shorter_epoch_a_lease_ends_with_it() {
+    let long = |limit| {
+        let sharing = Sharing { epoch_ns: 1_500 * MS, ..plan().sharing };
+        Arc::new(Plan { sharing, ..(*plan_of(limit, 60 * SECOND, limit, 100)).clone() })
+    };
+    let (old, new) = (long(60_000), plan_of(60_000, 60 * SECOND, 6_000, 100));
+    let grant = Grant { epoch: 9, rate: 100.0, lasts_ns: 1_450 * MS, level: 58_000.0, ..Grant::default() };
+    for (at_ms, lasts_ms) in [(100, 349), (1_000, 0)] {
+        let now = NOW + at_ms * MS;
+        let mut lease = granted(&old, grant);
+        let held = lease.view(now).held;
+        lease.adopt(&old, &new, now);
+        assert_eq!(lease.view(now).lasts_ns / MS, lasts_ms, "{at_ms}");
+        assert!((lease.view(now).held - held * 0.1).abs() < 0.01, "{at_ms}: {:?}", lease.view(now));
+        let mut lease = granted(&new, Grant { lasts_ns: 450 * MS, ..grant });
+        lease.adopt(&new, &old, now.min(NOW + 200 * MS));
+        assert_eq!(lease.view(NOW).lasts_ns / MS, 449, "a longer one prolongs nothing");
+    }
+}
+
 /// Else what Redis said is left would be spent here, in fallback, and once more while it hears of that.
 #[test]
 fn what_was_advanced_of_what_is_left_is_gone_until_redis_says_more() {

@@ -1,6 +1,7 @@
 //! The twin of lua/lease.lua: names, order of operations and rounding are the script's.
 
-use super::{Asked, Granted, LENT_EPOCHS, LENT_SHARE, float, ns, pack, share_of, unpack};
+use super::{Asked, DEEPEST, EXACT, Granted, LENT_EPOCHS, LENT_SHARE, STAYS_MAX};
+use super::{float, is_count, is_plan, ns, pack, share_of, unpack};
 use crate::lease_messages::Lent;
 
 /// The record that Redis keeps of one key.
@@ -40,6 +41,19 @@ impl Record {
         self.out + self.promised * (self.since_us / 1e6) + aging
     }
 
+    /// Whether a script may have written it. A bucket is full before its key expires, `stays_s` after the record's second;
+    /// or later, if that is the most that a record can say.
+    fn is_sound(&self, stays_s: f64) -> bool {
+        let [limit, period_ns, burst] = self.plan;
+        let full_us = self.at_us + (burst - self.level) / (limit * 1e9 / period_ns) * 1e6;
+        let counts = [self.at_us, self.promised, self.wanted, self.wanted_before];
+        is_plan(self.plan)
+            && counts.into_iter().all(is_count)
+            && (-DEEPEST * burst..=burst).contains(&self.level)
+            && [self.out, self.out_before].into_iter().all(|units| units.abs() < EXACT)
+            && (stays_s == f64::from(STAYS_MAX) || full_us <= ((self.at_us / 1e6).floor() + stays_s) * 1e6)
+    }
+
     /// The record as it is stored and read back: some numbers are floats.
     fn packed(self, r: &Asked) -> Record {
         Record {
@@ -49,7 +63,7 @@ impl Record {
             out: float(self.out),
             out_before: float(self.out_before),
             plan: [r.limit, r.period_ns, r.burst],
-            since_us: (self.since_us / r.tick_us()).floor(),
+            since_us: (self.since_us / TICK_US).floor(),
             ..self
         }
     }
@@ -69,7 +83,7 @@ struct Open {
 
 /// Reads a record as of `now_us`, and when it was last changed; `None` if the bytes are no record.
 pub(super) fn look(record: &[u8], now_us: f64, r: &Asked) -> Option<(Lent, f64)> {
-    let ([at_us, level], floats, since_us, [nodes, nodes_before], plan) = unpack(record)?;
+    let ([at_us, level], floats, [since_us, stays_s], [nodes, nodes_before], plan) = unpack(record)?;
     let [promised, wanted, wanted_before, out, out_before] = floats;
     let saved = Record {
         at_us,
@@ -84,6 +98,7 @@ pub(super) fn look(record: &[u8], now_us: f64, r: &Asked) -> Option<(Lent, f64)>
         nodes_before,
         plan,
     };
+    let saved = Some(saved).filter(|saved| saved.is_sound(stays_s))?;
     let Open { record: s, ends_us, is_aged, less, .. } = open_any(Some(saved), now_us, r);
     let lent = Lent {
         level: s.level - less,
@@ -178,7 +193,13 @@ fn open_any(saved: Option<Record>, now_us: f64, r: &Asked) -> Open {
     let missing = (burst - held - s.level).max(0.0);
     let aging = if open.is_aged { s.out_before.min(missing) } else { s.out_before };
     let freed = (s.out + aging) * (1.0 - smaller) + s.promised * (s.since_us / 1e6) * (1.0 - slower);
-    let freed = freed.max(0.0);
+    let freed = freed.min(burst - s.level).max(0.0);
+    if period_ns == r.period_ns && s.level + freed - less < -DEEPEST * r.burst {
+        // No limit was ever that far above this one: nothing is left.
+        let mut nothing = self::open(None, now_us, r);
+        nothing.record.level = 0.0;
+        return nothing;
+    }
     if less > 0.0 && period_ns == r.period_ns && s.level + freed < less {
         return Open { less, ..open };
     }
@@ -187,15 +208,15 @@ fn open_any(saved: Option<Record>, now_us: f64, r: &Asked) -> Open {
     (s.out, s.out_before) = (s.out * smaller, s.out_before * smaller);
     // What another period's limit does not hold is forgiven; a debt is not.
     let (debt, spent) = ((-s.level).max(0.0), burst - s.level);
-    s.level = r.burst - spent.min(r.burst + debt);
+    s.level = (r.burst - spent.min(r.burst + debt)).max(-DEEPEST * r.burst);
     open
 }
 
 fn open(saved: Option<Record>, now_us: f64, r: &Asked) -> Open {
-    let mut now_us = now_us - now_us % r.tick_us();
+    let mut now_us = now_us - now_us % TICK_US;
     let mut s = Record { at_us: now_us, level: r.burst, ..Record::default() };
     if let Some(saved) = saved {
-        s = Record { since_us: saved.since_us * r.tick_us(), ..saved };
+        s = Record { since_us: saved.since_us * TICK_US, ..saved };
         if s.at_us > now_us + 2.0 * r.epoch_us {
             s.at_us = now_us;
         }
@@ -368,6 +389,8 @@ fn lease_deny(s: &Record, r: &Asked, n: &Node, part: f64) -> f64 {
     (n.left_s.min(wait_s) * 1e6).floor()
 }
 
+/// The step in which a record keeps the time since its epoch began: an epoch may have more than 19 bits of microseconds.
+const TICK_US: f64 = 4.0;
 /// A fleet is greedy if its demand is more than this many times the refill.
 const GREEDY: f64 = 2.0;
 /// How long a node of a greedy fleet denies before it asks again, seconds.

@@ -55,8 +55,7 @@ pub fn look(record: &[u8], plan: &Plan, now_us: u64) -> Option<(Lent, u64)> {
         Algorithm::FixedWindow | Algorithm::SlidingWindow => window::look(record, now_us as f64, &asked)?,
         _ => bucket::look(record, now_us as f64, &asked)?,
     };
-    let is_read = [lent.level, lent.out, lent.promised, at_us].into_iter().all(f64::is_finite);
-    is_read.then(|| (lent, ns(now_us as f64 - at_us)))
+    Some((lent, ns(now_us as f64 - at_us)))
 }
 
 /// The state of a key without a record: nothing is spent.
@@ -127,11 +126,6 @@ impl Asked {
         self.refill * (self.epoch_us / 1e6) < if self.ahead { SMALL_AHEAD } else { SMALL }
     }
 
-    /// The step in which a record keeps the time since its epoch began.
-    fn tick_us(&self) -> f64 {
-        if self.epoch_us < f64::from(SINCE_US) { 1.0 } else { 4.0 }
-    }
-
     /// Units for the waiting requests out of `whole`: in their order, each gets all it costs or nothing.
     fn served(&self, whole: f64) -> f64 {
         if self.pending <= whole {
@@ -162,19 +156,26 @@ impl Asked {
 }
 
 /// Packs a record as the scripts do: doubles, floats, the time since the epoch began, the two counts of nodes, and the plan.
+/// Its key is kept for ever.
 fn pack(doubles: &[f64], floats: &[f64], since_us: f64, nodes: [f64; 2], plan: &[f64]) -> Vec<u8> {
     let bytes = |doubles: &[f64]| doubles.iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<_>>();
     let doubles = bytes(doubles).into_iter();
     let floats = floats.iter().flat_map(|number| (*number as f32).to_le_bytes());
     let nodes = nodes.into_iter().flat_map(|number| (number as u16).to_le_bytes());
-    doubles.chain(floats).chain((since_us as u32).to_le_bytes()).chain(nodes).chain(bytes(plan)).collect()
+    doubles
+        .chain(floats)
+        .chain((since_us as u32 + STAYS_MAX * SINCE_US).to_le_bytes())
+        .chain(nodes)
+        .chain(bytes(plan))
+        .collect()
 }
 
-/// Doubles, floats, the time since the epoch began, the two counts of nodes, and the plan.
-type Packed<const D: usize, const F: usize, const P: usize> = ([f64; D], [f64; F], f64, [f64; 2], [f64; P]);
+/// Doubles, floats, the time since the epoch began and for how long the key is kept, the two counts of nodes, and the plan.
+type Packed<const D: usize, const F: usize, const P: usize> =
+    ([f64; D], [f64; F], [f64; 2], [f64; 2], [f64; P]);
 
-/// Reads the bytes of [`pack`]. In a record from Redis the upper 13 bits of the time say for how long the key is kept;
-/// they are dropped.
+/// Reads the bytes of [`pack`]. In a record from Redis the upper 13 bits of the time say for how many seconds the key is
+/// kept.
 fn unpack<const D: usize, const F: usize, const P: usize>(record: &[u8]) -> Option<Packed<D, F, P>> {
     let mut rest = record;
     let doubles = doubles(&mut rest)?;
@@ -182,10 +183,11 @@ fn unpack<const D: usize, const F: usize, const P: usize>(record: &[u8]) -> Opti
     for float in &mut floats {
         *float = f64::from(f32::from_le_bytes(split(&mut rest)?));
     }
-    let since_us = u32::from_le_bytes(split(&mut rest)?) % SINCE_US;
+    let since_us = u32::from_le_bytes(split(&mut rest)?);
     let nodes = [split(&mut rest)?, split(&mut rest)?].map(u16::from_le_bytes);
     let plan = self::doubles(&mut rest)?;
-    rest.is_empty().then(|| (doubles, floats, f64::from(since_us), nodes.map(f64::from), plan))
+    let times = [since_us % SINCE_US, since_us / SINCE_US];
+    rest.is_empty().then(|| (doubles, floats, times.map(f64::from), nodes.map(f64::from), plan))
 }
 
 fn doubles<const N: usize>(rest: &mut &[u8]) -> Option<[f64; N]> {
@@ -202,8 +204,24 @@ fn split<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
     Some(*chunk)
 }
 
+/// Whether a number of a record may be one that a script wrote: see lua/arithmetic.lua.
+fn is_count(number: f64) -> bool {
+    (0.0..EXACT).contains(&number)
+}
+
+fn is_plan([limit, period_ns, burst]: [f64; 3]) -> bool {
+    let is_period = (1.0..=u64::MAX as f64 / 1_000.0).contains(&(period_ns / 1_000.0));
+    is_period && [limit, burst].into_iter().all(|number| number >= 1.0 && is_count(number))
+}
+
+/// Whole numbers below this are exact.
+const EXACT: f64 = (1_u64 << 53) as f64;
+/// The most whole buckets that a debt may be.
+const DEEPEST: f64 = (1 << 20) as f64;
 /// Ticks since an epoch began are below this.
 const SINCE_US: u32 = 1 << 19;
+/// For how many seconds a record says that its key is kept, if it is so long or longer.
+const STAYS_MAX: u32 = (1 << 13) - 1;
 
 /// A number as it is read back after it was stored as a float.
 fn float(number: f64) -> f64 {

@@ -71,6 +71,30 @@ fn a_lease_of_a_big_bucket_is_long_and_its_record_is_read_back() {
     }
 }
 
+/// A record is read alike by plans of short and of long epochs.
+#[test]
+fn a_changed_burst_neither_loses_nor_repeats_what_refills() {
+    let bucket = |burst| {
+        let quota = quota::tests::quota(Algorithm::TokenBucket, 60_000, 60 * SECOND, burst);
+        Arc::new(Plan { policy: "test".into(), quota, sharing: Sharing::new(&quota, 0.05, WhenDown::Local) })
+    };
+    for (old, new) in [(bucket(60_000), bucket(6_000)), (bucket(6_000), bucket(60_000))] {
+        let mut model = ScriptModel::default();
+        let spent = |model: &ScriptModel, plan: &Plan, later_us: u64| {
+            let (lent, _) = look(&model.to_bytes().expect("kept"), plan, NOW + later_us).expect("read");
+            plan.quota.capacity() as f64 - lent.level - lent.out
+        };
+        let rate = model.renew(&wants(&old, 800.0, 5_000), NOW).rate;
+        assert!(rate >= 400.0, "{rate}");
+        model.renew(&wants(&old, 0.01, 0), NOW + 400_000);
+        let (before, after) = (spent(&model, &old, 400_000), spent(&model, &new, 400_000));
+        assert!((before - after).abs() < 1.0, "{before} {after}");
+        model.renew(&wants(&new, 0.01, 0), NOW + 400_000);
+        let later = spent(&model, &new, 450_000);
+        assert!((before - later - 50.0).abs() < 1.0, "{before} {later}");
+    }
+}
+
 /// A bucket that hardly refills is lent of while plenty is left of it, and not of its last units.
 #[test]
 fn a_slow_bucket_is_lent_by_its_level() {

@@ -1,7 +1,8 @@
 //! The twin of lua/window_lease.lua: names, order of operations and rounding are the script's.
 
 use super::bucket::number_of;
-use super::{Asked, Granted, LENT_EPOCHS, LENT_SHARE, float, ns, pack, share_of, unpack};
+use super::{Asked, Granted, LENT_EPOCHS, LENT_SHARE};
+use super::{float, is_count, is_plan, ns, pack, share_of, unpack};
 use crate::lease_messages::Lent;
 
 /// The record that Redis keeps of one key.
@@ -32,6 +33,14 @@ impl Record {
         let doubles = [self.at_us, self.current, self.previous];
         let floats = [self.wanted, self.wanted_before, self.out, self.out_before];
         pack(&doubles, &floats, self.since_us, [self.nodes, self.nodes_before], &self.plan)
+    }
+
+    /// Whether a script may have written it.
+    fn is_sound(&self, r: &Asked) -> bool {
+        let counts = [self.at_us, self.current, self.previous, self.wanted, self.wanted_before];
+        let [limit, period_ns] = self.plan;
+        (period_ns == r.period_ns || is_plan([limit, period_ns, limit]))
+            && counts.into_iter().chain([self.out, self.out_before]).all(is_count)
     }
 
     /// The record as it is stored and read back: some numbers are floats.
@@ -99,7 +108,7 @@ impl Open {
 
 /// Reads a record as of `now_us`, and when it was last changed; `None` if the bytes are no record.
 pub(super) fn look(record: &[u8], now_us: f64, r: &Asked) -> Option<(Lent, f64)> {
-    let ([at_us, current, previous], floats, since_us, [nodes, nodes_before], plan) = unpack(record)?;
+    let ([at_us, current, previous], floats, [since_us, _], [nodes, nodes_before], plan) = unpack(record)?;
     let [wanted, wanted_before, out, out_before] = floats;
     let saved = Record {
         at_us,
@@ -114,6 +123,7 @@ pub(super) fn look(record: &[u8], now_us: f64, r: &Asked) -> Option<(Lent, f64)>
         nodes_before,
         plan,
     };
+    let saved = Some(saved).filter(|saved| saved.is_sound(r))?;
     let open = open(Some(saved), now_us, r);
     let s = &open.record;
     let lent = Lent {

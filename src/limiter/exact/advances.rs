@@ -38,22 +38,28 @@ impl Advances {
     pub(crate) fn spend(&self, charge: &Charge) -> Option<u64> {
         let mut keys = self.0.of(charge.key);
         let granted = &mut keys.get_mut(&charge.key)?.granted;
-        granted.retain(|granted| granted.charge.plan == charge.plan && granted.charge.cost > 0);
-        let units = granted.iter().fold(0_u64, |sum, granted| sum.saturating_add(granted.charge.cost));
-        let (mut missing, mut taken_us) = (charge.cost, granted.front()?.taken_us);
-        if units < missing {
+        // What was given under another plan is left: `take_unused` returns it under that.
+        let alike = |granted: &Granted| granted.charge.plan == charge.plan;
+        let mut missing = charge.cost;
+        let is_enough = granted.iter().filter(|granted| alike(granted)).any(|granted| {
+            missing = missing.saturating_sub(granted.charge.cost);
+            missing == 0
+        });
+        if !is_enough {
             return None;
         }
-        while missing > 0 {
-            let first = granted.front_mut()?;
-            let part = first.charge.cost.min(missing);
-            (first.charge.cost, missing, taken_us) =
-                (first.charge.cost - part, missing - part, first.taken_us);
-            if first.charge.cost == 0 {
-                granted.pop_front();
+        let (mut missing, mut taken_us) = (charge.cost, None);
+        for granted in granted.iter_mut().filter(|granted| alike(granted)) {
+            let part = granted.charge.cost.min(missing);
+            granted.charge.cost -= part;
+            missing -= part;
+            taken_us = Some(granted.taken_us);
+            if missing == 0 {
+                break;
             }
         }
-        Some(taken_us)
+        while granted.pop_front_if(|granted| granted.charge.cost == 0).is_some() {}
+        taken_us
     }
 
     /// Admits a charge before its answer, if it and what is not answered yet are within `part`.
@@ -91,7 +97,9 @@ impl Advances {
         self.0.retain(|_, advance| {
             let is_old = |granted: &mut Granted| now_ns.saturating_sub(granted.since_ns) >= kept_ns;
             while let Some(old) = advance.granted.pop_front_if(is_old) {
-                unused.push((old.charge, old.taken_us));
+                if old.charge.cost > 0 {
+                    unused.push((old.charge, old.taken_us));
+                }
             }
             advance.unanswered > 0 || !advance.granted.is_empty()
         });
@@ -101,3 +109,36 @@ impl Advances {
 
 /// How long units that Redis gave wait for a request: longer than the shortest `Retry-After`.
 pub(crate) const KEPT_NS: u64 = 1_500_000_000;
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU64;
+
+    use super::*;
+    use limit::{Algorithm, PlanId, Quota};
+
+    fn charge(plan: u32, cost: u64) -> Charge {
+        let ten = NonZeroU64::new(10).expect("it is not zero");
+        let quota = Quota::new(Algorithm::FixedWindow, ten, ten, ten);
+        Charge { cost, plan: PlanId::from_bits(plan), ..Charge::one(Key::new(7), quota) }
+    }
+
+    #[test]
+    fn what_was_given_under_another_limit_is_returned_and_not_spent() {
+        let advances = Advances::default();
+        advances.keep(&charge(1, 3), 11, 0);
+        advances.keep(&charge(2, 2), 12, 0);
+        advances.keep(&charge(1, 1), 13, 0);
+        advances.keep(&charge(2, 4), 14, 0);
+        assert_eq!(advances.spend(&charge(2, 7)), None);
+        assert_eq!(advances.spend(&charge(3, 1)), None);
+        assert_eq!(advances.spend(&charge(2, 3)), Some(14));
+        let unused = advances.take_unused(KEPT_NS, KEPT_NS);
+        let unused: Vec<_> = unused
+            .into_iter()
+            .map(|(charge, taken_us)| (PlanId::into_bits(charge.plan), charge.cost, taken_us))
+            .collect();
+        assert_eq!(unused, [(1, 3, 11), (1, 1, 13), (2, 3, 14)]);
+        assert_eq!(advances.spend(&charge(2, 1)), None, "it was returned");
+    }
+}

@@ -369,7 +369,9 @@ fn seen(outcome: Outcome, record: &[u8], plan: &Plan, at_us: u64) -> Option<Seen
     }
     let (lent, unchanged_ns) = match record {
         [] => (script_model::untouched(plan), None),
-        _ => script_model::look(record, plan, at_us).map(|(lent, ago_ns)| (lent, Some(ago_ns)))?,
+        // A record that was of exact charges does not say.
+        _ => script_model::look(record, plan, at_us)
+            .map(|(lent, ago_ns)| (lent, (outcome.remaining == 0).then_some(ago_ns)))?,
     };
     Some(Seen { left: Left::Lent(lent), unchanged_ns })
 }
