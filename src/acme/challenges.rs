@@ -10,6 +10,8 @@ use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::sign::CertifiedKey;
 use serde::{Deserialize, Serialize};
 
+use super::config::PATH;
+
 /// Challenges that wait to be checked, of all orders. Without one, looking costs an atomic load.
 #[derive(Debug, Default)]
 pub struct Challenges {
@@ -64,7 +66,7 @@ impl Challenges {
         })
     }
 
-    /// The certificate for a handshake that offers [`ALPN`] and nothing else (RFC 8737 section 3).
+    /// The certificate for a handshake that offers [`ALPN`](super::ALPN) and nothing else (RFC 8737 section 3).
     pub fn certificate(&self, name: &str) -> Option<Arc<CertifiedKey>> {
         self.shown.load().iter().find_map(|shown| match &shown.answer {
             Answer::Tls(key) if shown.name.eq_ignore_ascii_case(name) => Some(Arc::clone(key)),
@@ -138,8 +140,3 @@ fn challenge_certificate(name: &str, digest: &[u8]) -> Result<CertifiedKey, Erro
     let private = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
     Ok(CertifiedKey::new(vec![certificate.der().clone()], any_supported_type(&private)?))
 }
-
-/// Where an authority asks for tokens (RFC 8555 section 8.3).
-pub const PATH: &str = "/.well-known/acme-challenge/";
-/// The protocol an authority asks for in a handshake (RFC 8737 section 6.2).
-pub const ALPN: &[u8] = b"acme-tls/1";

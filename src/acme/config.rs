@@ -51,12 +51,12 @@ impl Config {
     }
 
     /// The record of attempts that have failed.
-    pub(super) fn attempts(&self) -> PathBuf {
+    pub fn attempts(&self) -> PathBuf {
         self.folder().join(format!("{}.attempts.json", self.first_name()))
     }
 
     /// The account and its key.
-    pub(super) fn account(&self) -> PathBuf {
+    pub fn account(&self) -> PathBuf {
         self.folder().join("account.json")
     }
 
@@ -77,3 +77,7 @@ impl Config {
 pub const STATE_UNWRITTEN: &str = "/var/lib/sluicegate";
 /// The names of one certificate; Let's Encrypt accepts as many.
 pub const NAMES_MAX: usize = 100;
+/// Where an authority asks for tokens (RFC 8555 section 8.3).
+pub const PATH: &str = "/.well-known/acme-challenge/";
+/// The protocol an authority asks for in a handshake (RFC 8737 section 6.2).
+pub const ALPN: &[u8] = b"acme-tls/1";

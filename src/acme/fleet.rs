@@ -5,7 +5,6 @@
 //! now and then, so a request or a handshake finds in memory what it needs, or does not find it.
 
 use std::fmt;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,31 +16,10 @@ use serde::{Deserialize, Serialize};
 
 use super::challenges::{Challenges, Proof, Showing};
 use super::config::Config;
+use super::notes::{Away, Notes};
 use super::seal::Seal;
 use super::state::{Attempts, Issued};
 use base::random::Random;
-
-/// Small values that the nodes of a fleet keep for each other, under a lock or for a time.
-pub trait Notes: Send + Sync {
-    /// Takes a lock for so long, or keeps it for longer; `false` if another holder has it.
-    fn take<'a>(&'a self, name: &'a str, holder: &'a str, lasts: Duration) -> Asked<'a, bool>;
-    /// Gives back a lock, if this holder has it.
-    fn give_back<'a>(&'a self, name: &'a str, holder: &'a str) -> Asked<'a, ()>;
-    /// Leaves a value for so long.
-    fn put<'a>(&'a self, name: &'a str, value: &'a [u8], lasts: Duration) -> Asked<'a, ()>;
-    /// The value that is there.
-    fn get<'a>(&'a self, name: &'a str) -> Asked<'a, Option<Vec<u8>>>;
-    /// Takes a value away.
-    fn remove<'a>(&'a self, name: &'a str) -> Asked<'a, ()>;
-}
-
-/// What is asked of [`Notes`].
-pub type Asked<'a, T> = Pin<Box<dyn Future<Output = Result<T, Away>> + Send + 'a>>;
-
-/// Nobody can be asked at the moment.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct Away(pub String);
 
 /// One certificate, as the nodes of a fleet share it.
 pub(super) struct Fleet {

@@ -4,17 +4,32 @@
 //! A certificate that has arrived is a file like any other. Nothing here presents it: the listener that names it watches
 //! the file. In a fleet one node orders and leaves the certificate for the others (`fleet.rs`). Nothing here listens either: `server` and `proxy` ask [`Challenges`] what to show an authority.
 
+#[cfg(not(feature = "acme"))]
+mod absent;
+#[cfg(feature = "acme")]
 mod challenges;
+#[cfg(feature = "acme")]
 mod client;
 pub mod config;
+#[cfg(feature = "acme")]
 mod fleet;
+#[cfg(feature = "acme")]
 mod keeper;
+mod notes;
+#[cfg(feature = "acme")]
 mod order;
+#[cfg(feature = "acme")]
 mod schedule;
+#[cfg(feature = "acme")]
 mod seal;
+#[cfg(feature = "acme")]
 mod state;
 
-pub use challenges::{ALPN, Challenges, PATH};
-pub use config::Config;
-pub use fleet::{Asked, Away, Notes};
+#[cfg(not(feature = "acme"))]
+pub use absent::{Challenges, Counts, Keeper};
+#[cfg(feature = "acme")]
+pub use challenges::Challenges;
+pub use config::{ALPN, Config, PATH};
+#[cfg(feature = "acme")]
 pub use keeper::{Counts, Keeper};
+pub use notes::{Asked, Away, Notes};

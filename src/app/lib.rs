@@ -8,6 +8,7 @@
 mod control;
 mod counts;
 mod decisions;
+#[cfg_attr(not(feature = "rls"), path = "no_envoy.rs")]
 mod envoy;
 pub mod explain;
 mod files;

@@ -27,30 +27,23 @@ pub struct Arguments {
     pub database: bool,
 }
 
-/// Checks the configuration in `path` and returns the exit code: 0, [`EXIT_CONFIG`], or 1 if the database cannot be read.
+/// Checks the configuration in `path` and returns the exit code: 0 or [`EXIT_CONFIG`].
 ///
 /// Errors and warnings go to `errors`. `out` gets a summary, or with `effective` the whole configuration with every
 /// default, which is a gateway.toml that lacks only the secrets.
 ///
 /// `descriptors` is the limit of file descriptors that `run` would have.
+///
+/// # Errors
+/// If the database cannot be read, or nothing can be written.
 pub fn check(
     path: &Path,
     Arguments { effective, database }: Arguments,
     descriptors: u64,
     out: &mut dyn Write,
     errors: &mut dyn Write,
-) -> io::Result<u8> {
-    let added = match database {
-        true => rows(path),
-        false => Ok(Vec::new()),
-    };
-    let added = match added {
-        Ok(added) => added,
-        Err(error) => {
-            writeln!(errors, "sluicegate: {}", app::error_chain(&error))?;
-            return Ok(EXIT_FAILED);
-        }
-    };
+) -> anyhow::Result<u8> {
+    let added = if database { rows(path)? } else { Vec::new() };
     // The files must stand alone, too: a start and a reload take no policy from the database that is not there yet.
     let alone = if added.is_empty() {
         Ok(())
@@ -204,11 +197,11 @@ fn counted(count: usize, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })
 }
 
-/// The exit code if the database cannot be read.
-const EXIT_FAILED: u8 = 1;
-
 /// The exit code of an invalid configuration: `EX_CONFIG` of sysexits.h.
 pub const EXIT_CONFIG: u8 = 78;
+/// The exit code if something was left out or differs.
+#[cfg(any(feature = "migrate", feature = "replay"))]
+pub const EXIT_LEFT_OUT: u8 = 3;
 
 #[cfg(test)]
 mod tests {

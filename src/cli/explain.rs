@@ -3,13 +3,14 @@
 //! It asks the running gateway over its admin listener, because only that knows what is left of local limits. If no
 //! gateway answers, it explains from the file, and from Redis if the file names one, and says so.
 
+use std::fmt;
+use std::io::{self, Write};
 use std::net::IpAddr;
 use std::path::Path;
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
-use std::{fmt, io};
 
+use anyhow::{Context, bail};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 
 use super::admin_client::{AdminClient, Place, encoded};
@@ -72,18 +73,26 @@ fn header(text: &str) -> Result<(HeaderName, HeaderValue), String> {
     Ok((name, value))
 }
 
-/// Prints the explanation on standard output.
-pub fn run(arguments: &Arguments, file: &Path) -> ExitCode {
+/// Prints the explanation on `out`.
+///
+/// # Errors
+/// If neither a gateway nor the file explains it.
+pub fn run(
+    arguments: &Arguments,
+    file: &Path,
+    out: &mut dyn Write,
+    errors: &mut dyn Write,
+) -> anyhow::Result<u8> {
     let loaded = match config::load(file) {
         Ok(loaded) => loaded,
-        Err(errors) => {
-            eprintln!("{errors}");
-            return ExitCode::from(EXIT_CONFIG);
+        Err(found) => {
+            writeln!(errors, "{found}")?;
+            return Ok(EXIT_CONFIG);
         }
     };
     let mut config = loaded.config;
     if let Some(id) = &arguments.request {
-        return explain_sent(config.admin.as_ref(), id);
+        return explain_sent(config.admin.as_ref(), id, out);
     }
     let asked = match &config.admin {
         _ if arguments.offline => Err(Unasked::Offline),
@@ -92,9 +101,8 @@ pub fn run(arguments: &Arguments, file: &Path) -> ExitCode {
     };
     let why = match asked {
         Ok(answer) => {
-            super::say(&answer.text);
-            super::say(answer.notes(&config, loaded.report.has_admin(), file));
-            return ExitCode::SUCCESS;
+            write!(out, "{}{}", answer.text, answer.notes(&config, loaded.report.has_admin(), file))?;
+            return Ok(0);
         }
         Err(why) => why,
     };
@@ -107,21 +115,11 @@ pub fn run(arguments: &Arguments, file: &Path) -> ExitCode {
     let asked = Asked { method: &method, url: &url, headers: &headers, from: *from, all: *all };
     let claims: Vec<Box<str>> = loaded.table.claims().into_iter().map(Into::into).collect();
     let method = |config: &auth::Config| auth::Method::new(config.clone(), &claims).map(Arc::new);
-    let auth_methods = match config.auth.iter().map(method).collect::<Result<Vec<_>, _>>() {
-        Ok(methods) => methods,
-        Err(error) => {
-            eprintln!("sluicegate: {error}");
-            return ExitCode::FAILURE;
-        }
-    };
-    let explained = match explain_from_outside(&config, loaded.table, &auth_methods, &asked) {
-        Ok(explained) => explained,
-        Err(error) => return super::failed(&error),
-    };
-    super::say(explained.to_text());
+    let auth_methods = config.auth.iter().map(method).collect::<Result<Vec<_>, _>>()?;
+    let explained = explain_from_outside(&config, loaded.table, &auth_methods, &asked)?;
     let source = if explained.is_from_redis() { "from the file and Redis" } else { "from the file only" };
-    super::say(format!("note     {why}: explained {source}\n"));
-    ExitCode::SUCCESS
+    writeln!(out, "{}note     {why}: explained {source}", explained.to_text())?;
+    Ok(0)
 }
 
 impl Arguments {
@@ -132,25 +130,18 @@ impl Arguments {
 }
 
 /// Prints what the running gateway, or its database, knows of a request that was sent.
-fn explain_sent(admin: Option<&admin::Config>, id: &str) -> ExitCode {
-    let Some(admin) = admin else {
-        eprintln!("sluicegate: gateway.toml turns the admin listener off, so nobody can be asked");
-        return ExitCode::FAILURE;
-    };
+fn explain_sent(admin: Option<&admin::Config>, id: &str, out: &mut dyn Write) -> anyhow::Result<u8> {
+    let admin = admin.context("gateway.toml turns the admin listener off, so nobody can be asked")?;
     let client = AdminClient::new(Place::of(admin), admin.own_token().map(str::to_owned), PATIENCE);
     let target = format!("/v1/decisions/{}", encoded(id));
-    let answer = match client.ask(&Method::GET, &target, &HeaderMap::new(), None) {
-        Ok(answer) => answer,
-        Err(error) => return super::failed(&error),
-    };
+    let answer = client.ask(&Method::GET, &target, &HeaderMap::new(), None)?;
     let shown: serde_json::Value = serde_json::from_slice(answer.body()).unwrap_or_default();
     if answer.status() != StatusCode::OK {
         let detail = shown["detail"].as_str().unwrap_or("without a reason").escape_debug();
-        eprintln!("sluicegate: the gateway answers {}: {detail}", answer.status().as_u16());
-        return ExitCode::FAILURE;
+        bail!("the gateway answers {}: {detail}", answer.status().as_u16());
     }
-    super::say(shown["text"].as_str().unwrap_or_default());
-    ExitCode::SUCCESS
+    out.write_all(shown["text"].as_str().unwrap_or_default().as_bytes())?;
+    Ok(0)
 }
 
 /// The explanation of the running gateway; `None` if none answers.

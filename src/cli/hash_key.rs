@@ -57,7 +57,7 @@ pub fn run(
     input: &mut dyn Read,
     out: &mut dyn Write,
     errors: &mut dyn Write,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<u8> {
     let secret = if arguments.new {
         let key = keys::random().context("the system has no random numbers")?;
         writeln!(errors, "the secret, which is not shown again: {key}")?;
@@ -74,7 +74,7 @@ pub fn run(
         writeln!(out, "[[key]]\ndigest = \"{digest}\"\nconsumer = {consumer}")?;
     }
     out.write_all(optional_fields(arguments).as_bytes())?;
-    Ok(())
+    Ok(0)
 }
 
 /// The optional fields of the entry, a line each.

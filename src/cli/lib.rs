@@ -1,35 +1,48 @@
 //! The command line: parses the arguments and runs one command. Each command is a file; the work is done in `app`.
 
+#[cfg(not(all(feature = "migrate", feature = "replay", feature = "top")))]
+mod absent;
 mod admin_client;
-pub mod check;
-pub mod completions;
-pub mod ctl;
-pub mod explain;
-pub mod hash_key;
+mod check;
+mod completions;
+mod ctl;
+mod explain;
+mod hash_key;
 mod log;
-pub mod man;
-pub mod migrate;
-pub mod replay;
-pub mod run;
-pub mod schema;
-pub mod suggest;
-pub mod top;
-pub mod upgrade;
+mod man;
+#[cfg(feature = "migrate")]
+mod migrate;
+#[cfg(feature = "replay")]
+mod replay;
+mod run;
+mod schema;
+#[cfg(feature = "replay")]
+mod suggest;
+#[cfg(feature = "top")]
+mod top;
+mod upgrade;
 mod whom;
-pub mod why;
+mod why;
 
 use std::fmt::Display;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::LazyLock;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
+#[cfg(not(feature = "migrate"))]
+use absent::migrate;
+#[cfg(not(feature = "top"))]
+use absent::top;
+#[cfg(not(feature = "replay"))]
+use absent::{replay, suggest};
 use net::descriptors;
 
 /// A reverse-proxy API gateway with a built-in rate limiter.
 #[derive(Debug, Parser)]
-#[command(name = "sluicegate", version, arg_required_else_help = false)]
+#[command(name = "sluicegate", version, long_version = VERSION.as_str(), arg_required_else_help = false)]
 struct Arguments {
     /// The configuration file
     #[arg(short, long, global = true, default_value = "gateway.toml")]
@@ -80,66 +93,51 @@ enum Command {
 /// Runs the command the process was started with. Exit codes: 0 done, 1 failed, 2 wrong usage, 3 done but for
 /// what the output lists, 78 wrong configuration.
 pub fn main() -> ExitCode {
-    let Arguments { config, command } = Arguments::parse();
+    run(Arguments::parse()).map_or_else(|error| failed(&error), ExitCode::from)
+}
+
+fn run(Arguments { config, command }: Arguments) -> anyhow::Result<u8> {
+    let (out, errors): (&mut dyn Write, &mut dyn Write) = (&mut io::stdout(), &mut io::stderr());
     match command.unwrap_or(Command::Run { test_time: false }) {
         Command::Run { test_time } => run::run(&config, test_time),
-        Command::Check(arguments) => {
-            let limit = descriptors::hard_limit();
-            let checked = check::check(&config, arguments, limit, &mut io::stdout(), &mut io::stderr());
-            checked.map_or(ExitCode::FAILURE, ExitCode::from)
-        }
-        Command::Explain(arguments) => explain::run(&arguments, &config),
-        Command::Why(arguments) => {
-            let said = why::run(&arguments, &config, &mut io::stdout());
-            said.map_or_else(|error| failed(&error), |()| ExitCode::SUCCESS)
-        }
-        Command::Top(arguments) => top::run(&arguments, &config).unwrap_or_else(|error| failed(&error)),
-        Command::Ctl(arguments) => {
-            let done = ctl::run(&arguments, &config, &mut io::stdout());
-            done.map_or_else(|error| failed(&error), |()| ExitCode::SUCCESS)
-        }
-        Command::HashKey(arguments) => {
-            let hashed = hash_key::run(&arguments, &mut io::stdin(), &mut io::stdout(), &mut io::stderr());
-            hashed.map_or_else(|error| failed(&error), |()| ExitCode::SUCCESS)
-        }
-        Command::Migrate(arguments) => {
-            let migrated = migrate::run(&arguments, &mut io::stdout(), &mut io::stderr());
-            migrated.map_or(ExitCode::FAILURE, ExitCode::from)
-        }
-        Command::Replay(arguments) => {
-            let played = replay::run(&arguments, &config, &mut io::stdout().lock(), &mut io::stderr());
-            played.map_or(ExitCode::FAILURE, ExitCode::from)
-        }
-        Command::Suggest(arguments) => {
-            let suggested = suggest::run(&arguments, &config, &mut io::stdout().lock(), &mut io::stderr());
-            suggested.map_or(ExitCode::FAILURE, ExitCode::from)
-        }
-        Command::Schema => match schema::run(&mut io::stdout()) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(_) => ExitCode::FAILURE,
-        },
-        Command::Upgrade(arguments) => {
-            let upgraded = upgrade::run(&arguments, &config, &mut io::stdout(), &mut io::stderr());
-            upgraded.map_or_else(|error| failed(&error), ExitCode::from)
-        }
-        Command::Completions(arguments) => {
-            say(completions::script(&arguments, Arguments::command()));
-            ExitCode::SUCCESS
-        }
+        Command::Check(arguments) => check::check(&config, arguments, descriptors::hard_limit(), out, errors),
+        Command::Explain(arguments) => explain::run(&arguments, &config, out, errors),
+        Command::Why(arguments) => why::run(&arguments, &config, out, errors),
+        Command::Top(arguments) => top::run(&arguments, &config, out, errors),
+        Command::Ctl(arguments) => ctl::run(&arguments, &config, out, errors),
+        Command::HashKey(arguments) => hash_key::run(&arguments, &mut io::stdin(), out, errors),
+        Command::Migrate(arguments) => migrate::run(&arguments, &config, out, errors),
+        Command::Replay(arguments) => replay::run(&arguments, &config, out, errors),
+        Command::Suggest(arguments) => suggest::run(&arguments, &config, out, errors),
+        Command::Schema => schema::run(out),
+        Command::Upgrade(arguments) => upgrade::run(&arguments, &config, out, errors),
+        Command::Completions(arguments) => print(completions::script(&arguments, Arguments::command())),
         Command::Man(arguments) => {
-            say(man::page(&arguments, Arguments::command()).unwrap_or_else(|error| error.exit()));
-            ExitCode::SUCCESS
+            print(man::page(&arguments, Arguments::command()).unwrap_or_else(|error| error.exit()))
         }
-        Command::Version => {
-            println!("sluicegate {}", env!("CARGO_PKG_VERSION"));
-            ExitCode::SUCCESS
-        }
+        Command::Version => print(format!("sluicegate {}\n", *VERSION)),
     }
 }
 
+/// The version, and the features this binary was built with.
+static VERSION: LazyLock<String> = LazyLock::new(|| {
+    let features = [
+        ("acme", cfg!(feature = "acme")),
+        ("migrate", cfg!(feature = "migrate")),
+        ("otlp", cfg!(feature = "otlp")),
+        ("replay", cfg!(feature = "replay")),
+        ("rls", cfg!(feature = "rls")),
+        ("top", cfg!(feature = "top")),
+    ];
+    let with: Vec<&str> = features.iter().filter(|(_, is_in)| *is_in).map(|(name, _)| *name).collect();
+    let with = if with.is_empty() { "none".to_owned() } else { with.join(", ") };
+    format!("{}\nfeatures: {with}", env!("CARGO_PKG_VERSION"))
+});
+
 /// Writes to standard output and ignores errors, unlike `print!`, which panics if `head` has closed the pipe.
-fn say(text: impl AsRef<[u8]>) {
+fn print(text: impl AsRef<[u8]>) -> anyhow::Result<u8> {
     let _ = io::stdout().write_all(text.as_ref());
+    Ok(0)
 }
 
 /// The same to standard error: `eprintln!` panics if nobody reads it any more.
@@ -148,6 +146,32 @@ fn complain(text: impl Display) {
 }
 
 fn failed(error: &anyhow::Error) -> ExitCode {
+    // Who reads only the beginning closes the pipe.
+    if error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe) {
+        return ExitCode::FAILURE;
+    }
     complain(format_args!("sluicegate: {}", app::error_chain(error)));
     ExitCode::FAILURE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_whose_features_are_missing_names_one() {
+        for (arguments, feature, is_in) in [
+            (&["migrate", "nginx", "nginx.conf"][..], "migrate", cfg!(feature = "migrate")),
+            (&["replay", "--log", "-"], "replay", cfg!(feature = "replay")),
+            (&["suggest", "--log", "-"], "replay", cfg!(feature = "replay")),
+            (&["top"], "top", cfg!(feature = "top")),
+        ] {
+            let arguments = Arguments::try_parse_from([&["sluicegate"], arguments].concat());
+            let arguments = arguments.expect("the command is known");
+            if !is_in {
+                let said = run(arguments).expect_err("it cannot be done").to_string();
+                assert!(said.contains(&format!("needs the feature `{feature}`")), "{said}");
+            }
+        }
+    }
 }

@@ -5,7 +5,9 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use app::error_chain;
+use anyhow::Context;
+
+use super::check::EXIT_LEFT_OUT;
 use migrate::{self, From};
 
 /// What to read. Clap shows these comments as the help text.
@@ -31,11 +33,16 @@ enum Gateway {
     Ratelimit,
 }
 
-/// Prints the configuration on `out` and returns the exit code: 0, 1 if nothing can be read, or [`EXIT_LEFT_OUT`].
+/// Prints the configuration on `out` and returns the exit code: 0, 1 if the result is not valid, or [`EXIT_LEFT_OUT`].
 ///
 /// # Errors
-/// If nothing can be written.
-pub fn run(arguments: &Arguments, out: &mut dyn Write, errors: &mut dyn Write) -> io::Result<u8> {
+/// If nothing can be read or written.
+pub fn run(
+    arguments: &Arguments,
+    _: &Path,
+    out: &mut dyn Write,
+    errors: &mut dyn Write,
+) -> anyhow::Result<u8> {
     let from = match arguments.from {
         Gateway::Nginx => From::Nginx,
         Gateway::Haproxy => From::Haproxy,
@@ -43,18 +50,9 @@ pub fn run(arguments: &Arguments, out: &mut dyn Write, errors: &mut dyn Write) -
         Gateway::Kong => From::Kong,
         Gateway::Ratelimit => From::Ratelimit,
     };
-    let migrated = match migrate::migrate(from, &arguments.file, arguments.keys.as_deref()) {
-        Ok(migrated) => migrated,
-        Err(error) => {
-            writeln!(errors, "sluicegate: {}", error_chain(&error.into()))?;
-            return Ok(1);
-        }
-    };
-    if let Some((file, keys)) = arguments.keys.as_ref().zip(migrated.keys.as_ref())
-        && let Err(error) = write_new(file, keys)
-    {
-        writeln!(errors, "sluicegate: cannot write {}: {error}", file.display())?;
-        return Ok(1);
+    let migrated = migrate::migrate(from, &arguments.file, arguments.keys.as_deref())?;
+    if let Some((file, keys)) = arguments.keys.as_ref().zip(migrated.keys.as_ref()) {
+        write_new(file, keys).with_context(|| format!("cannot write {}", file.display()))?;
     }
     out.write_all(migrated.text.as_bytes())?;
     if let Some(found) = migrated.errors {
@@ -76,6 +74,3 @@ fn write_new(path: &Path, text: &str) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     file.write_all(text.as_bytes())
 }
-
-/// The exit code if something was left out or differs.
-pub const EXIT_LEFT_OUT: u8 = 3;

@@ -1,32 +1,29 @@
 //! `sluicegate run`: reads the configuration, prints its errors or warnings, and serves.
 
 use std::path::Path;
-use std::process::ExitCode;
 
 use super::check::EXIT_CONFIG;
 use super::log;
 use app::prepare;
 
 /// Serves until told to stop. With `test_time` checks of the admin API may say when they are asked.
-pub fn run(path: &Path, test_time: bool) -> ExitCode {
+///
+/// # Errors
+/// If the gateway cannot start.
+pub fn run(path: &Path, test_time: bool) -> anyhow::Result<u8> {
     // First of all: what a predecessor has counted by its clock is to mean the same here.
-    let inheritance = match app::inherit() {
-        Ok(inheritance) => inheritance,
-        Err(error) => return super::failed(&error),
-    };
+    let inheritance = app::inherit()?;
     let prepared = match config::read(path).and_then(prepare) {
         Ok(prepared) => prepared,
         Err(errors) => {
             super::complain(errors);
-            return ExitCode::from(EXIT_CONFIG);
+            return Ok(EXIT_CONFIG);
         }
     };
     if !prepared.loaded.report.is_empty() {
         super::complain(&prepared.loaded.report);
     }
     log::start(&prepared.loaded.config.log_level);
-    match app::run(path, prepared, inheritance, test_time) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => super::failed(&error),
-    }
+    app::run(path, prepared, inheritance, test_time)?;
+    Ok(0)
 }

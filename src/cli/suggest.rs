@@ -1,13 +1,14 @@
 //! `sluicegate suggest`: limits that fit an access log, as a part of a gateway.toml.
 
 use std::fmt::Write as _;
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::Path;
+
+use anyhow::bail;
 
 use super::check::EXIT_CONFIG;
 use super::replay::{self, Logs, text};
 use ::replay::suggest::{Asked, Error, Suggested, SuggestedWindow, Suggestion, suggest};
-use app::error_chain;
 use base::units;
 use policy::counting::shorthand;
 use policy::definition::Dimension;
@@ -47,7 +48,7 @@ pub fn run(
     config: &Path,
     out: &mut dyn Write,
     errors: &mut dyn Write,
-) -> io::Result<u8> {
+) -> anyhow::Result<u8> {
     let by: Vec<Vec<Dimension>> = match arguments.by.is_empty() {
         true => vec![vec![Dimension::Ip], vec![Dimension::Consumer]],
         false => arguments.by.iter().map(|by| by.0.clone()).collect(),
@@ -65,10 +66,7 @@ pub fn run(
     };
     let options = match arguments.logs.options() {
         Ok(options) => options,
-        Err(why) => {
-            writeln!(errors, "sluicegate: {why}")?;
-            return Ok(1);
-        }
+        Err(why) => bail!(why),
     };
     let asked = Asked { by, per_route: arguments.per_route, refuse_ppm: arguments.refuse };
     let suggested = match suggest(&options, &asked, routes) {
@@ -77,16 +75,13 @@ pub fn run(
             writeln!(errors, "{found}")?;
             return Ok(EXIT_CONFIG);
         }
-        Err(Error::Log(error)) => {
-            writeln!(errors, "sluicegate: {}", error_chain(&error.into()))?;
-            return Ok(1);
-        }
+        Err(Error::Log(error)) => return Err(error.into()),
     };
     if !replay::is_readable(&suggested.logs, errors)? {
         return Ok(1);
     }
     out.write_all(shown(&suggested, arguments.refuse).as_bytes())?;
-    replay::exit_code(&suggested.logs, errors)
+    Ok(replay::exit_code(&suggested.logs, errors)?)
 }
 
 fn shown(suggested: &Suggested, refuse_ppm: u32) -> String {

@@ -21,8 +21,8 @@ pub struct Arguments {
 pub fn run(
     arguments: &Arguments,
     path: &Path,
-    out: &mut impl Write,
-    err: &mut impl Write,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
 ) -> anyhow::Result<u8> {
     let done = match arguments.pid {
         Some(pid) => app::request_upgrade(pid)?,

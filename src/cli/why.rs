@@ -31,7 +31,7 @@ pub struct Arguments {
 ///
 /// # Errors
 /// If no gateway answers, or it refuses.
-pub fn run(arguments: &Arguments, file: &Path, out: &mut dyn Write) -> anyhow::Result<()> {
+pub fn run(arguments: &Arguments, file: &Path, out: &mut dyn Write, _: &mut dyn Write) -> anyhow::Result<u8> {
     let loaded = match config::load(file) {
         Ok(loaded) => loaded,
         Err(errors) => bail!("{errors}"),
@@ -44,9 +44,8 @@ pub fn run(arguments: &Arguments, file: &Path, out: &mut dyn Write) -> anyhow::R
         let detail = shown["detail"].as_str().unwrap_or("without a reason").escape_debug().to_string();
         bail!("the gateway answers {}: {detail}", answer.status().as_u16());
     }
-    // Who reads only the beginning closes the pipe.
-    let _ = out.write_all(plain_lines(shown["text"].as_str().unwrap_or_default()).as_bytes());
-    Ok(())
+    out.write_all(plain_lines(shown["text"].as_str().unwrap_or_default()).as_bytes())?;
+    Ok(0)
 }
 
 impl Arguments {

@@ -7,6 +7,7 @@ mod added;
 mod auth;
 mod compile;
 mod effective;
+mod features;
 mod keys;
 pub mod limits;
 mod load;
@@ -144,6 +145,7 @@ fn other_language(text: &str) -> &'static str {
 /// Reads every section of every file.
 fn define(ctx: &Context<'_>, documents: Vec<Table<'_>>) -> (Config, Places) {
     let mut places = Places::default();
+    features::check(&documents);
     let (auth, auth_places, auth_names) = auth::read_all(&documents);
     let (log_level, access_log, decisions) = process::log::read(&documents, &auth);
     let rows = TierTable::read(&documents);

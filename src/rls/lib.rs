@@ -6,27 +6,48 @@
 //! (`threads.rs`): on the control runtime a flood of them would hold up probes and reloads, on a worker the requests of its
 //! clients.
 
+//!
+//! Without the feature `rls` there is its configuration alone.
+
+#[cfg(feature = "rls")]
 mod codec;
 mod config;
+#[cfg(feature = "rls")]
 mod connection;
+#[cfg(feature = "rls")]
 mod descriptors;
+#[cfg(feature = "rls")]
 mod held;
+#[cfg(feature = "rls")]
 mod limits;
+#[cfg(feature = "rls")]
 mod messages;
+#[cfg(feature = "rls")]
 mod proto;
+#[cfg(feature = "rls")]
 mod secured;
+#[cfg(feature = "rls")]
 mod serve;
+#[cfg(feature = "rls")]
 mod service;
+#[cfg(feature = "rls")]
 mod stats;
+#[cfg(feature = "rls")]
 mod threads;
+#[cfg(feature = "rls")]
 mod until;
 
 pub use config::{Client, Config};
+#[cfg(feature = "rls")]
 pub use messages::{
     Code, DescriptorStatus, Entry, HeaderValue, Limit, RateLimitDescriptor, RateLimitOverride,
     RateLimitRequest, RateLimitResponse, Unit,
 };
+#[cfg(feature = "rls")]
 pub use serve::{Asked, spawn};
+#[cfg(feature = "rls")]
 pub use service::RateLimits;
+#[cfg(feature = "rls")]
 pub use stats::Stats;
+#[cfg(feature = "rls")]
 pub use threads::Threads;

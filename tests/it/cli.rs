@@ -343,7 +343,14 @@ fn version_is_printed() {
     let output = sluicegate(&["version"], "");
     assert_eq!(
         (output.status.code(), text(&output.stdout).trim()),
-        (Some(0), concat!("sluicegate ", env!("CARGO_PKG_VERSION")))
+        (
+            Some(0),
+            concat!(
+                "sluicegate ",
+                env!("CARGO_PKG_VERSION"),
+                "\nfeatures: acme, migrate, otlp, replay, rls, top"
+            )
+        )
     );
 }
 

@@ -18,16 +18,31 @@ use rls::{Asked, Config, Stats, Threads};
 
 /// What the listener needs once it is open.
 pub(super) struct Rls {
-    pub(super) config: Config,
-    pub(super) counts: Counts,
-    pub(super) readiness: Readiness,
-    /// The cells of the metrics of each thread.
-    pub(super) cells: Vec<Worker>,
-    /// Samples of decisions.
-    pub(super) samples: Arc<Memory>,
+    config: Config,
+    counts: Counts,
+    readiness: Readiness,
+    cells: Vec<Worker>,
+    samples: Arc<Memory>,
 }
 
 impl Rls {
+    /// With the cells of the metrics of each thread, and where samples of decisions go. `None` if it is not configured.
+    pub(super) fn new(
+        config: Option<&Config>,
+        counts: &Counts,
+        readiness: &Readiness,
+        cells: Vec<Worker>,
+        samples: &Arc<Memory>,
+    ) -> Option<Rls> {
+        let (config, counts, readiness) = (config?.clone(), counts.clone(), readiness.clone());
+        Some(Rls { config, counts, readiness, cells, samples: Arc::clone(samples) })
+    }
+
+    /// Where it listens, and how.
+    pub(super) fn config(&self) -> &Config {
+        &self.config
+    }
+
     /// Starts the threads and begins to answer.
     ///
     /// # Errors

@@ -169,13 +169,7 @@ impl Gateway {
             hot_keys: hot_keys.clone(),
             clocks: takes_time.then(Clocks::now),
         };
-        let grpc = config.grpc.clone().map(|config| Rls {
-            config,
-            counts: counts.clone(),
-            readiness: readiness.clone(),
-            cells: grpc_cells,
-            samples: Arc::clone(&samples),
-        });
+        let grpc = Rls::new(config.grpc.as_ref(), &counts, &readiness, grpc_cells, &samples);
         let control = Control::start(config, &counts, shared_tier.as_ref(), prepared.issued());
         let control_shown = control.as_ref().map(|control| control.for_operators());
         let last_reload = LastReload::default();
@@ -262,7 +256,7 @@ impl Gateway {
             None => None,
         };
         let grpc = self.grpc.take().map(|rls| {
-            let rls::Config { bind, tls, .. } = &rls.config;
+            let rls::Config { bind, tls, .. } = rls.config();
             let opened = listening::open(Role::Grpc, bind, tls.as_ref(), &mut sockets, &expiries)?;
             anyhow::Ok((opened, rls))
         });

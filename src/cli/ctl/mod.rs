@@ -72,10 +72,11 @@ enum What {
 ///
 /// # Errors
 /// If no gateway answers, or it refuses.
-pub fn run(arguments: &Arguments, file: &Path, out: &mut dyn Write) -> anyhow::Result<()> {
+pub fn run(arguments: &Arguments, file: &Path, out: &mut dyn Write, _: &mut dyn Write) -> anyhow::Result<u8> {
     let call = arguments.what.call()?;
     let client = arguments.whom.client(file, WITHIN)?;
-    send::send(&client, call, arguments.json, out)
+    send::send(&client, call, arguments.json, out)?;
+    Ok(0)
 }
 
 impl What {

@@ -7,9 +7,9 @@ pub(super) mod text;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use super::check::EXIT_CONFIG;
-use super::migrate::EXIT_LEFT_OUT;
-use app::error_chain;
+use anyhow::bail;
+
+use super::check::{EXIT_CONFIG, EXIT_LEFT_OUT};
 use policy::matching::host::is_authority;
 use replay::format::Format;
 use replay::report::LogReport;
@@ -140,7 +140,7 @@ pub fn run(
     candidate: &Path,
     out: &mut dyn Write,
     errors: &mut dyn Write,
-) -> io::Result<u8> {
+) -> anyhow::Result<u8> {
     let candidate = config::load(candidate);
     let against = arguments.against.as_deref().map(config::load).transpose();
     let (candidate, against) = match (candidate, against) {
@@ -154,10 +154,7 @@ pub fn run(
     };
     let options = match arguments.logs.options() {
         Ok(options) => options,
-        Err(why) => {
-            writeln!(errors, "sluicegate: {why}")?;
-            return Ok(1);
-        }
+        Err(why) => bail!(why),
     };
     let options = Options {
         nodes: arguments.nodes,
@@ -168,13 +165,7 @@ pub fn run(
         top: usize::from(arguments.top),
         ..options
     };
-    let report = match replay::replay(&options, candidate, against) {
-        Ok(report) => report,
-        Err(error) => {
-            writeln!(errors, "sluicegate: {}", error_chain(&error.into()))?;
-            return Ok(1);
-        }
-    };
+    let report = replay::replay(&options, candidate, against)?;
     if !is_readable(&report.logs, errors)? {
         return Ok(1);
     }
@@ -186,7 +177,7 @@ pub fn run(
     } else {
         out.write_all(text::shown(&report).as_bytes())?;
     }
-    exit_code(&report.logs, errors)
+    Ok(exit_code(&report.logs, errors)?)
 }
 
 /// Nodes that are played at most.

@@ -8,9 +8,8 @@ mod source;
 mod tables;
 mod view;
 
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
 use std::path::Path;
-use std::process::ExitCode;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 
@@ -34,12 +33,18 @@ pub struct Arguments {
 ///
 /// # Errors
 /// If the gateway to ask is not known, or the terminal fails.
-pub fn run(arguments: &Arguments, file: &Path) -> anyhow::Result<ExitCode> {
+pub fn run(
+    arguments: &Arguments,
+    file: &Path,
+    _: &mut dyn Write,
+    errors: &mut dyn Write,
+) -> anyhow::Result<u8> {
     if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
-        eprintln!(
+        writeln!(
+            errors,
             "sluicegate: top needs a terminal; programs read /v1/live of the admin listener, or /metrics"
-        );
-        return Ok(ExitCode::from(EXIT_USAGE));
+        )?;
+        return Ok(EXIT_USAGE);
     }
     let client = arguments.whom.client(file, WITHIN)?;
     let (tell, told) = mpsc::channel();
@@ -50,7 +55,7 @@ pub fn run(arguments: &Arguments, file: &Path) -> anyhow::Result<ExitCode> {
     let watched = watch(&mut terminal, view, &told, &ask);
     ratatui::restore();
     watched?;
-    Ok(ExitCode::SUCCESS)
+    Ok(0)
 }
 
 /// Draws whatever changes, until somebody has seen enough.

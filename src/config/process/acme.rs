@@ -7,6 +7,7 @@ use acme::config::{Config, NAMES_MAX, STATE_UNWRITTEN, Secret};
 use net::tls;
 use net::trust::Trust;
 
+use crate::features::ACME;
 use crate::keys::listener::CHALLENGES;
 use crate::load::context::Context;
 use crate::load::report::{Place, Places};
@@ -37,9 +38,8 @@ pub(crate) fn certs(value: &Value<'_>) -> (Vec<tls::Pair>, Vec<Config>) {
 }
 
 fn certificate(table: Table<'_>) -> Option<(tls::Pair, Option<Config>)> {
-    if table.value("acme").is_none() {
-        return Some((listener::pair(table)?, None));
-    }
+    let Some(acme) = table.value("acme") else { return Some((listener::pair(table)?, None)) };
+    ACME.check(&acme, "`acme`");
     let config = ordered(table)?;
     let absent = tls::Absent::StandIn(config.names.clone());
     Some((tls::Pair { cert: config.file(), key: config.file(), absent }, Some(config)))

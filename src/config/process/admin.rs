@@ -8,6 +8,7 @@ use control::admin::{self, Config, NamedCertificate, NamedToken, OWN_TOKEN_NAME,
 use net::listening::Bind;
 use net::tls::Demand;
 
+use crate::features::RLS;
 use crate::keys::admin::ROLES;
 use crate::load::report::{Fields, quoted};
 use crate::load::sections;
@@ -67,6 +68,7 @@ pub(crate) fn read(documents: &[Table<'_>]) -> Read {
         bind.warn(message, "add `token = \"${file:/path}\"`, or bind 127.0.0.1");
     }
     let written = table.value("grpc");
+    written.iter().for_each(|written| RLS.check(written, "`grpc`"));
     let grpc = written.as_ref().and_then(grpc::read);
     if let Some((value, grpc)) = written.as_ref().zip(grpc.as_ref())
         && listener::meet_alone(&grpc.bind, &config.bind)

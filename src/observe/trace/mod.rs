@@ -4,18 +4,31 @@
 //! A worker decides, writes one header, and hands a finished span to a bounded queue without waiting. One task on the
 //! control runtime sends batches; if the collector is slow or away, spans are lost and counted.
 
-pub mod attribute;
+#[cfg(not(feature = "otlp"))]
+mod absent;
+#[cfg(feature = "otlp")]
+mod attribute;
 mod config;
 mod context;
+#[cfg(feature = "otlp")]
 mod exporter;
+#[cfg(feature = "otlp")]
 mod message;
+#[cfg(feature = "otlp")]
 mod otlp;
 mod sampler;
+#[cfg(feature = "otlp")]
 mod span;
 mod tracer;
 
+#[cfg(not(feature = "otlp"))]
+pub use absent::{Attributes, Exporter, Span, Spans};
+#[cfg(feature = "otlp")]
+pub use attribute::Attributes;
 pub use config::{Config, Decides, Heeded, Protocol, TRACES_PATH};
 pub use context::{Remote, TraceIds};
+#[cfg(feature = "otlp")]
 pub use exporter::{Exporter, Spans};
+#[cfg(feature = "otlp")]
 pub use span::Span;
 pub use tracer::{Sampled, Trace, TraceFields, Tracer};

@@ -34,6 +34,21 @@ pub(super) struct KeyEntry {
     pub(super) groups: Vec<String>,
 }
 
+/// A part of a draft, by its place among those of its kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Part {
+    Listener(usize),
+    Auth(usize),
+    Upstream(usize),
+    Policy(usize),
+    Route(usize),
+    /// A rule of a domain.
+    Rule {
+        domain: usize,
+        rule: usize,
+    },
+}
+
 /// A named table, and its keys with values as TOML writes them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Section {

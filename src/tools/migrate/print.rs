@@ -5,38 +5,80 @@ use std::path::Path;
 
 use config::printer::{self, Page, array, key, table};
 
-use super::draft::{Domain, Draft, Route, Rule, Section, Verdict, texts};
+use super::draft::{Domain, Draft, Part, Route, Rule, Section, Verdict, texts};
 use super::notes::{Note, Notes, one_line};
 
+/// A draft as text, and where its parts stand.
+pub(super) struct Printed {
+    pub(super) text: String,
+    /// The byte at which each part begins, in their order. `None`: what begins there belongs to no part.
+    parts: Vec<(usize, Option<Part>)>,
+}
+
+impl Printed {
+    /// The part that a line, from 1, belongs to.
+    pub(super) fn part(&self, line: usize) -> Option<Part> {
+        let start: usize = self.text.split_inclusive('\n').take(line - 1).map(str::len).sum();
+        let after = self.parts.partition_point(|(begin, _)| *begin <= start);
+        self.parts[..after].last()?.1
+    }
+}
+
+/// What is printed so far.
+struct Printer {
+    page: Page,
+    parts: Vec<(usize, Option<Part>)>,
+}
+
+impl Printer {
+    /// What follows belongs to this part.
+    fn begin(&mut self, part: Option<Part>) {
+        self.parts.push((self.page.0.len(), part));
+    }
+
+    fn sections(&mut self, kind: &str, sections: &[Section], part: impl Fn(usize) -> Part) {
+        for (index, section) in sections.iter().enumerate() {
+            self.begin(Some(part(index)));
+            self.page.heading(&format!("[{kind}.{}]", key(&section.name)));
+            section.keys.iter().for_each(|(key, value)| self.page.key(key, value));
+        }
+    }
+}
+
 /// The whole file.
-pub(super) fn text(draft: &Draft, from: &str, everywhere: &[&str], path: &Path) -> String {
-    let mut page = Page(String::new());
-    head(&mut page.0, &draft.notes, from, everywhere, path);
-    let comments = page.0.len();
+pub(super) fn text(draft: &Draft, from: &str, everywhere: &[&str], path: &Path) -> Printed {
+    let mut out = Printer { page: Page(String::new()), parts: Vec::new() };
+    head(&mut out.page.0, &draft.notes, from, everywhere, path);
+    let comments = out.page.0.len();
     if let Some(workers) = draft.workers {
-        page.0.push('\n');
-        page.key("workers", workers);
+        out.page.0.push('\n');
+        out.page.key("workers", workers);
     }
-    draft.listeners.iter().for_each(|listener| section(&mut page, "listener", listener));
+    out.sections("listener", &draft.listeners, Part::Listener);
+    out.begin(None);
     if !draft.trust.is_empty() {
-        page.heading("[client-ip]");
-        page.key("trust", texts(&draft.trust));
+        out.page.heading("[client-ip]");
+        out.page.key("trust", texts(&draft.trust));
     }
-    draft.auth.iter().for_each(|method| section(&mut page, "auth", method));
-    draft.upstreams.iter().for_each(|upstream| section(&mut page, "upstream", upstream));
-    draft.policies.iter().for_each(|policy| section(&mut page, "policy", policy));
-    draft.routes.iter().for_each(|it| route(&mut page, it));
-    draft.domains.iter().for_each(|it| domain(&mut page, it));
+    out.sections("auth", &draft.auth, Part::Auth);
+    out.sections("upstream", &draft.upstreams, Part::Upstream);
+    out.sections("policy", &draft.policies, Part::Policy);
+    for (index, it) in draft.routes.iter().enumerate() {
+        out.begin(Some(Part::Route(index)));
+        route(&mut out.page, it);
+    }
+    draft.domains.iter().enumerate().for_each(|(index, it)| domain(&mut out, index, it));
+    out.begin(None);
     if let Some(url) = &draft.redis {
-        page.heading("[redis]");
-        page.key("url", text_of(url));
+        out.page.heading("[redis]");
+        out.page.key("url", text_of(url));
     }
-    if page.0.len() == comments {
+    if out.page.0.len() == comments {
         // A file of comments alone is refused, as one that was emptied by accident.
-        page.0.push('\n');
-        page.key("route", "[]");
+        out.page.0.push('\n');
+        out.page.key("route", "[]");
     }
-    page.0
+    Printed { text: out.page.0, parts: out.parts }
 }
 
 /// The file of keys: hashes, never the keys.
@@ -100,11 +142,6 @@ fn line(out: &mut String, text: &str) {
     writeln!(out, "{comment}").expect("writing to a string cannot fail");
 }
 
-fn section(page: &mut Page, kind: &str, section: &Section) {
-    page.heading(&format!("[{kind}.{}]", key(&section.name)));
-    section.keys.iter().for_each(|(key, value)| page.key(key, value));
-}
-
 fn route(page: &mut Page, route: &Route) {
     page.heading("[[route]]");
     page.key("name", text_of(&route.name));
@@ -127,10 +164,16 @@ fn route(page: &mut Page, route: &Route) {
 }
 
 /// A rule stands on one line, so that an error about it is traced to it.
-fn domain(page: &mut Page, domain: &Domain) {
-    page.heading(&format!("[rls.{}]", key(&domain.name)));
-    let rules: String = domain.rules.iter().map(|it| format!("  {},\n", rule(it))).collect();
-    page.key("descriptors", format!("[\n{rules}]"));
+fn domain(out: &mut Printer, index: usize, domain: &Domain) {
+    out.begin(None);
+    out.page.heading(&format!("[rls.{}]", key(&domain.name)));
+    out.page.0.push_str("descriptors = [\n");
+    for (number, it) in domain.rules.iter().enumerate() {
+        out.begin(Some(Part::Rule { domain: index, rule: number }));
+        out.page.0.push_str(&format!("  {},\n", rule(it)));
+    }
+    out.begin(None);
+    out.page.0.push_str("]\n");
 }
 
 fn rule(rule: &Rule) -> String {

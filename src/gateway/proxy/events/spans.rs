@@ -14,8 +14,7 @@ use crate::proxy::services::Services;
 use crate::service::reason::Reason;
 use base::identity::NO_ADDRESS;
 use observe::record;
-use observe::trace::attribute::Attributes;
-use observe::trace::{Sampled, Span, Trace};
+use observe::trace::{Attributes, Sampled, Span, Trace};
 
 pub fn finished(services: &Services, event: &Finished<'_>) {
     if let Some(Trace { ids, sampled: Some(sampled), .. }) = event.trace {

@@ -1,0 +1,35 @@
+//! Stands for the gRPC listener in a binary that was built without the feature `rls`: `config` refuses it, so there is none.
+
+use std::sync::Arc;
+
+use tokio::task::JoinHandle;
+
+use super::counts::Counts;
+use super::sockets::listening::Parts;
+use control::admin::Readiness;
+use metrics::Worker;
+use observe::record::decisions::Memory;
+use rls::Config;
+
+/// There is none.
+pub(super) enum Rls {}
+
+impl Rls {
+    pub(super) fn new(
+        _: Option<&Config>,
+        _: &Counts,
+        _: &Readiness,
+        _: Vec<Worker>,
+        _: &Arc<Memory>,
+    ) -> Option<Rls> {
+        None
+    }
+
+    pub(super) fn config(&self) -> &Config {
+        match *self {}
+    }
+
+    pub(super) fn begin(self, _: Parts) -> anyhow::Result<JoinHandle<()>> {
+        match self {}
+    }
+}

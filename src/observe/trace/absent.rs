@@ -1,0 +1,79 @@
+//! Stands for spans and their export in a binary that was built without the feature `otlp`. `config` refuses `[trace]`, so
+//! nothing is sampled; `traceparent` is passed on as ever.
+
+use std::marker::PhantomData;
+use std::num::NonZeroU128;
+use std::time::Duration;
+
+use super::config::Config;
+use super::tracer::Sampled;
+use net::fetch::Connect;
+
+/// A span that says nothing.
+#[derive(Clone, Debug)]
+pub struct Span;
+
+/// Attributes that are not kept.
+#[derive(Debug)]
+pub struct Attributes<'m>(PhantomData<&'m mut ()>);
+
+impl Span {
+    /// A span.
+    pub fn new(_: NonZeroU128, _: &Sampled, _: &str, _: (u64, u64)) -> Span {
+        Span
+    }
+
+    /// Its attributes.
+    pub fn attributes(&mut self) -> Attributes<'_> {
+        Attributes(PhantomData)
+    }
+
+    /// Adds nothing.
+    pub fn event(&mut self, _: &str, _: u64, _: impl FnOnce(&mut Attributes<'_>)) {}
+
+    /// Changes nothing.
+    pub fn fail(&mut self) {}
+}
+
+impl Attributes<'_> {
+    /// Adds nothing.
+    pub fn text(&mut self, _: &str, _: &[u8]) {}
+
+    /// Adds nothing.
+    pub fn number(&mut self, _: &str, _: u64) {}
+}
+
+/// Where spans are left, and forgotten.
+#[derive(Clone, Debug)]
+pub struct Spans;
+
+impl Spans {
+    /// The only one.
+    pub fn nowhere() -> Spans {
+        Spans
+    }
+
+    /// Forgets a span.
+    pub fn offer(&self, _: Span) {}
+}
+
+/// Sends nothing.
+pub struct Exporter;
+
+impl Exporter {
+    /// An exporter without a task.
+    pub fn start(_: Connect, _: &metrics::Spans) -> Exporter {
+        Exporter
+    }
+
+    /// Where workers leave spans.
+    pub fn spans(&self) -> &Spans {
+        &Spans
+    }
+
+    /// Changes nothing.
+    pub fn switch(&self, _: Option<&Config>, _: &str) {}
+
+    /// Ends at once.
+    pub async fn close(self, _: Duration) {}
+}
