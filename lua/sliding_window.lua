@@ -148,6 +148,9 @@ local function read(saved)
   end
   local is_record = was and is_count(was) and is_count(previous) and is_count(current) and is_plan(most, period_us, most)
   if not is_record then return end
+  -- Both counts are over before their key expires.
+  local is_brief = size == 44 and until_s < kept_last_s
+  if is_brief and (was + 1 + ceil(current / most)) * period_us > until_s * 1e6 then return end
   return { limit = most, period_ns = period_us * 1000 }, nil, was, previous, current, until_s
 end
 
