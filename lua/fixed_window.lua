@@ -28,6 +28,10 @@ local function read(saved)
     index, count = floor(index / period_us), ceil(count)
   end
   local is_record = index and is_count(index) and is_count(count) and is_plan(limit, period_us, limit)
+  -- A count is over before its key expires.
+  if is_record and #saved == 36 and until_s < kept_last_s then
+    is_record = (index + ceil(count / limit)) * period_us <= until_s * 1e6
+  end
   return is_record and index or nil, count, until_s, limit, period_us
 end
 

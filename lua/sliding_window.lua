@@ -9,8 +9,9 @@
 -- returns an algorithm: prepare, open, wait, left, spend, deny, debit, back, save, charges (see take.lua), carried
 --
 -- What weighs is rounded up to a unit, and exact before: products beyond 2^53 are taken apart. Periods beyond 2^51
--- microseconds (71 years) are not. A changed limit keeps both counts, a changed period what they weigh together. A
--- count above the limit is a debt: when its window ends, one limit of it weighs, and the rest counts in the next.
+-- microseconds (71 years) are not, and one beyond 2^53 counts as that (285 years). A changed limit keeps both counts, a
+-- changed period what they weigh together. A count above the limit is a debt: when its window ends, one limit of it
+-- weighs, and the rest counts in the next.
 --
 -- Two counters are too rough for few units, so those are a log: each counts from its step of the period until that step
 -- of the next. A unit that is owed takes the place of one that expires: its step is when that happens.
@@ -50,7 +51,7 @@ local function begin_us(plan, step)
 end
 
 function sliding_window.prepare(plan)
-  plan.period_us = ceil(plan.period_ns / 1000)
+  plan.period_us = min(ceil(plan.period_ns / 1000), exact - 1)
   plan.steps = steps_of(plan.limit, plan.period_ns)
   plan.step = plan.steps and step_of(plan, now_us)
   plan.index = floor(now_us / plan.period_us)
@@ -147,6 +148,9 @@ local function read(saved)
   end
   local is_record = was and is_count(was) and is_count(previous) and is_count(current) and is_plan(most, period_us, most)
   if not is_record then return end
+  -- Both counts are over before their key expires.
+  local is_brief = size == 44 and until_s < kept_last_s
+  if is_brief and (was + 1 + ceil(current / most)) * period_us > until_s * 1e6 then return end
   return { limit = most, period_ns = period_us * 1000 }, nil, was, previous, current, until_s
 end
 

@@ -111,7 +111,9 @@ local function read(key, plan, saved)
     if not is_record then return plan.whole, 0, true end
     return read_changed(plan, missing, then_us, until_s, limit, period_us, units)
   end
-  if not (missing >= 0 and missing <= deepest * whole and then_us >= 0 and then_us < exact) then
+  local is_record = missing >= 0 and missing <= deepest * whole and then_us >= 0 and then_us < exact
+  -- A bucket is full before its key expires.
+  if not is_record or then_us + missing / refill * quantum_us > until_s * 1e6 and until_s < kept_last_s then
     return plan.whole, 0, true
   end
   local passed_us = plan.at_us - then_us

@@ -717,6 +717,30 @@ fn a_changed_limit_keeps_what_is_held_and_raises_no_rate() {
     assert_eq!(lease.held_or_owed(now), -30.0);
 }
 
+/// Else the sweep would do nothing but repeat it as long as Redis refuses.
+#[test]
+fn a_return_that_nobody_took_is_sent_again_but_not_at_once() {
+    let plan = plan();
+    for is_away in [false, true] {
+        let mut lease =
+            granted(&plan, Grant { epoch: 9, tokens: 40.0, lasts_ns: 400 * MS, ..Grant::default() });
+        if is_away {
+            assert!(is_admitted(lease.take_fallback(&plan, 30, NOW, 2, true)));
+        }
+        let mut now = NOW + 5 * SECOND;
+        for _ in 0..5 {
+            assert!(lease.is_idle(&plan, now), "{is_away}");
+            let release = lease.release(&plan, KEY, now).expect("there is something to return");
+            lease.released(&release, Some(true));
+            let is_due = |after_ms: u64| lease.is_idle(&plan, now + after_ms * MS);
+            assert_eq!([0, 50, 190, 210].map(is_due), [false, false, false, true], "{is_away}");
+            now += 300 * MS;
+        }
+        let release = lease.release(&plan, KEY, now).expect("all of it is there still");
+        assert_eq!(release.delta.abs(), if is_away { 10.0 } else { 40.0 }, "{is_away}");
+    }
+}
+
 /// Redis counts as lent what is left of it under the new limit, and less of it cannot be spent.
 #[test]
 fn under_a_lowered_limit_no_more_is_reported_as_spent_than_was() {

@@ -166,9 +166,15 @@ impl Lease {
         }
         if self.0.has(Flag::Fallback) {
             // The next request's renewal would report it; this is for keys of which none comes.
-            return self.has_something_of_redis() && self.0.unseen_ns(now_ns) >= SPARSE_NS;
+            return self.has_something_of_redis()
+                && self.0.unseen_ns(now_ns) >= SPARSE_NS
+                && self.0.unreported_ns(now_ns) >= HELD_BACK_NS;
         }
         if self.0.epoch() == 0 || now_ns > self.0.end_ns() + plan.sharing.age_ns() {
+            // A return without an answer left it without an epoch.
+            if self.0.epoch() == 0 && now_ns < self.0.end_ns() + HELD_BACK_NS {
+                return false;
+            }
             // A debt is reported at once. Units wait a little: the next request's renewal would return them anyway.
             return self.0.balance() < 0 || self.0.balance() >= UNIT && self.0.unseen_ns(now_ns) >= RETURN_NS;
         }
@@ -238,7 +244,9 @@ impl Lease {
         };
         self.0.raise(Flag::InFlight);
         if is_fallback {
-            // The bucket goes on until a request is answered.
+            // The bucket goes on until a request is answered. From here on demand is measured anew.
+            self.0.set_offered(0);
+            self.0.set_reported_at(now_ns);
             return Some(renewal);
         }
         self.0.set_balance(0);
@@ -356,6 +364,9 @@ const IDLE_NS: u64 = 50_000_000;
 const RETURN_NS: u64 = 1_500_000_000;
 /// As `IDLE_NS`, for a sparse lease.
 const SPARSE_NS: u64 = 200_000_000;
+/// How long after a return the next one is sent. At the end of an outage Redis may refuse the returns of many keys for a
+/// while; without a pause the sweep would do nothing but repeat them, and other keys would wait behind them.
+const HELD_BACK_NS: u64 = 200_000_000;
 /// A key that was asked for within this time resumes its lease at once when Redis is back.
 const WANTED_NS: u64 = 1_000_000_000;
 /// A node may overdraw again once Redis has this many units left.

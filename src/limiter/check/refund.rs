@@ -85,7 +85,14 @@ impl Limiter {
                 }
             }
             (Refund::Lease, Some(fleet)) => {
-                let _ = fleet.change_known(charge.key, |_, share| share.owe(more));
+                let owing = fleet.change_known(charge.key, |number, share| {
+                    share.owe(more);
+                    share.owes().then_some(number)
+                });
+                // The sweep may have stopped watching the key, and no request may come to report the debt.
+                if let Some(Some(number)) = owing {
+                    fleet.watched.add_left(charge.key, number);
+                }
             }
             (Refund::Redis { .. }, Some(fleet)) => self.debit_in_redis(fleet, &rest, now_ns),
         }

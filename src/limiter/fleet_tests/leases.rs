@@ -249,3 +249,43 @@ fn a_lowered_limit_holds_at_once_on_every_node() {
     }
     assert!((60..=110).contains(&admitted), "{admitted} of a hundred");
 }
+
+/// A cost that is known long after its request, on a key of which no other request comes.
+#[test]
+fn what_is_owed_after_a_lease_has_ended_is_reported_by_the_next_sweep() {
+    let desk = Arc::new(Desk::default());
+    let node = node(&desk);
+    let charge = leased(&node, 1, 1_000);
+    decide(&node, &desk, &[charge], NOW);
+    let decision = decide(&node, &desk, &[charge], NOW);
+    assert_eq!(decision.refund(0), Refund::Lease);
+    for later in 1..200 {
+        node.sweep(NOW + later * 50 * MS);
+        desk.answer(NOW + later * 50 * MS);
+    }
+    let later = NOW + 10 * SECOND;
+    node.reconcile(&charge, decision.refund(0), NOW, 501, later);
+    node.sweep(later + SECOND);
+    let told = match &desk.queue.lock().expect("no test panics here")[..] {
+        [(Op::Renew(renewal), _)] => renewal.delta,
+        other => panic!("{} messages", other.len()),
+    };
+    assert_eq!(told, 500.0);
+}
+
+/// The unit that a node owed so that its first request need not wait.
+#[test]
+fn what_a_lost_first_renewal_owed_is_reported_by_a_sweep() {
+    let desk = Arc::new(Desk::default());
+    let node = node(&desk);
+    let charge = leased(&node, 1, 1_000);
+    let mut decision = Decision::default();
+    assert!(node.decide(&[charge], ClientAddress::default(), NOW, &mut decision).is_none(), "it is owed");
+    desk.refuse(NOW + MS, Unanswered::Down);
+    node.sweep(NOW + SECOND);
+    let told = match &desk.queue.lock().expect("no test panics here")[..] {
+        [(Op::Renew(renewal), _)] => renewal.delta,
+        other => panic!("{} messages", other.len()),
+    };
+    assert_eq!(told, 1.0);
+}

@@ -206,6 +206,7 @@ impl Limiter {
             Err(why) => (None, why.is_undone()),
         };
         let was_alone = fleet.change_known(key, |_, share| share.is_fallback()).unwrap_or(false);
+        let mut is_owing = false;
         let known = fleet.change_known(key, |under, share| match &grant {
             Some(grant) if under != leased.plan_id => {
                 // The limit changed while this was in flight; a denial under the old one does not hold.
@@ -214,10 +215,16 @@ impl Limiter {
                 share.end_denial();
             }
             Some(grant) => share.granted(renewal, grant, sent_ns),
-            None => share.lost(renewal, is_unheard),
+            None => {
+                share.lost(renewal, is_unheard);
+                is_owing = share.owes();
+            }
         });
         if known.is_some() && grant.is_some() {
             fleet.watched.add(key, leased.plan_id);
+        } else if is_owing {
+            // No request may come that reports it.
+            fleet.watched.add_left(key, leased.plan_id);
         }
         if let Some(grant) = grant.filter(|_| was_alone) {
             self.forgive(fleet, renewal, &grant);
