@@ -3,7 +3,7 @@
 use control::admin::Role;
 
 use super::Kind::{Any, List, Path, Secret, Table, Text, Texts, Words};
-use super::Unwritten::{Needs, Value};
+use super::Unwritten::{Needs, Value, ValueBeside};
 use super::listener::{DEMANDS, PAIR};
 use super::{sections, words};
 
@@ -25,7 +25,7 @@ sections! {
         /// with `certs`: the authorities that clients' certificates come from, and lists of what they have revoked
         "client-ca": Path;
         /// whether a client without a certificate gets a connection; with `"ask"` probes do, and tokens go on
-        "client-cert": Words(|| words(&DEMANDS)), Value("ask");
+        "client-cert": Words(|| words(&DEMANDS)), ValueBeside(&["client-ca"], "ask");
         /// with `client-ca`: lists of the certificates that its authorities have revoked
         "client-crl": Path;
         /// whom certificates stand for, each with its `name`, its `role`, and what it `shows`
@@ -69,7 +69,7 @@ sections! {
         /// with `certs`: the authorities that clients' certificates come from, and lists of what they have revoked
         "client-ca": Path;
         /// whether a client without a certificate is refused
-        "client-cert": Words(|| words(&DEMANDS)), Value("require");
+        "client-cert": Words(|| words(&DEMANDS)), ValueBeside(&["client-ca"], "require");
         /// with `client-ca`: lists of the certificates that its authorities have revoked
         "client-crl": Path;
         /// the names in certificates of those who may ask, as `shows` has them; none: whoever `client-ca` has

@@ -6,7 +6,7 @@ use gateway::service::config::Underscores;
 use net::tls::{Demand, Version};
 
 use super::Kind::{Any, Bool, List, Number, Path, Secret, Size, Table, Text, Texts, Time, Words};
-use super::Unwritten::{Means, Needs, Required, Value};
+use super::Unwritten::{Defaults, Means, Needs, Required, Value, ValueBeside};
 use super::{MS, route, sections, words};
 
 /// The values of `client-cert`.
@@ -39,7 +39,7 @@ sections! {
         /// [Unix socket](#unix-sockets): `"unix:/run/sluicegate/edge.sock"`
         "bind": Text, Needs("a listener needs `bind`", "write `bind = \"127.0.0.1:8080\"`");
         /// rights of a Unix socket's file: who may write to it may connect
-        "mode": Text, Value("\"0660\"");
+        "mode": Text, ValueBeside(&[], "\"0660\"");
         /// who a Unix socket belongs to: a name of `/etc/passwd`, or a number
         "owner": Text, Means("the gateway's own");
         /// the group of a Unix socket: a name of `/etc/group`, or a number
@@ -59,7 +59,7 @@ sections! {
         /// of the PROXY protocol, version 1 or 2, that says whose they are; one that does not is closed
         "proxy-protocol": Table(&PROXY_PROTOCOL);
         /// the oldest version of TLS that is spoken; older ones are not there. Needs `certs`
-        "min-version": Words(|| words(&VERSIONS)), Value("\"1.2\"");
+        "min-version": Words(|| words(&VERSIONS)), ValueBeside(&["certs"], "\"1.2\"");
         /// the cipher suites that are agreed to, by their names at IANA, the preferred first; those of both
         /// versions in one list. Needs `certs`
         "ciphers": Texts, Means("all there are");
@@ -67,7 +67,7 @@ sections! {
         "client-ca": Path;
         /// without a certificate there is no connection; `"ask"`: clients may have none. One that is shown must be
         /// good in either case
-        "client-cert": Words(|| words(&DEMANDS)), Value("require");
+        "client-cert": Words(|| words(&DEMANDS)), ValueBeside(&["client-ca"], "require");
         /// PEM, lists of revoked certificates. With it, a client whose issuer has no list in the file, or one that
         /// is past its next update, is refused; a file without any list is an error
         "client-crl": Path;
@@ -93,9 +93,9 @@ sections! {
         /// answer, so they have no `{…}`
         "response-headers": Table(&route::CHANGES);
         /// how long clients may take
-        "timeouts": Table(&TIMEOUTS);
+        "timeouts": Table(&TIMEOUTS), Defaults;
         /// how much clients may send
-        "max": Table(&SIZES);
+        "max": Table(&SIZES), Defaults;
     }
     PAIR = "a pair of `certs`" {
         /// PEM, the server's certificate first, then the chain

@@ -5,8 +5,8 @@ use std::time::Duration;
 use observe::record::Query;
 use observe::trace::{Decides, Heeded, Protocol};
 
-use super::Kind::{Any, Bool, Map, Only, Pattern, Secret, Share, Table, Text, Texts, Time, Words};
-use super::Unwritten::{Means, Needs, Value};
+use super::Kind::{Any, Bool, Field, Map, Only, Pattern, Secret, Share, Table, Text, Texts, Time, Words};
+use super::Unwritten::{Defaults, Means, Needs, Value};
 use super::upstream::TLS;
 use super::{sections, words};
 
@@ -29,15 +29,15 @@ sections! {
         /// The process's own log, to standard error
         "level": Text, Value("info");
         /// the access log
-        "access": Any(&[Table(&ACCESS), Only("false")]);
+        "access": Any(&[Table(&ACCESS), Only("false")]), Defaults;
         /// samples of decisions on limits: [what they are for](refusals.md). Not written, every refusal is kept in
         /// memory and written nowhere; `false`: nothing is kept, and what was is forgotten
-        "decisions": Any(&[Table(&DECISIONS), Only("false")]);
+        "decisions": Any(&[Table(&DECISIONS), Only("false")]), Value(r#"{ "to": "off", "database": false }"#);
     }
     ACCESS = "`access`" {
         /// `"stdout"`, `"stderr"`, `"off"`, a file's path, which holds a `/`, or [syslog](observability.md#syslog):
         /// `"syslog"`, `"unix:/dev/log"`, `"udp://127.0.0.1:514"`
-        "to": Any(&[Text, Table(&SYSLOG)]), Value("stdout");
+        "to": Any(&[Table(&SYSLOG), Text]), Value("stdout");
         /// the form of a line: `"json"`, `"common"`, `"combined"`, `"ecs"`, or [a text with
         /// `{...}`](observability.md#the-access-log)
         "format": Text, Value("json");
@@ -60,7 +60,7 @@ sections! {
     }
     DECISIONS = "`decisions`" {
         /// where they are written, as the access log
-        "to": Any(&[Text, Table(&SYSLOG)]), Value("stdout");
+        "to": Any(&[Table(&SYSLOG), Text]), Value("stdout");
         /// of requests that are admitted
         "sample": Share, Value("0%");
         /// of requests that are refused
@@ -83,7 +83,7 @@ sections! {
         "tls": Table(&TLS), Means("the system's authorities");
         /// fields that the collector asks for, such as `authorization`; `/config` masks their values. Fields of the
         /// message itself (`content-type`, `host`, `te` and the like, `grpc-…`) are refused
-        "headers": Map(&Secret), Value("{}");
+        "headers": Map(&Field(&Secret)), Value("{}");
         /// traces that begin here and are sampled
         "sample": Share, Value("1%");
         /// whether a request is sampled that continues a trace: `"parent"` as its sender's flag says, `"ratio"` by

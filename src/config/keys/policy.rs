@@ -6,9 +6,10 @@ use ::policy::definition::Missing;
 use limit::{Algorithm, Penalty, WhenDown};
 
 use super::Kind::{
-    self, Any, Bool, List, Map, Number, Only, Open, Share, Size, Table, Text, Texts, Time, TimeWithin, Words,
+    self, Any, Bool, Entry, List, Map, Number, Only, Open, Share, Size, Table, Text, Texts, Time, TimeWithin,
+    Words,
 };
-use super::Unwritten::{Beside, Means, Needs, Required, RequiredBut, Value};
+use super::Unwritten::{Beside, Defaults, Means, Needs, Required, RequiredBut, Value, ValueBeside};
 use super::{MS, SECOND, sections, words};
 
 /// The values of `missing`.
@@ -79,7 +80,7 @@ sections! {
         /// with `[redis]`, until it restarts: at another node the client meets the limit and no penalty
         "penalty": Table(&PENALTY);
         /// from when on [a key is hot](hot-keys.md#when-a-key-is-hot), and what is done then
-        "hot-keys": Table(&HOT_KEYS);
+        "hot-keys": Table(&HOT_KEYS), Defaults;
     }
     MATCH = "`match`" {
         /// methods that are counted
@@ -162,17 +163,17 @@ sections! {
     RULE = "a rule" {
         /// what the entries of a descriptor must be, all of them: `[{ generic_key = "checkout" }, { user_id = "*"
         /// }]`, in this order, at most 32. A table of several keys takes them in any order, at most 4
-        "entries": Any(&[Map(&Text), List(&Map(&Text))]),
+        "entries": Any(&[Map(&Entry(&Text)), List(&Map(&Entry(&Text)))]),
             Needs("a rule needs `entries`", "write `entries = { remote_address = \"*\" }`");
         /// names of policies, or [limits as text](#limits-as-text). All of them must admit
         "limit": Texts;
         /// instead of `limit`: every request passes, and nothing is counted
-        "unlimited": Bool, Value("false");
+        "unlimited": Bool, ValueBeside(&[], "false");
         /// instead of `limit`: no request passes
-        "deny": Bool, Value("false");
+        "deny": Bool, ValueBeside(&[], "false");
         /// what policies count by that is no entry, and which entries say it: `{ consumer = "{user_id}", route =
         /// "orders" }`
-        "dimensions": Map(&Text), Value("{}");
+        "dimensions": Map(&Entry(&Text)), ValueBeside(&[], "{}");
         /// what `instead-of` of other rules calls it, and what its limits as text are called by
         "name": Text;
         /// names of rules that do not count where another descriptor of the same request meets them

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use ::policy::naming::Addresses;
+use ::policy::keys::naming::Addresses;
 use gateway::proxy::config::{LimitHeaders, Shown};
 
 use super::Kind::{
     Added, Any, Bool, Elsewhere, List, Map, Number, Only, Share, Size, Table, Tagged, Text, Texts, Time,
     TimeWithin, Word, Words,
 };
-use super::Unwritten::{Means, Value};
+use super::Unwritten::{Defaults, Means, Value};
 use super::{MS, ZERO, admin, auth, listener, log, policy, route, sections, shared, upstream, words};
 
 /// The values of `headers` in `[limits]`.
@@ -43,17 +43,17 @@ sections! {
         /// where clients connect
         "listener": Map(&Table(&listener::LISTENER)), Means("plain HTTP on 127.0.0.1:8080");
         /// whose word about a client's address is taken
-        "client-ip": Table(&listener::CLIENT_IP);
+        "client-ip": Table(&listener::CLIENT_IP), Defaults;
         /// name servers that are asked instead of the system's
         "dns": Table(&DNS);
         /// what is given up as memory runs out
-        "overload": Table(&OVERLOAD);
+        "overload": Table(&OVERLOAD), Defaults;
         /// ways to authenticate clients
         "auth": Map(&Tagged(auth::KINDS));
         /// servers that requests are sent to
         "upstream": Map(&Table(&upstream::UPSTREAM));
         /// the table of limiter keys, and what clients see of limits
-        "limits": Table(&LIMITS);
+        "limits": Table(&LIMITS), Defaults;
         /// limits of the tiers that policies share
         "tier": Map(&Table(&policy::TIER));
         /// who is counted, and how much they may
@@ -65,7 +65,7 @@ sections! {
         /// descriptors that other proxies ask about
         "rls": Map(&Table(&policy::DOMAIN));
         /// the pages for operators; `false`: none
-        "admin": Any(&[Table(&admin::ADMIN), Only("false")]);
+        "admin": Any(&[Table(&admin::ADMIN), Only("false")]), Defaults;
         /// the Redis through which the nodes of a fleet share their limits
         "redis": Table(&shared::REDIS);
         /// where policies, tiers and overrides that change while traffic runs are kept
@@ -73,13 +73,13 @@ sections! {
         /// own bodies for the errors that the gateway answers itself: files, by status or class
         "errors": Map(&Texts);
         /// how the process drains
-        "shutdown": Table(&SHUTDOWN);
+        "shutdown": Table(&SHUTDOWN), Defaults;
         /// what this gateway is called among several, and whom it tells of itself
-        "node": Table(&NODE);
+        "node": Table(&NODE), Defaults;
         /// how much of clients is shown where keys are named
-        "privacy": Table(&PRIVACY);
+        "privacy": Table(&PRIVACY), Defaults;
         /// the process's own log, the access log, and samples of decisions
-        "log": Table(&log::LOG);
+        "log": Table(&log::LOG), Defaults;
         /// which requests are traced, and where their spans go
         "trace": Table(&log::TRACE);
         "tier-table": Added(&policy::TIER_ROW);

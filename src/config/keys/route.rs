@@ -1,13 +1,13 @@
 //! The keys of `[[route]]` and `[compress]`.
 
-use ::policy::compress::Coding;
 use ::policy::definition::PathEscapes;
+use ::policy::response::compress::Coding;
 
 use super::Kind::{
     Any, Bool, Elsewhere, Field, List, Map, Number, Only, Share, Size, Table, Text, Texts, Time, TimeOrOff,
     Words,
 };
-use super::Unwritten::{Means, Needs, Value};
+use super::Unwritten::{Means, Needs, Value, ValueBeside};
 use super::listener::{BODY_BYTES_MAX, REDIRECT};
 use super::upstream::WEIGHT_MAX;
 use super::{MS, ZERO, sections, words};
@@ -112,7 +112,7 @@ sections! {
         /// fields beside those of their name; an array is several of one name
         "add": Map(&Field(&Texts));
         /// of `response-headers`: in the gateway's own refusals, too
-        "always": Bool, Value("false");
+        "always": Bool, ValueBeside(&[], "false");
     }
     TIMEOUTS = "`timeouts`" {
         /// until the head of the answer; like the next three it goes before that of the upstream
@@ -159,11 +159,11 @@ sections! {
     }
     LEVELS = "`level`" {
         /// higher is smaller and slower
-        "zstd": Number(1, Coding::Zstd.level_max() as u64), Value("3");
+        "zstd": Number(1, Coding::Zstd.level_max() as u64), ValueBeside(&[], "3");
         /// higher is smaller and slower
-        "br": Number(1, Coding::Brotli.level_max() as u64), Value("4");
+        "br": Number(1, Coding::Brotli.level_max() as u64), ValueBeside(&[], "4");
         /// higher is smaller and slower
-        "gzip": Number(1, Coding::Gzip.level_max() as u64), Value("5");
+        "gzip": Number(1, Coding::Gzip.level_max() as u64), ValueBeside(&[], "5");
     }
     REQUIRE = "`require`" {
         /// who may

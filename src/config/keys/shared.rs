@@ -4,7 +4,7 @@ use control::database::config::USAGE_ROWS_MAX;
 use limiter::global::config::CONNECTIONS_MAX;
 
 use super::Kind::{Any, Bool, List, Number, Path, Secret, Table, Text, Texts, TimeWithin, Url, Word};
-use super::Unwritten::{Means, Needs, Required, Value};
+use super::Unwritten::{Means, Needs, Required, Value, ValueBeside};
 use super::{MS, SECOND, sections};
 
 const SHARD_WEIGHT_MAX: u64 = 100;
@@ -59,7 +59,7 @@ sections! {
         "password": Secret;
         /// with `postgres://`: the file (mode 0600) that the last good state is kept in, at most five seconds old,
         /// and as it is at a stop, for a start while the server is gone
-        "copy": Path, Value("/var/lib/sluicegate/control.json");
+        "copy": Path, ValueBeside(&[], "/var/lib/sluicegate/control.json");
         /// with `sqlite:` and [`[redis]`](#redis): that there is no other node
         "single-node": Bool, Value("false");
         /// how many rows of [usage by the minute](control.md#minute-by-minute) this node writes for each minute:

@@ -8,7 +8,7 @@ use net::trust;
 use super::Kind::{
     Any, Bool, List, Number, Path, Pattern, Secret, Share, Size, Table, Text, Texts, Time, TimeOrOff, Words,
 };
-use super::Unwritten::{Means, Needs, Value};
+use super::Unwritten::{Defaults, Means, Needs, Value, ValueBeside};
 use super::{MS, SECOND, sections, words};
 
 /// The words of `balance`; a dimension follows `hash:`.
@@ -65,13 +65,13 @@ sections! {
         /// names none, as HTTP/1.0 may, unless its route sets one
         "host": Words(|| words(&HOSTS)), Value("client");
         /// how many connections, and for how long
-        "connections": Table(&CONNECTIONS);
+        "connections": Table(&CONNECTIONS), Defaults;
         /// how long servers may take
-        "timeouts": Table(&TIMEOUTS);
+        "timeouts": Table(&TIMEOUTS), Defaults;
         /// when a request is sent a second time
-        "retry": Table(&RETRY);
+        "retry": Table(&RETRY), Defaults;
         /// how bodies of requests come that hold a connection
-        "uploads": Table(&UPLOADS);
+        "uploads": Table(&UPLOADS), Defaults;
     }
     SERVER = "a server" {
         /// where it is
@@ -98,7 +98,7 @@ sections! {
         /// a GET of this path, over the protocol that `http` says
         "path": Text;
         /// with `path`: what a server that works answers with: `200`, `"2xx"`, `"200-399"`
-        "status": Any(&[Number(100, 599), Texts, List(&Any(&[Number(100, 599), Text]))]), Value("200-399");
+        "status": Any(&[Number(100, 599), Texts, List(&Any(&[Number(100, 599), Text]))]), ValueBeside(&["path"], "200-399");
         /// with `path`: what the first 64 KiB of the answer's body must hold. Without it no body is read
         "body": Text;
         /// a connection, with TLS to an `https` server. A process that hangs still passes in the clear: its kernel
@@ -134,10 +134,10 @@ sections! {
         /// the others', and 5 ms at least
         "latency": Number(2, TIMES_MAX);
         /// how often servers are compared by `success-rate` and `latency`, by what was answered since
-        "every": Time(EVERY_MIN), Value("10s");
+        "every": Time(EVERY_MIN), ValueBeside(&["success-rate", "latency"], "10s");
         /// the fewest requests since the last look that say something of a server. Three servers at least must have
         /// as many, or nobody is left out
-        "requests": Number(1, REQUESTS_MAX), Value("100");
+        "requests": Number(1, REQUESTS_MAX), ValueBeside(&["success-rate", "latency"], "100");
     }
     CONNECTIONS = "`connections`" {
         /// open at once to each server, over all workers; switched connections (WebSocket) are among them
