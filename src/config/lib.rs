@@ -19,10 +19,8 @@ mod settings;
 #[cfg(test)]
 mod tests;
 mod upstream;
-mod values;
 mod warnings;
 
-use std::cell::RefCell;
 use std::path::Path;
 
 use toml::de::DeTable;
@@ -33,6 +31,7 @@ use load::expand::Variables;
 use load::mask::Secrets;
 use load::report::{Finding, Place, Places, Source};
 use reader::Table;
+use reader::canonical::{self, Canonical};
 
 pub use added::{Added, TierRow};
 pub use base::units::{show_share, show_size};
@@ -102,7 +101,7 @@ fn parse(
     findings: Vec<Finding>,
     variables: Variables<'_>,
 ) -> (Option<(Config, Places)>, Vec<Finding>, Secrets) {
-    let ctx = Context { sources, variables, findings: RefCell::new(findings), secrets: RefCell::default() };
+    let ctx = Context::new(sources, variables, findings);
     let mut parsed = Vec::with_capacity(sources.len());
     for (file, source) in sources.iter().enumerate() {
         match DeTable::parse(&source.text) {
@@ -176,6 +175,7 @@ fn define(ctx: &Context<'_>, documents: Vec<Table<'_>>) -> (Config, Places) {
         decisions,
         trace: None,
         secrets: Secrets::default(),
+        canonical: Canonical::default(),
     };
     (config.listeners, places.listeners) = process::listener::read_all(&documents);
     places.auth = auth_places;
@@ -194,7 +194,7 @@ fn define(ctx: &Context<'_>, documents: Vec<Table<'_>>) -> (Config, Places) {
     routes::route::read_all(&documents, &auth_names, &mut config, &mut places);
     limits::rls::read_all(&documents, &mut config, &mut places);
     warnings::warn(ctx, &config, &places);
-    for (file, document) in documents.into_iter().enumerate() {
+    for (file, document) in documents.iter().enumerate() {
         match document.value("include") {
             Some(include) if file > 0 => {
                 include.wrong_key("an included file includes nothing", "name the files in the main file");
@@ -211,6 +211,9 @@ fn define(ctx: &Context<'_>, documents: Vec<Table<'_>>) -> (Config, Places) {
             true => document.warn(NOTHING, "write a `[[route]]`, or do not include it"),
             false => {}
         }
+    }
+    if !ctx.has_errors() {
+        config.canonical = canonical::written(ctx, &documents);
     }
     (config, places)
 }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::load::mask::Secrets;
+use super::reader::canonical::Canonical;
 use gateway::proxy::config::{ClientIp, ErrorPage, LimitHeaders, Shown};
 use gateway::service::config::{Listener, Overload};
 use observe::record::{self, decisions::DecisionsConfig};
@@ -64,6 +65,8 @@ pub struct Config {
     pub trace: Option<observe::trace::Config>,
     /// What came from outside the files and is shown nowhere.
     pub(super) secrets: Secrets,
+    /// What the files say, as they could have said it.
+    pub(super) canonical: Canonical,
 }
 
 impl Config {

@@ -451,6 +451,56 @@ fn the_effective_configuration_reads_the_same() {
 }
 
 #[test]
+fn two_spellings_of_one_configuration_are_one() {
+    let upstreams = "[upstream.u]\nservers = \"http://a\"\n[upstream.v]\nservers = \"http://b\"\n";
+    let route = |keys: &str| format!("{upstreams}[[route]]\nname = \"r\"\n{keys}\n");
+    let policy = |keys: &str| format!("[policy.p]\nby = \"consumer\"\nlimit = \"9/m\"\n{keys}\n");
+    let sections = [
+        (
+            "[upstream.w]\nservers = \"http://A/\"",
+            "[upstream.w]\nservers = [{ url = \"http://a:80\", weight = 1 }]",
+        ),
+        ("[client-ip]\ntrust = \"10.0.0.1\"", "[client-ip]\ntrust = [\"10.0.0.1/32\"]"),
+        ("[admin]\ngrpc = \"127.0.0.1:1\"", "[admin]\ngrpc = { bind = \"127.0.0.1:1\" }"),
+        ("[redis]\nurl = \"redis://A\"", "[redis]\nurl = \"redis://a:6379/0\"\ntopology = \"single\""),
+        ("[log]\naccess = { to = \"syslog\" }", "[log]\naccess = { to = { syslog = \"unix:/dev/log\" } }"),
+        (
+            "[listener.a]\nbind = \"[::1]:1\"\ncerts = { cert = \"a\", key = \"b\" }",
+            "[listener.a]\nbind = \"[0:0::1]:1\"\ncerts = [{ key = \"b\", cert = \"a\" }]\nmin-version = \"1.2\"",
+        ),
+        ("[tier.t]\nlimit = \"60/1m\"", "[tier.t]\nlimit = [\"60/m burst 60\"]"),
+        (
+            "[database]\nurl = \"sqlite:a\"\n[auth.a]\nkind = \"api-key\"\nkeys = \"database\"",
+            "[database]\nurl = \"sqlite:a\"\n[auth.a]\nkind = \"api-key\"\nkeys = { database = true }",
+        ),
+    ];
+    let of_policies = [
+        ("cost = 5", "cost = { estimate = 5 }"),
+        ("idempotency-key = \"header:X-A\"", "idempotency-key = { key = \"header:x-a\", window = \"24h\" }"),
+        ("overshoot = 0", "overshoot = \"0.0%\""),
+        ("match.method = \"GET\"", "match = { method = [\"GET\"] }"),
+        ("hot-keys.then = \"local-only: 5/1m\"", "hot-keys.then = \"local-only:5/m burst 5\""),
+    ];
+    let of_routes = [
+        ("to = \"u\"", "to = [{ upstream = \"u\", weight = 1 }]"),
+        ("to = [\"u\", \"v\"]", "to = [\"u\", { upstream = \"v\", weight = 1 }]"),
+        ("to = \"u\"\nmirror = \"v\"", "to = \"u\"\nmirror = { to = \"v\", share = \"100%\" }"),
+        ("redirect = \"https\"", "redirect = { to = \"https:443\", status = 308 }"),
+        ("to = \"u\"\nheaders.set.X-A = \"1\"", "to = \"u\"\nheaders = { set = { x-a = [\"1\"] } }"),
+        ("to = \"u\"\ncompress = true", "to = \"u\"\ncompress = { min = 1024 }"),
+        ("to = \"u\"\nretry = {}", "to = \"u\"\nretry.times = 1"),
+        ("to = \"u\"\nhost = \"A.b\"\nmatch = {}", "to = \"u\"\nhost = [\"a.b\"]\nlimit = []"),
+    ];
+    let sections = sections.map(|(one, other)| (one.to_owned(), other.to_owned()));
+    let of_policies = of_policies.map(|(one, other)| (policy(one), policy(other)));
+    let of_routes = of_routes.map(|(one, other)| (route(one), route(other)));
+    for (one, other) in sections.into_iter().chain(of_policies).chain(of_routes) {
+        assert_eq!(config(&one).effective(), config(&other).effective());
+        assert!(reads_the_same(&config(&one)), "{}", config(&one).page());
+    }
+}
+
+#[test]
 fn every_topology_is_read_and_written_without_its_passwords() {
     for redis in [
         "url = \"redis://127.0.0.1\"",
@@ -692,6 +742,54 @@ fn the_hint_of_a_bare_limit_and_of_another_language_can_be_followed() {
     }
     let said = load(&["[listener.a\nbind = 1"]).expect_err("a bracket is missing");
     assert!(!said.contains("looks like"), "{said}");
+}
+
+#[test]
+fn what_is_said_of_a_wrong_limit_can_be_written_there() {
+    let places = [
+        "[policy.a]\nby = []\nlimit = LIMIT",
+        "[policy.a]\nby = []\nlimit = { free = LIMIT, default = { limit = LIMIT } }",
+        "[tier.a]\nlimit = LIMIT",
+        "[[route]]\nto = \"echo\"\nlimit = LIMIT",
+    ];
+    let wrong = [
+        "300",
+        "0",
+        "-5",
+        "0x10",
+        "1.5",
+        "\"300\"",
+        "\"5/\"",
+        "\"5 per\"",
+        "\"/m\"",
+        "\"\"",
+        "\"1.5/m\"",
+        "\"10k/d\"",
+        "\"0/s\"",
+        "\"5/0s\"",
+        "\"5/s burst 0\"",
+        "\"5/fortnight\"",
+        "\"5/s now\"",
+        "\"5/s by\"",
+        "\"5/s by me\"",
+    ];
+    let mut followed = 0;
+    for place in places {
+        for written in wrong {
+            let said = load(&[&place.replace("LIMIT", written)]).expect_err("it is no limit");
+            let is_limit = |text: &&str| {
+                text.starts_with(|first: char| first.is_ascii_digit())
+                    && (text.contains('/') || text.ends_with(" in flight"))
+                    && *text != written.trim_matches('"')
+            };
+            for limit in said.split(['`', '"']).filter(is_limit) {
+                followed += 1;
+                let followed = load(&[&place.replace("LIMIT", &format!("\"{limit}\""))]);
+                assert!(followed.is_ok(), "{place} with {written}: {said}\n{limit}: {followed:?}");
+            }
+        }
+    }
+    assert!(followed > 60, "only {followed} hints have a limit to write");
 }
 
 #[test]

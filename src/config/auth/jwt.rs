@@ -1,13 +1,11 @@
-//! Reads and writes `[auth.*]` of `kind = "jwt"`. The rules of tokens are `auth::jwt`'s.
+//! Reads `[auth.*]` of `kind = "jwt"`. The rules of tokens are `auth::jwt`'s.
 
 use std::time::Duration;
 
-use super::{Fields, claim_name, file, places, show_file, show_places};
+use super::{claim_name, file, places};
 use crate::load::text::Text;
-use crate::printer::{array, text};
 use crate::reader::{Table, Value};
 use crate::upstream::trust;
-use crate::values::{Keys, Written};
 use auth::Kind;
 use auth::jwt::remote;
 use auth::jwt::{Algorithm, Config, Naming, Rules, Secret, Source};
@@ -15,7 +13,7 @@ use auth::place::Place;
 use base::words::listed;
 use net::trust::Trust;
 
-pub(super) fn read(table: &mut Table<'_>) -> Option<Kind> {
+pub(super) fn read(table: &Table<'_>) -> Option<Kind> {
     let source = source(table);
     let algorithms = table.value("algorithms").map(|value| algorithms(&value)).unwrap_or_default();
     let mut rules = Rules {
@@ -41,7 +39,7 @@ pub(super) fn read(table: &mut Table<'_>) -> Option<Kind> {
     Some(Kind::Jwt(Box::new(Config { places, source: source?, algorithms, rules, naming })))
 }
 
-fn rules(keys: &mut impl Keys, rules: &mut Rules) {
+fn rules(keys: &Table<'_>, rules: &mut Rules) {
     keys.texts("issuer", &mut rules.issuers);
     keys.texts("audience", &mut rules.audiences);
     keys.texts("required", &mut rules.required);
@@ -49,7 +47,7 @@ fn rules(keys: &mut impl Keys, rules: &mut Rules) {
     keys.duration("leeway", &mut rules.leeway);
 }
 
-fn times(keys: &mut impl Keys, config: &mut remote::Config) {
+fn times(keys: &Table<'_>, config: &mut remote::Config) {
     keys.duration("every", &mut config.every);
     keys.duration("pause", &mut config.rest);
     keys.duration("timeout", &mut config.timeout);
@@ -83,8 +81,8 @@ fn source(table: &Table<'_>) -> Option<Source> {
                     );
                 }
             }
-            if let Some(mut fetch) = table.table("fetch") {
-                times(&mut fetch, &mut config);
+            if let Some(fetch) = table.table("fetch") {
+                times(&fetch, &mut config);
             }
             Some(Source::Url(Box::new(config)))
         }
@@ -111,6 +109,7 @@ fn url(text: &Text<'_>) -> Option<remote::Config> {
         "a URL of keys cannot hold a user name or a password",
         "keys over plain http can be replaced by anyone on the network path",
     )?;
+    text.spell(&uri);
     Some(remote::Config { url: uri, trust: Trust::default(), every: EVERY, rest: PAUSE, timeout: TIMEOUT })
 }
 
@@ -123,28 +122,6 @@ fn algorithm(text: &Text<'_>) -> Option<Algorithm> {
         text.wrong(message, format!("write {}", listed(&names)));
     }
     found.map(|(_, algorithm)| *algorithm)
-}
-
-pub(super) fn show(config: &Config, fields: &mut Fields) {
-    fields.push(("in", show_places(&config.places)));
-    match &config.source {
-        Source::Secret(Secret(secret)) => fields.push(("secret", text(secret))),
-        Source::File(path) => fields.push(("keys", show_file(path))),
-        Source::Url(remote) => {
-            fields.push(("jwks", text(&remote.url.to_string())));
-            if remote.is_tls() {
-                fields.push(("tls", trust::show(&remote.trust)));
-            }
-            fields.push(("fetch", Written::table(&**remote, times)));
-        }
-    }
-    let names = config.algorithms.iter().map(|algorithm| text(&format!("{algorithm:?}")));
-    fields.push(("algorithms", array(names)));
-    fields.extend(Written::of(&config.rules, rules));
-    let naming = &config.naming;
-    for (key, claim) in [("consumer", &naming.consumer), ("tenant", &naming.tenant), ("tier", &naming.tier)] {
-        fields.extend(claim.as_ref().map(|claim| (key, text(&format!("claim:{claim}")))));
-    }
 }
 
 const ALGORITHMS: [(&str, Algorithm); 12] = [

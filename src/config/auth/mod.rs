@@ -1,4 +1,4 @@
-//! Reads and writes `[auth.*]`, the authentication methods. Their files are read at a publication, not here.
+//! Reads `[auth.*]`, the authentication methods. Their files are read at a publication, not here.
 
 mod jwt;
 
@@ -14,9 +14,8 @@ use super::load::sections;
 use super::load::sections::Named;
 use super::load::text;
 use super::load::text::Text;
-use super::printer::{Page, array, key, table, text, time};
+use super::printer::{table, text as show_text};
 use super::reader::{Table, Value};
-use super::values::{Keys, Written};
 
 /// Reads every method. Also returns all names, including those of methods with errors.
 pub(super) fn read_all(documents: &[Table<'_>]) -> (Vec<Config>, Vec<report::Fields>, Vec<String>) {
@@ -33,89 +32,40 @@ pub(super) fn read_all(documents: &[Table<'_>]) -> (Vec<Config>, Vec<report::Fie
 }
 
 fn read(named: Named<'_>) -> Option<Config> {
-    let mut table = named.table;
+    let table = named.table;
     let Some(kind) = table.value("kind") else {
         table.wrong("an authentication method needs `kind`", "write `kind = \"api-key\"`");
         return None;
     };
-    let read: fn(&mut Table<'_>) -> Option<Kind> = kind.choice(&KINDS)?;
-    let kind = read(&mut table);
+    let read: fn(&Table<'_>) -> Option<Kind> = kind.choice(&KINDS)?;
+    let kind = read(&table);
     let mut pass = true;
     table.boolean("pass", &mut pass);
     Some(Config { name: named.name, kind: kind?, pass })
 }
 
-/// Writes `[auth.*]`.
-pub(super) fn show(page: &mut Page, config: &Config) {
-    page.heading(&format!("[auth.{}]", key(&config.name)));
-    show_keys(config).into_iter().for_each(|(key, value)| page.key(key, value));
-}
-
-/// The keys of a method, with every default.
-fn show_keys(config: &Config) -> Fields {
-    let mut keys: Fields = vec![("kind", String::new())];
-    let kind = match &config.kind {
-        Kind::Anonymous(anybody) => {
-            keys.extend(Written::of(anybody, self::anybody));
-            "anonymous"
-        }
-        Kind::ApiKey(api_key) => {
-            keys.push(("in", show_places(&api_key.places)));
-            keys.push(("keys", show_keys_source(&api_key.source)));
-            "api-key"
-        }
-        Kind::Mtls(mtls) => {
-            keys.push(("consumer", text(&mtls.consumer.to_string())));
-            keys.extend(mtls.tenant.map(|tenant| ("tenant", text(&tenant.to_string()))));
-            keys.extend(mtls.tier.as_ref().map(|tier| ("tier", text(tier))));
-            "mtls"
-        }
-        Kind::Basic(basic) => {
-            keys.push(("users", show_file(&basic.file)));
-            keys.push(("keep", time(basic.keep)));
-            "basic"
-        }
-        Kind::Jwt(tokens) => {
-            jwt::show(tokens, &mut keys);
-            "jwt"
-        }
-    };
-    keys[0].1 = text(kind);
-    keys.push(("pass", config.pass.to_string()));
-    keys
-}
-
-fn show_places(places: &[Place]) -> String {
-    array(places.iter().map(|place| text(&place.to_string())))
-}
-
 fn show_keys_source(source: &keys::Source) -> String {
+    let file = |file: &std::path::Path| ("file", show_text(&file.to_string_lossy()));
     match source {
-        keys::Source::File(file) => show_file(file),
-        keys::Source::Database => text(DATABASE),
-        keys::Source::Both(file) => {
-            table([("file", text(&file.to_string_lossy())), (DATABASE, true.to_string())])
-        }
+        keys::Source::File(path) => table([file(path)]),
+        keys::Source::Database => show_text(DATABASE),
+        keys::Source::Both(path) => table([file(path), (DATABASE, true.to_string())]),
     }
 }
 
-fn show_file(path: &std::path::Path) -> String {
-    table([("file", text(&path.to_string_lossy()))])
-}
-
-fn anonymous(table: &mut Table<'_>) -> Option<Kind> {
+fn anonymous(table: &Table<'_>) -> Option<Kind> {
     let mut anybody = Anybody { consumer: None, tenant: None, tier: None };
     self::anybody(table, &mut anybody);
     Some(Kind::Anonymous(anybody))
 }
 
-fn anybody(keys: &mut impl Keys, anybody: &mut Anybody) {
+fn anybody(keys: &Table<'_>, anybody: &mut Anybody) {
     keys.text_if("consumer", &mut anybody.consumer);
     keys.text_if("tenant", &mut anybody.tenant);
     keys.text_if("tier", &mut anybody.tier);
 }
 
-fn api_key(table: &mut Table<'_>) -> Option<Kind> {
+fn api_key(table: &Table<'_>) -> Option<Kind> {
     let places = match table.value("in") {
         Some(value) => places(&value),
         None => vec![Place::Header(X_API_KEY), Place::Bearer],
@@ -141,22 +91,24 @@ fn keys_source(table: &Table<'_>) -> Option<keys::Source> {
     if file.is_none() && !has_database {
         inner.wrong("`keys` needs `file`", HINT);
     }
-    match (file, has_database) {
-        (Some(file), false) => Some(keys::Source::File(text::path(&file?))),
-        (Some(file), true) => Some(keys::Source::Both(text::path(&file?))),
-        (None, true) => Some(keys::Source::Database),
-        (None, false) => None,
-    }
+    let source = match (file, has_database) {
+        (Some(file), false) => keys::Source::File(text::path(&file?)),
+        (Some(file), true) => keys::Source::Both(text::path(&file?)),
+        (None, true) => keys::Source::Database,
+        (None, false) => return None,
+    };
+    value.spell(show_keys_source(&source));
+    Some(source)
 }
 
-fn mtls(table: &mut Table<'_>) -> Option<Kind> {
+fn mtls(table: &Table<'_>) -> Option<Kind> {
     let name = |key| table.value(key).and_then(|value| value.choice(&Name::ALL));
     let (consumer, tenant) = (name("consumer"), name("tenant"));
     let tier = table.value("tier").and_then(|value| value.text()).map(|text| text.text);
     Some(Kind::Mtls(mtls::Config { consumer: consumer?, tenant, tier }))
 }
 
-fn basic(table: &mut Table<'_>) -> Option<Kind> {
+fn basic(table: &Table<'_>) -> Option<Kind> {
     let keep = table.value("keep").and_then(|value| value.duration()).unwrap_or(KEEP);
     Some(Kind::Basic(basic::Config { file: file(table, "users", "users.toml")?, keep }))
 }
@@ -201,13 +153,12 @@ fn place(text: &Text<'_>) -> Option<Place> {
         let hint = "write `header:<name>`, `bearer` or `query:<name>`";
         text.wrong(format!("{} is not a place for a credential", text.shown()), hint);
     }
+    found.iter().for_each(|place| text.spell(place));
     found
 }
 
-type Fields = Vec<(&'static str, String)>;
-
 /// Reads the keys that only one kind has.
-type ReadKind = fn(&mut Table<'_>) -> Option<Kind>;
+type ReadKind = fn(&Table<'_>) -> Option<Kind>;
 
 const KINDS: [(&str, ReadKind); 5] =
     [("anonymous", anonymous), ("api-key", api_key), ("jwt", jwt::read), ("mtls", mtls), ("basic", basic)];

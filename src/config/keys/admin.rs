@@ -3,7 +3,7 @@
 use control::admin::Role;
 
 use super::Kind::{Any, List, Path, Secret, Table, Text, Texts, Words};
-use super::Unwritten::{Needs, Value};
+use super::Unwritten::{Needs, Value, ValueBeside};
 use super::listener::{DEMANDS, PAIR};
 use super::{sections, words};
 
@@ -24,7 +24,7 @@ sections! {
         /// with `certs`: a PEM file with the CAs of client certificates and, optionally, their revocation lists
         "client-ca": Path;
         /// whether clients must show a certificate. With `"ask"`, probes and tokens work without one
-        "client-cert": Words(|| words(&DEMANDS)), Value("ask");
+        "client-cert": Words(|| words(&DEMANDS)), ValueBeside(&["client-ca"], "ask");
         /// with `client-ca`: a PEM file with the revocation lists of its CAs
         "client-crl": Path;
         /// client certificates that are accepted, each with its `name`, its `role` and what it `shows`
@@ -68,7 +68,7 @@ sections! {
         /// with `certs`: a PEM file with the CAs of client certificates and, optionally, their revocation lists
         "client-ca": Path;
         /// whether clients must show a certificate
-        "client-cert": Words(|| words(&DEMANDS)), Value("require");
+        "client-cert": Words(|| words(&DEMANDS)), ValueBeside(&["client-ca"], "require");
         /// with `client-ca`: a PEM file with the revocation lists of its CAs
         "client-crl": Path;
         /// names in certificates of clients that may ask, written as in `shows`; default: all of `client-ca`

@@ -6,7 +6,7 @@ use gateway::service::config::Underscores;
 use net::tls::{Demand, Version};
 
 use super::Kind::{Any, Bool, List, Number, Path, Secret, Size, Table, Text, Texts, Time, Words};
-use super::Unwritten::{Means, Needs, Required, Value};
+use super::Unwritten::{Defaults, Means, Needs, Required, Value, ValueBeside};
 use super::{MS, route, sections, words};
 
 /// The values of `client-cert`.
@@ -39,7 +39,7 @@ sections! {
         /// [Unix socket](unix-sockets.md): `"unix:/run/sluicegate/edge.sock"`
         "bind": Text, Needs("a listener needs `bind`", "write `bind = \"127.0.0.1:8080\"`");
         /// permissions of a Unix socket; whoever may write to it may connect. `"0660"`: owner and group
-        "mode": Text, Value("\"0660\"");
+        "mode": Text, ValueBeside(&[], "\"0660\"");
         /// owner of a Unix socket: a name from `/etc/passwd`, or a number
         "owner": Text, Means("the gateway's own");
         /// group of a Unix socket: a name from `/etc/group`, or a number
@@ -56,13 +56,13 @@ sections! {
         /// the PROXY protocol, version 1 or 2, which names the client; a connection without the header is closed
         "proxy-protocol": Table(&PROXY_PROTOCOL);
         /// the oldest version of TLS that is accepted. Needs `certs`
-        "min-version": Words(|| words(&VERSIONS)), Value("\"1.2\"");
+        "min-version": Words(|| words(&VERSIONS)), ValueBeside(&["certs"], "\"1.2\"");
         /// cipher suites to offer, by their IANA names, the preferred first, for both versions of TLS. Needs `certs`
-        "ciphers": Texts, Means("all supported");
+        "ciphers": Texts, Means("all there are");
         /// a PEM file with the CAs of client certificates. Needs `certs`; watched like them
         "client-ca": Path;
         /// `"ask"`: a client may have no certificate. One that is shown must be valid in either case
-        "client-cert": Words(|| words(&DEMANDS)), Value("require");
+        "client-cert": Words(|| words(&DEMANDS)), ValueBeside(&["client-ca"], "require");
         /// a PEM file with revocation lists. A client is then refused if its issuer has no list in the file, or only
         /// one past its next update; a file without a list is an error
         "client-crl": Path;
@@ -87,9 +87,9 @@ sections! {
         /// cannot hold `{…}`
         "response-headers": Table(&route::CHANGES);
         /// how long clients may take
-        "timeouts": Table(&TIMEOUTS), Means("its defaults");
+        "timeouts": Table(&TIMEOUTS), Defaults;
         /// how much clients may send
-        "max": Table(&SIZES), Means("its defaults");
+        "max": Table(&SIZES), Defaults;
     }
     PAIR = "a pair of `certs`" {
         /// a PEM file, the server's certificate first, then the chain

@@ -5,8 +5,8 @@ use std::time::Duration;
 use observe::record::Query;
 use observe::trace::{Decides, Heeded, Protocol};
 
-use super::Kind::{Any, Bool, Map, Only, Pattern, Secret, Share, Table, Text, Texts, Time, Words};
-use super::Unwritten::{Means, Needs, Value};
+use super::Kind::{Any, Bool, Field, Map, Only, Pattern, Secret, Share, Table, Text, Texts, Time, Words};
+use super::Unwritten::{Defaults, Means, Needs, Value};
 use super::upstream::TLS;
 use super::{sections, words};
 
@@ -28,15 +28,15 @@ sections! {
         /// of the process log on standard error: `error`, `warn`, `info`, `debug`, or `"info,sluicegate::proxy=debug"`
         "level": Text, Value("info");
         /// the access log
-        "access": Any(&[Table(&ACCESS), Only("false")]), Means("its defaults");
+        "access": Any(&[Table(&ACCESS), Only("false")]), Defaults;
         /// samples of decisions on limits: [what they are for](../../refusals.md). Without the section, refusals are
         /// kept in memory and written nowhere. `false`: nothing is kept, and what was kept is dropped
-        "decisions": Any(&[Table(&DECISIONS), Only("false")]);
+        "decisions": Any(&[Table(&DECISIONS), Only("false")]), Value(r#"{ "to": "off", "database": false }"#);
     }
     ACCESS = "`access`" {
         /// `"stdout"`, `"stderr"`, `"off"`, the path of a file, which must contain a `/`, or
         /// [syslog](../../logs.md#syslog): `"syslog"`, `"unix:/dev/log"`, `"udp://127.0.0.1:514"`
-        "to": Any(&[Text, Table(&SYSLOG)]), Value("stdout");
+        "to": Any(&[Table(&SYSLOG), Text]), Value("stdout");
         /// `"json"`, `"common"`, `"combined"`, `"ecs"`, or [a text with `{...}`](../../logs.md#a-format-of-your-own)
         "format": Text, Value("json");
         /// request headers to log, at most eight, each cut after 512 bytes. `[]`: none
@@ -57,7 +57,7 @@ sections! {
     }
     DECISIONS = "`decisions`" {
         /// where they are written, as for the access log
-        "to": Any(&[Text, Table(&SYSLOG)]), Value("stdout");
+        "to": Any(&[Table(&SYSLOG), Text]), Value("stdout");
         /// share of admitted requests that are sampled
         "sample": Share, Value("0%");
         /// share of refused requests that are sampled
@@ -76,10 +76,10 @@ sections! {
         /// `"http"`: protobuf in POST requests; `"grpc"`: gRPC, usually on port 4317
         "protocol": Words(|| words(&PROTOCOLS)), Value("http");
         /// how the collector is verified over `https`, with the keys of an [upstream's `tls`](upstream.md#tls)
-        "tls": Table(&TLS), Means("the system's CAs");
+        "tls": Table(&TLS), Means("the system's authorities");
         /// headers for the collector, such as `authorization`; `/config` masks their values. Headers of the message
         /// itself (`content-type`, `host`, `te` and the like, `grpc-…`) are refused
-        "headers": Map(&Secret), Value("{}");
+        "headers": Map(&Field(&Secret)), Value("{}");
         /// share of new traces that are sampled
         "sample": Share, Value("1%");
         /// who decides about requests that continue a trace: `"parent"`: the sender's flag, `"ratio"`: `sample`

@@ -63,6 +63,10 @@ pub enum Unwritten {
     Nothing,
     /// This value. One that is no JSON is a text.
     Value(&'static str),
+    /// This value, if one of these other keys is written.
+    ValueBeside(&'static [&'static str], &'static str),
+    /// A table of the defaults of its keys.
+    Defaults,
     /// What is said so.
     Means(&'static str),
     /// It must be written.
@@ -88,6 +92,8 @@ pub enum Kind {
     Url,
     /// The value of a header field, whose name is its key: shown nowhere if the name is a secret's.
     Field(&'static Kind),
+    /// The same of an entry of a descriptor, whose name has a case.
+    Entry(&'static Kind),
     Bool,
     /// One value, in JSON.
     Only(&'static str),
@@ -116,6 +122,7 @@ pub enum Kind {
     /// A table whose keys depend on the word under `kind`.
     Tagged(&'static [(&'static str, &'static Section)]),
     List(&'static Kind),
+    /// One of several. A text or a number in front of a table is what the table has under its first key.
     Any(&'static [Kind]),
     /// Not of a file, but of a row of the database.
     Added(&'static Section),

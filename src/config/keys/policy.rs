@@ -6,9 +6,10 @@ use ::policy::definition::Missing;
 use limit::{Algorithm, Penalty, WhenDown};
 
 use super::Kind::{
-    self, Any, Bool, List, Map, Number, Only, Open, Share, Size, Table, Text, Texts, Time, TimeWithin, Words,
+    self, Any, Bool, Entry, List, Map, Number, Only, Open, Share, Size, Table, Text, Texts, Time, TimeWithin,
+    Words,
 };
-use super::Unwritten::{Beside, Means, Needs, Required, RequiredBut, Value};
+use super::Unwritten::{Beside, Defaults, Means, Needs, Required, RequiredBut, Value, ValueBeside};
 use super::{MS, SECOND, sections, words};
 
 /// The values of `missing`.
@@ -77,7 +78,7 @@ sections! {
         /// with `[redis]`, until it restarts; other nodes apply only the limit
         "penalty": Table(&PENALTY);
         /// from when on [a key is hot](../../hot-keys.md#when-a-key-is-hot), and what is done then
-        "hot-keys": Table(&HOT_KEYS);
+        "hot-keys": Table(&HOT_KEYS), Defaults;
     }
     MATCH = "`match`" {
         /// methods that are counted
@@ -157,16 +158,16 @@ sections! {
     RULE = "a rule" {
         /// what the entries of a descriptor must be, all of them: `[{ generic_key = "checkout" }, { user_id = "*" }]`,
         /// in this order, at most 32. A table of several keys matches them in any order, at most 4
-        "entries": Any(&[Map(&Text), List(&Map(&Text))]),
+        "entries": Any(&[Map(&Entry(&Text)), List(&Map(&Entry(&Text)))]),
             Needs("a rule needs `entries`", "write `entries = { remote_address = \"*\" }`");
         /// names of policies, or [limits as text](limit-text.md). All must admit
         "limit": Texts;
         /// instead of `limit`: every request passes, and nothing is counted
-        "unlimited": Bool, Value("false");
+        "unlimited": Bool, ValueBeside(&[], "false");
         /// instead of `limit`: no request passes
-        "deny": Bool, Value("false");
+        "deny": Bool, ValueBeside(&[], "false");
         /// dimensions that entries supply: `{ consumer = "{user_id}", route = "orders" }`
-        "dimensions": Map(&Text), Value("{}");
+        "dimensions": Map(&Entry(&Text)), ValueBeside(&[], "{}");
         /// its name in `instead-of` of other rules, and in the names of its limits as text
         "name": Text;
         /// names of rules that do not count if this rule and they match descriptors of the same request

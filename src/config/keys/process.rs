@@ -9,7 +9,7 @@ use super::Kind::{
     Added, Any, Bool, Elsewhere, List, Map, Number, Only, Share, Size, Table, Tagged, Text, Texts, Time,
     TimeWithin, Word, Words,
 };
-use super::Unwritten::{Means, Value};
+use super::Unwritten::{Defaults, Means, Value};
 use super::{MS, ZERO, admin, auth, listener, log, policy, route, sections, shared, upstream, words};
 
 /// The values of `headers` in `[limits]`.
@@ -43,17 +43,17 @@ sections! {
         /// where [clients connect](listener.md)
         "listener": Map(&Table(&listener::LISTENER)), Means("plain HTTP on 127.0.0.1:8080");
         /// which [proxies may say who the client is](client-ip.md)
-        "client-ip": Table(&listener::CLIENT_IP), Means("its defaults");
+        "client-ip": Table(&listener::CLIENT_IP), Defaults;
         /// [name servers](dns.md) to use instead of the system's
         "dns": Table(&DNS);
         /// how the gateway [sheds load](#overload) when memory runs out
-        "overload": Table(&OVERLOAD), Means("its defaults");
+        "overload": Table(&OVERLOAD), Defaults;
         /// [authentication](auth.md) methods
         "auth": Map(&Tagged(auth::KINDS));
         /// [servers](upstream.md) that requests are forwarded to
         "upstream": Map(&Table(&upstream::UPSTREAM));
         /// the [table of limiter keys](#limits), and rate-limit headers
-        "limits": Table(&LIMITS), Means("its defaults");
+        "limits": Table(&LIMITS), Defaults;
         /// [limits by tier](tiers.md), shared by policies
         "tier": Map(&Table(&policy::TIER));
         /// [limits](policy.md): what is counted, and how much is admitted
@@ -65,7 +65,7 @@ sections! {
         /// rate limit rules for the [descriptors of other proxies](rls.md)
         "rls": Map(&Table(&policy::DOMAIN));
         /// the [admin listener](admin.md); `false`: none
-        "admin": Any(&[Table(&admin::ADMIN), Only("false")]), Means("its defaults");
+        "admin": Any(&[Table(&admin::ADMIN), Only("false")]), Defaults;
         /// the [Redis](redis.md) through which the nodes of a fleet share limits
         "redis": Table(&shared::REDIS);
         /// the [database](database.md) of policies, tiers, overrides and API keys that change at run time
@@ -73,13 +73,13 @@ sections! {
         /// your own [bodies for the gateway's errors](errors.md): files, by status or class
         "errors": Map(&Texts);
         /// how the process [drains](#shutdown)
-        "shutdown": Table(&SHUTDOWN), Means("its defaults");
+        "shutdown": Table(&SHUTDOWN), Defaults;
         /// the [name of this gateway](#node) in a fleet, and who may see it
-        "node": Table(&NODE), Means("its defaults");
+        "node": Table(&NODE), Defaults;
         /// how much of [client addresses](#privacy) is shown
-        "privacy": Table(&PRIVACY), Means("its defaults");
+        "privacy": Table(&PRIVACY), Defaults;
         /// the process log, the access log, and samples of decisions: [logs](log.md#log)
-        "log": Table(&log::LOG), Means("its defaults");
+        "log": Table(&log::LOG), Defaults;
         /// [distributed tracing](log.md#trace): what is sampled, and where spans go
         "trace": Table(&log::TRACE);
         "tier-table": Added(&policy::TIER_ROW);

@@ -7,7 +7,7 @@ use super::Kind::{
     Any, Bool, Elsewhere, Field, List, Map, Number, Only, Share, Size, Table, Text, Texts, Time, TimeOrOff,
     Words,
 };
-use super::Unwritten::{Means, Needs, Value};
+use super::Unwritten::{Means, Needs, Value, ValueBeside};
 use super::listener::{BODY_BYTES_MAX, REDIRECT};
 use super::upstream::WEIGHT_MAX;
 use super::{MS, ZERO, sections, words};
@@ -108,7 +108,7 @@ sections! {
         /// headers to add beside those of the same name; an array is several headers of one name
         "add": Map(&Field(&Texts));
         /// only in `response-headers` of a route: whether refusals by the gateway get the changes, too
-        "always": Bool, Value("false");
+        "always": Bool, ValueBeside(&[], "false");
     }
     TIMEOUTS = "`timeouts`" {
         /// until the response begins; like the next three, it overrides the upstream's
@@ -153,11 +153,11 @@ sections! {
     }
     LEVELS = "`level`" {
         /// higher is smaller and slower
-        "zstd": Number(1, Coding::Zstd.level_max() as u64), Value("3");
+        "zstd": Number(1, Coding::Zstd.level_max() as u64), ValueBeside(&[], "3");
         /// higher is smaller and slower
-        "br": Number(1, Coding::Brotli.level_max() as u64), Value("4");
+        "br": Number(1, Coding::Brotli.level_max() as u64), ValueBeside(&[], "4");
         /// higher is smaller and slower
-        "gzip": Number(1, Coding::Gzip.level_max() as u64), Value("5");
+        "gzip": Number(1, Coding::Gzip.level_max() as u64), ValueBeside(&[], "5");
     }
     REQUIRE = "`require`" {
         /// consumers that are admitted

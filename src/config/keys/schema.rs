@@ -27,7 +27,7 @@ fn of_section(section: &Section) -> Value {
                 schema["anyOf"] = json!([{ "required": [key.name] }, { "required": [other] }]);
             }
             Unwritten::Beside(other) => schema["dependentRequired"] = json!({ key.name: [other] }),
-            Unwritten::Nothing | Unwritten::Value(_) | Unwritten::Means(_) => {}
+            _ => {}
         }
     }
     if !required.is_empty() {
@@ -40,7 +40,7 @@ fn of_key(key: &Key) -> Value {
     let mut schema = of_kind(&key.kind);
     let mut doc = without_links(&key.doc());
     match key.unwritten {
-        Unwritten::Value(text) => schema["default"] = value(text),
+        Unwritten::Value(text) | Unwritten::ValueBeside(_, text) => schema["default"] = value(text),
         Unwritten::Means(unwritten) => doc += &format!(" (if not written: {unwritten})"),
         _ => {}
     }
@@ -58,7 +58,7 @@ fn of_kind(kind: &Kind) -> Value {
     let text = json!({ "type": "string" });
     match kind {
         Kind::Text | Kind::Path | Kind::Secret | Kind::Url => text,
-        Kind::Field(inner) => of_kind(inner),
+        Kind::Field(inner) | Kind::Entry(inner) => of_kind(inner),
         Kind::Texts => any(&[text.clone(), json!({ "type": "array", "items": text })]),
         Kind::Bool => json!({ "type": "boolean" }),
         Kind::Only(only) => json!({ "const": value(only) }),

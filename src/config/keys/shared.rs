@@ -4,7 +4,7 @@ use control::database::config::USAGE_ROWS_MAX;
 use limiter::global::config::CONNECTIONS_MAX;
 
 use super::Kind::{Any, Bool, List, Number, Path, Secret, Table, Text, Texts, TimeWithin, Url, Word};
-use super::Unwritten::{Means, Needs, Required, Value};
+use super::Unwritten::{Means, Needs, Required, Value, ValueBeside};
 use super::{MS, SECOND, sections};
 
 const SHARD_WEIGHT_MAX: u64 = 100;
@@ -56,7 +56,7 @@ sections! {
         /// the password, taken literally, instead of one in `url`: `"${file:/run/secrets/database}"`
         "password": Secret;
         /// with `postgres://`: a file (mode 0600) with the last good state, for a start while the server is down
-        "copy": Path, Value("/var/lib/sluicegate/control.json");
+        "copy": Path, ValueBeside(&[], "/var/lib/sluicegate/control.json");
         /// with `sqlite:` and [`[redis]`](redis.md): states that there is no other node
         "single-node": Bool, Value("false");
         /// rows of [usage by the minute](../../control-usage.md#minute-by-minute) that this node writes per minute: one for

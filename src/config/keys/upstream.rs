@@ -8,7 +8,7 @@ use net::trust;
 use super::Kind::{
     Any, Bool, List, Number, Path, Pattern, Secret, Share, Size, Table, Text, Texts, Time, TimeOrOff, Words,
 };
-use super::Unwritten::{Means, Needs, Value};
+use super::Unwritten::{Defaults, Means, Needs, Value, ValueBeside};
 use super::{MS, SECOND, sections, words};
 
 /// The words of `balance`; a dimension follows `hash:`.
@@ -62,13 +62,13 @@ sections! {
         /// without one, as HTTP/1.0 allows, gets the server's unless its route sets one
         "host": Words(|| words(&HOSTS)), Value("client");
         /// [connection pools](upstream-connections.md#connections)
-        "connections": Table(&CONNECTIONS), Means("its defaults");
+        "connections": Table(&CONNECTIONS), Defaults;
         /// how long servers [may take](upstream-connections.md#timeouts)
-        "timeouts": Table(&TIMEOUTS), Means("its defaults");
+        "timeouts": Table(&TIMEOUTS), Defaults;
         /// when a request is [retried](retry.md)
-        "retry": Table(&RETRY), Means("its defaults");
+        "retry": Table(&RETRY), Defaults;
         /// how [slow request bodies](uploads.md) are handled
-        "uploads": Table(&UPLOADS), Means("its defaults");
+        "uploads": Table(&UPLOADS), Defaults;
     }
     SERVER = "a server" {
         /// the server's URL
@@ -94,7 +94,7 @@ sections! {
         /// a GET of this path, over the protocol in `http`
         "path": Text;
         /// with `path`: statuses of a healthy server: `200`, `"2xx"`, `"200-399"`
-        "status": Any(&[Number(100, 599), Texts, List(&Any(&[Number(100, 599), Text]))]), Value("200-399");
+        "status": Any(&[Number(100, 599), Texts, List(&Any(&[Number(100, 599), Text]))]), ValueBeside(&["path"], "200-399");
         /// with `path`: text that the first 64 KiB of the response must contain. Without the key, no body is read
         "body": Text;
         /// a connection, with TLS to an `https` server. Without TLS, a process that hangs still passes
@@ -128,9 +128,9 @@ sections! {
         /// ejects a server whose good responses take this many times as long to begin as the median of the others
         "latency": Number(2, TIMES_MAX);
         /// how often servers are compared by `success-rate` and `latency`, over the responses since the last time
-        "every": Time(EVERY_MIN), Value("10s");
+        "every": Time(EVERY_MIN), ValueBeside(&["success-rate", "latency"], "10s");
         /// fewest requests in an interval for a server to be compared, and at least three servers need as many
-        "requests": Number(1, REQUESTS_MAX), Value("100");
+        "requests": Number(1, REQUESTS_MAX), ValueBeside(&["success-rate", "latency"], "100");
     }
     CONNECTIONS = "`connections`" {
         /// most open connections to each server, over all workers, including WebSocket and other switched connections

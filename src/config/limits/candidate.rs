@@ -1,13 +1,13 @@
-//! Reads and writes what makes a policy a candidate: `replaces` and `rollout`. What a candidate leaves open it takes from the
+//! Reads what makes a policy a candidate: `replaces` and `rollout`. What a candidate leaves open it takes from the
 //! policy that it is to replace.
 
 use std::collections::HashMap;
 
 use base::units::show_share;
-use policy::definition::{Policy, Replaces};
+use policy::definition::Replaces;
 
 use crate::load::sections::Named;
-use crate::printer::{Page, text};
+use crate::printer::text;
 use crate::reader::{Table, Value};
 
 /// The policies with what they take from others.
@@ -54,14 +54,8 @@ pub(crate) fn read(table: &Table<'_>) -> Option<Replaces> {
         Some(value) if value.is_zero() => Some(0),
         Some(value) => value.share_ppm(),
     };
+    table.spell("rollout", text(&show_share(rollout_ppm?)));
     Some(Replaces { policy: replaces.text()?.text, rollout_ppm: rollout_ppm? })
-}
-
-/// Writes them.
-pub(crate) fn show(page: &mut Page, policy: &Policy) {
-    let Some(replaces) = &policy.replaces else { return };
-    page.key("replaces", text(&replaces.policy));
-    page.key("rollout", text(&show_share(replaces.rollout_ppm)));
 }
 
 const REPLACES: &str = "replaces";

@@ -1,14 +1,12 @@
-//! Reads and writes `cost` of a policy: what a request costs, who says so, and when.
+//! Reads `cost` of a policy: what a request costs, who says so, and when.
 
 use std::num::NonZeroU64;
 
-use base::units::show_size;
 use policy::definition::{Actual, Cost, Measured};
 use policy::json::Path;
 
 use crate::load::report::quoted;
 use crate::load::text::Text;
-use crate::printer::{Page, array, key, table, text, time};
 use crate::reader::{Table, Value};
 use crate::routes::method;
 
@@ -40,6 +38,8 @@ pub(crate) fn read(value: &Value<'_>) -> Cost {
                     );
                 }
                 default = units(&entry);
+                table.spell("estimate", "");
+                table.spell("default", default.map(|units| units.to_string()).unwrap_or_default());
             }
             "response-header" | "response-json" | "request-bytes" | "response-bytes" | "response-time" => {
                 actual.read(&entry);
@@ -118,6 +118,7 @@ pub(crate) fn header_name(text: &Text<'_>) -> Option<http::HeaderName> {
     if name.is_none() {
         text.wrong(format!("{} is not the name of a header", text.shown()), "write one as in `x-cost`");
     }
+    name.iter().for_each(|name| text.spell(name));
     name
 }
 
@@ -152,34 +153,6 @@ fn cost_rule(key: &str) -> Option<(Option<http::Method>, String)> {
 
 fn units(value: &Value<'_>) -> Option<NonZeroU64> {
     value.integer().and_then(NonZeroU64::new)
-}
-
-/// Writes `cost`.
-pub(crate) fn show(page: &mut Page, cost: &Cost) {
-    let mut keys = vec![("default".to_owned(), cost.default.to_string())];
-    for (method, path, units) in &cost.rules {
-        let method = method.as_ref().map(|method| format!("{method} ")).unwrap_or_default();
-        keys.push((key(&format!("{method}{path}")), units.to_string()));
-    }
-    let mut add =
-        |name: &str, value: Option<String>| keys.extend(value.map(|value| (name.to_owned(), value)));
-    add("header", cost.header.as_ref().map(|header| text(header.as_str())));
-    let estimates = cost.estimate.iter().map(|path| text(&format!("body:{path}")));
-    add("estimate", (!cost.estimate.is_empty()).then(|| array(estimates)));
-    match &cost.actual {
-        None => {}
-        Some(Actual::ResponseHeader(header)) => add("response-header", Some(text(header.as_str()))),
-        Some(Actual::ResponseJson(paths)) => {
-            add("response-json", Some(array(paths.iter().map(|path| text(&path.to_string())))));
-        }
-        Some(Actual::Measured(Measured { request_bytes, response_bytes, response_time })) => {
-            add("request-bytes", request_bytes.map(|bytes| text(&show_size(bytes.get()))));
-            add("response-bytes", response_bytes.map(|bytes| text(&show_size(bytes.get()))));
-            add("response-time", response_time.map(time));
-        }
-    }
-    add("max", cost.max.map(|max| max.to_string()));
-    page.key("cost", table(keys));
 }
 
 /// More numbers than any answer adds up.

@@ -1,12 +1,10 @@
-//! Reads and writes `decisions` of `[log]`: which decisions on limits are sampled, and where they are written.
+//! Reads `decisions` of `[log]`: which decisions on limits are sampled, and where they are written.
 
 use observe::record::Sink;
 use observe::record::decisions::{DecisionsConfig, Draws, PER_SECOND_MAX, RETENTION};
 
-use crate::printer::{table as show_table, text as show_text};
 use crate::process::log;
-use crate::reader::Value;
-use crate::values::{Keys, Written};
+use crate::reader::{Table, Value};
 
 /// Every refusal is kept in memory, and written nowhere: a flood would fill a disk that nobody gave for it.
 pub(crate) fn unwritten() -> DecisionsConfig {
@@ -18,19 +16,18 @@ pub(crate) fn read(value: &Value<'_>) -> DecisionsConfig {
     if value.as_boolean() == Some(false) {
         return DecisionsConfig { draws: Draws::OFF, ..unwritten() };
     }
-    let Some(mut table) = value.table() else { return unwritten() };
+    let Some(table) = value.table() else { return unwritten() };
     let to = log::sink(&table, "samples of decisions").unwrap_or(Sink::Stdout);
     let mut decisions = DecisionsConfig { to, in_database: true, ..unwritten() };
-    bounds(&mut table, &mut decisions);
+    bounds(&table, &mut decisions);
     decisions
 }
 
-fn bounds(keys: &mut impl Keys, decisions: &mut DecisionsConfig) {
+fn bounds(keys: &Table<'_>, decisions: &mut DecisionsConfig) {
     let draws = &mut decisions.draws;
     keys.share("sample", &mut draws.admitted_ppm);
     keys.share("denied", &mut draws.denied_ppm);
-    let shown = |max: &u32| Some(show_text(&format!("{max}/s")));
-    keys.handle("max", &mut draws.per_second_max, per_second, shown);
+    keys.set("max", &mut draws.per_second_max, per_second);
     keys.boolean("database", &mut decisions.in_database);
     keys.duration("retention", &mut decisions.retention);
 }
@@ -42,18 +39,10 @@ fn per_second(value: Value<'_>) -> Option<u32> {
     let is_plain = |number: &String| number.bytes().all(|byte| byte.is_ascii_digit());
     let number = number.filter(is_plain).and_then(|number| number.parse().ok());
     let number = number.filter(|number| (1..=PER_SECOND_MAX).contains(number));
+    number.iter().for_each(|number: &u32| text.spell(format!("{number}/s")));
     if number.is_none() {
         let hint = format!("write it from `\"1/s\"` to `\"{PER_SECOND_MAX}/s\"`");
         text.wrong(format!("{} is not a number of decisions in a second", text.shown()), hint);
     }
     number
-}
-
-/// Writes it.
-pub(crate) fn show(decisions: &DecisionsConfig) -> String {
-    if decisions.draws == Draws::OFF {
-        return "false".to_owned();
-    }
-    let to = [("to", log::show_sink(&decisions.to))];
-    show_table(to.into_iter().chain(Written::of(decisions, bounds)))
 }

@@ -1,30 +1,22 @@
-//! Reads and writes `hot-keys` of a policy.
+//! Reads `hot-keys` of a policy.
 
 use limit::{Algorithm, Quota};
 use policy::counting::shorthand;
 use policy::definition::HotKeys;
 
 use crate::limits::limit_text;
-use crate::printer::text as show_text;
 use crate::reader::{Table, Value};
-use crate::values::{Keys, Written};
 
 /// `{ above = "5%", then = "report" }`, both with a default.
-pub(crate) fn read(mut table: Table<'_>) -> HotKeys {
+pub(crate) fn read(table: Table<'_>) -> HotKeys {
     let mut hot_keys = HotKeys::default();
-    keys(&mut table, &mut hot_keys);
+    keys(&table, &mut hot_keys);
     hot_keys
 }
 
-fn keys(keys: &mut impl Keys, hot_keys: &mut HotKeys) {
+fn keys(keys: &Table<'_>, hot_keys: &mut HotKeys) {
     keys.share("above", &mut hot_keys.above_ppm);
-    let shown = |quota: &Option<Quota>| {
-        Some(show_text(&match quota {
-            None => REPORT.to_owned(),
-            Some(quota) => format!("{LOCAL_ONLY}{}", limit_text::show_window(quota)),
-        }))
-    };
-    keys.handle("then", &mut hot_keys.local_only, local_only, shown);
+    keys.set("then", &mut hot_keys.local_only, local_only);
 }
 
 fn local_only(value: Value<'_>) -> Option<Option<Quota>> {
@@ -41,12 +33,9 @@ fn local_only(value: Value<'_>) -> Option<Option<Quota>> {
         let hint = "write `\"report\"`, or a limit for each node as in `\"local-only:1000/m\"`";
         then.wrong(format!("{} is nothing that can be done about a hot key", then.shown()), hint);
     }
-    Some(Some(limit?.window))
-}
-
-/// Writes the value of `hot-keys`.
-pub(crate) fn show(hot_keys: &HotKeys) -> String {
-    Written::table(hot_keys, keys)
+    let window = limit?.window;
+    then.spell(format!("{LOCAL_ONLY}{}", limit_text::show_window(&window)));
+    Some(Some(window))
 }
 
 const REPORT: &str = "report";

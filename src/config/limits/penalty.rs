@@ -1,19 +1,18 @@
-//! Reads and writes `penalty` of a policy.
+//! Reads `penalty` of a policy.
 
 use std::time::Duration;
 
 use limit::{Algorithm, Penalty, Quota};
 
 use crate::reader::Table;
-use crate::values::{Keys, Written};
 
 /// `after`, `within`, `factor` and `max`.
 type Values = (u32, Duration, u32, Duration);
 
 /// `{ after = 20, within = "1m", factor = 2, max = "1h" }`, all but `after` with a default.
-pub(crate) fn read(mut table: Table<'_>, windows: &[Quota]) -> Option<Penalty> {
+pub(crate) fn read(table: Table<'_>, windows: &[Quota]) -> Option<Penalty> {
     let mut values = (0, Duration::from_secs(60), 2, Duration::from_secs(3_600));
-    keys(&mut table, &mut values);
+    keys(&table, &mut values);
     if !windows.is_empty() && windows.iter().all(|window| window.algorithm() == Algorithm::Concurrency) {
         table.wrong(
             "a limit of requests in flight sends no `Retry-After` that a client could ignore",
@@ -27,16 +26,9 @@ pub(crate) fn read(mut table: Table<'_>, windows: &[Quota]) -> Option<Penalty> {
     (after > 0).then(|| Penalty::new(after, within_ns, factor, max_seconds))
 }
 
-fn keys(keys: &mut impl Keys, (after, within, factor, max): &mut Values) {
+fn keys(keys: &Table<'_>, (after, within, factor, max): &mut Values) {
     keys.number("after", after);
     keys.duration("within", within);
     keys.number("factor", factor);
     keys.duration("max", max);
-}
-
-/// Writes the value of `penalty`.
-pub(crate) fn show(penalty: &Penalty) -> String {
-    let within = Duration::from_nanos(penalty.within_ns());
-    let max = Duration::from_secs(penalty.max_seconds().into());
-    Written::table(&(penalty.after(), within, penalty.factor(), max), keys)
 }

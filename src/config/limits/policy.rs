@@ -1,25 +1,23 @@
-//! Reads and writes `[policy.*]`, and the shorthands of routes that expand to a policy.
+//! Reads `[policy.*]`, and the shorthands of routes that expand to a policy.
 
 use std::time::Duration;
 
-use limit::{Algorithm, Quota};
+use limit::Algorithm;
 use policy::definition::{Dimension, Idempotency, Matches, Origin, Policy, Tier};
 
-use crate::keys::policy::{ALGORITHMS, MISSING, WHEN_DOWN};
+use crate::keys::policy::{MISSING, WHEN_DOWN};
 use crate::limits::tier_table::TierTable;
 use crate::limits::tiers;
 use crate::limits::tiers::Base;
 use crate::limits::windows;
 use crate::limits::windows::{Counting, counting, dimension, overshoot, window};
-use crate::limits::{candidate, cost, hot_keys, limit_text, penalty};
+use crate::limits::{candidate, cost, hot_keys, penalty};
 use crate::load::report::Fields;
 use crate::load::sections;
 use crate::load::sections::Named;
 use crate::load::text::Text;
-use crate::printer::{Page, array, key, table, text, time, word};
 use crate::reader::{Table, Value};
 use crate::routes::method;
-use crate::values::{Keys, Written};
 
 /// Reads every policy that has a name.
 pub(crate) fn read_all(
@@ -42,14 +40,15 @@ pub(crate) fn read_all(
 
 /// The policy that a shorthand on a route expands to.
 pub(crate) fn of_shorthand(name: String, text: &Text<'_>) -> Option<Policy> {
-    let (window, by) = window(text, Counting::default())?;
+    let (window, by) = window(text, Counting::default(), windows::hint_with_by)?;
     Some(Policy { by, ..Policy::new(name, vec![window]) })
 }
 
 fn read(named: Named<'_>, tiers: &[Tier], rows: &TierTable<'_>) -> Policy {
-    let mut table = named.table;
+    let table = named.table;
     let mut policy = Policy::new(named.name, Vec::new());
     policy.origin = if table.is_added() { Origin::Database } else { Origin::File };
+    policy.origin.sentence().into_iter().for_each(|origin| table.spell_comment(origin));
     match table.value("by") {
         Some(value) => policy.by = value.texts().iter().filter_map(dimension).collect(),
         // A candidate of a policy that is not there, which is reported when both are compiled.
@@ -62,7 +61,7 @@ fn read(named: Named<'_>, tiers: &[Tier], rows: &TierTable<'_>) -> Policy {
     if let Some(value) = table.value("overshoot") {
         policy.overshoot_ppm = overshoot(&value).unwrap_or_default();
     }
-    plain(&mut table, &mut policy);
+    plain(&table, &mut policy);
     let base = Base {
         policy: &policy.name,
         counting: counting(&table, Counting::default()).unwrap_or_default(),
@@ -106,7 +105,7 @@ fn read(named: Named<'_>, tiers: &[Tier], rows: &TierTable<'_>) -> Policy {
     policy
 }
 
-fn plain(keys: &mut impl Keys, policy: &mut Policy) {
+fn plain(keys: &Table<'_>, policy: &mut Policy) {
     keys.word("missing", &MISSING, &mut policy.missing);
     keys.boolean("shadow", &mut policy.shadow);
     keys.boolean("count-denied", &mut policy.count_denied);
@@ -126,7 +125,7 @@ fn idempotency(value: &Value<'_>) -> Option<Idempotency> {
         let header = value.text().and_then(|text| key_header(&text))?;
         return Some(Idempotency { header, window, by_address: false });
     }
-    let mut table = value.table()?;
+    let table = value.table()?;
     let header = table.value("key").and_then(|value| value.text()).and_then(|text| key_header(&text));
     let mut by_address = false;
     table.duration("window", &mut window);
@@ -146,50 +145,8 @@ fn key_header(text: &Text<'_>) -> Option<http::HeaderName> {
     if name.is_none() {
         text.wrong(format!("{} is not a header's key", text.shown()), "write `\"header:idempotency-key\"`");
     }
+    name.iter().for_each(|name| text.spell(format!("header:{name}")));
     name
-}
-
-/// Writes `[policy.*]`.
-pub(crate) fn show(page: &mut Page, policy: &Policy) {
-    page.heading(&format!("[policy.{}]", key(&policy.name)));
-    if let Some(origin) = policy.origin.sentence() {
-        page.comment(origin);
-    }
-    candidate::show(page, policy);
-    page.key("by", array(policy.by.iter().map(|by| text(&limit_text::show_dimension(by)))));
-    let algorithm = match &policy.tiers {
-        Some(tiers) => {
-            tiers::show(page, tiers, &policy.windows, (policy.overshoot_ppm, policy.when_down));
-            tiers.algorithm
-        }
-        None => {
-            page.key("limit", windows::show(&policy.windows));
-            // All windows have one algorithm, apart from concurrency limits.
-            let mut algorithms = policy.windows.iter().map(Quota::algorithm);
-            let algorithm = algorithms.find(|algorithm| *algorithm != Algorithm::Concurrency);
-            algorithm.unwrap_or(Algorithm::TokenBucket)
-        }
-    };
-    page.key("algorithm", text(word(&ALGORITHMS, &algorithm)));
-    page.keys(Written::of(policy, plain));
-    if policy.matches != Default::default() {
-        let methods = &policy.matches.methods;
-        let mut keys = vec![("method", array(methods.iter().map(|method| text(method.as_str()))))];
-        keys.extend(policy.matches.path.as_ref().map(|path| ("path", text(path))));
-        page.key("match", table(keys));
-    }
-    cost::show(page, &policy.cost);
-    if let Some(Idempotency { header, window, by_address }) = &policy.idempotency {
-        let by_address = by_address.then(|| ("by-address", "true".to_owned()));
-        let keys = [("key", text(&format!("header:{header}"))), ("window", time(*window))];
-        let keys = keys.into_iter().chain(by_address);
-        page.key("idempotency-key", table(keys));
-    }
-    if let Some(penalty) = &policy.penalty {
-        page.key("penalty", penalty::show(penalty));
-    }
-    page.key("hot-keys", hot_keys::show(&policy.hot_keys));
-    page.key("overshoot", windows::show_overshoot(policy.overshoot_ppm));
 }
 
 /// Longer than any client retries.

@@ -2,9 +2,11 @@
 
 use std::collections::HashMap;
 
-use crate::limits::policy;
+use crate::limits::{limit_text, policy, windows};
+use crate::load::context::Made;
 use crate::load::report::{Fields, Places, quoted};
 use crate::load::text::Text;
+use crate::printer::{array, text as show_text};
 use crate::reader::Value;
 use crate::settings::Config;
 use base::words;
@@ -45,6 +47,7 @@ impl PolicyNames {
                 text.wrong(format!("there is no policy {}", text.called()), hint);
                 continue;
             };
+            text.spell(&name);
             if limits.contains(&name) {
                 text.wrong(format!("the policy {} is named twice", quoted(&name)), "name it once");
             } else {
@@ -69,6 +72,9 @@ impl PolicyNames {
             return None;
         }
         let policy = policy::of_shorthand(name.clone(), text)?;
+        let by = policy.by.iter().map(|by| show_text(&limit_text::show_dimension(by)));
+        let keys = vec![("by", array(by)), ("limit", windows::show(&policy.windows))];
+        text.ctx.make(Made { section: "policy", name: name.clone(), comment: None, keys });
         self.0.insert(name.clone(), config.policies.len());
         config.policies.push(policy);
         places.policies.push(Fields { whole: Some(text.place), ..Fields::default() });

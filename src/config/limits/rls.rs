@@ -1,4 +1,4 @@
-//! Reads and writes `[rls.*]`: which policies decide about the descriptors of other proxies.
+//! Reads `[rls.*]`: which policies decide about the descriptors of other proxies.
 //!
 //! Whether a descriptor says what its policies count by is checked where rules are compiled (`policy::compile`), not here.
 
@@ -11,15 +11,13 @@ use crate::limits::policy_names::PolicyNames;
 use crate::load::report::{Places, quoted};
 use crate::load::sections;
 use crate::load::sections::Named;
-use crate::printer::{Page, array, key, table as show_table, text as show_text};
 use crate::reader::{Table, Value};
 use crate::settings::Config;
-use crate::values::Keys;
 
 /// Reads every domain into `config`, and with them the policies that their rules write as shorthands.
 pub(crate) fn read_all(documents: &[Table<'_>], config: &mut Config, places: &mut Places) {
     let mut policies = PolicyNames::of(config);
-    for Named { name, mut table } in sections::named(documents, "rls") {
+    for Named { name, table } in sections::named(documents, "rls") {
         let (mut fields, since) = (table.places(), table.since_now());
         let mut reader = Reader { domain: &name, policies: &mut policies, config, places };
         let mut overrides = false;
@@ -72,6 +70,9 @@ impl Reader<'_> {
     fn verdict(&mut self, table: &Table<'_>, counted: &str, name: Option<&str>, number: usize) -> Verdict {
         let limit = table.value("limit");
         let is = |key| table.value(key).and_then(|value| value.boolean()).unwrap_or(false);
+        for key in ["unlimited", "deny"].into_iter().filter(|key| !is(key)) {
+            table.spell(key, "");
+        }
         match (&limit, is("unlimited"), is("deny")) {
             (Some(limit), false, false) => {
                 let domain = self.domain;
@@ -185,39 +186,6 @@ fn shorthand_name(domain: &str, name: Option<&str>, rule: usize, number: usize) 
     // Cut to the length of a name. Slicing is safe, because a domain's name is ASCII.
     let room = NAME_BYTES_MAX - "rls:".len() - suffix.len();
     format!("rls:{}{suffix}", &domain[..domain.len().min(room)])
-}
-
-/// Writes `[rls.*]`.
-pub(crate) fn show(page: &mut Page, domain: &Domain) {
-    page.heading(&format!("[rls.{}]", key(&domain.name)));
-    page.key("overrides", domain.overrides);
-    let rules: String = domain.rules.iter().map(|rule| format!("  {},\n", show_rule(rule))).collect();
-    page.key("descriptors", format!("[\n{rules}]"));
-}
-
-fn show_rule(rule: &Rule) -> String {
-    let entry = |entry: &EntryMatch| (key(&entry.key), show_text(&entry.value.to_string()));
-    let entries = match rule.is_ordered {
-        true => array(rule.entries.iter().map(|it| show_table([entry(it)]))),
-        false => show_table(rule.entries.iter().map(entry)),
-    };
-    let mut keys = vec![("entries", entries)];
-    if let Some(name) = &rule.name {
-        keys.push(("name", show_text(name)));
-    }
-    if !rule.instead_of.is_empty() {
-        keys.push(("instead-of", array(rule.instead_of.iter().map(|name| show_text(name)))));
-    }
-    if !rule.given.is_empty() {
-        let given = rule.given.iter().map(|(given, text)| (key(&given.to_string()), show_text(text)));
-        keys.push(("dimensions", show_table(given)));
-    }
-    keys.push(match &rule.verdict {
-        Verdict::Limited(limits) => ("limit", array(limits.iter().map(|limit| show_text(limit)))),
-        Verdict::Unlimited => ("unlimited", "true".to_owned()),
-        Verdict::Denied => ("deny", "true".to_owned()),
-    });
-    show_table(keys)
 }
 
 /// Rules that a domain may have.

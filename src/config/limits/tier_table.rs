@@ -95,7 +95,7 @@ fn read<'c>(table: &Table<'c>) -> Option<Row<'c>> {
         Some(value) => Some(algorithm(&value)?),
         None => None,
     };
-    let (window, _) = windows::window(&limit, Counting::default())?;
+    let (window, _) = windows::window(&limit, Counting::default(), windows::hint_without_by)?;
     let burst = table.value("burst").and_then(|value| value.integer()).and_then(NonZeroU64::new)?;
     Some(Row { tier: tier.text, algorithm, resource, limit, window, burst })
 }

@@ -1,4 +1,4 @@
-//! Reads and writes `[tier.*]`, and divides a policy's windows among tiers: `limit = "tier"`, windows by tier in the policy
+//! Reads `[tier.*]`, and divides a policy's windows among tiers: `limit = "tier"`, windows by tier in the policy
 //! itself, and what the tier table of the database says of either.
 
 use std::cmp::Ordering;
@@ -10,17 +10,20 @@ use policy::definition::{Origin, Tier, TierPart, Tiers};
 use crate::keys::policy::{ALGORITHMS, WHEN_DOWN};
 use crate::limits::tier_table::{Row, TierTable};
 use crate::limits::windows;
-use crate::limits::windows::{Counting, counted, counting, overshoot, show_overshoot};
+use crate::limits::windows::{Counting, counted, counting, overshoot};
+use crate::load::context::Made;
 use crate::load::report::quoted;
 use crate::load::sections;
 use crate::load::sections::Named;
 use crate::load::text::Text;
-use crate::printer::{Page, key, table, text, word};
+use crate::printer::{key, table as show_table, text as show_text, word};
 use crate::reader::{Table, Value};
+use base::units::show_share;
 
 /// Reads every tier, with the windows that the tier table has for every policy.
 pub(crate) fn read_all(documents: &[Table<'_>], rows: &TierTable<'_>) -> Vec<Tier> {
-    let mut tiers: Vec<Tier> = sections::named(documents, "tier").into_iter().map(read).collect();
+    let named = sections::named(documents, "tier");
+    let mut tiers: Vec<Tier> = named.iter().map(read).collect();
     for row in rows.of_all_policies() {
         let own = tiers.iter().position(|tier| tier.name == row.tier);
         let own = own.unwrap_or_else(|| {
@@ -34,11 +37,32 @@ pub(crate) fn read_all(documents: &[Table<'_>], rows: &TierTable<'_>) -> Vec<Tie
         tier.origin = Origin::TierTable;
     }
     tiers
+        .iter()
+        .filter(|tier| tier.origin != Origin::File)
+        .for_each(|tier| spell_tier(documents, &named, tier));
+    tiers
 }
 
-fn read(Named { name, table }: Named<'_>) -> Tier {
+/// Notes what the tier table says of a tier.
+fn spell_tier(documents: &[Table<'_>], named: &[Named<'_>], tier: &Tier) {
+    let comment = tier.origin.sentence().map(|origin| format!("limit: {origin}"));
+    let mut keys = vec![("limit", windows::show(&tier.windows))];
+    keys.extend(tier.algorithm.map(|algorithm| ("algorithm", show_text(word(&ALGORITHMS, &algorithm)))));
+    match (named.iter().find(|named| named.name == tier.name), documents.first()) {
+        (Some(Named { table, .. }), _) => {
+            comment.iter().for_each(|comment| table.spell_comment(comment));
+            keys.into_iter().for_each(|(key, toml)| table.spell(key, toml));
+        }
+        (None, Some(document)) => {
+            document.make(Made { section: "tier", name: tier.name.clone(), comment, keys });
+        }
+        (None, None) => {}
+    }
+}
+
+fn read(Named { name, table }: &Named<'_>) -> Tier {
     let limit = table.value("limit");
-    let counting = counting(&table, Counting::default());
+    let counting = counting(table, Counting::default());
     let windows = match limit {
         Some(value) => windows::windows(&value, counting.unwrap_or_default()),
         None => {
@@ -46,8 +70,9 @@ fn read(Named { name, table }: Named<'_>) -> Tier {
             Vec::new()
         }
     };
-    let (overshoot_ppm, when_down) = sharing(&table);
+    let (overshoot_ppm, when_down) = sharing(table);
     let algorithm = counting.map(|counting| counting.algorithm);
+    let name = name.clone();
     Tier { name, windows, algorithm, overshoot_ppm, when_down, origin: Origin::File }
 }
 
@@ -125,7 +150,14 @@ pub(crate) fn divide(
         part
     });
     let parts = parts.collect();
-    (windows, Some(Tiers { parts, default, algorithm: base.counting.algorithm, are_shared }))
+    let tiers = Tiers { parts, default, algorithm: base.counting.algorithm, are_shared };
+    table.spell("default-tier", show_text(&tiers.default));
+    if !rows.is_empty() {
+        spell(table, &tiers, &windows, base);
+    } else if shared.is_some() {
+        limit.spell(show_text("tier"));
+    }
+    (windows, Some(tiers))
 }
 
 /// The word `tier`, if it is the whole limit.
@@ -180,6 +212,9 @@ fn own(entry: &Value<'_>, base: &Base<'_>) -> Option<Part> {
             Vec::new()
         }
     };
+    if !table.entries().iter().any(|entry| entry.key != "limit") {
+        entry.spell(windows::show(&windows));
+    }
     let (overshoot_ppm, when_down) = sharing(&table);
     part.overshoot_ppm = overshoot_ppm.unwrap_or(part.overshoot_ppm);
     part.when_down = when_down.unwrap_or(part.when_down);
@@ -232,66 +267,34 @@ fn strictest(parts: &[Part]) -> Option<String> {
     parts.iter().min_by(order).map(|(part, _)| part.name.clone())
 }
 
-/// Writes `[tier.*]`.
-pub(crate) fn show_tier(page: &mut Page, tier: &Tier) {
-    page.heading(&format!("[tier.{}]", key(&tier.name)));
-    if let Some(origin) = tier.origin.sentence() {
-        page.comment(&format!("limit: {origin}"));
-    }
-    page.key("limit", windows::show(&tier.windows));
-    if let Some(algorithm) = tier.algorithm {
-        page.key("algorithm", text(word(&ALGORITHMS, &algorithm)));
-    }
-    if let Some(share) = tier.overshoot_ppm {
-        page.key("overshoot", show_overshoot(share));
-    }
-    if let Some(when_down) = &tier.when_down {
-        page.key("when-redis-down", text(word(&WHEN_DOWN, when_down)));
-    }
-}
-
-/// Writes the `limit` of a policy by tier, and `default-tier`.
-pub(crate) fn show(page: &mut Page, tiers: &Tiers, windows: &[Quota], base: (u32, WhenDown)) {
-    if tiers.are_shared {
-        page.key("limit", text("tier"));
-    } else {
-        let mut rest = windows;
-        let mut entries = Vec::new();
-        for part in &tiers.parts {
-            let (own, others) = rest.split_at(part.windows);
-            rest = others;
-            if part.origin == Origin::TierTable {
-                page.comment(&format!("limit.{}: from the tier table of the database", key(&part.name)));
-            }
-            entries.push((key(&part.name), show_part(part, own, tiers, base)));
+/// Notes the `limit` of a policy that the tier table has changed.
+fn spell(policy: &Table<'_>, tiers: &Tiers, windows: &[Quota], base: &Base<'_>) {
+    let mut rest = windows;
+    let mut entries = Vec::new();
+    for part in &tiers.parts {
+        let (own, others) = rest.split_at(part.windows);
+        rest = others;
+        if part.origin == Origin::TierTable {
+            policy.spell_comment(&format!("limit.{}: from the tier table of the database", key(&part.name)));
         }
-        page.key("limit", table(entries));
+        entries.push((key(&part.name), show_part(part, own, base)));
     }
-    page.key("default-tier", text(&tiers.default));
+    policy.spell("limit", show_table(entries));
 }
 
 /// Windows alone, or a table with what the tier does not share with its policy.
-fn show_part(
-    part: &TierPart,
-    windows: &[Quota],
-    tiers: &Tiers,
-    (overshoot, when_down): (u32, WhenDown),
-) -> String {
-    let limit = windows::show(windows);
-    let mut keys = Vec::new();
+fn show_part(part: &TierPart, windows: &[Quota], base: &Base<'_>) -> String {
+    let mut keys = vec![("limit", windows::show(windows))];
     let mut algorithms = windows.iter().map(Quota::algorithm);
     let algorithm = algorithms.find(|it| ALGORITHMS.iter().any(|(_, known)| known == it));
-    if let Some(algorithm) = algorithm.filter(|algorithm| *algorithm != tiers.algorithm) {
-        keys.push(("algorithm", text(word(&ALGORITHMS, &algorithm))));
+    if let Some(algorithm) = algorithm.filter(|algorithm| *algorithm != base.counting.algorithm) {
+        keys.push(("algorithm", show_text(word(&ALGORITHMS, &algorithm))));
     }
-    if part.overshoot_ppm != overshoot {
-        keys.push(("overshoot", show_overshoot(part.overshoot_ppm)));
+    if part.overshoot_ppm != base.overshoot_ppm {
+        keys.push(("overshoot", show_text(&show_share(part.overshoot_ppm))));
     }
-    if part.when_down != when_down {
-        keys.push(("when-redis-down", text(word(&WHEN_DOWN, &part.when_down))));
+    if part.when_down != base.when_down {
+        keys.push(("when-redis-down", show_text(word(&WHEN_DOWN, &part.when_down))));
     }
-    if keys.is_empty() {
-        return limit;
-    }
-    table([("limit", limit)].into_iter().chain(keys))
+    if keys.len() == 1 { windows::show(windows) } else { show_table(keys) }
 }

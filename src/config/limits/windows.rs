@@ -1,14 +1,13 @@
-//! Reads and writes windows and how they count: `limit`, `algorithm`, `max-delay`, `overshoot` and `when-redis-down`, which a
+//! Reads windows and how they count: `limit`, `algorithm`, `max-delay`, `overshoot` and `when-redis-down`, which a
 //! policy and each of its tiers may have.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use base::units::show_share;
 use base::words;
 use limit::{Algorithm, Quota, sliding_log};
 use policy::counting::shorthand;
-use policy::counting::shorthand::Shorthand;
+use policy::counting::shorthand::{Problem, Shorthand};
 use policy::definition::Dimension;
 
 use crate::keys::policy::ALGORITHMS;
@@ -63,7 +62,10 @@ pub(crate) fn counting(table: &Table<'_>, base: Counting) -> Option<Counting> {
 /// One dimension, as `by` names them.
 pub(crate) fn dimension(text: &Text<'_>) -> Option<Dimension> {
     match shorthand::dimension(&text.text) {
-        Ok(dimension) => Some(dimension),
+        Ok(dimension) => {
+            text.spell(limit_text::show_dimension(&dimension));
+            Some(dimension)
+        }
         Err(problem) => {
             no_dimension(text, shorthand::DIMENSIONS, problem.hint());
             None
@@ -87,7 +89,10 @@ pub(crate) fn dimension_of_choice(text: &Text<'_>) -> Option<Dimension> {
     let message = match dimension {
         Dimension::Body(_) => "only policies count by a field of the body",
         Dimension::Entry(_) => "only policies of descriptors count by their entries",
-        _ => return Some(dimension),
+        _ => {
+            text.spell(limit_text::show_dimension(&dimension));
+            return Some(dimension);
+        }
     };
     text.wrong(message, "write a header's name, as in `header:x-user`");
     None
@@ -101,17 +106,23 @@ pub(crate) fn windows(value: &Value<'_>, counting: Counting) -> Vec<Quota> {
             text.wrong("`tier` cannot be combined with other limits", "write `limit = \"tier\"`");
             continue;
         }
-        let Some((window, by)) = window(&text, counting) else { continue };
+        let Some((window, by)) = window(&text, counting, hint_without_by) else { continue };
         if !by.is_empty() {
             text.wrong("a policy's limit has no `by`", "write it as the policy's own key: `by = [...]`");
         }
+        text.spell(limit_text::show_window(&window));
         windows.push(window);
     }
     windows
 }
 
 /// One window, and the dimensions that its text names after `by`.
-pub(crate) fn window(text: &Text<'_>, counting: Counting) -> Option<(Quota, Vec<Dimension>)> {
+/// `hint` says what to write in the place of one that cannot be read.
+pub(crate) fn window(
+    text: &Text<'_>,
+    counting: Counting,
+    hint: fn(&Problem) -> String,
+) -> Option<(Quota, Vec<Dimension>)> {
     match shorthand::parse(&text.text) {
         // Concurrency limits have only one algorithm.
         Ok(Shorthand { window, by, .. }) if window.algorithm() == Algorithm::Concurrency => {
@@ -128,13 +139,28 @@ pub(crate) fn window(text: &Text<'_>, counting: Counting) -> Option<(Quota, Vec<
         }
         // The error would quote the text, which may be a secret if it came from outside the file.
         Err(error) if text.has_reference => {
-            text.wrong(format!("{} is not a limit", text.shown()), error.problem.hint());
+            text.wrong(format!("{} is not a limit", text.shown()), hint(&error.problem));
             None
         }
         Err(error) => {
-            text.wrong_within(error.span, error.problem.to_string(), error.problem.hint());
+            text.wrong_within(error.span, error.problem.to_string(), hint(&error.problem));
             None
         }
+    }
+}
+
+/// What to write for a limit on its own, which says who is counted.
+pub(crate) fn hint_with_by(problem: &Problem) -> String {
+    problem.hint().to_owned()
+}
+
+/// The same for a limit of a policy or a tier, whose `by` is a key of the policy.
+pub(crate) fn hint_without_by(problem: &Problem) -> String {
+    match problem {
+        Problem::Unexpected { .. } => {
+            "after the period come `burst` and a number; who is counted is in the policy's `by`".to_owned()
+        }
+        other => other.hint().replace(" by consumer", ""),
     }
 }
 
@@ -174,14 +200,6 @@ pub(crate) fn overshoot(value: &Value<'_>) -> Option<u32> {
         value.wrong("`overshoot` is a share", "write it as in `\"1%\"`, or 0");
     }
     Some(0)
-}
-
-/// Writes `overshoot`.
-pub(crate) fn show_overshoot(share_ppm: u32) -> String {
-    match share_ppm {
-        0 => "0".to_owned(),
-        share => text(&show_share(share)),
-    }
 }
 
 /// Writes windows as `limit` has them.

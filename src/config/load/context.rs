@@ -1,6 +1,7 @@
 //! What every table, value and text of one load shares: the files, the environment variables, and the findings so far.
 
 use std::cell::RefCell;
+use std::collections::HashMap;
 
 use crate::load::expand::Variables;
 use crate::load::mask::Secrets;
@@ -12,9 +13,43 @@ pub(crate) struct Context<'c> {
     pub(crate) findings: RefCell<Vec<Finding>>,
     /// What came from outside the files so far and is shown nowhere.
     pub(crate) secrets: RefCell<Secrets>,
+    /// How values are written that their rows alone cannot tell: by their place; keys by that of their table.
+    pub(crate) spellings: RefCell<HashMap<(Place, &'static str), Spelling>>,
+    /// Named sections that stand in no file: what other sections write in place.
+    pub(crate) made: RefCell<Vec<Made>>,
+}
+
+/// The canonical form of a value: of its text, or of the whole of it in TOML.
+#[derive(Clone)]
+pub(crate) enum Spelling {
+    Text(String),
+    Toml(String),
+}
+
+/// A section that stands in no file, with the keys that are not as by default.
+pub(crate) struct Made {
+    pub(crate) section: &'static str,
+    pub(crate) name: String,
+    pub(crate) comment: Option<String>,
+    pub(crate) keys: Vec<(&'static str, String)>,
 }
 
 impl<'c> Context<'c> {
+    pub(crate) fn new(
+        sources: &'c [Source],
+        variables: Variables<'c>,
+        findings: Vec<Finding>,
+    ) -> Context<'c> {
+        Context {
+            sources,
+            variables,
+            findings: RefCell::new(findings),
+            secrets: RefCell::default(),
+            spellings: RefCell::default(),
+            made: RefCell::default(),
+        }
+    }
+
     /// The sources that are files.
     pub(crate) fn files(&self) -> impl Iterator<Item = &'c Source> {
         self.sources.iter().filter(|source| source.kind == SourceKind::File)
@@ -32,6 +67,16 @@ impl<'c> Context<'c> {
         if !is_repeated {
             findings.push(finding);
         }
+    }
+
+    /// Notes a named section that stands in no file.
+    pub(crate) fn make(&self, made: Made) {
+        self.made.borrow_mut().push(made);
+    }
+
+    /// Whether an error was found so far.
+    pub(crate) fn has_errors(&self) -> bool {
+        self.findings.borrow().iter().any(Finding::is_error)
     }
 
     /// Marks this moment, to ask later whether an error was found since, or before it, if it `is_flawed`.

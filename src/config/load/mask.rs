@@ -34,7 +34,7 @@ pub(crate) fn is_secret_key(key: &str) -> bool {
 /// Whether a name is a secret's, or one with a letter wrong, missing, too many, or two letters swapped. The key is unknown then,
 /// and the line that shows it holds the secret all the same.
 fn is_nearly_secret_name(name: &str) -> bool {
-    if is_secret_name(name) {
+    if is_secret_name(name) || name == "digest" {
         return !["auth", "key"].contains(&name);
     }
     let name = name.to_ascii_lowercase();
@@ -105,8 +105,9 @@ pub(crate) fn message(text: &str) -> String {
 /// The range that may be a password: from the first colon that does not end a scheme to the last `@`.
 fn password(text: &str) -> Option<Range<usize>> {
     let end = text.rfind('@')?;
-    // Behind a scheme of Redis a single word before the `@` is a password without its colon more often than a user.
-    if let Some(at) = text[..end].rfind("redis") {
+    // Behind a scheme of Redis a single word before the `@` is a password without its colon more often than a user. The word
+    // may hold that of the scheme, so it is the first one that counts.
+    if let Some(at) = text[..end].find("redis") {
         let rest = text[at + "redis".len()..end].trim_start_matches('s').trim_start_matches([':', '/']);
         if at + "redis".len() + rest.len() < end && !rest.contains(':') {
             return Some(end - rest.len()..end);
@@ -358,6 +359,11 @@ mod tests {
             ("url = \"http://a:1\", mail = \"b@c\"", "url = \"http://a:1\", mail = \"b@c\""),
             ("url = \"redis://hunter2@host:1/0\"", "url = \"redis://*******@host:1/0\""),
             ("url = \"rediss//hun ter2@h\"", "url = \"rediss//********@h\""),
+            ("url = \"redis://redis:hunter2@h\"", "url = \"redis://redis:*******@h\""),
+            ("url = \"redis://:redis:/hunter2@h\"", "url = \"redis://:**************@h\""),
+            ("url = \"redis://hunredis:2@h\"", "url = \"redis://hunredis:*@h\""),
+            ("url = \"redis://me:redis/hunter2@h\"", "url = \"redis://me:*************@h\""),
+            ("url = \"redis://hunter/redis2@h\"", "url = \"redis://*************@h\""),
             ("url = redis://hunter2@h,b", "url = redis://*******@h,b"),
             ("set = { cookie = \"a=b\", x-a = \"c\" }", "set = { cookie = \"***\", x-a = \"c\" }"),
             ("x-jwt = \"hunter2", "x-jwt = \"*******"),
@@ -379,6 +385,7 @@ mod tests {
             ("redis-pasword = \"hunter2\"", "redis-pasword = \"*******\""),
             ("apikey = \"hunter2\"", "apikey = \"*******\""),
             ("taken = 1", "taken = *"),
+            ("digest = \"sha256:00\"", "digest = \"*********\""),
             ("tier = \"free\"", "tier = \"free\""),
             ("token = \"größe\"", "token = \"*******\""),
         ] {

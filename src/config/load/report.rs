@@ -52,7 +52,7 @@ pub(crate) enum SourceKind {
 }
 
 /// A piece of a file, in bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
     /// Which file: an index into the sources.
     pub(crate) file: usize,

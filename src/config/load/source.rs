@@ -2,7 +2,6 @@
 //!
 //! It understands nothing in them but `include`. The size and the number of files are bounded.
 
-use std::cell::RefCell;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -60,7 +59,7 @@ fn includes(sources: &[Source], variables: Variables<'_>) -> (Vec<(PathBuf, Plac
     let text = Arc::clone(&sources[0].text);
     // Invalid TOML is reported when the whole document is read.
     let Ok(document) = DeTable::parse(&text) else { return (Vec::new(), Vec::new()) };
-    let ctx = Context { sources, variables, findings: RefCell::default(), secrets: RefCell::default() };
+    let ctx = Context::new(sources, variables, Vec::new());
     let patterns = Table::of_document(&ctx, 0, &document).value("include").map(|value| value.texts());
     let mut included: Vec<(PathBuf, Place)> = Vec::new();
     let mut seen: Vec<PathBuf> = std::fs::canonicalize(&sources[0].path).into_iter().collect();

@@ -7,7 +7,7 @@ use http::uri::Authority;
 
 use net::fetch;
 
-use crate::load::context::Context;
+use crate::load::context::{Context, Spelling};
 use crate::load::mask;
 use crate::load::report::{Finding, Place, SourceKind, quoted};
 use base::words::{did_you_mean, listed};
@@ -80,6 +80,12 @@ impl Text<'_> {
         (!has_wrong_port).then_some(uri)
     }
 
+    /// Notes the canonical form of the text: how a configuration that has been read writes it.
+    pub(crate) fn spell(&self, canonical: impl ToString) {
+        let spelling = Spelling::Text(canonical.to_string());
+        self.ctx.spellings.borrow_mut().insert((self.place, ""), spelling);
+    }
+
     /// Reports a warning if the value, a secret, is written in the file itself.
     pub(crate) fn warn_if_plain(&self) {
         if !self.has_reference {
@@ -139,7 +145,9 @@ impl Text<'_> {
 
 /// The absolute path. A relative one starts from the directory of the file that it is written in.
 pub(crate) fn path(text: &Text<'_>) -> PathBuf {
-    path_from(text, &text.text)
+    let path = path_from(text, &text.text);
+    text.spell(path.to_string_lossy());
+    path
 }
 
 /// The same for a path that is a part of the text.

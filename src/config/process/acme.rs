@@ -1,4 +1,4 @@
-//! Reads and writes `certs` of a listener: pairs of files, and certificates that are ordered by ACME. No authority is
+//! Reads `certs` of a listener: pairs of files, and certificates that are ordered by ACME. No authority is
 //! asked and no file is read.
 
 use std::path::PathBuf;
@@ -12,12 +12,11 @@ use crate::keys::listener::CHALLENGES;
 use crate::load::context::Context;
 use crate::load::report::{Place, Places};
 use crate::load::text::Text;
-use crate::printer::{array, table, text, word};
+use crate::printer::{array, text};
 use crate::process::listener;
 use crate::reader::{Table, Value};
 use crate::settings;
 use crate::upstream::sticky;
-use crate::values::Keys;
 
 /// The certificates of a listener in the order they are written, and those of them that are ordered.
 pub(crate) fn certs(value: &Value<'_>) -> (Vec<tls::Pair>, Vec<Config>) {
@@ -46,7 +45,7 @@ fn certificate(table: Table<'_>) -> Option<(tls::Pair, Option<Config>)> {
 }
 
 /// `{ acme, names, email, agree, ca, challenge, state, secret }`.
-fn ordered(mut table: Table<'_>) -> Option<Config> {
+fn ordered(table: Table<'_>) -> Option<Config> {
     let directory = table.value("acme").and_then(|value| value.text()).and_then(|text| {
         text.private_url(
             "write it as in `https://acme-v02.api.letsencrypt.org/directory`",
@@ -94,6 +93,7 @@ fn names(table: &Table<'_>) -> Option<Vec<String>> {
             names.push(name);
         }
     }
+    value.spell(array(names.iter().map(|name| text(name))));
     (!names.is_empty()).then_some(names)
 }
 
@@ -180,28 +180,4 @@ fn check_sharing(ctx: &Context<'_>, ordered: &Config, has_redis: bool, place: Pl
         ),
         (Some(_), true) | (None, false) => {}
     }
-}
-
-/// Writes one of `certs`.
-pub(crate) fn show(pair: &tls::Pair, ordered: &[Config]) -> String {
-    if let Some(config) = ordered.iter().find(|config| config.file() == pair.cert) {
-        return show_ordered(config);
-    }
-    let (cert, key) = (pair.cert.to_string_lossy(), pair.key.to_string_lossy());
-    let self_signed = pair.absent == tls::Absent::MakeSelfSigned;
-    format!("{{ cert = {}, key = {}, self-signed = {self_signed} }}", text(&cert), text(&key))
-}
-
-fn show_ordered(config: &Config) -> String {
-    let mut fields = vec![
-        ("acme", text(&config.directory)),
-        ("names", array(config.names.iter().map(|name| text(name)))),
-        ("agree", true.to_string()),
-        ("state", text(&config.state.to_string_lossy())),
-    ];
-    fields.extend(config.email.iter().map(|email| ("email", text(email))));
-    fields.extend(config.trust.ca.iter().map(|ca| ("ca", text(&ca.to_string_lossy()))));
-    fields.extend(config.challenge.iter().map(|way| ("challenge", text(word(&CHALLENGES, way)))));
-    fields.extend(config.secret.iter().map(|secret| ("secret", text(&secret.0))));
-    table(fields)
 }

@@ -1,4 +1,4 @@
-//! Reads and writes `[admin]`, the listener for operators.
+//! Reads `[admin]`, the listener for operators.
 
 use toml::value::Datetime;
 
@@ -13,8 +13,6 @@ use crate::keys::admin::ROLES;
 use crate::load::report::{Fields, quoted};
 use crate::load::sections;
 use crate::load::text::Text;
-use crate::printer::{Page, array, table as show_table, text, word};
-use crate::process::acme;
 use crate::process::grpc;
 use crate::process::listener;
 use crate::reader::{Table, Value};
@@ -78,38 +76,6 @@ pub(crate) fn read(documents: &[Table<'_>]) -> Read {
     }
     let places = table.places();
     Read { config: Some(config), grpc, places }
-}
-
-/// Writes `[admin]`.
-pub(crate) fn show(page: &mut Page, config: Option<&Config>, grpc: Option<&rls::Config>) {
-    let Some(admin) = config else {
-        // At the top, because a bare key after a table header would belong to that table.
-        return page.at_the_top("admin", false);
-    };
-    page.heading("[admin]");
-    match &admin.bind {
-        Bind::Tcp(address) => page.key("bind", text(&address.to_string())),
-        Bind::Unix(path) => page.key("bind", text(&format!("unix:{}", path.display()))),
-    }
-    if let Some(token) = &admin.token {
-        page.key("token", text(token));
-    }
-    if !admin.tokens.is_empty() {
-        page.key("tokens", array(admin.tokens.iter().map(show_token)));
-    }
-    if let Some(tls) = &admin.tls {
-        page.key("certs", array(tls.certs.iter().map(|pair| acme::show(pair, &[]))));
-        if let Some(auth) = &tls.client_auth {
-            listener::show_client_auth(page, auth);
-        }
-    }
-    if !admin.certificates.is_empty() {
-        page.key("certificates", array(admin.certificates.iter().map(show_certificate)));
-    }
-    if !admin.hosts.is_empty() {
-        page.key("hosts", array(admin.hosts.iter().map(|host| text(host))));
-    }
-    grpc.iter().for_each(|grpc| grpc::show(page, grpc));
 }
 
 /// The text of a token.
@@ -213,6 +179,7 @@ fn named_certificate<'c>(value: &Value<'c>) -> Option<(NamedCertificate, Text<'c
         if found.is_none() {
             text.wrong("`shows` is not a name in a certificate", SHOWS);
         }
+        found.iter().for_each(|(place, name)| text.spell(format!("{place}={name}")));
         found
     });
     let role = role(&table);
@@ -250,36 +217,12 @@ fn digest(text: &Text<'_>) -> Option<[u8; 32]> {
 fn expires(value: &Value<'_>) -> Option<i64> {
     let text = value.text()?;
     let seconds = text.text.parse::<Datetime>().ok().and_then(|datetime| entries::unix_seconds(&datetime));
+    seconds.and_then(entries::datetime).iter().for_each(|at| text.spell(at));
     if seconds.is_none() {
         let hint = "write a date, or date and time with `Z`: `\"2027-01-01T00:00:00Z\"`";
         text.wrong(format!("{} is no instant", text.shown()), hint);
     }
     seconds
-}
-
-/// One of `tokens`.
-fn show_token(token: &NamedToken) -> String {
-    let secret = match &token.secret {
-        Secret::Text(secret) => ("token", text(secret)),
-        Secret::Digest(digest) => {
-            let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-            ("digest", text(&format!("{}{hex}", keys::SCHEME)))
-        }
-    };
-    let expires = token.expires.and_then(entries::datetime).map(|at| ("expires", text(&at.to_string())));
-    let entries = [("name", text(&token.name)), secret, ("role", text(word(&ROLES, &token.role)))];
-    show_table(entries.into_iter().chain(expires))
-}
-
-/// One of `certificates`.
-fn show_certificate(certificate: &NamedCertificate) -> String {
-    let NamedCertificate { name, place, text: shown, role } = certificate;
-    let entries = [
-        ("name", text(name)),
-        ("shows", text(&format!("{place}={shown}"))),
-        ("role", text(word(&ROLES, role))),
-    ];
-    show_table(entries)
 }
 
 /// A name or an address without a port, since the check of `Host` ignores ports.
@@ -291,7 +234,9 @@ fn admin_host(text: &Text<'_>) -> Option<String> {
         authority.is_ok_and(|authority| authority.host() == text.text && !text.text.contains(['@', '*']))
     };
     if is_address || is_name() {
-        return Some(admin::canonical_host(&text.text));
+        let host = admin::canonical_host(&text.text);
+        text.spell(&host);
+        return Some(host);
     }
     let hint = "write a name or an address without a port, as in `metrics.internal` or `10.0.0.1`";
     text.wrong(format!("{} is not a host", text.shown()), hint);

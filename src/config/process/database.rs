@@ -1,4 +1,4 @@
-//! Reads and writes `[database]`, where policies, tiers and overrides that change while traffic runs are kept. It opens
+//! Reads `[database]`, where policies, tiers and overrides that change while traffic runs are kept. It opens
 //! nothing.
 
 use std::path::PathBuf;
@@ -15,10 +15,8 @@ use crate::load::report::{Fields, Places};
 use crate::load::sections;
 use crate::load::text;
 use crate::load::text::Text;
-use crate::printer::{Page, text};
 use crate::reader::Table;
 use crate::settings;
-use crate::values::Keys;
 
 /// Reads `[database]`. `None`: nothing changes but by the files.
 pub(crate) fn read(documents: &[Table<'_>]) -> (Option<Config>, Fields) {
@@ -27,7 +25,7 @@ pub(crate) fn read(documents: &[Table<'_>]) -> (Option<Config>, Fields) {
     (read_table(table), places)
 }
 
-fn read_table(mut table: Table<'_>) -> Option<Config> {
+fn read_table(table: Table<'_>) -> Option<Config> {
     let url = table.value("url").and_then(|value| value.text()).and_then(|text| url(&text));
     let password = table.value("password").and_then(|value| value.text());
     let password = password.and_then(|text| password_beside(&text, url.as_ref()));
@@ -47,7 +45,9 @@ fn url(text: &Text<'_>) -> Option<Url> {
         text.wrong("`url` names no file of SQLite", hint);
         return None;
     }
-    Some(Url::Sqlite(text::path_from(text, path)))
+    let path = text::path_from(text, path);
+    text.spell(format!("sqlite:{}", path.to_string_lossy()));
+    Some(Url::Sqlite(path))
 }
 
 fn postgres(text: &Text<'_>) -> Option<Url> {
@@ -125,22 +125,4 @@ pub(crate) fn check(ctx: &Context<'_>, config: &settings::Config, places: &Place
             "use `postgres://`, or write `single-node = true` if there is no other node",
         );
     }
-}
-
-/// Writes `[database]`.
-pub(crate) fn show(page: &mut Page, database: &Config) {
-    page.heading("[database]");
-    let url = match &database.url {
-        Url::Sqlite(path) => format!("sqlite:{}", path.to_string_lossy()),
-        Url::Postgres(url) => url.clone(),
-    };
-    page.key("url", text(&url));
-    if let Some(password) = &database.password {
-        page.key("password", text(&password.0));
-    }
-    page.key("single-node", database.single_node);
-    if matches!(database.url, Url::Postgres(_)) {
-        page.key("copy", text(&database.copy.to_string_lossy()));
-    }
-    page.key("usage-rows", database.usage_rows);
 }

@@ -1,4 +1,4 @@
-//! Reads and writes `grpc` of `[admin]`, the listener that proxies ask.
+//! Reads `grpc` of `[admin]`, the listener that proxies ask.
 
 use auth::mtls::Name;
 use net::listening::Bind;
@@ -6,8 +6,6 @@ use net::tls::{self, Demand};
 use rls::{Client, Config};
 
 use crate::load::text::Text;
-use crate::printer::{Page, array, table as show_table, text};
-use crate::process::acme;
 use crate::process::admin;
 use crate::process::listener;
 use crate::reader::Value;
@@ -28,23 +26,6 @@ pub(crate) fn read(value: &Value<'_>) -> Option<Config> {
     let config = Config { bind: bind?, tls, clients };
     written.iter().for_each(|written| check(&config, written));
     Some(config)
-}
-
-/// Writes it, as a value of `[admin]`.
-pub(crate) fn show(page: &mut Page, config: &Config) {
-    let bind = text(&config.bind.to_string());
-    let Some(tls) = &config.tls else { return page.key("grpc", bind) };
-    let mut entries = vec![("bind", bind)];
-    entries.push(("certs", array(tls.certs.iter().map(|pair| acme::show(pair, &[])))));
-    if let Some(auth) = &tls.client_auth {
-        entries.extend(listener::client_auth_entries(auth));
-    }
-    if !config.clients.is_empty() {
-        let names =
-            config.clients.iter().map(|Client { place, text: name }| text(&format!("{place}={name}")));
-        entries.push(("clients", array(names)));
-    }
-    page.key("grpc", show_table(entries));
 }
 
 /// Whoever can connect may spend of every limit that `[rls.*]` names: only this machine, or who shows a certificate.
@@ -76,7 +57,10 @@ fn clients(value: &Value<'_>, tls: Option<&tls::Files>) -> Vec<Client> {
         value.wrong(format!("there are more than {CLIENTS_MAX} clients"), "leave some out");
     }
     let client = |text: &Text<'_>| match Name::written(&text.text) {
-        Some((place, name)) => Some(Client { place, text: name.to_owned() }),
+        Some((place, name)) => {
+            text.spell(format!("{place}={name}"));
+            Some(Client { place, text: name.to_owned() })
+        }
         None => {
             text.wrong(format!("{} is not a name in a certificate", text.shown()), SHOWS);
             None

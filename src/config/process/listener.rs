@@ -1,4 +1,4 @@
-//! Reads and writes `[listener.*]` and `[client-ip]`. It binds nothing and reads no certificate.
+//! Reads `[listener.*]` and `[client-ip]`. It binds nothing and reads no certificate.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -10,22 +10,20 @@ use net::listening;
 use net::tls::{self, Demand};
 use net::unix_socket::Rights;
 use policy::access::Addresses;
-use policy::definition::HeaderChanges;
 
 use crate::keys::listener::{DEMANDS, FORWARDED, SNI, UNDERSCORES};
-use crate::load::context::Context;
+use crate::load::context::{Context, Made};
 use crate::load::report::{Fields, Place, Places};
 use crate::load::sections;
 use crate::load::sections::Named;
 use crate::load::text::Text;
-use crate::printer::{Page, array, key, table, text, word};
+use crate::printer::{array, text as show_text};
 use crate::process::acme;
 use crate::process::protocol;
 use crate::reader::{Table, Value};
 use crate::routes::{headers, redirect};
 use crate::settings::Config;
 use crate::upstream::socket;
-use crate::values::{Keys, Written};
 
 /// Reads every listener. If none is written, there is one with plain HTTP on 127.0.0.1:8080.
 pub(crate) fn read_all(documents: &[Table<'_>]) -> (Vec<Listener>, Vec<Fields>) {
@@ -51,7 +49,15 @@ pub(crate) fn read_all(documents: &[Table<'_>]) -> (Vec<Listener>, Vec<Fields>) 
     }
     // Errors must not mention the default listener only because the written ones could not be read.
     if listeners.is_empty() {
-        listeners.push(Listener::named("default".to_owned()));
+        let listener = Listener::named("default".to_owned());
+        if let Some(document) = documents.first() {
+            let keys = vec![
+                ("bind", show_text(&listener.bind.to_string())),
+                ("max-connections-per-ip", listener.connections_per_ip_max.to_string()),
+            ];
+            document.make(Made { section: "listener", name: listener.name.clone(), comment: None, keys });
+        }
+        listeners.push(listener);
         places.push(Fields::default());
     }
     (listeners, places)
@@ -131,6 +137,9 @@ fn rights(table: &Table<'_>, bind: &Bind, rights: &mut Rights) {
             _ => text.wrong(format!("{} is not a mode", text.shown()), "write it as in `0660`"),
         }
     }
+    if let Bind::Unix(_) = bind {
+        table.spell("mode", show_text(&format!("{:04o}", rights.mode)));
+    }
     rights.owner = owner.and_then(|value| value.text()).map(|text| text.text);
     rights.group = group.and_then(|value| value.text()).map(|text| text.text);
 }
@@ -138,6 +147,7 @@ fn rights(table: &Table<'_>, bind: &Bind, rights: &mut Rights) {
 /// `address:port`, with port 0 for any free one.
 pub(crate) fn address(text: &Text<'_>) -> Option<SocketAddr> {
     if let Ok(address) = text.text.parse() {
+        text.spell(address);
         return Some(address);
     }
     let hint = match text.text.rsplit_once(':') {
@@ -153,15 +163,15 @@ pub(crate) fn address(text: &Text<'_>) -> Option<SocketAddr> {
 /// Reads `[client-ip]`.
 pub(crate) fn read_client_ip(documents: &[Table<'_>]) -> ClientIp {
     let mut client_ip = ClientIp::default();
-    let Some(mut table) = sections::table(documents, "client-ip") else { return client_ip };
+    let Some(table) = sections::table(documents, "client-ip") else { return client_ip };
     if let Some(value) = table.value("trust") {
         (client_ip.trust, client_ip.trusts_unix) = peers(&value.texts());
     }
-    client_ip_keys(&mut table, &mut client_ip);
+    client_ip_keys(&table, &mut client_ip);
     client_ip
 }
 
-fn client_ip_keys(keys: &mut impl Keys, client_ip: &mut ClientIp) {
+fn client_ip_keys(keys: &Table<'_>, client_ip: &mut ClientIp) {
     keys.word("header", &FORWARDED, &mut client_ip.header);
     keys.number("ipv6-prefix", &mut client_ip.ipv6_prefix);
 }
@@ -204,7 +214,9 @@ fn peers(texts: &[Text<'_>]) -> (Vec<IpNet>, bool) {
 fn network(text: &Text<'_>) -> Option<IpNet> {
     if let Ok(address) = text.text.parse::<IpAddr>() {
         // Canonical, because clients' addresses are compared in that form.
-        return Some(address.to_canonical().into());
+        let network: IpNet = address.to_canonical().into();
+        text.spell(network);
+        return Some(network);
     }
     let Ok(network) = text.text.parse::<IpNet>() else {
         let hint = "write a range, as in `10.0.0.0/8` or `fd00::/8`, or one address";
@@ -226,12 +238,13 @@ fn network(text: &Text<'_>) -> Option<IpNet> {
         let hint = format!("write `{address}/{}`", mapped.prefix_len() - 96);
         text.wrong(format!("{} is a range of IPv4", text.shown()), hint);
     }
+    text.spell(network);
     Some(network)
 }
 
 /// Reads one listener. Also returns the text of its address, for errors about addresses that overlap.
 fn read<'c>(named: Named<'c>) -> (Listener, Option<Text<'c>>) {
-    let mut table = named.table;
+    let table = named.table;
     let mut listener = Listener::named(named.name);
     let written = table.value("bind").and_then(|value| value.text());
     let bind = written.as_ref().and_then(bind);
@@ -245,7 +258,7 @@ fn read<'c>(named: Named<'c>) -> (Listener, Option<Text<'c>>) {
         (listener.certs, listener.acme) = acme::certs(&value);
     }
     listener.protocol = protocol::read(&table, !listener.certs.is_empty());
-    plain(&mut table, &mut listener);
+    plain(&table, &mut listener);
     if let Some(value) = table.value("redirect") {
         listener.redirect_https = redirect::of_listener(&value);
         if listener.redirect_https.is_some() && !listener.certs.is_empty() {
@@ -256,11 +269,12 @@ fn read<'c>(named: Named<'c>) -> (Listener, Option<Text<'c>>) {
     // The default per address is never more than the maximum in all.
     listener.connections_per_ip_max = listener.connections_per_ip_max.min(listener.connections_max);
     table.number("max-connections-per-ip", &mut listener.connections_per_ip_max);
-    if let Some(mut table) = table.table("timeouts") {
-        timeouts(&mut table, &mut listener.timeouts);
+    table.spell("max-connections-per-ip", listener.connections_per_ip_max.to_string());
+    if let Some(table) = table.table("timeouts") {
+        timeouts(&table, &mut listener.timeouts);
     }
-    if let Some(mut table) = table.table("max") {
-        sizes(&mut table, &mut listener.max);
+    if let Some(table) = table.table("max") {
+        sizes(&table, &mut listener.max);
     }
     if let Some(value) = table.value("response-headers") {
         listener.response_headers = headers::of_listener(&value);
@@ -273,7 +287,7 @@ fn read<'c>(named: Named<'c>) -> (Listener, Option<Text<'c>>) {
     (listener, written.filter(|_| is_read))
 }
 
-fn plain(keys: &mut impl Keys, listener: &mut Listener) {
+fn plain(keys: &Table<'_>, listener: &mut Listener) {
     keys.word("sni", &SNI, &mut listener.sni_strict);
     keys.word("underscores", &UNDERSCORES, &mut listener.underscores);
     keys.boolean("reuse-port", &mut listener.reuse_port);
@@ -292,11 +306,13 @@ fn versions(value: &Value<'_>) -> (bool, bool) {
     if texts.is_empty() && value.is_array() {
         value.wrong("a listener must speak some HTTP", "write `[\"h2\", \"http/1.1\"]`");
     }
+    let spoken = [("h2", http2), ("http/1.1", http1)];
+    value.spell(array(spoken.iter().filter(|(_, served)| *served).map(|(name, _)| show_text(name))));
     (http1, http2)
 }
 
 /// A certificate and its key that are in files.
-pub(crate) fn pair(mut table: Table<'_>) -> Option<tls::Pair> {
+pub(crate) fn pair(table: Table<'_>) -> Option<tls::Pair> {
     let file = |key| table.value(key).and_then(|value| value.path());
     let (cert, key) = (file("cert"), file("key"));
     let mut self_signed = false;
@@ -343,95 +359,19 @@ pub(crate) fn client_auth(
     Some(tls::ClientAuth { ca: ca.path()?, demand: demand.unwrap_or(unwritten), crl })
 }
 
-fn timeouts(keys: &mut impl Keys, timeouts: &mut Timeouts) {
+fn timeouts(keys: &Table<'_>, timeouts: &mut Timeouts) {
     keys.duration("handshake", &mut timeouts.handshake);
     keys.duration("header", &mut timeouts.header);
     keys.duration("idle", &mut timeouts.idle);
     keys.duration("body-stall", &mut timeouts.body_stall);
 }
 
-fn sizes(keys: &mut impl Keys, sizes: &mut Sizes) {
+fn sizes(keys: &Table<'_>, sizes: &mut Sizes) {
     keys.size("header-bytes", &mut sizes.header_bytes);
     keys.number("headers", &mut sizes.headers);
     keys.size("uri-bytes", &mut sizes.uri_bytes);
     keys.size("body", &mut sizes.body_bytes);
     keys.number("streams", &mut sizes.streams);
-}
-
-/// Writes `[listener.*]`.
-pub(crate) fn show(page: &mut Page, listener: &Listener) {
-    page.heading(&format!("[listener.{}]", key(&listener.name)));
-    page.key("bind", text(&listener.bind.to_string()));
-    if let Bind::Unix(_) = &listener.bind {
-        let Rights { mode, owner, group } = &listener.rights;
-        page.key("mode", text(&format!("{mode:04o}")));
-        for (key, name) in [("owner", owner), ("group", group)] {
-            name.iter().for_each(|name| page.key(key, text(name)));
-        }
-    }
-    let versions = [("h2", listener.http2), ("http/1.1", listener.http1)];
-    let versions = versions.iter().filter(|(_, served)| *served).map(|(name, _)| text(name));
-    page.key("http", array(versions));
-    if !listener.certs.is_empty() {
-        page.key("certs", array(listener.certs.iter().map(|pair| acme::show(pair, &listener.acme))));
-        protocol::show(page, &listener.protocol);
-    }
-    page.keys(Written::of(listener, plain));
-    listener.client_auth.iter().for_each(|auth| show_client_auth(page, auth));
-    for (key, value) in show_addresses(&listener.addresses) {
-        page.key(key, value);
-    }
-    if !listener.proxies.is_empty() || listener.has_unix_proxies {
-        let from = show_peers(&listener.proxies, listener.has_unix_proxies);
-        page.key("proxy-protocol", table([("from", from)]));
-    }
-    if let Some(to) = &listener.redirect_https {
-        page.key("redirect", redirect::show(to));
-    }
-    let changes = &listener.response_headers.written;
-    if *changes != HeaderChanges::default() {
-        page.key("response-headers", headers::show_changes(changes));
-    }
-    page.key("max-connections", listener.connections_max);
-    page.key("max-connections-per-ip", listener.connections_per_ip_max);
-    page.key("timeouts", Written::table(&listener.timeouts, timeouts));
-    page.key("max", Written::table(&listener.max, sizes));
-}
-
-/// Writes `[client-ip]`.
-pub(crate) fn show_client_ip(page: &mut Page, client_ip: &ClientIp) {
-    page.heading("[client-ip]");
-    page.key("trust", show_peers(&client_ip.trust, client_ip.trusts_unix));
-    page.keys(Written::of(client_ip, client_ip_keys));
-}
-
-/// Writes what [`peers`] reads.
-fn show_peers(networks: &[IpNet], has_unix: bool) -> String {
-    let networks = networks.iter().map(|network| text(&network.to_string()));
-    array(networks.chain(has_unix.then(|| text(UNIX))))
-}
-
-/// Writes `allow` and `deny`.
-pub(crate) fn show_addresses(addresses: &Addresses) -> Vec<(&'static str, String)> {
-    let lists = [("allow", &addresses.allow), ("deny", &addresses.deny)];
-    let lists = lists.into_iter().filter(|(_, networks)| !networks.is_empty());
-    let show = |networks: &[ipnet::IpNet]| array(networks.iter().map(|network| text(&network.to_string())));
-    lists.map(|(key, networks)| (key, show(networks))).collect()
-}
-
-/// Writes what [`client_auth`] reads.
-pub(crate) fn show_client_auth(page: &mut Page, auth: &tls::ClientAuth) {
-    client_auth_entries(auth).for_each(|(key, value)| page.key(key, value));
-}
-
-/// How clients' certificates are verified, as keys and values.
-pub(crate) fn client_auth_entries(auth: &tls::ClientAuth) -> impl Iterator<Item = (&'static str, String)> {
-    let crl = auth.crl.as_ref().map(|crl| ("client-crl", text(&crl.to_string_lossy())));
-    let always = [
-        ("client-ca", text(&auth.ca.to_string_lossy())),
-        ("client-cert", text(word(&DEMANDS, &auth.demand))),
-    ];
-    always.into_iter().chain(crl)
 }
 
 /// Whoever connects over a Unix socket, in a list of addresses.

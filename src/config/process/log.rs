@@ -1,4 +1,4 @@
-//! Reads and writes `[log]`: the process's own log and the access log; samples of decisions are in `decisions.rs`.
+//! Reads `[log]`: the process's own log and the access log; samples of decisions are in `decisions.rs`.
 
 use http::HeaderName;
 use http::uri::Authority;
@@ -16,11 +16,9 @@ use crate::load::mask;
 use crate::load::sections;
 use crate::load::text;
 use crate::load::text::Text;
-use crate::printer::{Page, array, table as show_table, text as show_text, word};
+use crate::printer::{table as show_table, text as show_text};
 use crate::reader::{Table, Value};
 use crate::upstream::socket;
-use crate::values::Keys;
-use base::units::show_share;
 use base::words;
 
 /// Reads `[log]`: the level, and the access log.
@@ -47,14 +45,6 @@ pub(crate) fn read(
     (log_level, access_log, decisions)
 }
 
-/// Writes `[log]`.
-pub(crate) fn show(page: &mut Page, level: &str, access: &AccessConfig, decisions: &DecisionsConfig) {
-    page.heading("[log]");
-    page.key("level", show_text(level));
-    page.key("access", show_access(access));
-    page.key("decisions", decisions::show(decisions));
-}
-
 /// A level, or directives as `tracing` reads them: `info,sluicegate::proxy=debug`.
 fn directives(text: &Text<'_>) -> Option<String> {
     // `tracing` reads an unknown single word as a module's name, so a misspelt level would silence the log.
@@ -73,7 +63,7 @@ fn directives(text: &Text<'_>) -> Option<String> {
 }
 
 fn read_access(value: &Value<'_>, auth: &[auth::Config], access_log: &mut AccessConfig) {
-    let Some(mut table) = value.table() else { return };
+    let Some(table) = value.table() else { return };
     if let Some(to) = sink(&table, "the access log") {
         access_log.to = to;
     }
@@ -99,10 +89,14 @@ fn read_access(value: &Value<'_>, auth: &[auth::Config], access_log: &mut Access
 /// `to` of a log: a text, or a table for a syslog.
 pub(crate) fn sink(table: &Table<'_>, log: &str) -> Option<Sink> {
     let to = table.value("to")?;
-    if to.is_table() {
-        return Some(syslog(&to).map_or(Sink::Off, Sink::Syslog));
+    let sink = match to.is_table() {
+        true => syslog(&to).map_or(Sink::Off, Sink::Syslog),
+        false => sink_in_one(&to.text()?, log)?,
+    };
+    if let Sink::Syslog(syslog) = &sink {
+        to.spell(show_syslog(syslog));
     }
-    sink_in_one(&to.text()?, log)
+    Some(sink)
 }
 
 /// Where lines go, as one text.
@@ -201,17 +195,6 @@ fn format(text: &Text<'_>, headers: &[HeaderName]) -> Option<Format> {
     }
 }
 
-/// Writes `to`.
-pub(crate) fn show_sink(sink: &Sink) -> String {
-    match sink {
-        Sink::Stdout => show_text("stdout"),
-        Sink::Stderr => show_text("stderr"),
-        Sink::Off => show_text("off"),
-        Sink::File(path) => show_text(&path.to_string_lossy()),
-        Sink::Syslog(syslog) => show_syslog(syslog),
-    }
-}
-
 /// `headers` of the access log. Fields that may hold a credential are refused.
 fn logged_headers(value: &Value<'_>, auth: &[auth::Config]) -> Vec<HeaderName> {
     let mut names: Vec<HeaderName> = Vec::new();
@@ -221,6 +204,7 @@ fn logged_headers(value: &Value<'_>, auth: &[auth::Config]) -> Vec<HeaderName> {
             text.wrong(format!("{} is not a header's name", text.shown()), "write it as in `x-trace-id`");
             continue;
         };
+        text.spell(&name);
         let is_credential = |place: &Place| matches!(place, Place::Header(header) if *header == name);
         let is_secret = mask::is_secret_name(name.as_str())
             || auth.iter().flat_map(auth::Config::places).any(is_credential);
@@ -244,30 +228,6 @@ fn status_match(text: &str) -> Option<StatusMatch> {
     let is_status = text.len() == 3 && text.bytes().all(|byte| byte.is_ascii_digit());
     let status = text.parse().ok().filter(|status| is_status && (100..=599).contains(status))?;
     Some(StatusMatch::Exact(status))
-}
-
-fn show_access(access: &AccessConfig) -> String {
-    let to = show_sink(&access.to);
-    let sample = access.sample.iter().map(|(status, ppm)| {
-        let status = match status {
-            StatusMatch::Exact(status) => format!("\"{status}\""),
-            StatusMatch::Class(class) => format!("\"{class}xx\""),
-        };
-        (status, show_text(&show_share(*ppm)))
-    });
-    let format = match &access.format {
-        Format::Template(template) => template.text(),
-        known => word(&FORMATS, known),
-    };
-    let headers = array(access.headers.iter().map(|name| show_text(name.as_str())));
-    let query = show_text(word(&QUERIES, &access.query));
-    show_table([
-        ("to", to),
-        ("format", show_text(format)),
-        ("headers", headers),
-        ("query", query),
-        ("sample", show_table(sample)),
-    ])
 }
 
 /// The sockets of syslog, by how they are written.

@@ -1,17 +1,15 @@
-//! Reads and writes `[node]`, what this gateway is called among several, and `[privacy]`, how much of clients is shown.
+//! Reads `[node]`, what this gateway is called among several, and `[privacy]`, how much of clients is shown.
 
 use crate::keys::process::{ADDRESSES, SHOWN};
 use crate::load::sections;
-use crate::printer::{Page, text, word};
 use crate::reader::Table;
 use crate::settings::Node;
-use crate::values::Keys;
 use policy::keys::naming::Addresses;
 
 /// Reads `[node]`.
 pub(crate) fn read(documents: &[Table<'_>]) -> Node {
     let mut node = Node::default();
-    let Some(mut table) = sections::table(documents, "node") else {
+    let Some(table) = sections::table(documents, "node") else {
         return node;
     };
     if let Some(name) = table.value("name").and_then(|value| value.text()) {
@@ -25,25 +23,11 @@ pub(crate) fn read(documents: &[Table<'_>]) -> Node {
     node
 }
 
-/// Writes `[node]`. A name that is not written is the host's, which another machine than this one may have to read.
-pub(crate) fn show(page: &mut Page, node: &Node) {
-    page.heading("[node]");
-    node.name.iter().for_each(|name| page.key("name", text(name)));
-    page.key("header", text(word(&SHOWN, &node.shown)));
-    page.key("request-id", text(word(&SHOWN, &node.ids_shown)));
-}
-
 /// Reads `[privacy]`.
 pub(crate) fn read_privacy(documents: &[Table<'_>]) -> Addresses {
     let Some(table) = sections::table(documents, "privacy") else { return Addresses::default() };
     let addresses = table.value("addresses").and_then(|value| value.choice(&ADDRESSES));
     addresses.unwrap_or_default()
-}
-
-/// Writes `[privacy]`.
-pub(crate) fn show_privacy(page: &mut Page, addresses: Addresses) {
-    page.heading("[privacy]");
-    page.key("addresses", text(word(&ADDRESSES, &addresses)));
 }
 
 /// Whether a text can name a node: it stands in a header field, in logs and in a database.

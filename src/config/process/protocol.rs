@@ -1,10 +1,9 @@
-//! Reads and writes `min-version` and `ciphers` of a listener.
+//! Reads `min-version` and `ciphers` of a listener.
 
 use net::tls::{Protocol, Suite, Version};
 
 use crate::keys::listener::VERSIONS;
 use crate::load::report::quoted;
-use crate::printer::{Page, array, text, word};
 use crate::reader::{Table, Value};
 use base::words;
 
@@ -52,12 +51,4 @@ fn suites(value: &Value<'_>) -> Vec<Suite> {
         }
     }
     suites
-}
-
-/// Writes what [`read`] reads.
-pub(crate) fn show(page: &mut Page, protocol: &Protocol) {
-    page.key("min-version", text(word(&VERSIONS, &protocol.min_version)));
-    if !protocol.suites.is_empty() {
-        page.key("ciphers", array(protocol.suites.iter().map(|suite| text(&suite.name()))));
-    }
 }

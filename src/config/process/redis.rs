@@ -1,4 +1,4 @@
-//! Reads and writes `[redis]`, the Redis that the nodes of a fleet share. It connects to nothing.
+//! Reads `[redis]`, the Redis that the nodes of a fleet share. It connects to nothing.
 
 use std::time::Duration;
 
@@ -11,9 +11,7 @@ use crate::load::mask;
 use crate::load::report::Fields;
 use crate::load::sections;
 use crate::load::text::Text;
-use crate::printer::{Page, array, table, text, time};
 use crate::reader::{Table, Value};
-use crate::values::{Keys, Written};
 
 /// Reads `[redis]`. `None`: each node limits on its own.
 pub(crate) fn read(documents: &[Table<'_>]) -> (Option<Config>, Fields) {
@@ -22,7 +20,7 @@ pub(crate) fn read(documents: &[Table<'_>]) -> (Option<Config>, Fields) {
     (read_table(table), places)
 }
 
-fn read_table(mut table: Table<'_>) -> Option<Config> {
+fn read_table(table: Table<'_>) -> Option<Config> {
     let topology = read_topology(&table);
     let mut config = Config {
         topology: Topology::Single(Vec::new()),
@@ -32,18 +30,15 @@ fn read_table(mut table: Table<'_>) -> Option<Config> {
         connections: CONNECTIONS,
         ca: None,
     };
-    plain(&mut table, &mut config);
+    plain(&table, &mut config);
     Some(Config { topology: topology?, ..config })
 }
 
-fn plain(keys: &mut impl Keys, config: &mut Config) {
-    let deadline = |deadline: &Option<Duration>| Some(deadline.map_or_else(|| text("auto"), time));
-    keys.handle("deadline", &mut config.deadline, |value| read_deadline(&value), deadline);
-    let prefix = |value: Value<'_>| prefix(&value.text()?);
-    keys.handle("prefix", &mut config.prefix, prefix, |prefix| Some(text(prefix)));
+fn plain(keys: &Table<'_>, config: &mut Config) {
+    keys.set("deadline", &mut config.deadline, |value| read_deadline(&value));
+    keys.set("prefix", &mut config.prefix, |value| prefix(&value.text()?));
     keys.number("connections", &mut config.connections);
-    let shown = |secret: &Option<Secret>| secret.as_ref().map(|secret| text(&secret.0));
-    keys.handle("key-secret", &mut config.key_secret, |value| Some(Some(key_secret(&value)?)), shown);
+    keys.set("key-secret", &mut config.key_secret, |value| Some(Some(key_secret(&value)?)));
     keys.path_if("ca", &mut config.ca);
 }
 
@@ -55,15 +50,6 @@ fn key_secret(value: &Value<'_>) -> Option<Secret> {
         secret.warn_if_plain();
     }
     Some(Secret(secret.text))
-}
-
-pub(crate) fn topology_word(topology: &Topology) -> String {
-    match topology {
-        Topology::Single(_) => "single".to_owned(),
-        Topology::Sentinel { master, .. } => format!("sentinel:{master}"),
-        Topology::Cluster(_) => "cluster".to_owned(),
-        Topology::Ring { .. } => "ring".to_owned(),
-    }
 }
 
 /// Servers as one URL. All have the login of the first.
@@ -80,31 +66,6 @@ pub(crate) fn url(servers: &[Server]) -> String {
     }
     url += &servers.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
     if first.login.db > 0 { format!("{url}/{}", first.login.db) } else { url }
-}
-
-/// Writes `[redis]`.
-pub(crate) fn show(page: &mut Page, redis: &Config) {
-    page.heading("[redis]");
-    if let Topology::Single(servers)
-    | Topology::Sentinel { sentinels: servers, .. }
-    | Topology::Cluster(servers) = &redis.topology
-    {
-        page.key("url", text(&url(servers)));
-    }
-    page.key("topology", text(&topology_word(&redis.topology)));
-    page.keys(Written::of(redis, plain));
-    if let Topology::Ring { shards, dedicated } = &redis.topology {
-        page.heading("[redis.ring]");
-        let url = |server: &Server| ("url", text(&url(std::slice::from_ref(server))));
-        let shards =
-            shards.iter().map(|shard| table([url(&shard.server), ("weight", shard.weight.to_string())]));
-        page.key("shards", array(shards));
-        let dedicated = dedicated.iter().map(|shard| {
-            let tenants = array(shard.tenants.iter().map(|tenant| text(tenant)));
-            table([url(&shard.server), ("tenants", tenants)])
-        });
-        page.key("dedicated", array(dedicated));
-    }
 }
 
 fn read_topology(table: &Table<'_>) -> Option<Topology> {
@@ -166,7 +127,7 @@ fn read_topology(table: &Table<'_>) -> Option<Topology> {
 fn read_ring(table: Table<'_>) -> Option<Topology> {
     let mut shards = Vec::new();
     for value in table.value("shards").and_then(|value| value.array()).unwrap_or_default() {
-        let Some(mut shard) = value.table() else { continue };
+        let Some(shard) = value.table() else { continue };
         let mut weight = 1;
         shard.number("weight", &mut weight);
         shards.extend(one_server(&shard).map(|server| Weighted { server, weight }));
@@ -240,6 +201,7 @@ fn read_url(text: &Text<'_>, default_port: u16) -> Option<Vec<Server>> {
         };
         servers.push(Server { host, port, tls, login: login.clone() });
     }
+    text.spell(url(&servers));
     Some(servers)
 }
 

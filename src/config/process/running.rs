@@ -1,4 +1,4 @@
-//! Reads and writes the settings of the process as a whole: `workers`, `[limits]`, `[overload]`, `[shutdown]`.
+//! Reads the settings of the process as a whole: `workers`, `[limits]`, `[overload]`, `[shutdown]`.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -9,10 +9,8 @@ use upstream::dns;
 
 use crate::keys::process::LIMIT_HEADERS;
 use crate::load::sections;
-use crate::printer::{Page, array, size, text};
 use crate::reader::Table;
 use crate::settings::{Limits, Shutdown};
-use crate::values::{Keys, Written};
 
 /// Reads `workers`: a number, or `"auto"` for one for each core.
 pub(crate) fn read_workers(documents: &[Table<'_>]) -> Option<usize> {
@@ -33,13 +31,13 @@ pub(crate) fn read_workers(documents: &[Table<'_>]) -> Option<usize> {
 /// Reads `[limits]`.
 pub(crate) fn read_limits(documents: &[Table<'_>]) -> Limits {
     let mut limits = Limits { memory: LIMITS_MEMORY, headers: LimitHeaders::default(), hot_keys: true };
-    if let Some(mut table) = sections::table(documents, "limits") {
-        limits_keys(&mut table, &mut limits);
+    if let Some(table) = sections::table(documents, "limits") {
+        limits_keys(&table, &mut limits);
     }
     limits
 }
 
-fn limits_keys(keys: &mut impl Keys, limits: &mut Limits) {
+fn limits_keys(keys: &Table<'_>, limits: &mut Limits) {
     keys.size("memory", &mut limits.memory);
     keys.word("headers", &LIMIT_HEADERS, &mut limits.headers);
     keys.boolean("hot-keys", &mut limits.hot_keys);
@@ -55,7 +53,10 @@ pub(crate) fn read_dns(documents: &[Table<'_>]) -> dns::Config {
             host.parse().map(|ip| SocketAddr::new(ip, DNS_PORT))
         });
         match address {
-            Ok(address) if address.port() > 0 => config.servers.push(address),
+            Ok(address) if address.port() > 0 => {
+                text.spell(address);
+                config.servers.push(address);
+            }
             _ => text.wrong(
                 format!("{} is not the address of a name server", text.shown()),
                 "write an address, and a port if it is not 53, as in `127.0.0.1:53`",
@@ -71,62 +72,23 @@ pub(crate) fn read_dns(documents: &[Table<'_>]) -> dns::Config {
     config
 }
 
-/// Writes `[dns]`; nothing if the system's name servers are asked.
-pub(crate) fn show_dns(page: &mut Page, config: &dns::Config) {
-    if !config.servers.is_empty() {
-        page.heading("[dns]");
-        page.key("servers", array(config.servers.iter().map(|server| text(&server.to_string()))));
-    }
-}
-
 /// Reads `[shutdown]`.
 pub(crate) fn read_shutdown(documents: &[Table<'_>]) -> Shutdown {
     let mut shutdown = default_shutdown();
-    if let Some(mut table) = sections::table(documents, "shutdown") {
-        shutdown_keys(&mut table, &mut shutdown);
+    if let Some(table) = sections::table(documents, "shutdown") {
+        shutdown_keys(&table, &mut shutdown);
     }
     shutdown
 }
 
-fn shutdown_keys(keys: &mut impl Keys, shutdown: &mut Shutdown) {
+fn shutdown_keys(keys: &Table<'_>, shutdown: &mut Shutdown) {
     keys.duration("ready-delay", &mut shutdown.ready_delay);
     keys.duration("drain", &mut shutdown.drain);
     keys.duration("drain-tunnels", &mut shutdown.drain_tunnels);
     keys.duration("upgrade", &mut shutdown.upgrade);
 }
 
-/// Writes `[shutdown]`.
-pub(crate) fn show_shutdown(page: &mut Page, shutdown: &Shutdown) {
-    page.heading("[shutdown]");
-    page.keys(Written::of(shutdown, shutdown_keys));
-}
-
-/// Writes `workers`.
-pub(crate) fn show_workers(page: &mut Page, workers: Option<usize>) {
-    match workers {
-        Some(workers) => page.key("workers", workers),
-        None => page.key("workers", text("auto")),
-    }
-}
-
-/// Writes `[limits]`.
-pub(crate) fn show_limits(page: &mut Page, limits: &Limits) {
-    page.heading("[limits]");
-    page.keys(Written::of(limits, limits_keys));
-}
-
-/// Writes `[overload]`.
-pub(crate) fn show_overload(page: &mut Page, overload: &Overload) {
-    page.heading("[overload]");
-    match overload.memory {
-        Memory::Machine => page.key("memory", text("auto")),
-        Memory::Bytes(bytes) => page.key("memory", size(bytes)),
-        Memory::Unbounded => page.key("memory", false),
-    }
-    page.keys(Written::of(&overload.marks_ppm, overload_marks));
-}
-
-fn overload_marks(keys: &mut impl Keys, [keep_alive, requests, connections]: &mut [u32; 3]) {
+fn overload_marks(keys: &Table<'_>, [keep_alive, requests, connections]: &mut [u32; 3]) {
     keys.share("keep-alive", keep_alive);
     keys.share("requests", requests);
     keys.share("connections", connections);
@@ -135,7 +97,7 @@ fn overload_marks(keys: &mut impl Keys, [keep_alive, requests, connections]: &mu
 /// Reads `[overload]`: the memory, and the shares of it at which keep-alive, requests and connections are given up.
 pub(crate) fn read_overload(documents: &[Table<'_>]) -> Overload {
     let mut overload = Overload::default();
-    let Some(mut table) = sections::table(documents, "overload") else {
+    let Some(table) = sections::table(documents, "overload") else {
         return overload;
     };
     match table.value("memory") {
@@ -147,7 +109,7 @@ pub(crate) fn read_overload(documents: &[Table<'_>]) -> Overload {
         }
         None => {}
     }
-    overload_marks(&mut table, &mut overload.marks_ppm);
+    overload_marks(&table, &mut overload.marks_ppm);
     if !overload.marks_ppm.is_sorted() {
         let hint =
             "write them rising, as in `keep-alive = \"92%\"`, `requests = \"95%\"`, `connections = \"98%\"`";

@@ -1,9 +1,8 @@
-//! Reads and writes `[trace]`: where spans go, and of which requests.
+//! Reads `[trace]`: where spans go, and of which requests.
 
 use http::uri::Scheme;
 use http::{HeaderName, HeaderValue, Uri};
 
-use net::trust::Trust;
 use observe::trace::{Config, Decides, Heeded, Protocol, TRACES_PATH};
 use policy::response::changes::is_framing;
 
@@ -11,10 +10,8 @@ use crate::keys::log::{DECIDES, HEEDED, PROTOCOLS};
 use crate::load::report::Fields;
 use crate::load::sections;
 use crate::load::text::Text;
-use crate::printer::{Page, key, table as show_table, text as show_text, word};
 use crate::reader::{Table, Value};
 use crate::upstream::trust;
-use crate::values::{Keys, Written};
 
 /// Reads `[trace]`. `None`: no request is traced.
 pub(crate) fn read(documents: &[Table<'_>]) -> (Option<Config>, Fields) {
@@ -23,7 +20,7 @@ pub(crate) fn read(documents: &[Table<'_>]) -> (Option<Config>, Fields) {
     (read_table(table), places)
 }
 
-fn read_table(mut table: Table<'_>) -> Option<Config> {
+fn read_table(table: Table<'_>) -> Option<Config> {
     let written = table.value("otlp");
     let otlp = written.as_ref().and_then(Value::text).and_then(|text| url(&text));
     let protocol = table.value("protocol").and_then(|value| value.choice(&PROTOCOLS));
@@ -55,12 +52,12 @@ fn read_table(mut table: Table<'_>) -> Option<Config> {
     let (sample_ppm, decides, parent) = (SAMPLE_PPM, Decides::default(), Heeded::default());
     let url = otlp.clone().unwrap_or_default();
     let mut config = Config { otlp: url, protocol, trust, headers, sample_ppm, decides, parent, service };
-    which(&mut table, &mut config);
+    which(&table, &mut config);
     otlp.map(|_| config)
 }
 
 /// Which requests are traced.
-fn which(keys: &mut impl Keys, config: &mut Config) {
+fn which(keys: &Table<'_>, config: &mut Config) {
     keys.share("sample", &mut config.sample_ppm);
     keys.word("decides", &DECIDES, &mut config.decides);
     keys.word("parent", &HEEDED, &mut config.parent);
@@ -86,6 +83,7 @@ fn url(text: &Text<'_>) -> Option<Uri> {
         let hint = "write it as in `http://127.0.0.1:4318` or `https://collector.example.com`";
         text.wrong(format!("{} is not the URL of a collector", text.shown()), hint);
     }
+    right.iter().for_each(|url| text.spell(url.to_string().trim_end_matches('/')));
     right
 }
 
@@ -115,23 +113,6 @@ fn fields(table: &Table<'_>) -> Vec<(HeaderName, HeaderValue)> {
 /// Whether a field says how a message is framed, coded or routed, which the exporter alone knows.
 fn is_of_the_message(name: &HeaderName) -> bool {
     is_framing(name) || OF_THE_MESSAGE.contains(&name.as_str()) || name.as_str().starts_with(GRPC)
-}
-
-/// Writes `[trace]`.
-pub(crate) fn show(page: &mut Page, config: &Config) {
-    page.heading("[trace]");
-    page.key("otlp", show_text(config.otlp.to_string().trim_end_matches('/')));
-    page.key("protocol", show_text(word(&PROTOCOLS, &config.protocol)));
-    if config.trust != Trust::default() {
-        page.key("tls", trust::show(&config.trust));
-    }
-    let headers = config
-        .headers
-        .iter()
-        .map(|(name, value)| (key(name.as_str()), show_text(value.to_str().unwrap_or_default())));
-    page.key("headers", show_table(headers));
-    page.keys(Written::of(config, which));
-    page.key("service", show_text(&config.service));
 }
 
 /// Fields beside those that frame a message: the exporter sets them, or HTTP gives them to no sender of a whole one.

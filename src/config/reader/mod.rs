@@ -4,6 +4,8 @@
 //! the table is looked into. A value that cannot be read is reported here, once, and returned as `None`. The section
 //! continues with a default, because a report with an error never becomes a configuration.
 
+pub(crate) mod canonical;
+mod keys;
 mod scalar;
 
 use toml::Spanned;

@@ -49,8 +49,11 @@ impl<'c> Value<'c> {
             }
             ("true or false", _) => "write `true` or `false`".to_owned(),
             ("a whole number", DeValue::Float(_)) => "write it without a fraction".to_owned(),
-            (_, DeValue::Integer(number)) if key == "limit" => {
-                format!("write its period, as in `limit = \"{}/m\"`", number.as_str())
+            (_, DeValue::Integer(_) | DeValue::Float(_)) if key == "limit" => {
+                let number = self.value.as_integer();
+                let number = number.and_then(|it| u64::from_str_radix(it.as_str(), it.radix()).ok());
+                let number = number.filter(|number| *number > 0).unwrap_or(100);
+                format!("write its period, as in `limit = \"{number}/m\"`")
             }
             (_, DeValue::Integer(number)) => format!("write `{key} = \"{}\"`", number.as_str()),
             (_, DeValue::Float(number)) => format!("write `{key} = \"{}\"`", number.as_str()),

@@ -1,4 +1,4 @@
-//! Reads and writes `compress`, of the whole file and of a route.
+//! Reads `compress`, of the whole file and of a route.
 
 use std::sync::Arc;
 
@@ -7,7 +7,6 @@ use policy::response::compress::{Coding, Compress, MediaRange};
 use crate::load::sections;
 use crate::printer::{array, size, table as show_table, text};
 use crate::reader::{Table, Value};
-use crate::values::Keys;
 
 /// The rules of routes that write none: `[compress]`. `None`: their answers stay as they are.
 pub(crate) fn read_default(documents: &[Table<'_>]) -> Option<Arc<Compress>> {
@@ -21,7 +20,7 @@ pub(crate) fn of_route(value: &Value<'_>, default: Option<&Arc<Compress>>) -> Op
         Some(false) => return None,
         None => {}
     }
-    let mut table = value.table()?;
+    let table = value.table()?;
     let mut rules = default.map(|rules| Compress::clone(rules)).unwrap_or_default();
     if let Some(value) = table.value("types") {
         rules.types = types(&value);

@@ -1,11 +1,10 @@
-//! Reads and writes `[errors]`: own bodies for the errors that the gateway answers itself. No file is read.
+//! Reads `[errors]`: own bodies for the errors that the gateway answers itself. No file is read.
 
 use std::path::PathBuf;
 
 use crate::load::report::Fields;
 use crate::load::sections;
 use crate::load::text::path;
-use crate::printer::{Page, array, key, text};
 use crate::reader::{Table, Value};
 use crate::upstream::health::range;
 use gateway::proxy::config::ErrorPage;
@@ -46,16 +45,4 @@ fn entry(value: &Value<'_>) -> Vec<ErrorPage> {
         }
     }
     pages
-}
-
-/// Writes `[errors]`.
-pub(crate) fn show(page: &mut Page, pages: &[ErrorPage]) {
-    if pages.is_empty() {
-        return;
-    }
-    page.heading("[errors]");
-    for entry in pages.chunk_by(|one, other| one.key == other.key) {
-        let files = entry.iter().map(|it| text(&it.file.to_string_lossy()));
-        page.key(&key(&entry[0].key), array(files));
-    }
 }

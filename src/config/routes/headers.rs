@@ -1,4 +1,4 @@
-//! Reads and writes header changes and a route's fixed answer: `headers`, `response-headers`, `respond`.
+//! Reads header changes and a route's fixed answer: `headers`, `response-headers`, `respond`.
 
 use http::header::HOST;
 use http::{HeaderName, StatusCode};
@@ -9,9 +9,7 @@ use policy::response::changes::{FixedChanges, is_framing};
 use crate::load::mask;
 use crate::load::report::quoted;
 use crate::load::text::Text;
-use crate::printer::{array, key, table as show_table, text as show_text};
 use crate::reader::{Table, Value};
-use crate::values::Keys;
 
 /// `headers` or `response-headers` of a route.
 pub(crate) fn changes(value: &Value<'_>) -> HeaderChanges {
@@ -38,8 +36,7 @@ fn read(value: &Value<'_>, mut changes: HeaderChanges) -> HeaderChanges {
     let Some(table) = value.table() else { return changes };
     if let Some(remove) = table.value("remove") {
         let names = remove.texts();
-        let name = |text: &Text<'_>| header_name(&text.text, |message, hint| text.wrong(message, hint));
-        changes.remove = names.iter().filter_map(name).collect();
+        changes.remove = names.iter().filter_map(header_name_of).collect();
         if value.key == "headers" && changes.remove.contains(&HOST) {
             remove.wrong("`host` cannot be removed: a request has exactly one", "`set` another");
         }
@@ -63,6 +60,7 @@ fn read(value: &Value<'_>, mut changes: HeaderChanges) -> HeaderChanges {
             always.wrong_key("`always` is of `response-headers`", "leave it out");
         }
     }
+    table.spell("always", if changes.always { "true" } else { "" });
     changes
 }
 
@@ -110,6 +108,12 @@ fn foreign_value(text: &str) -> Option<(&'static str, &'static str)> {
     found.copied()
 }
 
+pub(crate) fn header_name_of(text: &Text<'_>) -> Option<HeaderName> {
+    let name = header_name(&text.text, |message, hint| text.wrong(message, hint))?;
+    text.spell(&name);
+    Some(name)
+}
+
 pub(crate) fn header_name(name: &str, wrong: impl Fn(String, &str)) -> Option<HeaderName> {
     let parsed = HeaderName::from_bytes(name.as_bytes());
     if parsed.is_err() {
@@ -119,7 +123,7 @@ pub(crate) fn header_name(name: &str, wrong: impl Fn(String, &str)) -> Option<He
 }
 
 pub(crate) fn respond(value: &Value<'_>) -> Option<Respond> {
-    let mut table = value.table()?;
+    let table = value.table()?;
     let (mut status, mut body) = (200, None);
     table.number("status", &mut status);
     table.text_if("body", &mut body);
@@ -131,36 +135,6 @@ pub(crate) fn respond(value: &Value<'_>) -> Option<Respond> {
     }
     let headers = table.table("headers").map(|headers| fields(&headers)).unwrap_or_default();
     Some(Respond { status, headers, body })
-}
-
-pub(crate) fn show_changes(changes: &HeaderChanges) -> String {
-    let lists = [
-        ("remove", array(changes.remove.iter().map(|name| show_text(name.as_str())))),
-        ("set", show_fields(changes.set.iter().map(|(name, value)| (name.as_str(), value.as_str())))),
-        ("add", show_fields(changes.add.iter().map(|(name, value)| (name.as_str(), value.as_str())))),
-    ];
-    show_table(lists.into_iter().chain(changes.always.then(|| ("always", true.to_string()))))
-}
-
-/// Fields as a table. A field that comes several times is written as an array, because a TOML key may occur only once.
-fn show_fields<'f>(fields: impl Iterator<Item = (&'f str, &'f str)>) -> String {
-    let mut values: Vec<(&str, Vec<String>)> = Vec::new();
-    for (name, value) in fields {
-        match values.iter_mut().find(|(known, _)| *known == name) {
-            Some((_, values)) => values.push(show_text(value)),
-            None => values.push((name, vec![show_text(value)])),
-        }
-    }
-    show_table(values.into_iter().map(|(name, values)| (key(name), array(values.into_iter()))))
-}
-
-pub(crate) fn show_respond(respond: &Respond) -> String {
-    let headers = respond.headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-    show_table([
-        ("status", respond.status.as_u16().to_string()),
-        ("body", show_text(&respond.body)),
-        ("headers", show_fields(headers)),
-    ])
 }
 
 /// Variables of nginx, HAProxy and Envoy, and the `{...}` for each.

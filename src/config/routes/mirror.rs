@@ -1,9 +1,7 @@
 //! `mirror` of a route: how many requests are copied, and up to which size. Whether its upstream exists is for the routes.
 
 use crate::load::text::Text;
-use crate::printer::{table, text};
-use crate::reader::Value;
-use crate::values::{Keys, Written};
+use crate::reader::{Table, Value};
 use policy::definition::Mirror;
 
 /// Reads the name or URL of an upstream, or a table with that and the rest; `upstream` finds the upstream.
@@ -16,21 +14,16 @@ pub(crate) fn read<'c>(
     if !value.is_table() {
         return Some(Mirror { upstream: upstream(&value.text()?)?, ..mirror });
     }
-    let mut table = value.table()?;
+    let table = value.table()?;
     let to = table.value("to");
-    bounds(&mut table, &mut mirror);
+    bounds(&table, &mut mirror);
     mirror.upstream = upstream(&to?.text()?)?;
     Some(mirror)
 }
 
-fn bounds(keys: &mut impl Keys, mirror: &mut Mirror) {
+fn bounds(keys: &Table<'_>, mirror: &mut Mirror) {
     keys.share("share", &mut mirror.share_ppm);
     keys.size("max-body", &mut mirror.body_bytes_max);
-}
-
-/// Writes one as a table.
-pub(crate) fn show(mirror: &Mirror) -> String {
-    table([("to", text(&mirror.upstream))].into_iter().chain(Written::of(mirror, bounds)))
 }
 
 const SHARE_WHOLE_PPM: u32 = 1_000_000;

@@ -1,4 +1,4 @@
-//! Reads and writes `redirect`, of listeners and of routes. Whether a target is valid is checked where routes are compiled.
+//! Reads `redirect`, of listeners and of routes. Whether a target is valid is checked where routes are compiled.
 
 use http::StatusCode;
 use http::uri::Authority;
@@ -6,7 +6,6 @@ use http::uri::Authority;
 use policy::definition::{Action, HTTPS_PORT, HttpsRedirect};
 
 use crate::load::text::Text;
-use crate::printer::{table as show_table, text as show_text};
 use crate::reader::Value;
 
 /// The redirect of a listener: `"https"`, `"https:8443"`, `"https://www.example.com{path}"`, or a table with a `status`.
@@ -16,6 +15,7 @@ pub(crate) fn of_listener(value: &Value<'_>) -> Option<HttpsRedirect> {
         Some(rest) => elsewhere(&to, rest)?,
         None => same_host(&to)?,
     };
+    to.spell(show(&redirect));
     Some(HttpsRedirect { status, ..redirect })
 }
 
@@ -25,7 +25,9 @@ pub(crate) fn of_route(value: &Value<'_>) -> Option<Action> {
     if to.text.starts_with(['/', '{']) || to.text.contains("://") {
         return Some(Action::Redirect { to: to.text, status });
     }
-    same_host(&to).map(|redirect| Action::RedirectHttps(HttpsRedirect { status, ..redirect }))
+    let redirect = same_host(&to)?;
+    to.spell(show(&redirect));
+    Some(Action::RedirectHttps(HttpsRedirect { status, ..redirect }))
 }
 
 /// Where to, and with which status.
@@ -81,25 +83,16 @@ fn elsewhere(text: &Text<'_>, rest: &str) -> Option<HttpsRedirect> {
     Some(HttpsRedirect { host: Some(host), port, status: DEFAULT })
 }
 
-/// Writes a redirect to https as both read it.
-pub(crate) fn show(redirect: &HttpsRedirect) -> String {
+/// A redirect to https as both read it.
+fn show(redirect: &HttpsRedirect) -> String {
     let port = match redirect.port {
         HTTPS_PORT => String::new(),
         port => format!(":{port}"),
     };
-    let to = match &redirect.host {
+    match &redirect.host {
         None => format!("https{port}"),
         Some(host) if host.contains(':') => format!("https://[{host}]{port}{{path}}"),
         Some(host) => format!("https://{host}{port}{{path}}"),
-    };
-    show_to(&to, redirect.status)
-}
-
-/// Writes a redirect to anywhere.
-pub(crate) fn show_to(to: &str, status: StatusCode) -> String {
-    match status {
-        DEFAULT => show_text(to),
-        status => show_table([("to", show_text(to)), ("status", status.as_u16().to_string())]),
     }
 }
 

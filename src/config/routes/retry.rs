@@ -1,13 +1,12 @@
-//! Reads and writes `retry` of an upstream and of a route. The budget is an upstream's alone and not read here.
+//! Reads `retry` of an upstream and of a route. The budget is an upstream's alone and not read here.
 
-use crate::printer::{array, text, time};
+use crate::printer::{array, text as show_text};
 use crate::reader::{Table, Value};
 use crate::upstream::health;
-use crate::values::Keys;
 use policy::retry::{Retry, Statuses};
 
 /// Reads when a request is sent a second time, within this budget.
-pub(crate) fn read(table: &mut Table<'_>, budget_percent: u32) -> Retry {
+pub(crate) fn read(table: &Table<'_>, budget_percent: u32) -> Retry {
     let mut retry = Retry::default();
     table.number("times", &mut retry.times);
     if let Some(value) = table.value("on") {
@@ -34,7 +33,7 @@ fn occasions(value: &Value<'_>, retry: &mut Retry) {
             statuses.push(range);
             continue;
         }
-        match text.choice(&[("connect", 0), ("reset-before-bytes", 1), ("timeout", 2)]) {
+        match text.choice(&OCCASIONS) {
             Some(0) => retry.on_connect = true,
             Some(1) => retry.on_reset = true,
             Some(_) => retry.on_timeout = true,
@@ -42,18 +41,9 @@ fn occasions(value: &Value<'_>, retry: &mut Retry) {
         }
     }
     retry.on_status = Statuses::new(statuses);
+    let is_on = [retry.on_connect, retry.on_reset, retry.on_timeout];
+    let on = OCCASIONS.iter().filter(|(_, number)| is_on[*number]).map(|(word, _)| show_text(word));
+    value.spell(array(on.chain(health::show_statuses(&retry.on_status))));
 }
 
-/// The keys of `retry`, but for the budget.
-pub(crate) fn show(retry: &Retry) -> Vec<(&'static str, String)> {
-    let on = [
-        ("connect", retry.on_connect),
-        ("reset-before-bytes", retry.on_reset),
-        ("timeout", retry.on_timeout),
-    ];
-    let on = on.iter().filter(|(_, is_on)| *is_on).map(|(name, _)| text(name));
-    let on = array(on.chain(health::show_statuses(&retry.on_status)));
-    let mut keys = vec![("times", retry.times.to_string()), ("on", on)];
-    keys.extend(retry.hedge_after.map(|after| ("hedge-after", time(after))));
-    keys
-}
+const OCCASIONS: [(&str, usize); 3] = [("connect", 0), ("reset-before-bytes", 1), ("timeout", 2)];

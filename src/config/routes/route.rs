@@ -1,4 +1,4 @@
-//! Reads and writes `[[route]]`: which requests, which limits, and where to.
+//! Reads `[[route]]`: which requests, which limits, and where to.
 //!
 //! A header that a route requires is written `match = { header = { x-beta = "1", x-debug = true } }`: a string is the exact
 //! value, `true` only requires the header. Whether two routes tie, and whether a path or a template is valid, is checked
@@ -7,24 +7,22 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use policy::definition::{
-    Access, Action, Compress, Destination, HeaderChanges, HeaderMatch, Part, Route, Timeouts,
-};
+use policy::definition::{Access, Action, Compress, Destination, HeaderMatch, Part, Route, Timeouts};
 use policy::matching::host::Host;
 
 use crate::keys::route::PATH_ESCAPES;
 use crate::limits::policy_names::PolicyNames;
-use crate::limits::{limit_text, windows};
+use crate::limits::windows;
+use crate::load::context::Made;
 use crate::load::report::{Fields, Place, Places, quoted};
 use crate::load::sections;
 use crate::load::text::Text;
-use crate::printer::{Page, array, key, size, table as show_table, text as show_text};
+use crate::printer::text as show_text;
 use crate::process::listener;
 use crate::reader::{Table, Value};
 use crate::routes::{access, compress, headers, method, mirror, redirect, retry};
 use crate::settings::Config;
 use crate::upstream;
-use crate::values::{Keys, Written};
 use base::words;
 
 /// Reads every route into `config`, and with them the upstreams that they write as URLs and the policies that they write as
@@ -75,7 +73,7 @@ struct Reader<'r> {
 }
 
 impl Reader<'_> {
-    fn route(&mut self, mut table: Table<'_>) -> Route {
+    fn route(&mut self, table: Table<'_>) -> Route {
         let hosts = table.value("host").map(|value| hosts(&value)).unwrap_or_default();
         let methods = table.value("methods").map(|value| method::list(&value)).unwrap_or_default();
         let path = match table.value("path") {
@@ -102,6 +100,7 @@ impl Reader<'_> {
             None if is_known => made_name(&route),
             None => unknown,
         };
+        table.spell("name", show_text(&route.name));
         if let Some(value) = table.value("limit") {
             let named = |number| shorthand_name(&route.name, number);
             route.limits = self.policies.read(&value, (self.config, self.places), named);
@@ -109,16 +108,17 @@ impl Reader<'_> {
         if let Some(action) = self.action(&table) {
             route.action = action;
         }
-        if let Some(mut table) = table.table("timeouts") {
-            times(&mut table, &mut route.timeouts);
+        if let Some(table) = table.table("timeouts") {
+            times(&table, &mut route.timeouts);
         }
         // Whatever the upstream says.
-        route.retry = table.table("retry").map(|mut table| retry::read(&mut table, BUDGET_UNKNOWN));
-        plain(&mut table, &mut route);
+        route.retry = table.table("retry").map(|table| retry::read(&table, BUDGET_UNKNOWN));
+        plain(&table, &mut route);
         route.compress = match table.value("compress") {
             Some(value) => compress::of_route(&value, self.compress.as_ref()),
             None => self.compress.clone(),
         };
+        table.spell("compress", route.compress.as_deref().map(compress::show).unwrap_or_default());
         route.access = self.access(&table);
         route
     }
@@ -168,15 +168,20 @@ impl Reader<'_> {
     /// The upstream that a route names, or writes as a URL; or several with their shares.
     fn forward(&mut self, to: &Value<'_>) -> Option<Action> {
         if to.is_array() || to.is_table() {
-            let to = self.split(to)?;
-            return Some(Action::Forward { to, rewrite: None });
+            let split = self.split(to)?;
+            if let [only] = &*split.parts {
+                to.spell(show_text(&only.upstream));
+            }
+            return Some(Action::Forward { to: split, rewrite: None });
         }
         let text = to.text()?;
         if text.text == upstream::ECHO {
+            to.spell(show_text(upstream::ECHO));
             return Some(Action::Echo);
         }
-        let to = Destination::one(self.upstream(&text, &[upstream::ECHO])?);
-        Some(Action::Forward { to, rewrite: None })
+        let name = self.upstream(&text, &[upstream::ECHO])?;
+        to.spell(show_text(&name));
+        Some(Action::Forward { to: Destination::one(name), rewrite: None })
     }
 
     /// Several upstreams with their shares. `None` if one of them cannot be read.
@@ -196,7 +201,7 @@ impl Reader<'_> {
             let text = value.text()?;
             return Some(Part { upstream: self.upstream(&text, &[])?, weight: 1 });
         }
-        let mut table = value.table()?;
+        let table = value.table()?;
         let name = table.value("upstream");
         let mut weight = 1;
         table.number("weight", &mut weight);
@@ -227,7 +232,10 @@ impl Reader<'_> {
         }
         let upstream = upstream::of_url(text)?;
         let name = upstream.name.clone();
+        text.spell(&name);
         if self.upstreams.insert(name.clone()) {
+            let keys = vec![("servers", upstream::show_servers(&upstream.servers))];
+            text.ctx.make(Made { section: "upstream", name: name.clone(), comment: None, keys });
             self.config.upstreams.push(upstream);
             self.places.upstreams.push(Fields { whole: Some(text.place), ..Fields::default() });
         }
@@ -271,7 +279,7 @@ impl Reader<'_> {
     }
 }
 
-fn plain(keys: &mut impl Keys, route: &mut Route) {
+fn plain(keys: &Table<'_>, route: &mut Route) {
     keys.boolean("upgrade", &mut route.upgrade);
     keys.word("path-escapes", &PATH_ESCAPES, &mut route.path_escapes);
 }
@@ -282,7 +290,7 @@ fn needs_several(sticky: &Value<'_>) {
 }
 
 /// Deadlines that go before the upstream's.
-fn times(keys: &mut impl Keys, timeouts: &mut Timeouts) {
+fn times(keys: &Table<'_>, timeouts: &mut Timeouts) {
     keys.duration_if("response", &mut timeouts.response);
     keys.duration_if("try", &mut timeouts.per_try);
     keys.duration_if("total", &mut timeouts.total);
@@ -330,7 +338,10 @@ fn host(text: &Text<'_>) -> Option<String> {
         host if host.is_empty() || host == "*" || host == "_" => "leave `host` out for any host",
         host if host.contains(':') && !host.starts_with('[') => "leave the port out: the listener decides it",
         host => match Host::parse(host) {
-            Ok(_) => return Some(host.clone()),
+            Ok(_) => {
+                text.spell(host);
+                return Some(host.clone());
+            }
             Err(error) => {
                 text.wrong(format!("{} is not a host", text.shown()), error.to_string());
                 return None;
@@ -376,77 +387,6 @@ fn header_match(value: &Value<'_>) -> Option<HeaderMatch> {
             None
         }
         None => Some(HeaderMatch { name, value: Some(value.text()?.text) }),
-    }
-}
-
-/// Writes `[[route]]`.
-pub(crate) fn show(page: &mut Page, route: &Route) {
-    page.heading("[[route]]");
-    page.key("name", show_text(&route.name));
-    if !route.hosts.is_empty() {
-        page.key("host", array(route.hosts.iter().map(|host| show_text(host))));
-    }
-    page.key("path", show_text(&route.path));
-    if !route.methods.is_empty() {
-        page.key("methods", array(route.methods.iter().map(|method| show_text(method.as_str()))));
-    }
-    if !route.headers.is_empty() {
-        let headers = route.headers.iter().map(|header| {
-            let value = header.value.as_ref().map_or("true".to_owned(), |value| show_text(value));
-            (key(header.name.as_str()), value)
-        });
-        page.key("match", show_table([("header", show_table(headers))]));
-    }
-    for (key, value) in access::show(&route.access) {
-        page.key(key, value);
-    }
-    page.key("limit", array(route.limits.iter().map(|limit| show_text(limit))));
-    match &route.action {
-        Action::Forward { to, rewrite } => {
-            page.key("to", show_destination(to));
-            if let Some(by) = &to.sticky {
-                page.key("sticky", show_text(&limit_text::show_dimension(by)));
-            }
-            if let Some(copies) = &to.mirror {
-                page.key("mirror", mirror::show(copies));
-            }
-            if let Some(rewrite) = rewrite {
-                page.key("rewrite", show_text(rewrite));
-            }
-        }
-        Action::Respond(respond) => page.key("respond", headers::show_respond(respond)),
-        Action::Echo => page.key("to", show_text(upstream::ECHO)),
-        Action::RedirectHttps(to) => page.key("redirect", redirect::show(to)),
-        Action::Redirect { to, status } => page.key("redirect", redirect::show_to(to, *status)),
-    }
-    for (key, changes) in [("headers", &route.request_headers), ("response-headers", &route.response_headers)]
-    {
-        if *changes != HeaderChanges::default() {
-            page.key(key, headers::show_changes(changes));
-        }
-    }
-    if let Some(bytes) = route.body_bytes_max {
-        page.key("max-body", size(bytes));
-    }
-    if route.timeouts != Timeouts::default() {
-        page.key("timeouts", Written::table(&route.timeouts, times));
-    }
-    if let Some(retry) = &route.retry {
-        page.key("retry", show_table(retry::show(retry)));
-    }
-    page.keys(Written::of(route, plain));
-    if let Some(rules) = &route.compress {
-        page.key("compress", compress::show(rules));
-    }
-}
-
-fn show_destination(to: &Destination) -> String {
-    match &*to.parts {
-        [only] => show_text(&only.upstream),
-        parts => array(parts.iter().map(|part| {
-            let upstream = show_text(&part.upstream);
-            show_table([("upstream", upstream), ("weight", part.weight.to_string())])
-        })),
     }
 }
 

@@ -2,9 +2,14 @@
 
 use serde_json::Value;
 
+use crate::Loaded;
+use crate::reader::canonical::Canonical;
+use crate::settings::Config;
+
 use crate::keys::process::ROOT;
 use crate::keys::schema::{schema, value};
 use crate::keys::{Kind, Section, Unwritten};
+use base::units;
 
 /// What a table must hold beside the key in question, so that it is read to its end.
 const BESIDE: &[(&str, &str)] = &[
@@ -54,14 +59,7 @@ const INSTEAD: &[(&str, &str)] = &[
 ];
 
 /// What `--effective` does not print where it is not written: a text says it all, or nothing uses it.
-const UNSHOWN: &[&str] = &[
-    "listener.redirect",
-    "route.redirect",
-    "compress",
-    "rls.descriptors.dimensions",
-    "database.copy",
-    "route.response-headers",
-];
+const UNSHOWN: &[&str] = &["compress", "route.compress", "auth jwt.tls"];
 
 /// Makes a document of the value of a key.
 type Around<'a> = &'a dyn Fn(toml::Value) -> toml::Value;
@@ -72,11 +70,17 @@ struct Found {
     path: String,
     as_date: String,
     as_unwritten: Option<String>,
+    /// The same value in other words.
+    respelled: Vec<String>,
     absent: String,
+    /// Documents in which it is, or holds, this secret.
+    secrets: Vec<String>,
+    /// Whether `--effective` shows the value where it is not written.
+    is_shown: bool,
 }
 
 /// The keys in a value of a kind.
-fn walk(kind: &Kind, path: &str, around: Around<'_>, found: &mut Vec<Found>) {
+fn walk(kind: &'static Kind, path: &str, around: Around<'_>, found: &mut Vec<Found>) {
     match kind {
         Kind::Table(section) | Kind::Open(section, _) => walk_section(section, path, "", around, found),
         Kind::Tagged(several) => {
@@ -92,7 +96,13 @@ fn walk(kind: &Kind, path: &str, around: Around<'_>, found: &mut Vec<Found>) {
     }
 }
 
-fn walk_section(section: &Section, path: &str, kind: &str, around: Around<'_>, found: &mut Vec<Found>) {
+fn walk_section(
+    section: &'static Section,
+    path: &str,
+    kind: &str,
+    around: Around<'_>,
+    found: &mut Vec<Found>,
+) {
     let apart = if section.key("acme").is_some() { "acme" } else { kind };
     let name = if apart.is_empty() { path.to_owned() } else { format!("{path} {apart}") };
     let beside = BESIDE.iter().find(|(known, _)| *known == name).map_or("", |(_, beside)| beside);
@@ -113,16 +123,78 @@ fn walk_section(section: &Section, path: &str, kind: &str, around: Around<'_>, f
         };
         let path = format!("{name}.{}", key.name);
         walk(&key.kind, &path, &|value| with(Some(value)), found);
-        let text = |value| toml::to_string(&with(value)).expect("it is TOML");
-        let unwritten = unwritten(&key.unwritten).map(|value| text(Some(value)));
-        found.push(Found { path, as_date: text(Some(date())), as_unwritten: unwritten, absent: text(None) });
+        let text = |value: Option<toml::Value>| toml::to_string(&with(value)).expect("it is TOML");
+        let unwritten = unwritten(&key.unwritten);
+        let respelled = unwritten.iter().flat_map(|value| respelled(&key.kind, value)).map(Some);
+        let respelled = respelled.map(text).collect();
+        let (as_unwritten, as_date) = (unwritten.map(|value| text(Some(value))), text(Some(date())));
+        let is_shown = !matches!(key.unwritten, Unwritten::ValueBeside(..));
+        let secrets = SECRETS.iter().flat_map(|secret| secrets(&key.kind, secret));
+        let secrets = secrets.map(|value| text(Some(value))).collect();
+        let absent = text(None);
+        found.push(Found { path, as_date, as_unwritten, respelled, secrets, absent, is_shown });
     }
 }
 
 /// The value that holds if a key is not written.
 fn unwritten(unwritten: &Unwritten) -> Option<toml::Value> {
-    let Unwritten::Value(text) = unwritten else { return None };
+    let (Unwritten::Value(text) | Unwritten::ValueBeside(_, text)) = unwritten else { return None };
     toml::Value::try_from(value(text)).ok()
+}
+
+/// A secret as it may be written, in the file or elsewhere.
+const SECRETS: [&str; 6] =
+    ["hunter2", "redis-hunter2", "redis:/hunter2/redis", "${SECRET}", "${secret:PLAIN}", "a${LONG_SECRET}b"];
+
+/// Values that are, or hold, a secret.
+fn secrets(kind: &'static Kind, secret: &str) -> Vec<toml::Value> {
+    match kind {
+        Kind::Secret | Kind::Field(_) | Kind::Entry(_) => vec![secret.into()],
+        Kind::Url => {
+            let urls = [
+                "redis://me:SECRET@h",
+                "rediss://:SECRET@h/1",
+                "redis://SECRET@h",
+                "postgres://me:SECRET@h/d",
+            ];
+            let broken = ["redis//me:SECRET@h", "me:SECRET@h", "redis://me:SECRET@h:port"];
+            urls.iter().chain(&broken).map(|url| url.replace("SECRET", secret).into()).collect()
+        }
+        Kind::Map(of) => {
+            let named = |value| toml::Table::from_iter([("x-token".to_owned(), value)]).into();
+            secrets(of, secret).into_iter().map(named).collect()
+        }
+        Kind::Any(several) => several.iter().flat_map(|one| secrets(one, secret)).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// Other words for a value, as its kind has them.
+fn respelled(kind: &'static Kind, value: &toml::Value) -> Vec<toml::Value> {
+    let text = value.as_str().unwrap_or_default();
+    let one = |kind: &'static Kind| -> Option<toml::Value> {
+        Some(match kind {
+            Kind::Texts => match value.as_array().map(Vec::as_slice) {
+                Some([only]) => only.clone(),
+                Some(_) => return None,
+                None => vec![value.clone()].into(),
+            },
+            Kind::Time(_) | Kind::TimeWithin(..) | Kind::TimeOrOff(_) => {
+                format!("{}ms", units::duration(text).ok()?.as_millis()).into()
+            }
+            Kind::Size(..) => i64::try_from(units::size(text).ok()?).ok()?.into(),
+            Kind::Share => text.strip_suffix('%').map(|number| format!("{number}.0%"))?.into(),
+            _ => return None,
+        })
+    };
+    let table = match kind.each() {
+        [Kind::Text | Kind::Number(..), Kind::Table(section) | Kind::Open(section, _)] => {
+            section.keys.first()
+        }
+        _ => None,
+    };
+    let table = table.map(|row| toml::Table::from_iter([(row.name.to_owned(), value.clone())]).into());
+    kind.each().iter().filter_map(one).chain(table).collect()
 }
 
 fn date() -> toml::Value {
@@ -162,16 +234,30 @@ fn every_key_of_the_rows_is_read() {
 #[test]
 fn what_holds_if_a_key_is_not_written_is_what_its_row_says() {
     let read = |text: &str| crate::from_text("gateway.toml", text).map(|loaded| loaded.config);
+    let values = |config: &Config| Config { canonical: Canonical::default(), ..config.clone() };
     let (mut wrong, mut compared) = (String::new(), 0);
-    for Found { path, as_unwritten, absent, .. } in all() {
+    for Found { path, as_unwritten, respelled, absent, is_shown, .. } in all() {
         let Some(as_unwritten) = as_unwritten else { continue };
         match (read(&as_unwritten), read(&absent)) {
-            (Ok(written), Ok(absent)) if written == absent => {
+            (Ok(written), Ok(absent)) if values(&written) == values(&absent) => {
                 compared += 1;
                 let key = path.rsplit('.').next().unwrap_or_default();
-                let is_hidden = UNSHOWN.iter().any(|unshown| path.starts_with(unshown));
-                if !is_hidden && !absent.page().contains(&format!("{key} = ")) {
+                let is_shown = is_shown && !UNSHOWN.iter().any(|unshown| path.starts_with(unshown));
+                if is_shown && !absent.page().contains(&format!("{key} = ")) {
                     wrong += &format!("{path} is not shown\n");
+                }
+                if is_shown && absent.page() != written.page() {
+                    wrong += &format!("{path} is shown otherwise if it is written\n");
+                }
+                for other in respelled {
+                    let other = read(&other).unwrap_or_else(|errors| panic!("{path}: {errors}"));
+                    if other.page() != written.page() {
+                        wrong += &format!("{path} is shown in two spellings: {}\n", other.page());
+                    }
+                }
+                let again = read(&absent.page()).unwrap_or_else(|errors| panic!("{path}: {errors}"));
+                if again != absent {
+                    wrong += &format!("{path} is not read as it is shown\n");
                 }
             }
             (Ok(_), Ok(_)) => wrong += &format!("{path} makes a difference in {as_unwritten}\n"),
@@ -181,6 +267,36 @@ fn what_holds_if_a_key_is_not_written_is_what_its_row_says() {
     }
     assert!(wrong.is_empty(), "{wrong}");
     assert!(compared > 100, "only {compared} keys were compared");
+}
+
+#[test]
+fn no_output_holds_a_secret() {
+    let (mut positions, mut accepted) = (std::collections::HashSet::new(), 0);
+    for Found { path, secrets, .. } in all() {
+        for text in secrets {
+            positions.insert(path.clone());
+            // What is no TOML any more, and a key that nobody knows beside the secret, show its line.
+            let unclosed = text.replacen("hunter2\"", "hunter2", 1).replacen("}\"", "}", 1);
+            let lines = text.lines().map(|line| match line.contains("hunter2") {
+                true => format!("{line}, nonsense = 1\n"),
+                false => format!("{line}\n"),
+            });
+            let beside: String = lines.collect();
+            for text in [&text, &unclosed, &beside] {
+                let (said, shown) = match super::load(&[text]) {
+                    Ok(Loaded { config, report, .. }) => {
+                        accepted += 1;
+                        (report.to_string(), config.effective())
+                    }
+                    Err(said) => (said, String::new()),
+                };
+                assert!(!said.contains("hunter2"), "{path} in\n{text}\n{said}");
+                assert!(!shown.contains("hunter2"), "{path} in\n{text}\n{shown}");
+            }
+        }
+    }
+    assert!(positions.len() > 20, "secrets were only looked for in {positions:?}");
+    assert!(accepted > 60, "only {accepted} configurations with a secret were valid");
 }
 
 #[test]

@@ -94,7 +94,7 @@ fn type_of(kind: &Kind) -> String {
     match kind {
         Kind::Text | Kind::Secret | Kind::Url | Kind::Pattern(_) => "text".to_owned(),
         Kind::Texts => "text(s)".to_owned(),
-        Kind::Field(inner) => type_of(inner),
+        Kind::Field(inner) | Kind::Entry(inner) => type_of(inner),
         Kind::Path => "path".to_owned(),
         Kind::Bool => "true, false".to_owned(),
         Kind::Only(only) => format!("`{only}`"),
@@ -125,10 +125,13 @@ fn type_of(kind: &Kind) -> String {
 fn unwritten(key: &Key) -> String {
     match key.unwritten {
         Unwritten::Nothing => "none".to_owned(),
-        Unwritten::Value(text) if value(text).is_string() && !text.starts_with('"') => {
+        Unwritten::Defaults => "its keys' defaults".to_owned(),
+        Unwritten::Value(text) | Unwritten::ValueBeside(_, text)
+            if value(text).is_string() && !text.starts_with('"') =>
+        {
             format!("`\"{text}\"`")
         }
-        Unwritten::Value(text) => format!("`{text}`"),
+        Unwritten::Value(text) | Unwritten::ValueBeside(_, text) => format!("`{text}`"),
         Unwritten::Means(said) => said.to_owned(),
         Unwritten::Required | Unwritten::Needs(..) => "required".to_owned(),
         Unwritten::RequiredBut(other) => format!("required, except with `{other}`"),

@@ -2,16 +2,14 @@
 
 use std::ops::RangeInclusive;
 
-use crate::printer::{Page, array, table, text};
+use crate::printer::{array, text};
 use crate::reader::{Table, Value};
-use crate::values::{Keys, Written};
-use base::units::show_share;
 use policy::retry::Statuses;
 use upstream::config::{Check, Eject, Health, Outliers, Place, Probe, Server, Version};
 use upstream::health::SERVERS_MIN;
 
 /// Reads what an upstream with these servers says of their health.
-pub(crate) fn read(upstream: &mut Table<'_>, http: Version, servers: &[Server]) -> Health {
+pub(crate) fn read(upstream: &Table<'_>, http: Version, servers: &[Server]) -> Health {
     let mut health = Health::default();
     if let Some(value) = upstream.value("health") {
         health.check = check(&value, http, servers);
@@ -23,7 +21,7 @@ pub(crate) fn read(upstream: &mut Table<'_>, http: Version, servers: &[Server]) 
     health
 }
 
-fn bounds(keys: &mut impl Keys, health: &mut Health) {
+fn bounds(keys: &Table<'_>, health: &mut Health) {
     keys.duration_if("slow-start", &mut health.slow_start);
     keys.percent("panic", &mut health.panic_percent);
 }
@@ -48,8 +46,7 @@ fn check(value: &Value<'_>, http: Version, servers: &[Server]) -> Option<Check> 
         let hint = "leave it out: only an answer to a GET has one";
         value.wrong_key(format!("`{}` needs `path`", value.key), hint);
     }
-    let mut table = table;
-    times(&mut table, &mut check);
+    times(&table, &mut check);
     if let Some(value) = table.value("port")
         && servers.iter().any(|server| matches!(server.place, Place::Unix(_)))
     {
@@ -58,7 +55,7 @@ fn check(value: &Value<'_>, http: Version, servers: &[Server]) -> Option<Check> 
     Some(check)
 }
 
-fn times(keys: &mut impl Keys, check: &mut Check) {
+fn times(keys: &Table<'_>, check: &mut Check) {
     keys.duration("every", &mut check.every);
     keys.duration("timeout", &mut check.timeout);
     keys.number("unhealthy-after", &mut check.unhealthy_after);
@@ -113,7 +110,9 @@ pub(crate) fn statuses(value: &Value<'_>, least: u16) -> Statuses {
     if values.is_empty() {
         value.wrong("a status is needed", STATUS_HINT);
     }
-    Statuses::new(values.iter().filter_map(|value| statuses_of(value, least)).collect())
+    let statuses = Statuses::new(values.iter().filter_map(|value| statuses_of(value, least)).collect());
+    value.spell(array(show_statuses(&statuses)));
+    statuses
 }
 
 fn statuses_of(value: &Value<'_>, least: u16) -> Option<RangeInclusive<u16>> {
@@ -155,10 +154,10 @@ pub(crate) fn show_statuses(statuses: &Statuses) -> impl Iterator<Item = String>
 
 fn eject(value: &Value<'_>, servers: &[Server]) -> Option<Eject> {
     let (has_names, servers) = (servers.iter().any(|server| server.unresolved().is_some()), servers.len());
-    let mut table = value.table()?;
+    let table = value.table()?;
     let mut eject = Eject::default();
-    eject_keys(&mut table, &mut eject);
-    outliers(&mut table, value, &mut eject.outliers);
+    eject_keys(&table, &mut eject);
+    outliers(&table, value, &mut eject.outliers);
     let is_compared = eject.outliers.is_on();
     if is_compared && (1..SERVERS_MIN).contains(&servers) && !has_names {
         value.warn(
@@ -173,14 +172,14 @@ fn eject(value: &Value<'_>, servers: &[Server]) -> Option<Eject> {
     Some(eject)
 }
 
-fn eject_keys(keys: &mut impl Keys, eject: &mut Eject) {
+fn eject_keys(keys: &Table<'_>, eject: &mut Eject) {
     keys.number("after", &mut eject.after);
     keys.duration("for", &mut eject.time);
     keys.percent("most", &mut eject.most_percent);
 }
 
 /// When a server is worse than the others.
-fn outliers(table: &mut Table<'_>, eject: &Value<'_>, outliers: &mut Outliers) {
+fn outliers(table: &Table<'_>, eject: &Value<'_>, outliers: &mut Outliers) {
     if let Some(value) = table.value("success-rate") {
         match value.percent() {
             Some(0) => value.wrong(
@@ -201,40 +200,9 @@ fn outliers(table: &mut Table<'_>, eject: &Value<'_>, outliers: &mut Outliers) {
     }
 }
 
-fn outlier_keys(keys: &mut impl Keys, outliers: &mut Outliers) {
+fn outlier_keys(keys: &Table<'_>, outliers: &mut Outliers) {
     keys.duration("every", &mut outliers.every);
     keys.number("requests", &mut outliers.requests_min);
-}
-
-/// Writes what [`read`] reads.
-pub(crate) fn show(page: &mut Page, health: &Health) {
-    if let Some(check) = &health.check {
-        let mut keys = match &check.probe {
-            Probe::Http { path, status, body } => {
-                let mut keys = vec![("path", text(path)), ("status", array(show_statuses(status)))];
-                keys.extend(body.as_ref().map(|body| ("body", text(body))));
-                keys
-            }
-            Probe::Tcp => vec![("tcp", "true".to_owned())],
-            Probe::Grpc(service) if service.is_empty() => vec![("grpc", "true".to_owned())],
-            Probe::Grpc(service) => vec![("grpc", text(service))],
-        };
-        keys.extend(Written::of(check, times));
-        page.key("health", table(keys));
-    }
-    if let Some(eject) = &health.eject {
-        let mut keys = Written::of(eject, eject_keys);
-        let Outliers { success_rate_percent, latency_times, .. } = &eject.outliers;
-        keys.extend(
-            success_rate_percent.map(|percent| ("success-rate", text(&show_share(percent * 10_000)))),
-        );
-        keys.extend(latency_times.map(|times| ("latency", times.to_string())));
-        if eject.outliers.is_on() {
-            keys.extend(Written::of(&eject.outliers, outlier_keys));
-        }
-        page.key("eject", table(keys));
-    }
-    page.keys(Written::of(health, bounds));
 }
 
 const ASKS: &str = "write `health = { path = \"/healthz\" }`, `{ tcp = true }` or `{ grpc = true }`";

@@ -1,4 +1,4 @@
-//! Reads and writes `[upstream.*]`, and the URLs in routes that expand to an upstream. It resolves no name.
+//! Reads `[upstream.*]`, and the URLs in routes that expand to an upstream. It resolves no name.
 
 pub(super) mod health;
 pub(super) mod socket;
@@ -16,11 +16,9 @@ use super::load::report::Fields;
 use super::load::sections;
 use super::load::sections::Named;
 use super::load::text::Text;
-use super::printer::{Page, array, key, table, text, word};
+use super::printer::{array, table as show_table, text as show_text};
 use super::reader::{Table, Value};
 use super::routes::retry;
-use super::values::{Keys, Written};
-use base::units::show_share;
 use net::trust::Trust;
 use policy::retry::Retry;
 
@@ -53,7 +51,7 @@ pub(super) fn of_url(text: &Text<'_>) -> Option<Config> {
 }
 
 fn read(named: Named<'_>) -> Config {
-    let mut table = named.table;
+    let table = named.table;
     let mut upstream = default(named.name);
     if let Some(value) = table.value("servers") {
         upstream.servers = servers(&value);
@@ -62,7 +60,7 @@ fn read(named: Named<'_>) -> Config {
         upstream.balance = balance(&value).unwrap_or_default();
     }
     upstream.sticky = table.value("sticky").and_then(|value| sticky::read(&value));
-    words(&mut table, &mut upstream);
+    words(&table, &mut upstream);
     if let Some(value) = table.value("tls") {
         upstream.tls = trust::read(&value);
         if !upstream.servers.is_empty() && !upstream.servers.iter().any(|server| server.tls) {
@@ -72,20 +70,20 @@ fn read(named: Named<'_>) -> Config {
             );
         }
     }
-    if let Some(mut table) = table.table("connections") {
-        connections(&mut table, &mut upstream.connections);
+    if let Some(table) = table.table("connections") {
+        connections(&table, &mut upstream.connections);
     }
-    if let Some(mut table) = table.table("timeouts") {
-        timeouts(&mut table, &mut upstream.timeouts);
+    if let Some(table) = table.table("timeouts") {
+        timeouts(&table, &mut upstream.timeouts);
     }
-    if let Some(mut keys) = table.table("retry") {
+    if let Some(keys) = table.table("retry") {
         keys.percent("budget", &mut upstream.retry_budget_percent);
-        upstream.retry = retry::read(&mut keys, upstream.retry_budget_percent);
+        upstream.retry = retry::read(&keys, upstream.retry_budget_percent);
     }
-    if let Some(mut table) = table.table("uploads") {
-        uploads(&mut table, &mut upstream.uploads);
+    if let Some(table) = table.table("uploads") {
+        uploads(&table, &mut upstream.uploads);
     }
-    upstream.health = health::read(&mut table, upstream.http, &upstream.servers);
+    upstream.health = health::read(&table, upstream.http, &upstream.servers);
     upstream
 }
 
@@ -95,7 +93,9 @@ fn balance(value: &Value<'_>) -> Option<Balance> {
     match text.text.split_once(':') {
         Some(("hash", by)) => {
             let by = by.to_owned();
-            windows::dimension_of_choice(&Text { text: by, ..text }).map(Balance::Hash)
+            let by = windows::dimension_of_choice(&Text { text: by, ..text.clone() })?;
+            text.spell(format!("hash:{}", limit_text::show_dimension(&by)));
+            Some(Balance::Hash(by))
         }
         None if text.text == "hash" => {
             text.wrong("`hash` needs a dimension", "write it as in `hash:consumer`");
@@ -121,7 +121,7 @@ fn weighted(value: &Value<'_>) -> Option<Server> {
     if !value.is_table() {
         return server(&value.text()?);
     }
-    let mut table = value.table()?;
+    let table = value.table()?;
     let url = table.value("url");
     let mut weight = 1;
     table.number("weight", &mut weight);
@@ -137,6 +137,12 @@ pub(super) fn is_url(text: &str) -> bool {
 /// `http://host:port` or `https://host:port`; the port may be left out. `http+srv://_service._proto.name` for SRV records.
 /// Or `unix:/path`.
 fn server(text: &Text<'_>) -> Option<Server> {
+    let server = read_server(text);
+    server.iter().for_each(|server| text.spell(show_url(server)));
+    server
+}
+
+fn read_server(text: &Text<'_>) -> Option<Server> {
     if socket::is_meant(&text.text) {
         let path = socket::path(text, "unix:/run/app.sock")?;
         return Some(Server { tls: false, place: Place::Unix(path), weight: 1 });
@@ -206,12 +212,19 @@ fn show_url(server: &Server) -> String {
     }
 }
 
-fn words(keys: &mut impl Keys, upstream: &mut Config) {
+/// The servers of an upstream that a route has written as a URL.
+pub(super) fn show_servers(servers: &[Server]) -> String {
+    array(servers.iter().map(|server| {
+        show_table([("url", show_text(&show_url(server))), ("weight", server.weight.to_string())])
+    }))
+}
+
+fn words(keys: &Table<'_>, upstream: &mut Config) {
     keys.word("http", &VERSIONS, &mut upstream.http);
     keys.word("host", &HOSTS, &mut upstream.host);
 }
 
-fn connections(keys: &mut impl Keys, connections: &mut Connections) {
+fn connections(keys: &Table<'_>, connections: &mut Connections) {
     keys.number("max", &mut connections.max);
     keys.number("idle", &mut connections.idle);
     keys.duration("idle-timeout", &mut connections.idle_timeout);
@@ -221,7 +234,7 @@ fn connections(keys: &mut impl Keys, connections: &mut Connections) {
     keys.number("streams", &mut connections.streams);
 }
 
-fn timeouts(keys: &mut impl Keys, timeouts: &mut Timeouts) {
+fn timeouts(keys: &Table<'_>, timeouts: &mut Timeouts) {
     keys.duration("connect", &mut timeouts.connect);
     keys.duration("response", &mut timeouts.response);
     keys.duration("stall", &mut timeouts.stall);
@@ -229,39 +242,9 @@ fn timeouts(keys: &mut impl Keys, timeouts: &mut Timeouts) {
     keys.duration_if("total", &mut timeouts.total);
 }
 
-fn uploads(keys: &mut impl Keys, uploads: &mut Uploads) {
+fn uploads(keys: &Table<'_>, uploads: &mut Uploads) {
     keys.size("gather", &mut uploads.gather_bytes);
     keys.size("least-rate", &mut uploads.rate_min);
-}
-
-/// Writes `[upstream.*]`.
-pub(super) fn show(page: &mut Page, upstream: &Config) {
-    page.heading(&format!("[upstream.{}]", key(&upstream.name)));
-    page.key(
-        "servers",
-        array(upstream.servers.iter().map(|server| {
-            let url = text(&show_url(server));
-            format!("{{ url = {url}, weight = {} }}", server.weight)
-        })),
-    );
-    page.key(
-        "balance",
-        match &upstream.balance {
-            Balance::Hash(by) => text(&format!("hash:{}", limit_text::show_dimension(by))),
-            balance => text(word(&BALANCES, balance)),
-        },
-    );
-    upstream.sticky.iter().for_each(|sticky| page.key("sticky", sticky::show(sticky)));
-    if upstream.servers.iter().any(|server| server.tls) {
-        page.key("tls", trust::show(&upstream.tls));
-    }
-    page.keys(Written::of(upstream, words));
-    page.key("connections", Written::table(&upstream.connections, connections));
-    page.key("timeouts", Written::table(&upstream.timeouts, timeouts));
-    let budget = text(&show_share(upstream.retry_budget_percent * 10_000));
-    page.key("retry", table(retry::show(&upstream.retry).into_iter().chain([("budget", budget)])));
-    page.key("uploads", Written::table(&upstream.uploads, uploads));
-    health::show(page, &upstream.health);
 }
 
 fn default(name: String) -> Config {

@@ -2,14 +2,12 @@
 
 use crate::keys::upstream::SITES;
 use crate::load::text::Text;
-use crate::printer::{table as show_table, text};
-use crate::reader::Value;
-use crate::values::{Keys, Written};
+use crate::reader::{Table, Value};
 use upstream::config::{SameSite, Secret, Sticky};
 
 /// Reads the table. `None` if it has no cookie or no secret.
 pub(crate) fn read(value: &Value<'_>) -> Option<Sticky> {
-    let mut table = value.table()?;
+    let table = value.table()?;
     let (cookie, secret) = (table.value("cookie"), table.value("secret"));
     let name = cookie.as_ref().and_then(|cookie| name(&cookie.text()?));
     let secret = secret.map(|value| value.text());
@@ -17,7 +15,7 @@ pub(crate) fn read(value: &Value<'_>) -> Option<Sticky> {
     if let Some(Some(text)) = secret {
         sticky.secret = Secret(self::secret(&text));
     }
-    plain(&mut table, &mut sticky);
+    plain(&table, &mut sticky);
     if let Some(path) = table.value("path").and_then(|value| value.text()) {
         if !path.text.starts_with('/') || !path.text.bytes().all(is_path_byte) {
             path.wrong(format!("{} is not the path of a cookie", path.shown()), "write it as in `/app`");
@@ -33,7 +31,7 @@ pub(crate) fn read(value: &Value<'_>) -> Option<Sticky> {
     (!sticky.cookie.is_empty() && !sticky.secret.0.is_empty()).then_some(sticky)
 }
 
-fn plain(keys: &mut impl Keys, sticky: &mut Sticky) {
+fn plain(keys: &Table<'_>, sticky: &mut Sticky) {
     keys.duration_if("max-age", &mut sticky.max_age);
     keys.word("same-site", &SITES, &mut sticky.same_site);
     keys.boolean("secure", &mut sticky.is_secure);
@@ -81,14 +79,6 @@ pub(crate) fn secret(text: &Text<'_>) -> String {
 
 fn is_path_byte(byte: u8) -> bool {
     (byte.is_ascii_graphic() || byte == b' ') && byte != b';'
-}
-
-/// Writes it.
-pub(crate) fn show(sticky: &Sticky) -> String {
-    let mut keys = vec![("cookie", text(&sticky.cookie)), ("secret", text(&sticky.secret.0))];
-    keys.push(("path", text(&sticky.path)));
-    keys.extend(Written::of(sticky, plain));
-    show_table(keys)
 }
 
 const SECRET_BYTES_MIN: usize = 32;

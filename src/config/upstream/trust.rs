@@ -1,4 +1,4 @@
-//! Reads and writes `tls = { ca, cert, key, sni, min-version, verify }` of whom the gateway itself asks: an upstream, an
+//! Reads `tls = { ca, cert, key, sni, min-version, verify }` of whom the gateway itself asks: an upstream, an
 //! issuer of keys, a collector of traces.
 
 use rustls::pki_types::ServerName;
@@ -6,15 +6,13 @@ use rustls::pki_types::ServerName;
 use net::trust::{Shown, Trust};
 
 use crate::keys::upstream::TLS_VERSIONS;
-use crate::printer::{table as show_table, text};
-use crate::reader::Value;
-use crate::values::{Keys, Written};
+use crate::reader::{Table, Value};
 
 /// Reads the table.
 pub(crate) fn read(value: &Value<'_>) -> Trust {
     let mut trust = Trust::default();
-    let Some(mut table) = value.table() else { return trust };
-    plain(&mut table, &mut trust);
+    let Some(table) = value.table() else { return trust };
+    plain(&table, &mut trust);
     let file = |key: &'static str| table.value(key).and_then(|value| value.path());
     trust.shown = match (file("cert"), file("key")) {
         (Some(cert), Some(key)) => Some(Shown { cert, key }),
@@ -47,20 +45,14 @@ pub(crate) fn read(value: &Value<'_>) -> Trust {
             );
         }
     }
+    if trust == Trust::default() {
+        value.spell("");
+    }
     trust
 }
 
-fn plain(keys: &mut impl Keys, trust: &mut Trust) {
+fn plain(keys: &Table<'_>, trust: &mut Trust) {
     keys.path_if("ca", &mut trust.ca);
     keys.word("min-version", &TLS_VERSIONS, &mut trust.min_version);
     keys.boolean("verify", &mut trust.verify);
-}
-
-pub(crate) fn show(trust: &Trust) -> String {
-    let mut keys = Written::of(trust, plain);
-    if let Some(Shown { cert, key }) = &trust.shown {
-        keys.extend([("cert", cert), ("key", key)].map(|(key, path)| (key, text(&path.to_string_lossy()))));
-    }
-    keys.extend(trust.sni.as_ref().map(|sni| ("sni", text(sni))));
-    show_table(keys)
 }
