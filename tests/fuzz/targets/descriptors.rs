@@ -6,10 +6,11 @@
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
 use limit::{Charge, Key};
+use policy::counting::shorthand;
 use policy::definition::{Dimension, Policy};
-use policy::domain::definition::{Domain, EntryMatch, Rule, ValueMatch, Verdict};
-use policy::domain::{DescriptorSubject, Entry, Matched};
-use policy::{Options, Table, shorthand};
+use policy::matching::domain::definition::{Domain, EntryMatch, Rule, ValueMatch, Verdict};
+use policy::matching::domain::{DescriptorSubject, Entry, Matched};
+use policy::{Options, Table};
 use smallvec::SmallVec;
 
 #[derive(Arbitrary, Debug)]

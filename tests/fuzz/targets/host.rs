@@ -2,7 +2,8 @@
 
 #![no_main]
 
-use gateway::proxy::{headers, validate};
+use gateway::proxy::headers;
+use gateway::proxy::request::validate;
 use gateway::service::config::{Sizes, Underscores};
 use http::header::HOST;
 use http::{HeaderValue, Uri, Version, request};

@@ -9,7 +9,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
 use policy::definition::{Dimension, Missing, Route};
-use policy::key::Keys;
+use policy::keys::key::Keys;
 use policy::{Facts, HttpSubject, Options, Table};
 
 #[derive(Arbitrary, Debug)]

@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use policy::path::{self, Canonical};
+use policy::matching::path::{self, Canonical};
 
 fuzz_target!(|sent: &str| {
     // The proxy refuses a target that is no path before it asks for its form.

@@ -9,7 +9,7 @@ use http::{HeaderMap, Method};
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
 use policy::definition::Route;
-use policy::path::{self, Canonical};
+use policy::matching::path::{self, Canonical};
 use policy::{Facts, NotFound, Options, Table};
 
 #[derive(Arbitrary, Debug)]

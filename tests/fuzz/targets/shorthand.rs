@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use limit::Algorithm;
-use policy::shorthand;
+use policy::counting::shorthand;
 
 fuzz_target!(|text: &str| {
     let limit = match shorthand::parse(text) {
