@@ -134,5 +134,6 @@ mod upgrade;
 mod uploads;
 mod upstream_health;
 mod upstream_tls;
+mod vocabulary;
 mod why;
 mod wire;
