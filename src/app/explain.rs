@@ -29,8 +29,8 @@ use base::identity::NOBODY;
 use config::{counted_as, show_share, show_size};
 use gateway::proxy::config::ClientIp;
 use gateway::proxy::pipeline;
-use gateway::service::config::Listener;
-use gateway::service::problem::Problem;
+use gateway::service::config::ListenerConfig;
+use gateway::service::problem::RefusalProblem;
 use gateway::service::refusal::Refusal;
 use identity::Authenticated;
 use limit::{Limit, limits};
@@ -116,7 +116,7 @@ pub struct InForce<'s> {
     /// How a client's address is found.
     pub client_ip: &'s ClientIp,
     /// The listeners, in the order of the configuration.
-    pub listeners: &'s [Listener],
+    pub listeners: &'s [ListenerConfig],
     /// The names of the upstreams, in the order the table's routes index them.
     pub upstreams: &'s [&'s str],
 }
@@ -170,7 +170,7 @@ pub fn explain(in_force: &InForce<'_>, known: Known<'_>, asked: &Asked<'_>, now_
 
 /// A refusal as its client is answered: `404: no route matches host and path`.
 fn status_and_detail(refusal: &Refusal) -> String {
-    let problem = Problem::of(refusal);
+    let problem = RefusalProblem::of(refusal);
     format!("{}: {}", problem.status.as_u16(), problem.detail)
 }
 

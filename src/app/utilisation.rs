@@ -12,13 +12,13 @@ use std::time::{Duration, Instant};
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use base::clock;
-use gateway::server::worker::Shared;
-use gateway::service::config::Listener;
+use gateway::server::worker::WorkerResources;
+use gateway::service::config::ListenerConfig;
 use metrics::{Families, Metrics, Unit};
 
 /// The shares in use.
 pub(super) struct Utilisation {
-    shared: Arc<Shared>,
+    shared: Arc<WorkerResources>,
     /// Of the busiest worker, as of the last comparison.
     busiest: Mutex<f64>,
 }
@@ -34,7 +34,7 @@ pub(super) struct Watch {
 
 impl Utilisation {
     /// Nothing is compared yet.
-    pub(super) fn new(shared: &Arc<Shared>) -> Arc<Utilisation> {
+    pub(super) fn new(shared: &Arc<WorkerResources>) -> Arc<Utilisation> {
         Arc::new(Utilisation { shared: Arc::clone(shared), busiest: Mutex::default() })
     }
 
@@ -44,7 +44,7 @@ impl Utilisation {
     /// If they cannot be written.
     pub(super) fn collect(
         &self,
-        listeners: &[Listener],
+        listeners: &[ListenerConfig],
         metrics: &Metrics,
         families: &mut Families<'_>,
     ) -> fmt::Result {

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::load::mask::Secrets;
-use gateway::proxy::config::{ClientIp, ErrorPage, LimitHeaders, Shown};
-use gateway::service::config::{Listener, Overload};
+use gateway::proxy::config::{ClientIp, ErrorPage, FieldAudience, LimitHeaders};
+use gateway::service::config::{ListenerConfig, OverloadConfig};
 use observe::record::{self, decisions::DecisionsConfig};
 use policy::keys::naming::Addresses;
 
@@ -17,11 +17,11 @@ pub struct Config {
     /// Worker threads. `None`: one for each core.
     pub workers: Option<usize>,
     /// Listeners, by name.
-    pub listeners: Vec<Listener>,
+    pub listeners: Vec<ListenerConfig>,
     /// Which hops are trusted to name a client's address.
     pub client_ip: ClientIp,
     /// The marks of memory at which work is refused.
-    pub overload: Overload,
+    pub overload: OverloadConfig,
     /// Authentication methods.
     pub auth: Vec<auth::Config>,
     /// Upstreams, including those that routes write as URLs.
@@ -89,14 +89,14 @@ pub struct Node {
     /// `None`: what the host is called.
     pub name: Option<String>,
     /// Whose answers carry it.
-    pub shown: Shown,
+    pub shown: FieldAudience,
     /// Whose answers carry the request's id.
-    pub ids_shown: Shown,
+    pub ids_shown: FieldAudience,
 }
 
 impl Default for Node {
     fn default() -> Self {
-        Node { name: None, shown: Shown::Trusted, ids_shown: Shown::Always }
+        Node { name: None, shown: FieldAudience::Trusted, ids_shown: FieldAudience::Always }
     }
 }
 

@@ -4,7 +4,7 @@ use http::HeaderMap;
 use prost_types::Duration;
 
 use gateway::proxy::response::limit_fields;
-use gateway::proxy::response::limit_fields::Fields;
+use gateway::proxy::response::limit_fields::RateLimitFields;
 use gateway::proxy::snapshot::Snapshot;
 use limit::{Charge, Outcome, Worlds};
 use limiter::{Check, Limiter};
@@ -135,7 +135,8 @@ impl Answer<'_> {
         let is_leased = |charge: &Charge| self.limiter.is_leased(charge);
         let policies = || table.rate_limit_policies(charges);
         let style = self.snapshot.limit_headers;
-        let fields = Fields::of(style, self.unix_seconds, table, policies, charges, decision, is_leased);
+        let fields =
+            RateLimitFields::of(style, self.unix_seconds, table, policies, charges, decision, is_leased);
         let mut headers = HeaderMap::new();
         fields.insert(&mut headers, true);
         let text = |value: &http::HeaderValue| Some(value.to_str().ok()?.to_owned());

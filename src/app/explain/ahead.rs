@@ -2,7 +2,7 @@
 //! and a route around them.
 
 use super::limit::{Limit, limits, penalise, refusal, without_request};
-use gateway::service::refusal::{Limited, Refusal};
+use gateway::service::refusal::{LimitExceeded, Refusal};
 use limit::lease_messages::{Left, Seen};
 use limit::{PolicyId, Worlds};
 use limiter::{Check, Limiter, Look};
@@ -12,7 +12,7 @@ use policy::{Chosen, Subject, Table};
 #[derive(Debug)]
 pub(crate) struct Ahead {
     /// The windows that would refuse it. `None`: none would.
-    pub limited: Option<Limited>,
+    pub limited: Option<LimitExceeded>,
     /// The policy of each of those, and its index in that.
     pub refusing: Vec<(PolicyId, usize)>,
     /// Units that the binding window would have left; `None`: no window counts this subject.

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::views::{override_view, redis_view};
 use base::clock;
-use gateway::service::refusal::{Limited, Refusal, Violation};
+use gateway::service::refusal::{LimitExceeded, Refusal, Violation};
 use limit::lease_messages::{Left, Lent, Seen};
 use limit::{Algorithm, Answer, Charge, Outcome, PenaltyCheck, Side, Worlds};
 use limiter::{Check, Decider, Foretold, Limiter, Look};
@@ -164,7 +164,7 @@ pub(super) fn refusal(limits: &[Limit]) -> Option<Refusal> {
     // One that never admits the request has no wait.
     let waits: Option<Vec<u64>> = violated.iter().map(|violation| violation.retry_after_seconds).collect();
     let retry_after_seconds = waits.and_then(|waits| waits.into_iter().max());
-    let limited = Box::new(Limited { violated, retry_after_seconds });
+    let limited = Box::new(LimitExceeded { violated, retry_after_seconds });
     let is_redis_down = limits.iter().any(|limit| limit.is_redis_down && !limit.shadow);
     Some(if is_redis_down { Refusal::RedisDown(limited) } else { Refusal::Limited(limited) })
 }

@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 
 use acme::config::Challenge;
 use acme::{self, Challenges, Counts, Keeper};
-use gateway::service::config::Listener;
+use gateway::service::config::ListenerConfig;
 use metrics::Families;
 use net::fetch::Connect;
 use net::tls::Challenged;
@@ -49,7 +49,7 @@ impl Orders {
 
     /// Starts and stops keepers until there is one for each certificate of these listeners. A keeper that stays is not
     /// disturbed, even in the middle of an order.
-    pub(crate) fn follow(&mut self, listeners: &[Listener]) {
+    pub(crate) fn follow(&mut self, listeners: &[ListenerConfig]) {
         let wanted = wanted(listeners);
         self.running.retain(|running| {
             let stays = wanted.contains(&running.wanted);
@@ -95,7 +95,7 @@ impl Drop for Orders {
 }
 
 /// One entry for each certificate: several listeners may present the same.
-fn wanted(listeners: &[Listener]) -> Vec<Wanted> {
+fn wanted(listeners: &[ListenerConfig]) -> Vec<Wanted> {
     let mut wanted: Vec<Wanted> = Vec::new();
     for listener in listeners {
         for config in &listener.acme {

@@ -39,9 +39,9 @@ use super::{Inheritance, live, reload, service_manager};
 use base::cause::Cause;
 use config::Config;
 use control::admin::{self, Phase, Readiness};
-use gateway::proxy::request::gathered::Room;
+use gateway::proxy::request::gathered::BufferBudget;
 use gateway::proxy::services;
-use gateway::server::worker::Shared;
+use gateway::server::worker::WorkerResources;
 use gateway::service::overload::Overload;
 use gateway::service::reason::Reason;
 use gateway::workers;
@@ -58,7 +58,7 @@ pub(super) struct Gateway {
     publisher: Publisher,
     metrics: Arc<Metrics>,
     workers: Vec<JoinHandle<()>>,
-    shared: Arc<Shared>,
+    shared: Arc<WorkerResources>,
     utilisation: Arc<Utilisation>,
     logs: Logs,
     decisions: decisions::Following,
@@ -132,7 +132,7 @@ impl Gateway {
             salt,
         };
         let publisher = Publisher::new(process, config)?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(WorkerResources {
             overload: Arc::clone(publisher.overload()),
             panics: metrics.panics.clone(),
             accept_errors: metrics.accept_errors.clone(),
@@ -440,14 +440,14 @@ fn services(
     metrics: &Metrics,
     gatherers: Gatherers,
     workers: usize,
-) -> services::Shared {
-    services::Shared {
+) -> services::SharedServices {
+    services::SharedServices {
         current: Arc::clone(publisher.current()),
         overload: Arc::clone(publisher.overload()),
         limiter: Arc::clone(publisher.limiter()),
         challenges: Arc::clone(publisher.challenges()),
-        gathered: Arc::new(Room::of_gathered()),
-        copies: Arc::new(Room::of_copies()),
+        gathered: Arc::new(BufferBudget::of_gathered()),
+        copies: Arc::new(BufferBudget::of_copies()),
         refusals: Reason::ALL.iter().map(|reason| metrics.refusal(reason.code())).collect(),
         causes: Cause::ALL.iter().map(|cause| metrics.cause(cause.word())).collect(),
         calls: metrics.calls(),

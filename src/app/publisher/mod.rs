@@ -34,7 +34,7 @@ use config::{Config, Definition, Loaded, Report, Shutdown};
 use control::admin;
 use control::database;
 use gateway::proxy::snapshot::Snapshot;
-use gateway::server::worker::Order;
+use gateway::server::worker::WorkerCommand;
 use gateway::service::overload::Overload;
 use limiter::Limiter;
 use limiter::global;
@@ -63,7 +63,7 @@ pub(super) struct Process {
     /// Is switched when `[trace]` changes.
     pub(super) exporter: Arc<Exporter>,
     /// One for each worker.
-    pub(super) orders: Vec<Sender<Order>>,
+    pub(super) orders: Vec<Sender<WorkerCommand>>,
     /// What nodes of a fleet leave for each other, if this is one.
     pub(super) notes: Option<Arc<dyn acme::Notes>>,
     /// The salt of limiter keys; the same for the life of the process, or every reload would forget all counts.

@@ -14,7 +14,7 @@ use observe::trace::Exporter;
 struct Bench {
     publisher: Publisher,
     directory: PathBuf,
-    _orders: Receiver<Order>,
+    _orders: Receiver<WorkerCommand>,
 }
 
 impl Bench {

@@ -11,7 +11,7 @@ use rustls::server::ProducesTickets;
 use crate::fleet::orders;
 use crate::read_files::Part;
 use acme::Challenges;
-use gateway::service::config::Listener;
+use gateway::service::config::ListenerConfig;
 use metrics::{Families, Unit};
 use net::tls::{self, Absent, Certificate, ClientAuth, Pair};
 
@@ -124,7 +124,7 @@ pub(crate) struct Tls {
 
 /// Reads a listener's certificates and builds its TLS configuration.
 pub(crate) fn read(
-    listener: &Listener,
+    listener: &ListenerConfig,
     tickets: &Arc<dyn ProducesTickets>,
     challenges: &Arc<Challenges>,
 ) -> Result<Tls, tls::Error> {

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use ipnet::IpNet;
 
 use gateway::proxy::config::ClientIp;
-use gateway::service::config::{Bind, Listener, Sizes, Timeouts};
+use gateway::service::config::{ClientTimeouts, ListenAddress, ListenerConfig, Sizes};
 use net::listening;
 use net::tls::{self, Demand};
 use net::unix_socket::Rights;
@@ -28,10 +28,10 @@ use crate::upstream::socket;
 use crate::values::{Keys, Written};
 
 /// Reads every listener. If none is written, there is one with plain HTTP on 127.0.0.1:8080.
-pub(crate) fn read_all(documents: &[Table<'_>]) -> (Vec<Listener>, Vec<Fields>) {
+pub(crate) fn read_all(documents: &[Table<'_>]) -> (Vec<ListenerConfig>, Vec<Fields>) {
     let mut listeners = Vec::new();
     let mut places = Vec::new();
-    let mut bound: Vec<(Bind, Place, String)> = Vec::new();
+    let mut bound: Vec<(ListenAddress, Place, String)> = Vec::new();
     for named in sections::named(documents, "listener") {
         places.push(named.table.places());
         let (listener, bind) = read(named);
@@ -51,7 +51,7 @@ pub(crate) fn read_all(documents: &[Table<'_>]) -> (Vec<Listener>, Vec<Fields>) 
     }
     // Errors must not mention the default listener only because the written ones could not be read.
     if listeners.is_empty() {
-        listeners.push(Listener::named("default".to_owned()));
+        listeners.push(ListenerConfig::named("default".to_owned()));
         places.push(Fields::default());
     }
     (listeners, places)
@@ -65,8 +65,8 @@ pub(crate) fn check_admin(ctx: &Context<'_>, config: &Config, places: &Places) {
         for (listener, fields) in config.listeners.iter().zip(&places.listeners) {
             let bind = &listener.bind;
             let is_met = match bind {
-                Bind::Tcp(bind) => meet_alone(&listening::Bind::Tcp(*bind), taken),
-                Bind::Unix(bind) => matches!(taken, listening::Bind::Unix(taken) if bind == taken),
+                ListenAddress::Tcp(bind) => meet_alone(&listening::Bind::Tcp(*bind), taken),
+                ListenAddress::Unix(bind) => matches!(taken, listening::Bind::Unix(taken) if bind == taken),
             };
             // One of the two may be a default that is written nowhere.
             let place = fields.place("bind").or_else(|| places.admin.place(field));
@@ -92,9 +92,9 @@ pub(crate) fn meet_alone(one: &listening::Bind, other: &listening::Bind) -> bool
     }
 }
 
-fn meet(one: &Bind, other: &Bind) -> bool {
+fn meet(one: &ListenAddress, other: &ListenAddress) -> bool {
     match (one, other) {
-        (Bind::Tcp(one), Bind::Tcp(other)) => overlaps(*one, *other),
+        (ListenAddress::Tcp(one), ListenAddress::Tcp(other)) => overlaps(*one, *other),
         _ => one == other,
     }
 }
@@ -110,17 +110,17 @@ pub(crate) fn overlaps(one: SocketAddr, other: SocketAddr) -> bool {
 }
 
 /// An address and a port, or `unix:` and a path.
-fn bind(text: &Text<'_>) -> Option<Bind> {
+fn bind(text: &Text<'_>) -> Option<ListenAddress> {
     match socket::is_meant(&text.text) {
-        true => socket::path(text, "unix:/run/sluicegate/edge.sock").map(Bind::Unix),
-        false => address(text).map(Bind::Tcp),
+        true => socket::path(text, "unix:/run/sluicegate/edge.sock").map(ListenAddress::Unix),
+        false => address(text).map(ListenAddress::Tcp),
     }
 }
 
 /// `mode`, `owner` and `group` of a Unix socket.
-fn rights(table: &Table<'_>, bind: &Bind, rights: &mut Rights) {
+fn rights(table: &Table<'_>, bind: &ListenAddress, rights: &mut Rights) {
     let values = ["mode", "owner", "group"].map(|key| table.value(key));
-    for value in values.iter().flatten().filter(|_| matches!(bind, Bind::Tcp(_))) {
+    for value in values.iter().flatten().filter(|_| matches!(bind, ListenAddress::Tcp(_))) {
         let hint = "an address and a port have no file; leave it out";
         value.wrong_key(format!("`{}` is of a Unix socket", value.key), hint);
     }
@@ -230,9 +230,9 @@ fn network(text: &Text<'_>) -> Option<IpNet> {
 }
 
 /// Reads one listener. Also returns the text of its address, for errors about addresses that overlap.
-fn read<'c>(named: Named<'c>) -> (Listener, Option<Text<'c>>) {
+fn read<'c>(named: Named<'c>) -> (ListenerConfig, Option<Text<'c>>) {
     let mut table = named.table;
-    let mut listener = Listener::named(named.name);
+    let mut listener = ListenerConfig::named(named.name);
     let written = table.value("bind").and_then(|value| value.text());
     let bind = written.as_ref().and_then(bind);
     let is_read = bind.is_some();
@@ -273,7 +273,7 @@ fn read<'c>(named: Named<'c>) -> (Listener, Option<Text<'c>>) {
     (listener, written.filter(|_| is_read))
 }
 
-fn plain(keys: &mut impl Keys, listener: &mut Listener) {
+fn plain(keys: &mut impl Keys, listener: &mut ListenerConfig) {
     keys.word("sni", &SNI, &mut listener.sni_strict);
     keys.word("underscores", &UNDERSCORES, &mut listener.underscores);
     keys.boolean("reuse-port", &mut listener.reuse_port);
@@ -343,7 +343,7 @@ pub(crate) fn client_auth(
     Some(tls::ClientAuth { ca: ca.path()?, demand: demand.unwrap_or(unwritten), crl })
 }
 
-fn timeouts(keys: &mut impl Keys, timeouts: &mut Timeouts) {
+fn timeouts(keys: &mut impl Keys, timeouts: &mut ClientTimeouts) {
     keys.duration("handshake", &mut timeouts.handshake);
     keys.duration("header", &mut timeouts.header);
     keys.duration("idle", &mut timeouts.idle);
@@ -359,10 +359,10 @@ fn sizes(keys: &mut impl Keys, sizes: &mut Sizes) {
 }
 
 /// Writes `[listener.*]`.
-pub(crate) fn show(page: &mut Page, listener: &Listener) {
+pub(crate) fn show(page: &mut Page, listener: &ListenerConfig) {
     page.heading(&format!("[listener.{}]", key(&listener.name)));
     page.key("bind", text(&listener.bind.to_string()));
-    if let Bind::Unix(_) = &listener.bind {
+    if let ListenAddress::Unix(_) = &listener.bind {
         let Rights { mode, owner, group } = &listener.rights;
         page.key("mode", text(&format!("{mode:04o}")));
         for (key, name) in [("owner", owner), ("group", group)] {

@@ -16,11 +16,11 @@ use tokio::time::timeout_at;
 
 use super::context::RequestContext;
 use super::headers;
-use super::request::body_copy::{BodyCopy, Lost};
+use super::request::body_copy::{BodyCopy, CopyFailure};
 use super::request::request_body::RequestBody;
 use super::services::Services;
-use super::snapshot::View;
-use crate::service::overload::Step;
+use super::snapshot::WorkerView;
+use crate::service::overload::PressureStep;
 use base::clock;
 use metrics::Mirrored;
 use policy::destination::Mirror;
@@ -47,7 +47,7 @@ pub fn copy(
     if body.size_hint().lower() > mirror.body_bytes_max as u64 {
         return count(view, services, mirror.upstream, Mirrored::TooLarge);
     }
-    if services.shared.overload.step() != Step::Normal {
+    if services.shared.overload.step() != PressureStep::Normal {
         return count(view, services, mirror.upstream, Mirrored::TooMany);
     }
     let head = Head {
@@ -60,14 +60,15 @@ pub fn copy(
         ),
         traceparent: head.traceparent,
     };
-    let copy = Copy { view: Rc::clone(view), services: Rc::clone(services), upstream: mirror.upstream, head };
+    let copy =
+        MirrorCopy { view: Rc::clone(view), services: Rc::clone(services), upstream: mirror.upstream, head };
     let RequestBody::Streaming(handle) = body else { return copy.send(RequestBody::Empty) };
     let end = move |copied| match copied {
         Ok(copied) => copy.send(RequestBody::Copied(Box::new(copied))),
         Err(lost) => copy.count(match lost {
-            Lost::TooLarge => Mirrored::TooLarge,
-            Lost::NoRoom => Mirrored::TooMany,
-            Lost::Incomplete => Mirrored::Incomplete,
+            CopyFailure::TooLarge => Mirrored::TooLarge,
+            CopyFailure::NoRoom => Mirrored::TooMany,
+            CopyFailure::Incomplete => Mirrored::Incomplete,
         }),
     };
     handle.body().copy_to(BodyCopy::new(mirror.body_bytes_max, &services.shared.copies, end));
@@ -99,14 +100,14 @@ fn shadow(host: &str) -> Option<HeaderValue> {
 }
 
 /// A copy that is to be sent.
-struct Copy {
-    view: Rc<View>,
+struct MirrorCopy {
+    view: Rc<WorkerView>,
     services: Rc<Services>,
     upstream: usize,
     head: Head,
 }
 
-impl Copy {
+impl MirrorCopy {
     /// Sends it in a task of its own, which nobody waits for.
     fn send(mut self, body: RequestBody) {
         // The services have one themselves.
@@ -191,7 +192,7 @@ async fn read_away(mut checkout: Checkout<RequestBody>) -> bool {
     true
 }
 
-fn count(view: &View, services: &Services, upstream: usize, result: Mirrored) {
+fn count(view: &WorkerView, services: &Services, upstream: usize, result: Mirrored) {
     view.snapshot.series.upstreams[upstream].mirrored(&services.metrics, result);
 }
 

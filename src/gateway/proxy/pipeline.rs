@@ -14,24 +14,24 @@ use http_body::Body;
 use hyper::body::Incoming;
 use hyper::ext::ReasonPhrase;
 
-use super::context::{Panicked, RequestContext};
+use super::context::{PanicReply, RequestContext};
 use super::forward::{self, UpstreamRequest};
-use super::headers::Present;
-use super::request::client::{Asked, Client};
+use super::headers::HeadersPresent;
+use super::request::client::{ForwardedTarget, RequestClient};
 use super::request::request_body::RequestBody;
-use super::request::unread::Received;
+use super::request::unread::ReceivedBody;
 use super::request::{authenticate, client, gather, validate};
 use super::response::answer_fields::keeps_names;
-use super::response::compress::Wanted;
-use super::response::limit_fields::Fields;
+use super::response::compress::CompressionTerms;
+use super::response::limit_fields::RateLimitFields;
 use super::response::reply;
 use super::response::response_body::ResponseBody;
 use super::response::{answer_fields, compress};
 use super::services::Services;
 use super::{context, headers, limits, shed, sticky};
-use crate::service::activity::Answer;
+use crate::service::activity::AnswerProgress;
 use crate::service::conn::Conn;
-use crate::service::form::Form;
+use crate::service::form::ErrorForm;
 use crate::service::refusal::Refusal;
 use base::clock;
 use base::identity::NOBODY;
@@ -69,10 +69,10 @@ pub async fn handle(
     connection.activity.answer(match version {
         Version::HTTP_10 => {
             announce_close(&mut answer, connection.activity.is_in_message());
-            Answer::Begun
+            AnswerProgress::Begun
         }
-        Version::HTTP_11 if is_unbounded(&answer) => Answer::Chunked,
-        _ => Answer::Begun,
+        Version::HTTP_11 if is_unbounded(&answer) => AnswerProgress::Chunked,
+        _ => AnswerProgress::Begun,
     });
     if connection.rest.is_cut() {
         answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
@@ -110,7 +110,7 @@ fn is_unbounded(answer: &Response<ResponseBody>) -> bool {
 
 async fn catch_panic(
     mut serving: Pin<&mut impl Future<Output = Response<ResponseBody>>>,
-) -> Result<Response<ResponseBody>, Panicked> {
+) -> Result<Response<ResponseBody>, PanicReply> {
     let answer = poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| serving.as_mut().poll(cx))) {
         Ok(answer) => answer.map(Ok),
         Err(_) => Poll::Ready(Err(context::panicked())),
@@ -125,7 +125,7 @@ async fn serve(
     stream: Option<StreamId>,
 ) -> Response<ResponseBody> {
     let (mut head, incoming) = request.into_parts();
-    let incoming = Received::new(incoming, &head, stream, &conn, &services.unread);
+    let incoming = ReceivedBody::new(incoming, &head, stream, &conn, &services.unread);
     let mut context = RequestContext::begin(Rc::clone(&services), Rc::clone(&conn), &head);
     context.facts.stream = stream;
     let view = Rc::clone(&context.view);
@@ -137,18 +137,18 @@ async fn serve(
     context.facts.client = client.ip;
     let (request_id, own_id) = headers::request_id(&head.headers, client.trusted_peer, || services.random());
     context.facts.request_id = request_id;
-    let present = Present::of(&head.headers);
+    let present = HeadersPresent::of(&head.headers);
     if let Some(tracer) = &snapshot.tracer {
         let headers = &mut head.headers;
         let trace = tracer.begin(headers, present.trace, client.trusted_peer, own_id, || services.random());
         if trace.sampled.is_some() && client.trusted_peer {
             let asked = client::asked(&snapshot.client_ip, conn.peer.ip, &head.headers);
-            context.facts.asked = (asked != Asked::default()).then(|| Box::new(asked));
+            context.facts.asked = (asked != ForwardedTarget::default()).then(|| Box::new(asked));
         }
         context.trace = Some(trace);
     }
     if present.accept {
-        context.facts.form = Form::of(&head.headers);
+        context.facts.form = ErrorForm::of(&head.headers);
     }
     let validated = validate::head(&head, present, &conn.config.max, conn.config.underscores)
         .and_then(|()| validate::normalise(&mut head.uri));
@@ -209,8 +209,14 @@ async fn serve(
         Err(refusal) => return reply::refuse(context, &refusal),
     };
     context.facts.route = Some(found.route.id);
-    let arrived =
-        Arrived { client, present, host: &host, method: &head.method, uri: &head.uri, version: head.version };
+    let arrived = AcceptedHead {
+        client,
+        present,
+        host: &host,
+        method: &head.method,
+        uri: &head.uri,
+        version: head.version,
+    };
     let Some(cors) = &found.route.access.cors else {
         return pass(context, &found, arrived, head.headers, incoming).await;
     };
@@ -259,9 +265,9 @@ fn preflight(
 
 /// The parts of a request that the steps after routing need.
 #[derive(Clone, Copy)]
-struct Arrived<'r> {
-    client: Client,
-    present: Present,
+struct AcceptedHead<'r> {
+    client: RequestClient,
+    present: HeadersPresent,
     host: &'r str,
     method: &'r Method,
     uri: &'r Uri,
@@ -272,11 +278,11 @@ struct Arrived<'r> {
 async fn pass(
     mut context: Box<RequestContext>,
     found: &Found<'_, '_>,
-    arrived: Arrived<'_>,
+    arrived: AcceptedHead<'_>,
     mut headers: HeaderMap,
-    incoming: Received,
+    incoming: ReceivedBody,
 ) -> Response<ResponseBody> {
-    let Arrived { client, present, host, method, uri, version } = arrived;
+    let AcceptedHead { client, present, host, method, uri, version } = arrived;
     let (route, conn) = (found.route, Rc::clone(&context.conn));
     let facts = Facts {
         method,
@@ -300,7 +306,7 @@ async fn pass(
     }
     let refused_by_auth = passed.identity.is_none() && passed.refusal.is_some();
     let identity = passed.identity.as_deref().unwrap_or(&NOBODY);
-    let mut body = Arriving::Unopened(incoming);
+    let mut body = UnsentBody::Unopened(incoming);
     let mut fields_of_body = None;
     if let Some(paths) = route.body_paths.as_ref().filter(|_| !refused_by_auth) {
         let mut opened = body.open(&mut context, body_max);
@@ -312,19 +318,19 @@ async fn pass(
                 return refused(context, &refusal, found, &facts);
             }
         }
-        body = Arriving::Opened(opened);
+        body = UnsentBody::Opened(opened);
     }
     let facts = Facts { identity, refused: refused_by_auth, body: fields_of_body.as_ref(), ..facts };
     let view = Rc::clone(&context.view);
     let table = &view.snapshot.table;
     let decided = match limits::begin(&mut context, table, found, &facts) {
-        limits::Begun::Decided(decided) => decided,
+        limits::BeginOutcome::Decided(decided) => decided,
         // Boxed: waiting is rare, and its future would make every request's larger.
-        limits::Begun::Waits(wait) => Box::pin(wait.end(&mut context, table, found, &facts)).await,
+        limits::BeginOutcome::Waits(wait) => Box::pin(wait.end(&mut context, table, found, &facts)).await,
     };
     let fields = match decided {
-        limits::Decided::Admitted(fields) => fields,
-        limits::Decided::Refused(refusal, fields) => {
+        limits::LimitDecision::Admitted(fields) => fields,
+        limits::LimitDecision::Refused(refusal, fields) => {
             return refused_with(context, &refusal, found, &facts, fields);
         }
     };
@@ -348,7 +354,7 @@ async fn pass(
     let tls = !conn.tls.is_empty();
     let wanted = route.compress.as_ref().map(|rules| {
         compress::ignore_false_range(&mut headers);
-        Wanted::of(rules, &context, &headers)
+        CompressionTerms::of(rules, &context, &headers)
     });
     let outbound = UpstreamRequest { client, present, route, picked, values, tls, version };
     let mut response = answer(context, &outbound, uri, headers, body).await;
@@ -359,20 +365,20 @@ async fn pass(
 }
 
 /// A request's body before it is sent anywhere.
-enum Arriving {
+enum UnsentBody {
     /// Nothing is read of it.
-    Unopened(Received),
+    Unopened(ReceivedBody),
     /// It is counted against its limit, and may have been read ahead.
     Opened(RequestBody),
 }
 
-impl Arriving {
+impl UnsentBody {
     /// Begins to count it.
     fn open(self, context: &mut RequestContext, bytes_max: u64) -> RequestBody {
         match self {
-            Arriving::Opened(body) => body,
-            Arriving::Unopened(incoming) if incoming.is_end_stream() => RequestBody::Empty,
-            Arriving::Unopened(incoming) => {
+            UnsentBody::Opened(body) => body,
+            UnsentBody::Unopened(incoming) if incoming.is_end_stream() => RequestBody::Empty,
+            UnsentBody::Unopened(incoming) => {
                 let activity = Rc::clone(&context.conn.activity);
                 let (body, upload) = RequestBody::streaming(incoming, bytes_max, activity);
                 context.outcome.upload = Some(upload);
@@ -445,7 +451,7 @@ fn refused_with(
     refusal: &Refusal,
     found: &Found<'_, '_>,
     facts: &Facts<'_, '_>,
-    fields: Fields,
+    fields: RateLimitFields,
 ) -> Response<ResponseBody> {
     let kept = keeps_names(&context.conn);
     let mut response = refused(context, refusal, found, facts);
@@ -468,19 +474,19 @@ mod tests {
     use crate::proxy::services;
     use crate::service::activity::Activity;
     use crate::service::config;
-    use crate::service::conn::Peer;
-    use crate::service::rest::Rest;
+    use crate::service::conn::PeerAddress;
+    use crate::service::rest::BodyRest;
 
     fn conn() -> Rc<Conn> {
-        let config = config::Listener {
-            bind: config::Bind::Tcp(([127, 0, 0, 1], 0).into()),
+        let config = config::ListenerConfig {
+            bind: config::ListenAddress::Tcp(([127, 0, 0, 1], 0).into()),
             connections_max: 1,
             connections_per_ip_max: 1,
-            ..config::Listener::named("plain".to_owned())
+            ..config::ListenerConfig::named("plain".to_owned())
         };
         Rc::new(Conn {
             config: Arc::new(config),
-            peer: Peer::new(IpAddr::from([192, 0, 2, 1])),
+            peer: PeerAddress::new(IpAddr::from([192, 0, 2, 1])),
             tcp_peer: IpAddr::from([192, 0, 2, 1]),
             tls: "",
             sni: "".into(),
@@ -490,7 +496,7 @@ mod tests {
             stalled: Cell::new(false),
             broken: Cell::new(0),
             leaving: Cell::new(false),
-            rest: Rest::default(),
+            rest: BodyRest::default(),
             frames: OnceCell::new(),
             switched: RefCell::new(None),
         })

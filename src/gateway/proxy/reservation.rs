@@ -27,7 +27,7 @@ pub struct Reservation {
     estimates: SmallVec<[(Charge, Refund); 1]>,
     /// The numbers of the answer that are costs; `None` if its body is not read.
     answer_paths: Option<Arc<[Path]>>,
-    answer: Answer,
+    answer: AnswerState,
     /// When all of it was charged: a refund goes to the window of that time.
     taken_ns: u64,
     /// From `taken_ns` to the request's turn; 0 once it has come.
@@ -36,7 +36,7 @@ pub struct Reservation {
 
 /// What is known of the upstream's answer.
 #[derive(Debug)]
-enum Answer {
+enum AnswerState {
     /// None has come.
     Awaited,
     /// None can come: the request was not sent.
@@ -53,7 +53,7 @@ enum Answer {
 
 /// What a request has used.
 #[derive(Clone, Copy, Debug)]
-pub struct Spent {
+pub struct RequestUsage {
     /// Bytes of its body, as far as they came.
     pub bytes_in: u64,
     /// Bytes of its answer, as far as they were sent.
@@ -79,7 +79,7 @@ impl Reservation {
             places: SmallVec::new(),
             estimates: SmallVec::new(),
             answer_paths: None,
-            answer: Answer::Awaited,
+            answer: AnswerState::Awaited,
             taken_ns,
             delay_ns,
         };
@@ -115,8 +115,8 @@ impl Reservation {
     /// What reads the answer's body, once its head has come and it can be read.
     pub fn answer_reader(&self) -> Option<Rc<AnswerReader>> {
         match &self.answer {
-            Answer::Begun { reader, .. } => reader.clone(),
-            Answer::Awaited | Answer::Unsent => None,
+            AnswerState::Begun { reader, .. } => reader.clone(),
+            AnswerState::Awaited | AnswerState::Unsent => None,
         }
     }
 
@@ -147,12 +147,12 @@ impl Reservation {
             _ => None,
         };
         let is_encoded = matches!(readable, Some((_, Readable::Encoded)));
-        self.answer = Answer::Begun { is_error, is_encoded, reader };
+        self.answer = AnswerState::Begun { is_error, is_encoded, reader };
     }
 
     /// The request was not sent.
     pub fn waive(&mut self) {
-        self.answer = Answer::Unsent;
+        self.answer = AnswerState::Unsent;
     }
 
     /// Whether a cost is to be known. A request whose turn has not come gives back all that it was charged.
@@ -166,7 +166,7 @@ impl Reservation {
         &mut self,
         table: &Table,
         limiter: &Arc<Limiter>,
-        spent: &Spent,
+        spent: &RequestUsage,
         count: impl Fn(PolicyId, Cost),
     ) {
         let mut counted = None;
@@ -189,7 +189,7 @@ impl Reservation {
     }
 
     /// What became of a policy's cost, and its units if the estimate does not stay.
-    fn cost_of(&self, policy: &Policy, spent: &Spent) -> (Cost, Option<u64>) {
+    fn cost_of(&self, policy: &Policy, spent: &RequestUsage) -> (Cost, Option<u64>) {
         let paths = match policy.actual_cost() {
             Some(Actual::Measured(measured)) => {
                 let units = measured.units(spent.bytes_in, spent.bytes_out, spent.nanos);
@@ -197,14 +197,14 @@ impl Reservation {
             }
             // The head would have settled it.
             Some(Actual::ResponseHeader(_)) | None => {
-                let is_begun = matches!(self.answer, Answer::Begun { .. });
+                let is_begun = matches!(self.answer, AnswerState::Begun { .. });
                 return (if is_begun { Cost::Absent } else { Cost::Cut }, None);
             }
             Some(Actual::ResponseJson(paths)) => paths,
         };
-        let Answer::Begun { is_error, is_encoded, reader } = &self.answer else {
+        let AnswerState::Begun { is_error, is_encoded, reader } = &self.answer else {
             return match self.answer {
-                Answer::Unsent => (Cost::Waived, Some(0)),
+                AnswerState::Unsent => (Cost::Waived, Some(0)),
                 _ => (Cost::Cut, None),
             };
         };

@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use arc_swap::cache::Cache;
 
-use super::request::gathered::Room;
+use super::request::gathered::BufferBudget;
 use super::request::request_body::RequestBody;
-use super::request::unread::Unread;
-use super::snapshot::{Snapshot, View};
+use super::request::unread::UnreadBodies;
+use super::snapshot::{Snapshot, WorkerView};
 use crate::service::overload::Overload;
 use crate::service::reason::Reason;
 use acme::Challenges;
@@ -30,7 +30,7 @@ use observe::trace::Spans;
 
 /// What the services of all workers share.
 #[derive(Debug)]
-pub struct Shared {
+pub struct SharedServices {
     /// The snapshot in force. A reload replaces it.
     pub current: Arc<ArcSwap<Snapshot>>,
     /// Decides the limits of every request.
@@ -40,9 +40,9 @@ pub struct Shared {
     /// How much work is shed to save memory.
     pub overload: Arc<Overload>,
     /// The memory for bodies of requests that have no connection upstream yet.
-    pub gathered: Arc<Room>,
+    pub gathered: Arc<BufferBudget>,
     /// The memory for copies of bodies that mirrors get.
-    pub copies: Arc<Room>,
+    pub copies: Arc<BufferBudget>,
     /// Counters of refusals, indexed by [`Reason`].
     pub refusals: Vec<Arc<metrics::Refusal>>,
     /// Counters of causes, indexed by [`Cause`].
@@ -66,7 +66,7 @@ pub struct Shared {
 /// One worker's services; they never leave its thread.
 pub struct Services {
     /// What all workers share.
-    pub shared: Arc<Shared>,
+    pub shared: Arc<SharedServices>,
     /// The worker's cells of the metrics.
     pub metrics: metrics::Worker,
     /// The worker's part of the access log.
@@ -78,13 +78,13 @@ pub struct Services {
     /// The worker's part of the heavy keys.
     pub hot_keys: Option<hot_keys::Tally>,
     /// Request bodies that were not read to the end before the answer.
-    pub unread: Rc<Unread>,
+    pub unread: Rc<UnreadBodies>,
     /// Each body that is being compressed has a copy.
     pub compressions: Rc<()>,
     /// Each copy of a request that is on its way to a mirror has a copy.
     pub mirrored: Rc<()>,
     snapshot: RefCell<Cache<Arc<ArcSwap<Snapshot>>, Arc<Snapshot>>>,
-    view: RefCell<Rc<View>>,
+    view: RefCell<Rc<WorkerView>>,
     random: Random,
     /// Wall-clock time minus monotonic time; renewed at every tick, so that requests need not read the wall clock.
     unix_offset_ns: Cell<i64>,
@@ -92,10 +92,10 @@ pub struct Services {
 
 impl Services {
     /// Must be called on the worker's own thread.
-    pub fn new(shared: Arc<Shared>, cells: metrics::Worker, log: record::Buffer) -> Services {
+    pub fn new(shared: Arc<SharedServices>, cells: metrics::Worker, log: record::Buffer) -> Services {
         let mut snapshot = Cache::new(Arc::clone(&shared.current));
         let random = Random::seeded();
-        let view = View::new(snapshot.load(), &random);
+        let view = WorkerView::new(snapshot.load(), &random);
         let view = Rc::new(view.with_pools(&[], random.next()).with_caches(&[]));
         let usage = shared.usage.clone().map(usage::Tally::new);
         let decisions = record::decisions::Hand::new(Arc::clone(&shared.decisions));
@@ -125,12 +125,12 @@ impl Services {
 
     /// The snapshot in force and the worker's pools for it. A request calls it once; a reload is noticed by one atomic
     /// load, and so is a change of servers.
-    pub fn view(&self) -> Rc<View> {
+    pub fn view(&self) -> Rc<WorkerView> {
         let mut snapshot = self.snapshot.borrow_mut();
         let current = snapshot.load();
         let mut view = self.view.borrow_mut();
         if !Arc::ptr_eq(current, &view.snapshot) || current.moves.count() != view.moves {
-            let next = View::new(current, &self.random);
+            let next = WorkerView::new(current, &self.random);
             let next = next.with_pools(&view.pools, self.random());
             *view = Rc::new(next.with_caches(&view.caches));
         }
@@ -138,12 +138,12 @@ impl Services {
     }
 
     /// What the last request began with: for what need not be the newest.
-    pub fn last_view(&self) -> Ref<'_, View> {
+    pub fn last_view(&self) -> Ref<'_, WorkerView> {
         Ref::map(self.view.borrow(), |view| &**view)
     }
 
     /// The same snapshot with pools for the servers there are now, if any have changed since this view was made.
-    pub fn renewed(&self, view: &View) -> Option<Rc<View>> {
+    pub fn renewed(&self, view: &WorkerView) -> Option<Rc<WorkerView>> {
         if view.snapshot.moves.count() == view.moves {
             return None;
         }
@@ -153,7 +153,7 @@ impl Services {
         }
         // A reload came in between: a request keeps the configuration that it began with.
         let pools: Vec<_> = current.pools.iter().chain(&view.pools).map(Rc::clone).collect();
-        let renewed = View::new(&view.snapshot, &self.random).with_pools(&pools, self.random());
+        let renewed = WorkerView::new(&view.snapshot, &self.random).with_pools(&pools, self.random());
         Some(Rc::new(renewed.with_caches(&view.caches)))
     }
 
@@ -201,18 +201,18 @@ impl Services {
     }
 }
 
-impl View {
+impl WorkerView {
     /// A view without connections and credentials, whose turns begin anywhere.
-    fn new(snapshot: &Arc<Snapshot>, random: &Random) -> View {
+    fn new(snapshot: &Arc<Snapshot>, random: &Random) -> WorkerView {
         // Counted before the servers are read: a change in between is seen later.
         let moves = snapshot.moves.count();
         let turns = (0..snapshot.table.choices()).map(|_| Turns::new(random.next())).collect();
-        View { snapshot: Arc::clone(snapshot), moves, pools: Vec::new(), turns, caches: Vec::new() }
+        WorkerView { snapshot: Arc::clone(snapshot), moves, pools: Vec::new(), turns, caches: Vec::new() }
     }
 
     /// Keeps the pools of upstreams that a reload did not change, and of servers that an upstream still has, so that their
     /// connections stay; makes the others.
-    fn with_pools(mut self, before: &[Rc<upstream::Pool<RequestBody>>], seed: u64) -> View {
+    fn with_pools(mut self, before: &[Rc<upstream::Pool<RequestBody>>], seed: u64) -> WorkerView {
         let pool = |(index, live): (usize, &Arc<upstream::Live>)| {
             let upstream = live.load();
             let seed = seed ^ upstream.id.rotate_left(32);
@@ -229,7 +229,7 @@ impl View {
     }
 
     /// Keeps the verified credentials of methods that a reload did not change; makes the other caches.
-    fn with_caches(mut self, before: &[Rc<auth::cache::Cache>]) -> View {
+    fn with_caches(mut self, before: &[Rc<auth::cache::Cache>]) -> WorkerView {
         let cache = |method: &Arc<Method>| {
             let same = before.iter().find(|cache| cache.method == method.id);
             same.cloned().unwrap_or_else(|| Rc::new(auth::cache::Cache::new(method.id)))
@@ -250,7 +250,7 @@ fn unix_offset_ns() -> i64 {
 pub(super) mod tests {
     use super::*;
     use crate::proxy::config::{ClientIp, LimitHeaders};
-    use crate::proxy::config::{Node, Shown};
+    use crate::proxy::config::{FieldAudience, NodeIdentity};
     use crate::proxy::snapshot::Series;
     use limiter::local;
     use observe::record;
@@ -273,7 +273,7 @@ pub(super) mod tests {
             secret_parameters: Box::default(),
             listeners: Vec::new(),
             client_ip: ClientIp::default(),
-            node: Node::new("here", Shown::Trusted, Shown::Always),
+            node: NodeIdentity::new("here", FieldAudience::Trusted, FieldAudience::Always),
             tiers: Box::default(),
             naming: Naming::default(),
             limit_headers: LimitHeaders::default(),
@@ -292,13 +292,13 @@ pub(super) mod tests {
                 upstreams: Vec::new(),
             },
         };
-        let shared = Shared {
+        let shared = SharedServices {
             current: Arc::new(ArcSwap::from_pointee(snapshot)),
             challenges: Arc::default(),
             limiter: Arc::new(Limiter::new(local::Table::with_memory(1 << 20))),
             overload: Arc::new(Overload::new(Default::default())),
-            gathered: Arc::new(Room::of_gathered()),
-            copies: Arc::new(Room::of_copies()),
+            gathered: Arc::new(BufferBudget::of_gathered()),
+            copies: Arc::new(BufferBudget::of_copies()),
             causes: Cause::ALL.iter().map(|cause| metrics.cause(cause.word())).collect(),
             calls: metrics.calls(),
             refusals: Reason::ALL.iter().map(|reason| metrics.refusal(reason.code())).collect(),

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
-use super::config::{ClientIp, LimitHeaders, Node};
+use super::config::{ClientIp, LimitHeaders, NodeIdentity};
 use super::request::request_body::RequestBody;
 use super::response::error_pages::ErrorPages;
-use crate::service::config::Listener;
+use crate::service::config::ListenerConfig;
 use base::random::Turns;
 use limiter::Check;
 use observe::record;
@@ -31,11 +31,11 @@ pub struct Snapshot {
     /// Query parameters that carry credentials: the access log does not show their values.
     pub secret_parameters: Box<[Box<str>]>,
     /// The listeners as configured; connections keep the one that they came under. For `explain`.
-    pub listeners: Vec<Listener>,
+    pub listeners: Vec<ListenerConfig>,
     /// How a client's address is found.
     pub client_ip: ClientIp,
     /// What this gateway is called.
-    pub node: Node,
+    pub node: NodeIdentity,
     /// Names of the tiers that have a table of their own.
     pub tiers: Box<[Box<str>]>,
     /// How keys are named for people.
@@ -96,7 +96,7 @@ impl Series {
 
 /// A snapshot together with what belongs to one worker: its connections to upstreams and the credentials it has verified.
 #[derive(Debug)]
-pub struct View {
+pub struct WorkerView {
     /// The part that all workers share.
     pub snapshot: Arc<Snapshot>,
     /// How often servers of upstreams had changed when the pools were made.

@@ -15,9 +15,9 @@ use base::identity::NO_ADDRESS;
 
 /// What all workers share of one listener. A reload keeps it, so that its caps count connections from before, too.
 #[derive(Debug)]
-pub struct Listener {
+pub struct SharedListener {
     /// Replaced by a reload. A connection keeps the one that it came under.
-    pub config: ArcSwap<config::Listener>,
+    pub config: ArcSwap<config::ListenerConfig>,
     /// `None` in the clear. Replaced by a reload and by a changed certificate.
     pub tls: ArcSwapOption<rustls::ServerConfig>,
     /// The metrics of this listener.
@@ -26,14 +26,14 @@ pub struct Listener {
     per_ip: Mutex<HashMap<IpAddr, usize>>,
 }
 
-impl Listener {
+impl SharedListener {
     /// A listener with nothing open.
     pub fn new(
-        config: config::Listener,
+        config: config::ListenerConfig,
         tls: Option<Arc<rustls::ServerConfig>>,
         metrics: Arc<metrics::Listener>,
-    ) -> Listener {
-        Listener {
+    ) -> SharedListener {
+        SharedListener {
             config: ArcSwap::from_pointee(config),
             tls: ArcSwapOption::new(tls),
             metrics,
@@ -56,7 +56,7 @@ impl Listener {
 /// A connection counted in; counted out when dropped.
 #[derive(Debug)]
 pub struct Admission {
-    listener: Arc<Listener>,
+    listener: Arc<SharedListener>,
     /// The address or network that it is counted under; `None` until a PROXY protocol header has named the client.
     client: Option<IpAddr>,
 }
@@ -149,14 +149,14 @@ const BACKLOG: i32 = 4096;
 pub(super) mod tests {
     use super::*;
 
-    pub fn listener(metrics: Arc<metrics::Listener>) -> Arc<Listener> {
-        let config = config::Listener {
-            bind: config::Bind::Tcp(([127, 0, 0, 1], 0).into()),
+    pub fn listener(metrics: Arc<metrics::Listener>) -> Arc<SharedListener> {
+        let config = config::ListenerConfig {
+            bind: config::ListenAddress::Tcp(([127, 0, 0, 1], 0).into()),
             connections_max: 1,
             connections_per_ip_max: 1,
-            ..config::Listener::named("plain".to_owned())
+            ..config::ListenerConfig::named("plain".to_owned())
         };
-        Arc::new(Listener::new(config, None, metrics))
+        Arc::new(SharedListener::new(config, None, metrics))
     }
 
     #[test]

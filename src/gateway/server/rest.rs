@@ -13,21 +13,21 @@ use bytes::Bytes;
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::time::timeout;
 
-use super::connection::Connection;
-use super::stream::Stream;
+use super::connection::ConnectionTask;
+use super::stream::ClientStream;
 use crate::service::Service;
-use crate::service::overload::Step;
+use crate::service::overload::PressureStep;
 use base::clock;
 use net::wire::http1::Framing;
 
 /// Reads `left` more bytes at most, as long as a body may stall, and returns the stream at the end of the message with what
 /// came behind it; `None` if the connection is to end.
 pub async fn read<S: Service>(
-    conn: &Connection<S>,
-    mut stream: Stream,
+    conn: &ConnectionTask<S>,
+    mut stream: ClientStream,
     mut framing: Framing,
     mut left: u64,
-) -> Option<(Stream, Bytes)> {
+) -> Option<(ClientStream, Bytes)> {
     let rest = async {
         loop {
             if !stream.holds_bytes() {
@@ -40,7 +40,7 @@ pub async fn read<S: Service>(
             left = left.checked_sub(read)?;
         }
     };
-    if conn.worker.shared.overload.step() > Step::Normal {
+    if conn.worker.shared.overload.step() > PressureStep::Normal {
         return None;
     }
     let ended = tokio::select! {
@@ -62,7 +62,7 @@ pub async fn read<S: Service>(
 /// Reads once, into memory that is kept for no longer than this: how many bytes that were, and what came behind the message
 /// if its end is among them. `None`: the client is gone, or its framing is faulty.
 fn poll_some(
-    stream: &mut Stream,
+    stream: &mut ClientStream,
     framing: &mut Framing,
     cx: &mut std::task::Context<'_>,
 ) -> std::task::Poll<Option<(u64, Option<Bytes>)>> {

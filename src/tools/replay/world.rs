@@ -24,7 +24,7 @@ use base::identity::{Identity, NOBODY};
 use config::{Config, Loaded};
 use gateway::proxy::pipeline;
 use gateway::proxy::request::client;
-use gateway::proxy::reservation::{Reservation, Spent};
+use gateway::proxy::reservation::{RequestUsage, Reservation};
 use limit::{Algorithm, Charge, Plan};
 use limiter::local;
 use limiter::{Check, Fleet, Limiter, Link};
@@ -62,7 +62,7 @@ struct Running {
     ends_ns: u64,
     number: u64,
     node: usize,
-    spent: Spent,
+    spent: RequestUsage,
     reservation: Box<Reservation>,
 }
 
@@ -71,7 +71,7 @@ struct Seen<'r> {
     host: std::borrow::Cow<'r, str>,
     path: path::Canonical<'r>,
     query: Option<String>,
-    client: client::Client,
+    client: client::RequestClient,
     identity: &'r Identity,
 }
 
@@ -181,7 +181,7 @@ impl World {
         if found.route.holds {
             let held = Reservation::of(&self.table, None, &check.charges, &check.decision, now_ns);
             let number = self.account.requests;
-            let spent = Spent {
+            let spent = RequestUsage {
                 bytes_in: request.bytes_in,
                 bytes_out: request.bytes_out,
                 nanos: request.lasted_ns,
@@ -217,9 +217,9 @@ impl World {
             return None;
         }
         let client = match request.client {
-            Some(Client::Found { ip, by_hop }) => client::Client { ip, trusted_peer: by_hop },
+            Some(Client::Found { ip, by_hop }) => client::RequestClient { ip, trusted_peer: by_hop },
             Some(Client::Peer(peer)) => client::find(&self.config.client_ip, peer, &request.headers),
-            None => client::Client { ip: NO_ADDRESS, trusted_peer: false },
+            None => client::RequestClient { ip: NO_ADDRESS, trusted_peer: false },
         };
         Some(Seen {
             host: host::routed(&request.host),

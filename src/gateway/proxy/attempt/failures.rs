@@ -1,7 +1,7 @@
 //! What a failed try means: what is counted, whose fault it was, whether another try may do better, and what the client is
 //! told if not.
 
-use super::{UpstreamAttempt, Whole};
+use super::{ResendBody, UpstreamAttempt};
 use crate::proxy::facts::ServerIndex;
 use crate::proxy::request::gather;
 use crate::proxy::request::request_body::RequestBody;
@@ -124,7 +124,7 @@ impl UpstreamAttempt<'_> {
         error: &Error,
         unsent: Unsent<RequestBody>,
         may_repeat: bool,
-        whole: Whole,
+        whole: ResendBody,
     ) -> Result<RequestBody, Refusal> {
         tracing::debug!(upstream = %self.pool.upstream.config.name, %error, "connection broke before an answer");
         // Over TLS 1.3 a server refuses our certificate only after our side has finished the handshake.

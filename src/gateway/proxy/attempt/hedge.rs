@@ -17,7 +17,7 @@ use upstream::request::Head;
 use upstream::{Checkout, Pool};
 
 /// What is tried: a request without a body, at one server.
-pub struct Try {
+pub struct HedgeTry {
     /// The connections.
     pub pool: Rc<Pool<RequestBody>>,
     /// The server, which has been chosen.
@@ -35,10 +35,10 @@ pub struct Try {
 }
 
 /// A try that is under way. Boxed, because it is large and two are raced.
-pub type Trying = Pin<Box<dyn Future<Output = Result<Tried, AcquireError>>>>;
+pub type Trying = Pin<Box<dyn Future<Output = Result<ConnectedTry, AcquireError>>>>;
 
 /// A try that had a connection.
-pub struct Tried {
+pub struct ConnectedTry {
     /// The connection.
     pub checkout: Checkout<RequestBody>,
     /// The head with the answer's fields, or the request's if there is no answer.
@@ -49,11 +49,11 @@ pub struct Tried {
     pub result: Result<StatusCode, SendError<RequestBody>>,
 }
 
-impl Try {
+impl HedgeTry {
     /// Takes a connection and sends the request once this is polled.
     pub fn begin(self, now: Instant) -> Trying {
         Box::pin(async move {
-            let Try { pool, server, is_new, mut head, names_server, response, ends } = self;
+            let HedgeTry { pool, server, is_new, mut head, names_server, response, ends } = self;
             let mut checkout = pool.acquire_at(server, Terms { is_upload: false, is_new }, now, ends).await?;
             if names_server && let Ok(host) = HeaderValue::from_str(checkout.host()) {
                 head.headers.insert(HOST, host);
@@ -61,7 +61,7 @@ impl Try {
             let sent_at = clock::instant();
             let until = ends.map_or(sent_at + response, |ends| ends.min(sent_at + response));
             let result = checkout.send(&mut head, RequestBody::Empty, until).await;
-            Ok(Tried { checkout, head, sent_at, result })
+            Ok(ConnectedTry { checkout, head, sent_at, result })
         })
     }
 }

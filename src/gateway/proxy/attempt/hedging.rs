@@ -7,8 +7,8 @@ use http::StatusCode;
 use http::header::UPGRADE;
 use tokio::time::timeout;
 
-use super::hedge::{Tried, Try, Trying};
-use super::{Next, UpstreamAttempt, Used, Whole};
+use super::hedge::{ConnectedTry, HedgeTry, Trying};
+use super::{ResendBody, TryConnection, TryOutcome, UpstreamAttempt};
 use crate::proxy::facts::ServerIndex;
 use crate::proxy::request::request_body::RequestBody;
 use crate::service::refusal::Refusal;
@@ -56,14 +56,14 @@ impl UpstreamAttempt<'_> {
             }
         };
         self.tried(&tried);
-        let Tried { checkout, head: answered, result, .. } = tried;
-        let used = Used::of(&checkout);
-        match self.conclude(used, result, &answered.headers, true, Whole::Empty)? {
-            Next::Answered(status) => {
+        let ConnectedTry { checkout, head: answered, result, .. } = tried;
+        let used = TryConnection::of(&checkout);
+        match self.conclude(used, result, &answered.headers, true, ResendBody::Empty)? {
+            TryOutcome::Answered(status) => {
                 *head = answered;
                 Ok(Some((status, checkout)))
             }
-            Next::Again(_) => {
+            TryOutcome::Again(_) => {
                 checkout.discard(clock::instant());
                 self.wish.avoid = Some(used.server);
                 Ok(None)
@@ -72,7 +72,7 @@ impl UpstreamAttempt<'_> {
     }
 
     fn try_at(&self, server: usize, is_new: bool, head: &Head, names_server: bool, now: Instant) -> Trying {
-        let tried = Try {
+        let tried = HedgeTry {
             pool: Rc::clone(&self.pool),
             server,
             is_new,
@@ -96,15 +96,16 @@ impl UpstreamAttempt<'_> {
 
     /// The first of two tries that brings an answer to go on with. The other one is dropped, which closes its connection or
     /// resets its stream, and is not held against its server. If one comes to nothing, the other decides.
-    async fn race(&mut self, mut first: Trying, mut second: Trying) -> Result<Tried, AcquireError> {
+    async fn race(&mut self, mut first: Trying, mut second: Trying) -> Result<ConnectedTry, AcquireError> {
         let (ended, other, is_second) = tokio::select! {
             biased;
             tried = &mut first => (tried, second, false),
             tried = &mut second => (tried, first, true),
         };
         let on_status = &self.retry().on_status;
-        let is_good =
-            |tried: &Tried| tried.result.as_ref().is_ok_and(|status| !on_status.contains(status.as_u16()));
+        let is_good = |tried: &ConnectedTry| {
+            tried.result.as_ref().is_ok_and(|status| !on_status.contains(status.as_u16()))
+        };
         let (decides, is_hedge) = if ended.as_ref().is_ok_and(is_good) {
             drop(other);
             self.count().exchanged(self.cells(), metrics::Exchange::Cancelled);
@@ -119,7 +120,7 @@ impl UpstreamAttempt<'_> {
     }
 
     /// Counts a try that has failed while another one is under way.
-    fn came_to_nothing(&mut self, ended: Result<Tried, AcquireError>) {
+    fn came_to_nothing(&mut self, ended: Result<ConnectedTry, AcquireError>) {
         let tried = match ended {
             Ok(tried) => tried,
             Err(error) => {
@@ -129,9 +130,9 @@ impl UpstreamAttempt<'_> {
         };
         self.tried(&tried);
         // The refusal would be the client's answer if there were no other try.
-        let Tried { checkout, head, result, .. } = tried;
-        if let Ok(Next::Answered(_)) =
-            self.conclude(Used::of(&checkout), result, &head.headers, false, Whole::Empty)
+        let ConnectedTry { checkout, head, result, .. } = tried;
+        if let Ok(TryOutcome::Answered(_)) =
+            self.conclude(TryConnection::of(&checkout), result, &head.headers, false, ResendBody::Empty)
         {
             self.forgo_answer();
             checkout.discard(clock::instant());
@@ -139,7 +140,7 @@ impl UpstreamAttempt<'_> {
     }
 
     /// Notes where the time of a try went.
-    fn tried(&mut self, tried: &Tried) {
+    fn tried(&mut self, tried: &ConnectedTry) {
         self.connected(&tried.checkout);
         let sent = tried.sent_at.saturating_duration_since(self.context.facts.started);
         self.context.attempts.steps.sent = sent.as_nanos() as u64;

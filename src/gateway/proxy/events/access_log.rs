@@ -2,7 +2,7 @@
 
 use http::{Uri, Version};
 
-use super::event::{FailedHandshake, Finished, UnreadHead};
+use super::event::{FailedHandshake, FinishedRequest, UnreadHead};
 use crate::proxy::services::Services;
 use crate::proxy::snapshot::Snapshot;
 use crate::service::reason::Reason;
@@ -12,15 +12,15 @@ use limiter::Count;
 use observe::record;
 use policy::Table;
 
-pub fn finished(services: &Services, event: &Finished<'_>) {
+pub fn finished(services: &Services, event: &FinishedRequest<'_>) {
     let sampler = &event.snapshot.sampler;
     if !sampler.is_off(event.status) {
         services.log.write(sampler, &event.snapshot.style, &entry(services, event));
     }
 }
 
-fn entry<'r>(services: &Services, event: &'r Finished<'_>) -> record::Entry<'r> {
-    let Finished { conn, snapshot, request, attempts, outcome, .. } = event;
+fn entry<'r>(services: &Services, event: &'r FinishedRequest<'_>) -> record::Entry<'r> {
+    let FinishedRequest { conn, snapshot, request, attempts, outcome, .. } = event;
     let table = &snapshot.table;
     let (upstream, server) = attempts.server.map_or(("", ""), |index| {
         let upstream = &event.pools[index.upstream].upstream;

@@ -1,6 +1,6 @@
 //! Counts events in the metrics. The cells belong to the worker, so nothing here waits for another thread.
 
-use super::event::{FailedHandshake, Finished, UnreadHead};
+use super::event::{FailedHandshake, FinishedRequest, UnreadHead};
 use crate::proxy::exemplars;
 use crate::proxy::services::Services;
 use crate::proxy::snapshot::Snapshot;
@@ -8,7 +8,7 @@ use crate::service::reason::Reason;
 use metrics::{Exchange, Request};
 
 /// Counts a request at its route, at the reason why it failed, and at its upstream if one was asked.
-pub fn finished(services: &Services, event: &Finished<'_>) {
+pub fn finished(services: &Services, event: &FinishedRequest<'_>) {
     let series = &event.snapshot.series;
     let route = event.request.route.map_or(&series.no_route, |route| &series.routes[route.index()]);
     let request = Request {
@@ -38,7 +38,7 @@ pub fn finished(services: &Services, event: &Finished<'_>) {
 
 /// Counts how the exchange with the upstream ended after the head of its answer had come, or when its client left before
 /// that. Failures before that were counted in `forward`.
-fn answered(services: &Services, event: &Finished<'_>) {
+fn answered(services: &Services, event: &FinishedRequest<'_>) {
     let attempts = event.attempts;
     let is_counted = attempts.steps.answered == 0 && !attempts.is_awaiting_head;
     let Some(server) = attempts.server.filter(|_| !is_counted) else { return };

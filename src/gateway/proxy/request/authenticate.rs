@@ -12,7 +12,7 @@ use http::header::AUTHORIZATION;
 use http::{HeaderMap, Uri};
 
 use crate::proxy::context::RequestContext;
-use crate::proxy::snapshot::View;
+use crate::proxy::snapshot::WorkerView;
 use crate::service::refusal::Refusal;
 use auth::place::{self, Carried, Place};
 use auth::{self, Asked, Wait};
@@ -24,7 +24,7 @@ use policy::{Facts, Found, HttpSubject, Route};
 
 /// The result of authentication.
 #[derive(Debug, Default)]
-pub struct Passed {
+pub struct AuthenticationResult {
     /// Who sent the request, if the route requires authentication and a method succeeded.
     pub identity: Option<Arc<Identity>>,
     /// Why the request is refused. The limits are decided before it is answered, so that guessing runs into them.
@@ -32,10 +32,14 @@ pub struct Passed {
 }
 
 /// Authenticates the client, if the route requires it.
-pub async fn identify(context: &mut RequestContext, found: &Found<'_, '_>, facts: &Facts<'_, '_>) -> Passed {
+pub async fn identify(
+    context: &mut RequestContext,
+    found: &Found<'_, '_>,
+    facts: &Facts<'_, '_>,
+) -> AuthenticationResult {
     let route = found.route;
     if route.access.auth.is_empty() {
-        return Passed::default();
+        return AuthenticationResult::default();
     }
     let view = Rc::clone(&context.view);
     let indices = route.access.auth.iter().map(|index| usize::from(*index));
@@ -67,39 +71,39 @@ pub async fn identify(context: &mut RequestContext, found: &Found<'_, '_>, facts
         // 503 and not 401 if a credential was not verified: it may be right. The limits that decide next usually answer
         // 429 instead.
         if let Some((_, cause)) = outcome.unverified {
-            return Passed::refused(Refusal::AuthBusy(cause));
+            return AuthenticationResult::refused(Refusal::AuthBusy(cause));
         }
-        return Passed::refused(refusal(&view, route, outcome.cause()));
+        return AuthenticationResult::refused(refusal(&view, route, outcome.cause()));
     };
     let identity = context.services.shared.limiter.assignments().apply(identity);
     context.facts.identity = Some(Arc::clone(&identity));
     let missing = route.access.require.as_ref().and_then(|require| require.check(&identity).err());
-    Passed { identity: Some(identity), refusal: missing.map(Refusal::Forbidden) }
+    AuthenticationResult { identity: Some(identity), refusal: missing.map(Refusal::Forbidden) }
 }
 
 /// The refusal of a credential. Whatever the cause, the client is told the same.
-fn refusal(view: &View, route: &Route, cause: Cause) -> Refusal {
+fn refusal(view: &WorkerView, route: &Route, cause: Cause) -> Refusal {
     let methods = route.access.auth.iter().map(|index| &view.snapshot.auth[usize::from(*index)]);
     Refusal::Unauthenticated(methods.filter_map(|method| method.challenge.clone()).collect(), cause)
 }
 
 /// The refusal of a request of which a field that its route sends cannot have the value.
-pub fn unfit(view: &View, route: &Route, unfit: Unfit) -> Refusal {
+pub fn unfit(view: &WorkerView, route: &Route, unfit: Unfit) -> Refusal {
     match unfit {
         Unfit::Identity => refusal(view, route, Cause::IdentityUnfit),
         Unfit::Param => Refusal::Malformed(UNFIT_PARAM),
     }
 }
 
-impl Passed {
-    fn refused(refusal: Refusal) -> Passed {
-        Passed { refusal: Some(refusal), ..Passed::default() }
+impl AuthenticationResult {
+    fn refused(refusal: Refusal) -> AuthenticationResult {
+        AuthenticationResult { refusal: Some(refusal), ..AuthenticationResult::default() }
     }
 }
 
 /// Removes credentials from the fields and the returned target, so that the upstream does not see them: those of every
 /// method of the route that does not pass them on, whichever of them authenticated the client.
-pub fn hide_credentials(view: &View, route: &Route, uri: &Uri, headers: &mut HeaderMap) -> Uri {
+pub fn hide_credentials(view: &WorkerView, route: &Route, uri: &Uri, headers: &mut HeaderMap) -> Uri {
     let mut uri = uri.clone();
     let methods = route.access.auth.iter().map(|index| &view.snapshot.auth[usize::from(*index)].config);
     for config in methods.filter(|config| !config.pass) {

@@ -15,7 +15,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
 
 use crate::proxy::context::RequestContext;
-use crate::proxy::request::gathered::Room;
+use crate::proxy::request::gathered::BufferBudget;
 use crate::proxy::request::request_body::{Error, RequestBody};
 use crate::service::refusal::Refusal;
 use policy::json::{Fields, Path};
@@ -23,7 +23,7 @@ use upstream::Upstream;
 
 /// Why a request ends while its body is gathered.
 #[derive(Debug)]
-pub enum Ended {
+pub enum GatherFailure {
     /// The body broke off, or is too large.
     Body(Error),
     /// Nothing came for `body_stall`.
@@ -41,7 +41,7 @@ pub async fn gather(
     context: &mut RequestContext,
     body: &mut RequestBody,
     upstream: &Upstream,
-) -> Result<Option<OwnedSemaphorePermit>, Ended> {
+) -> Result<Option<OwnedSemaphorePermit>, GatherFailure> {
     let max = upstream.config.uploads.gather_bytes;
     let RequestBody::Streaming(handle) = &mut *body else { return Ok(None) };
     if max == 0 {
@@ -51,9 +51,9 @@ pub async fn gather(
     let at_once = poll_fn(|cx| Poll::Ready(handle.body().poll_gather(max, &room, cx))).await;
     match at_once {
         Poll::Ready(gathered) if handle.body().is_gathered(max) => {
-            gathered.map(|()| None).map_err(Ended::Body)
+            gathered.map(|()| None).map_err(GatherFailure::Body)
         }
-        Poll::Ready(Err(error)) => Err(Ended::Body(error)),
+        Poll::Ready(Err(error)) => Err(GatherFailure::Body(error)),
         // Boxed: timers are large, and few bodies wait.
         Poll::Ready(Ok(())) | Poll::Pending => Box::pin(wait(context, body, upstream, &room)).await,
     }
@@ -69,7 +69,7 @@ pub async fn fields(
     body: &mut RequestBody,
     headers: &HeaderMap,
     paths: &Arc<[Path]>,
-) -> Result<Fields, Ended> {
+) -> Result<Fields, GatherFailure> {
     let RequestBody::Streaming(handle) = body else { return Ok(Fields::default()) };
     if headers.get(CONTENT_ENCODING).is_some_and(|coding| coding != "identity") {
         return Ok(Fields::default());
@@ -78,7 +78,7 @@ pub async fn fields(
     let stall = stall_of(context);
     let at_once = poll_fn(|cx| Poll::Ready(handle.body().poll_gather(FIELDS_BYTES, &room, cx))).await;
     if let Poll::Ready(gathered) = at_once {
-        gathered.map_err(Ended::Body)?;
+        gathered.map_err(GatherFailure::Body)?;
     }
     // Over HTTP/2 each step has its deadline.
     let step_bytes = if stall == Duration::MAX { FIELDS_BYTES } else { STEP_BYTES };
@@ -86,9 +86,9 @@ pub async fn fields(
     while !handle.body().is_gathered(FIELDS_BYTES) {
         target = FIELDS_BYTES.min(target + step_bytes);
         let step = poll_fn(|cx| handle.body().poll_gather(target, &room, cx));
-        timeout(stall, step).await.map_err(|_| Ended::Stalled)?.map_err(Ended::Body)?;
+        timeout(stall, step).await.map_err(|_| GatherFailure::Stalled)?.map_err(GatherFailure::Body)?;
         if !handle.body().is_gathered(target) {
-            return Err(Ended::NoRoom);
+            return Err(GatherFailure::NoRoom);
         }
     }
     let streaming = handle.body();
@@ -105,11 +105,11 @@ fn stall_of(context: &RequestContext) -> Duration {
 }
 
 /// What a request is told whose body ended early.
-pub fn refusal(context: &RequestContext, ended: Ended) -> Refusal {
+pub fn refusal(context: &RequestContext, ended: GatherFailure) -> Refusal {
     match ended {
-        Ended::Stalled => Refusal::BodySlow,
-        Ended::NoRoom => Refusal::Overloaded,
-        Ended::Body(error) => {
+        GatherFailure::Stalled => Refusal::BodySlow,
+        GatherFailure::NoRoom => Refusal::Overloaded,
+        GatherFailure::Body(error) => {
             tracing::debug!(%error, "a request's body ended early");
             body_fault(context).unwrap_or(Refusal::ClientGone)
         }
@@ -131,8 +131,8 @@ async fn wait(
     context: &mut RequestContext,
     body: &mut RequestBody,
     upstream: &Upstream,
-    room: &Arc<Room>,
-) -> Result<Option<OwnedSemaphorePermit>, Ended> {
+    room: &Arc<BufferBudget>,
+) -> Result<Option<OwnedSemaphorePermit>, GatherFailure> {
     let max = upstream.config.uploads.gather_bytes;
     let is_small = body.size_hint().upper().is_some_and(|length| length <= max as u64);
     let early = if is_small { SMALL_EARLY_AFTER } else { EARLY_AFTER };
@@ -143,11 +143,11 @@ async fn wait(
         while !handle.body().is_gathered(max) {
             target = max.min(target + STEP_BYTES);
             let step = poll_fn(|cx| handle.body().poll_gather(target, room, cx));
-            timeout(stall, step).await.map_err(|_| Ended::Stalled)?.map_err(Ended::Body)?;
+            timeout(stall, step).await.map_err(|_| GatherFailure::Stalled)?.map_err(GatherFailure::Body)?;
             if !handle.body().is_gathered(target) {
                 // No room for more: what has come goes on if a permit is free soon.
                 let permit = timeout(NO_ROOM_WAIT, Arc::clone(&upstream.early).acquire_owned()).await;
-                return permit.ok().and_then(Result::ok).map(Some).ok_or(Ended::NoRoom);
+                return permit.ok().and_then(Result::ok).map(Some).ok_or(GatherFailure::NoRoom);
             }
         }
         Ok(None)

@@ -15,7 +15,7 @@ use policy::{Found, Table, Window};
 
 /// The rate-limit fields of one answer: of the binding window, the one with the least left.
 #[derive(Debug, Default)]
-pub struct Fields {
+pub struct RateLimitFields {
     ietf: Option<(HeaderValue, HeaderValue)>,
     legacy: Option<[u64; 3]>,
     /// When the decision was made.
@@ -25,7 +25,7 @@ pub struct Fields {
     pub debug: Option<HeaderValue>,
 }
 
-impl Fields {
+impl RateLimitFields {
     /// The fields of a decision made at `unix_seconds`. `is_leased`: whether nodes hold leases of a charge's window.
     pub fn new(
         style: LimitHeaders,
@@ -35,9 +35,9 @@ impl Fields {
         charges: &[Charge],
         decision: &Decision,
         is_leased: impl FnOnce(&Charge) -> bool,
-    ) -> Fields {
+    ) -> RateLimitFields {
         let policies = || table.rate_limit_policy(found.route, charges);
-        Fields::of(style, unix_seconds, table, policies, charges, decision, is_leased)
+        RateLimitFields::of(style, unix_seconds, table, policies, charges, decision, is_leased)
     }
 
     /// The same where no route has chosen the policies; `policies` gives the value of `RateLimit-Policy`.
@@ -49,11 +49,11 @@ impl Fields {
         charges: &[Charge],
         decision: &Decision,
         is_leased: impl FnOnce(&Charge) -> bool,
-    ) -> Fields {
+    ) -> RateLimitFields {
         let Some((charge, outcome)) =
             decision.binding.map(|index| (&charges[index], &decision.outcomes[index]))
         else {
-            return Fields::default();
+            return RateLimitFields::default();
         };
         let reset_seconds =
             reset_ns(charge, outcome, decision.tier, unix_seconds, is_leased).div_ceil(SECOND_NS);
@@ -63,7 +63,7 @@ impl Fields {
         let window = &table.policies()[charge.policy.index()].windows[usize::from(charge.window)];
         let ietf = ietf.then(|| Some((policies()?, item(window, remaining, reset_seconds)?))).flatten();
         let legacy = legacy.then(|| [limit(charge), remaining, unix_seconds + reset_seconds]);
-        Fields { ietf, legacy, unix_seconds, remaining, debug: None }
+        RateLimitFields { ietf, legacy, unix_seconds, remaining, debug: None }
     }
 
     /// Puts the fields on an answer. What an upstream's fields of the same names say stays where it is tighter: its items
@@ -78,7 +78,8 @@ impl Fields {
             value
         };
         let is_told = self.ietf.is_some() || self.legacy.is_some();
-        let theirs = if is_told { upstream_limits::Left::of(headers, self.unix_seconds) } else { None };
+        let theirs =
+            if is_told { upstream_limits::UpstreamLimit::of(headers, self.unix_seconds) } else { None };
         if let Some(own) = self.ietf {
             let (policy, state) = match &theirs {
                 Some(theirs) => theirs.join(headers, self.remaining, own),
@@ -320,7 +321,7 @@ mod tests {
             }
             let ietf = Some((HeaderValue::from_static(own.0), HeaderValue::from_static(own.1)));
             let legacy_own = Some([1_000, 999, NOW + 1]);
-            Fields { ietf, legacy: legacy_own, unix_seconds: NOW, remaining: 999, debug: None }
+            RateLimitFields { ietf, legacy: legacy_own, unix_seconds: NOW, remaining: 999, debug: None }
                 .insert(&mut headers, true);
             let shown = |name: HeaderName| {
                 assert_eq!(headers.get_all(&name).iter().count(), 1, "{upstream:?}");
