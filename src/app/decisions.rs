@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use control::database::{self, Database, Event, Time};
+use control::database::{self, Database, DecisionEvent, Time};
 use metrics::{Counter, Metrics};
 use observe::record::decisions::{Cursor, KEPT_MAX, Memory, Sample};
 use observe::record::{Buffer, Log};
@@ -159,7 +159,7 @@ impl Recorder {
     async fn write(&mut self, database: &Database) -> Result<usize, database::Error> {
         let (samples, lost) = self.memory.since(&mut self.cursor, EVENTS_AT_ONCE);
         self.lost.add(lost);
-        let events: Vec<Event> = samples.iter().filter_map(|sample| event(sample)).collect();
+        let events: Vec<DecisionEvent> = samples.iter().filter_map(|sample| event(sample)).collect();
         if events.is_empty() {
             return Ok(0);
         }
@@ -175,11 +175,11 @@ impl Recorder {
 }
 
 /// A sample as a row: what decided is its first window.
-fn event(sample: &Sample) -> Option<Event> {
+fn event(sample: &Sample) -> Option<DecisionEvent> {
     let window = sample.windows.first()?;
     let name = |name: &str| (!name.is_empty()).then(|| name.to_owned());
     let micros = i64::try_from(sample.time.as_micros()).unwrap_or(i64::MAX);
-    Some(Event {
+    Some(DecisionEvent {
         request_id: sample.request_id.to_string(),
         at: Time(micros),
         node: sample.node.to_string(),

@@ -702,7 +702,7 @@ fn a_lone_word_before_the_hosts_of_redis_may_be_its_password() {
 
 #[test]
 fn a_token_by_its_digest_is_one_of_its_text() {
-    use control::admin::{Role, Token};
+    use control::admin::{AdminRole, BearerToken};
     let digest = ::auth::keys::digest_text(b"hunter2");
     let text =
         format!("[admin]\ntokens = [{{ name = \"ann\", role = \"read\", digest = \"sha256:{digest}\" }}]");
@@ -712,7 +712,7 @@ fn a_token_by_its_digest_is_one_of_its_text() {
     assert!(!format!("{config:?}").contains(&digest));
     let access = config.admin.expect("it is there").access();
     let [token] = access.tokens.as_slice() else { panic!("it has one token: {access:?}") };
-    assert_eq!(token.digest, Token::of_text("ann", "hunter2", Role::Read, None).digest);
+    assert_eq!(token.digest, BearerToken::of_text("ann", "hunter2", AdminRole::Read, None).digest);
     assert_eq!(access.hosts, None, "behind a token any host is served");
 }
 

@@ -17,7 +17,7 @@ use tokio::time::{sleep, timeout};
 use super::shared::Shared;
 use base::clock;
 use base::random::Random;
-use control::admin::{Minutes, MinutesAsked};
+use control::admin::{MinutesQuery, UsageMinutes};
 use control::database::{self, Database, Time, UsageFilter, UsageHolder};
 use metrics::Families;
 use metrics::usage::{Amount, Gathered, Minute, OTHERS, Row, Who};
@@ -141,8 +141,8 @@ impl Usage {
     pub(super) async fn read(
         &self,
         database: &Database,
-        asked: &MinutesAsked,
-    ) -> Result<Minutes, database::Error> {
+        asked: &MinutesQuery,
+    ) -> Result<UsageMinutes, database::Error> {
         let now = Minute::of(clock::unix());
         let first = Minute(now.0.saturating_sub(asked.minutes.saturating_sub(1)));
         let filter = |holder, policies| UsageFilter { holder, policies, since: time_of(first) };
@@ -159,7 +159,7 @@ impl Usage {
                 break (waiting, found.0, found.1);
             }
         };
-        let mut minutes = Minutes::default();
+        let mut minutes = UsageMinutes::default();
         for row in of_holder {
             minutes.policies.entry(row.policy).or_default().insert(row.at, row.amount);
         }
@@ -235,7 +235,7 @@ const LAST_WRITE: Duration = Duration::from_secs(1);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use control::admin::Holder;
+    use control::admin::CountHolder;
     use control::database::config::Url;
 
     const ONE: Amount = Amount { admitted: 1, denied: 0, units: 2 };
@@ -249,9 +249,9 @@ mod tests {
         Database::open(&database::Config::new(url)).await.expect("opened")
     }
 
-    fn of_ann() -> MinutesAsked {
-        MinutesAsked {
-            holder: Holder::Consumer("ann".to_owned()),
+    fn of_ann() -> MinutesQuery {
+        MinutesQuery {
+            holder: CountHolder::Consumer("ann".to_owned()),
             tenant: None,
             policies: ("calls".to_owned(), "calls".to_owned()),
             minutes: 10,

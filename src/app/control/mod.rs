@@ -106,10 +106,10 @@ impl Control {
     }
 
     /// What the admin listener changes things by.
-    pub(super) fn for_operators(&self) -> admin::Control {
+    pub(super) fn for_operators(&self) -> admin::ControlPlane {
         let [opened, changed, applied, shown, checked] = [(); 5].map(|()| Arc::clone(&self.shared));
         let minutes = self.usage.as_ref().map(|(usage, _)| Arc::clone(usage));
-        admin::Control {
+        admin::ControlPlane {
             database: Box::new(move || opened.opened.get().cloned()),
             writes: self.writes,
             changed: Box::new(move || changed.changed.notify_one()),

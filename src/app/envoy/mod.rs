@@ -10,7 +10,7 @@ use tonic_health::server::HealthReporter;
 
 use super::counts::Counts;
 use super::sockets::listening::Parts;
-use control::admin::{Phase, Readiness};
+use control::admin::{ProcessPhase, Readiness};
 use decide::Decider;
 use metrics::Worker;
 use observe::record::decisions::{Hand, Memory};
@@ -43,7 +43,7 @@ impl Rls {
             move || Decider::new(&counts, cells, stats, Hand::new(samples))
         });
         let threads = Threads::start(starts, &stats, &health)?;
-        let is_ready = Box::new(move || readiness.phase() == Phase::Ready);
+        let is_ready = Box::new(move || readiness.phase() == ProcessPhase::Ready);
         let clients = config.clients.into();
         let asked = Asked { threads, settings: parts.settings, clients, stats, health, is_ready };
         Ok(rls::spawn(parts.listener, asked, parts.stopped))

@@ -14,7 +14,7 @@ use crate::signals::{Asked, Signals};
 use crate::upgrade::DRAINS;
 use base::clock;
 use config::Shutdown;
-use control::admin::Phase;
+use control::admin::ProcessPhase;
 use gateway::server::worker::{Deadlines, WorkerCommand};
 
 impl Gateway {
@@ -23,7 +23,7 @@ impl Gateway {
     pub(super) async fn drain(mut self, mut signals: Signals, end: End) {
         let shutdown = self.publisher.shutdown();
         say("draining");
-        self.readiness.enter(Phase::Draining);
+        self.readiness.enter(ProcessPhase::Draining);
         self.watching.iter().chain(&self.telling).for_each(tokio::task::JoinHandle::abort);
         self.publisher.stop_ordering();
         if end == End::Stop {

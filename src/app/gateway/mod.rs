@@ -38,7 +38,7 @@ use super::views::{admin_state, first_try};
 use super::{Inheritance, live, reload, service_manager};
 use base::cause::Cause;
 use config::Config;
-use control::admin::{self, Phase, Readiness};
+use control::admin::{self, ProcessPhase, Readiness};
 use gateway::proxy::request::gathered::BufferBudget;
 use gateway::proxy::services;
 use gateway::server::worker::WorkerResources;
@@ -64,7 +64,7 @@ pub(super) struct Gateway {
     decisions: decisions::Following,
     exporter: Arc<Exporter>,
     readiness: Readiness,
-    admin: Option<(admin::Config, Arc<admin::State>)>,
+    admin: Option<(admin::Config, Arc<admin::AdminState>)>,
     /// The admin listener, once it answers.
     admin_serving: Option<listening::Serving>,
     /// What the gRPC listener answers with, until it does.
@@ -291,7 +291,7 @@ impl Gateway {
                 shared_tier.ready().await;
             }
         }
-        self.readiness.enter(Phase::Ready);
+        self.readiness.enter(ProcessPhase::Ready);
         if let Some(predecessor) = predecessor {
             self.predecessor = predecessor.serving(self.publisher.limiter())?;
             self.publisher.own_socket_files();
@@ -372,7 +372,7 @@ impl Gateway {
 /// Begins to answer operators.
 fn serve_admin(
     opened: listening::Opened,
-    state: Arc<admin::State>,
+    state: Arc<admin::AdminState>,
     stale: &Stale,
 ) -> anyhow::Result<listening::Serving> {
     opened.serve(stale, |listening::Parts { listener, settings, stopped }| {

@@ -4,7 +4,9 @@ use toml::value::Datetime;
 
 use auth::mtls::Name;
 use auth::{entries, keys};
-use control::admin::{self, Config, NamedCertificate, NamedToken, OWN_TOKEN_NAME, Role, Secret, Token};
+use control::admin::{
+    self, AdminRole, BearerToken, Config, NamedCertificate, NamedToken, OWN_TOKEN_NAME, TokenSecret,
+};
 use net::listening::Bind;
 use net::tls::Demand;
 
@@ -124,7 +126,7 @@ fn secret(value: &Value<'_>) -> Option<String> {
 /// The tokens of others than the admin. One that is wrong is reported and left out.
 fn tokens(value: &Value<'_>, own: Option<&String>) -> Vec<NamedToken> {
     let mut found: Vec<NamedToken> = Vec::new();
-    let own = own.map(|text| Token::of_text(OWN_TOKEN_NAME, text, Role::Admin, None).digest);
+    let own = own.map(|text| BearerToken::of_text(OWN_TOKEN_NAME, text, AdminRole::Admin, None).digest);
     for value in &bounded(value, "tokens") {
         let Some((token, name)) = named_token(value) else { continue };
         if token.name == OWN_TOKEN_NAME || found.iter().any(|other| other.name == token.name) {
@@ -157,8 +159,8 @@ fn named_token<'c>(value: &Value<'c>) -> Option<(NamedToken, Text<'c>)> {
     let name = audit_name(&table);
     let (plain, hashed) = (table.value("token"), table.value("digest"));
     let secret = match (&plain, &hashed) {
-        (Some(plain), None) => secret(plain).map(Secret::Text),
-        (None, Some(hashed)) => hashed.text().and_then(|text| digest(&text)).map(Secret::Digest),
+        (Some(plain), None) => secret(plain).map(TokenSecret::Text),
+        (None, Some(hashed)) => hashed.text().and_then(|text| digest(&text)).map(TokenSecret::Digest),
         (Some(_), Some(hashed)) => {
             hashed.wrong_key("a token has `token` or `digest`, not both", "leave one out");
             None
@@ -230,7 +232,7 @@ fn audit_name<'c>(table: &Table<'c>) -> Option<Text<'c>> {
     name
 }
 
-fn role(table: &Table<'_>) -> Option<Role> {
+fn role(table: &Table<'_>) -> Option<AdminRole> {
     table.value("role").and_then(|value| value.choice(&ROLES))
 }
 
@@ -258,8 +260,8 @@ fn expires(value: &Value<'_>) -> Option<i64> {
 /// One of `tokens`.
 fn show_token(token: &NamedToken) -> String {
     let secret = match &token.secret {
-        Secret::Text(secret) => ("token", text(secret)),
-        Secret::Digest(digest) => {
+        TokenSecret::Text(secret) => ("token", text(secret)),
+        TokenSecret::Digest(digest) => {
             let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
             ("digest", text(&format!("{}{hex}", keys::SCHEME)))
         }

@@ -10,10 +10,10 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
-use super::activity::Activity;
+use super::activity::AdminActivity;
 use super::connection::converse;
-use super::limits::Limits;
-use super::state::State;
+use super::limits::AdminLimits;
+use super::state::AdminState;
 use auth::mtls::Certificate;
 
 /// The settings in force; they change when files do.
@@ -21,19 +21,19 @@ pub type Settings = Arc<ArcSwap<ServerConfig>>;
 
 /// What connections over TLS need.
 #[derive(Clone)]
-pub(super) struct Secured {
+pub(super) struct AdminTls {
     pub settings: Settings,
-    pub state: Arc<State>,
+    pub state: Arc<AdminState>,
 }
 
-impl Secured {
+impl AdminTls {
     /// Does the handshake within the time for a head, and answers requests from then on.
     pub(super) async fn converse(
         self,
         stream: TcpStream,
         router: Router,
-        activity: Arc<Activity>,
-        limits: Limits,
+        activity: Arc<AdminActivity>,
+        limits: AdminLimits,
         stopped: watch::Receiver<()>,
     ) {
         let acceptor = TlsAcceptor::from(self.settings.load_full());
