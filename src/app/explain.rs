@@ -41,9 +41,9 @@ use policy::response::cors::Cors;
 use policy::table::{Aspect, Verdict};
 use policy::template::{UNFIT_PARAM, Unfit};
 use policy::{Action, Chosen, Facts, Found, HttpSubject, Naming, Subject, Table};
-use upstream::health::State;
-use upstream::live::Failure;
-use upstream::{Live, Server};
+use upstream::health::HealthState;
+use upstream::live::NameFailure;
+use upstream::{LiveUpstream, SharedServer};
 
 /// A request to explain.
 #[derive(Debug)]
@@ -420,12 +420,12 @@ impl Explained {
 
     /// Adds the servers of the request's upstreams that take no requests: names without an answer, servers that checks or
     /// failures keep out, and those whose last connection attempt failed.
-    pub fn show_upstream(&mut self, upstreams: &[Arc<Live>], now_ns: u64) {
+    pub fn show_upstream(&mut self, upstreams: &[Arc<LiveUpstream>], now_ns: u64) {
         for live in self.upstreams.iter().filter_map(|index| upstreams.get(*index)) {
             let (name, upstream) = (&live.config.name, live.load());
             for (server, known) in live.config.servers.iter().zip(live.names()) {
                 if let (Some(server), Some(failure)) = (server.unresolved(), known.failure) {
-                    let Failure { why, since_ns } = failure;
+                    let NameFailure { why, since_ns } = failure;
                     let seconds = now_ns.saturating_sub(since_ns) / 1_000_000_000;
                     self.servers
                         .push(format!("{server} of {name} does not resolve since {seconds} s ago: {why}"));
@@ -438,12 +438,14 @@ impl Explained {
             for (server, state) in upstream.servers.iter().zip(upstream.states(now_ns)) {
                 let label = &server.label;
                 match state {
-                    State::Unhealthy => self.servers.push(format!("{label} of {name} fails its checks")),
-                    State::Ejected { left_ns } => self.servers.push(format!(
+                    HealthState::Unhealthy => {
+                        self.servers.push(format!("{label} of {name} fails its checks"))
+                    }
+                    HealthState::Ejected { left_ns } => self.servers.push(format!(
                         "{label} of {name} is left out for {:.1} s, because it failed",
                         left_ns as f64 / 1e9
                     )),
-                    State::Healthy | State::WarmingUp { .. } | State::Unresolved => {}
+                    HealthState::Healthy | HealthState::WarmingUp { .. } | HealthState::Unresolved => {}
                 }
                 if server.hangs() {
                     self.servers.push(format!("connections to {label} of {name} hang"));
@@ -455,7 +457,8 @@ impl Explained {
                         .map(|cause| format!("{label} of {name} cannot be used: {}", cause.sentence())),
                 );
             }
-            let failing = |server: &Arc<Server>| Some((server.label.clone(), server.last_connect.cause()?));
+            let failing =
+                |server: &Arc<SharedServer>| Some((server.label.clone(), server.last_connect.cause()?));
             self.failing_servers.extend(upstream.servers.iter().filter_map(failing));
         }
     }

@@ -33,8 +33,8 @@ pub mod uploads;
 
 pub use checkout::Checkout;
 pub use config::Config;
-pub use deadline::Deadline;
+pub use deadline::ReusableDeadline;
 pub use error::Error;
-pub use live::{Live, Moves};
+pub use live::{LiveUpstream, ServerChanges};
 pub use pool::Pool;
-pub use shared::{Address, Server, Upstream};
+pub use shared::{ServerAddress, SharedServer, Upstream};

@@ -42,7 +42,7 @@ use metrics::Metrics;
 use observe::record::decisions::{Draws, Memory};
 use observe::trace::Exporter;
 use upstream::dns::{self, Dns};
-use upstream::live::{Remembered, RememberedServer};
+use upstream::live::{RememberedAddress, RememberedServer};
 
 pub use changes::Changes;
 use prepare::{Kept, Prepared, prepare_after};
@@ -158,8 +158,9 @@ impl Publisher {
     }
 
     /// What is known of the names of upstreams' servers, for a successor.
-    pub(super) fn names(&self) -> Vec<Remembered> {
-        let mut names: Vec<Remembered> = self.kept.upstreams.iter().flat_map(|it| it.remember()).collect();
+    pub(super) fn names(&self) -> Vec<RememberedAddress> {
+        let mut names: Vec<RememberedAddress> =
+            self.kept.upstreams.iter().flat_map(|it| it.remember()).collect();
         names.truncate(NAMES_MAX);
         names
     }

@@ -115,7 +115,12 @@ impl Watch {
     }
 
     /// Open connections to upstreams keep the certificates they were made with.
-    fn read_upstreams(&mut self, upstreams: &[Arc<upstream::Live>], expiries: &Expiries, told: &Told<'_>) {
+    fn read_upstreams(
+        &mut self,
+        upstreams: &[Arc<upstream::LiveUpstream>],
+        expiries: &Expiries,
+        told: &Told<'_>,
+    ) {
         let changed = self.upstreams.changed(of_upstreams(upstreams));
         for upstream in upstreams.iter().filter(|upstream| changed.contains(&&upstream.id)) {
             let name = &upstream.config.name;
@@ -170,7 +175,7 @@ fn of_listeners(listeners: &[ListenerConfig]) -> Stamps<String> {
     }))
 }
 
-fn of_upstreams(upstreams: &[Arc<upstream::Live>]) -> Stamps<u64> {
+fn of_upstreams(upstreams: &[Arc<upstream::LiveUpstream>]) -> Stamps<u64> {
     Stamps::of(upstreams.iter().map(|upstream| (upstream.id, upstream.config.tls.files())))
 }
 

@@ -30,8 +30,8 @@ use policy::destination::Picked;
 use policy::matching::path;
 use policy::{Route, Values};
 use upstream::balance::Wish;
-use upstream::config::Version as UpstreamVersion;
-use upstream::request::{Head, Traceparent, put_traceparent};
+use upstream::config::HttpVersion as UpstreamVersion;
+use upstream::request::{RequestHead, Traceparent, put_traceparent};
 use upstream::{Checkout, Pool};
 
 /// The parts of a request that forwarding needs, apart from its headers and body.
@@ -182,7 +182,7 @@ pub async fn forward(
         return reply::refuse(context, &Refusal::Malformed("the rewritten path is not a valid path"));
     };
     let method = context.facts.method.clone();
-    let mut head = Head { method, target, headers, traceparent };
+    let mut head = RequestHead { method, target, headers, traceparent };
     let wish = Wish { kept: named, key, avoid: None };
     let mut attempt = UpstreamAttempt {
         pool: Rc::clone(pool),

@@ -25,10 +25,10 @@ use base::clock;
 use metrics::Mirrored;
 use policy::destination::Mirror;
 use upstream::balance::Wish;
-use upstream::config::{HostHeader, Timeouts, Version};
-use upstream::error::{SendError, Unsent};
+use upstream::config::{HostHeader, HttpVersion, UpstreamTimeouts};
+use upstream::error::{SendError, UnsentRequest};
 use upstream::pool::Terms;
-use upstream::request::Head;
+use upstream::request::RequestHead;
 use upstream::{Checkout, Pool};
 
 /// Copies this request if it is its turn. `head` is what the first upstream is sent. A body is copied on its way there, and
@@ -36,7 +36,7 @@ use upstream::{Checkout, Pool};
 pub fn copy(
     mirror: &Mirror,
     context: &RequestContext,
-    head: &Head,
+    head: &RequestHead,
     body: &mut RequestBody,
     wants_trailers: bool,
 ) {
@@ -50,7 +50,7 @@ pub fn copy(
     if services.shared.overload.step() != PressureStep::Normal {
         return count(view, services, mirror.upstream, Mirrored::TooMany);
     }
-    let head = Head {
+    let head = RequestHead {
         method: head.method.clone(),
         target: head.target.clone(),
         headers: marked(
@@ -76,12 +76,12 @@ pub fn copy(
 
 /// The fields for a copy, in the protocol of the mirror. As Envoy does, its host says that it is one, so that nobody takes it
 /// for the request itself.
-fn marked(mut headers: HeaderMap, http: Version, wants_trailers: bool) -> HeaderMap {
+fn marked(mut headers: HeaderMap, http: HttpVersion, wants_trailers: bool) -> HeaderMap {
     headers.remove(TE);
     match http {
-        Version::H1 => headers::join_cookies(&mut headers),
-        Version::H2 if wants_trailers => _ = headers.insert(TE, HeaderValue::from_static("trailers")),
-        Version::H2 => {}
+        HttpVersion::H1 => headers::join_cookies(&mut headers),
+        HttpVersion::H2 if wants_trailers => _ = headers.insert(TE, HeaderValue::from_static("trailers")),
+        HttpVersion::H2 => {}
     }
     if let Some(host) = headers.get(HOST).and_then(|host| shadow(host.to_str().ok()?)) {
         headers.insert(HOST, host);
@@ -104,7 +104,7 @@ struct MirrorCopy {
     view: Rc<WorkerView>,
     services: Rc<Services>,
     upstream: usize,
-    head: Head,
+    head: RequestHead,
 }
 
 impl MirrorCopy {
@@ -140,13 +140,18 @@ impl MirrorCopy {
 }
 
 /// How long a copy takes at most if each of its steps takes as long as it may.
-fn longest(timeouts: &Timeouts, wait: Duration) -> Duration {
+fn longest(timeouts: &UpstreamTimeouts, wait: Duration) -> Duration {
     // Where an answer may stand still for ever, a copy's may for as long as it may by default.
-    wait + timeouts.connect + timeouts.response + timeouts.stall.min(Timeouts::default().stall)
+    wait + timeouts.connect + timeouts.response + timeouts.stall.min(UpstreamTimeouts::default().stall)
 }
 
 /// Sends a copy and reads its answer away; whether there was one.
-async fn exchange(pool: &Rc<Pool<RequestBody>>, head: &mut Head, body: RequestBody, ends: Instant) -> bool {
+async fn exchange(
+    pool: &Rc<Pool<RequestBody>>,
+    head: &mut RequestHead,
+    body: RequestBody,
+    ends: Instant,
+) -> bool {
     let upstream = &pool.upstream;
     let acquired = pool.acquire(Wish::default(), Terms::default(), clock::instant(), Some(ends)).await;
     let mut checkout = match acquired {
@@ -168,7 +173,7 @@ async fn exchange(pool: &Rc<Pool<RequestBody>>, head: &mut Head, body: RequestBo
             pool.succeeded(server, first_byte.as_nanos() as u64);
         }
         // The server had closed a connection that was idle, which says nothing of it.
-        Err(SendError::Broken { unsent: Unsent::Request(_), .. }) => {}
+        Err(SendError::Broken { unsent: UnsentRequest::Request(_), .. }) => {}
         _ => pool.failed(server, clock::now_ns()),
     }
     // What follows a switch of protocols is no answer.
@@ -228,9 +233,9 @@ mod tests {
         let fields = || -> HeaderMap {
             fields.iter().map(|(name, value)| (name.clone(), HeaderValue::from_static(value))).collect()
         };
-        let h1 = marked(fields(), Version::H1, true);
+        let h1 = marked(fields(), HttpVersion::H1, true);
         assert_eq!((h1.get(TE), h1[COOKIE].as_bytes()), (None, &b"a=1; b=2"[..]));
-        assert_eq!(marked(fields(), Version::H2, true)[TE], "trailers");
-        assert!(!marked(fields(), Version::H2, false).contains_key(TE));
+        assert_eq!(marked(fields(), HttpVersion::H2, true)[TE], "trailers");
+        assert!(!marked(fields(), HttpVersion::H2, false).contains_key(TE));
     }
 }

@@ -213,7 +213,7 @@ impl WorkerView {
     /// Keeps the pools of upstreams that a reload did not change, and of servers that an upstream still has, so that their
     /// connections stay; makes the others.
     fn with_pools(mut self, before: &[Rc<upstream::Pool<RequestBody>>], seed: u64) -> WorkerView {
-        let pool = |(index, live): (usize, &Arc<upstream::Live>)| {
+        let pool = |(index, live): (usize, &Arc<upstream::LiveUpstream>)| {
             let upstream = live.load();
             let seed = seed ^ upstream.id.rotate_left(32);
             // Where it was, if servers have changed; anywhere, after a reload.

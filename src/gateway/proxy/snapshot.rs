@@ -23,9 +23,9 @@ pub struct Snapshot {
     /// Routes and policies.
     pub table: policy::Table,
     /// Upstreams, in the order the table's routes index them.
-    pub upstreams: Vec<Arc<upstream::Live>>,
+    pub upstreams: Vec<Arc<upstream::LiveUpstream>>,
     /// Counts the changes of their servers.
-    pub moves: Arc<upstream::Moves>,
+    pub moves: Arc<upstream::ServerChanges>,
     /// Authentication methods, in the order the table's routes index them.
     pub auth: Vec<Arc<auth::Method>>,
     /// Query parameters that carry credentials: the access log does not show their values.

@@ -9,7 +9,7 @@ use super::request::request_body::RequestBody;
 use super::snapshot::WorkerView;
 use policy::destination::Choice;
 use upstream::Pool;
-use upstream::sticky::Sticky;
+use upstream::sticky::StickyCookies;
 
 /// The server that a request's cookie names. Almost no upstream has such cookies: then it is one look.
 pub fn named(pool: &Pool<RequestBody>, headers: &HeaderMap) -> Option<usize> {
@@ -27,7 +27,7 @@ pub fn upstream(view: &WorkerView, choice: &Choice, headers: &HeaderMap, now: In
 }
 
 /// The field that keeps a client at the server that has answered, unless its cookie named that one already.
-pub fn keep(sticky: &Sticky, named: Option<usize>, server: usize, tls: bool, headers: &mut HeaderMap) {
+pub fn keep(sticky: &StickyCookies, named: Option<usize>, server: usize, tls: bool, headers: &mut HeaderMap) {
     if named != Some(server) {
         headers.append(SET_COOKIE, sticky.field(server, tls));
     }

@@ -16,7 +16,7 @@ use super::reason::Reason;
 use super::rest::BodyRest;
 use auth::mtls::Certificate;
 use net::wire::http2::{Meter, StreamId};
-use upstream::http1::Upgraded;
+use upstream::http1::UpgradedStream;
 
 /// What the requests of one connection share.
 pub struct Conn {
@@ -94,7 +94,7 @@ impl PeerAddress {
 /// The upstream's side of a tunnel, until the server takes it.
 pub struct UpstreamTunnel {
     /// The connection to the server.
-    pub upstream: Upgraded,
+    pub upstream: UpgradedStream,
     /// Whether the bytes are WebSocket frames: only then can a drain say goodbye.
     pub is_websocket: bool,
     /// How long it may carry nothing.

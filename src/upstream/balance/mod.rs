@@ -15,10 +15,10 @@ mod weights;
 use std::cell::RefCell;
 use std::time::Instant;
 
-use self::round_robin::Turns;
+use self::round_robin::RoundRobinTurns;
 use self::weights::Weights;
 use super::config::Balance;
-use super::health::{Health, WHOLE};
+use super::health::{UpstreamHealth, WHOLE};
 use base::clock;
 use base::random::Random;
 use base::rendezvous;
@@ -41,7 +41,7 @@ pub struct Balancer {
     weights: Weights,
     /// Each server as a number, where servers are kept by a key.
     numbers: Box<[u64]>,
-    turns: Turns,
+    turns: RoundRobinTurns,
     random: Random,
     resting: RefCell<Vec<Option<Instant>>>,
 }
@@ -51,7 +51,7 @@ impl Balancer {
     pub fn new(kind: Balance, servers: &[(&str, u32)], seed: u64) -> Balancer {
         let weights = Weights::new(servers.iter().map(|(_, weight)| *weight).collect());
         let numbers = kind.dimension().map(|_| hash::numbers(servers)).unwrap_or_default();
-        let (turns, random) = (Turns::new(&weights), Random::new(seed));
+        let (turns, random) = (RoundRobinTurns::new(&weights), Random::new(seed));
         if matches!(kind, Balance::P2c | Balance::Hash(_)) {
             // Workers that all began with the same server would send it their first requests together.
             for _ in 0..random.next() % weights.total.unsigned_abs().clamp(1, FIRST_TURNS_MAX) {
@@ -69,7 +69,7 @@ impl Balancer {
         &self,
         Wish { kept, key, avoid }: Wish,
         load: impl Fn(usize) -> u32,
-        health: &Health,
+        health: &UpstreamHealth,
         now: Instant,
     ) -> usize {
         let weights = &self.weights;
@@ -127,12 +127,12 @@ impl Balancer {
     }
 
     /// Whether any server may be used.
-    pub fn has_usable(&self, health: &Health, now: Instant) -> bool {
+    pub fn has_usable(&self, health: &UpstreamHealth, now: Instant) -> bool {
         (0..self.weights.each.len()).any(|index| self.is_usable(index, health, now))
     }
 
     /// Whether this server may be used and does not rest. If all are used because too few may be, this one still may not.
-    pub fn is_usable(&self, index: usize, health: &Health, now: Instant) -> bool {
+    pub fn is_usable(&self, index: usize, health: &UpstreamHealth, now: Instant) -> bool {
         !self.is_resting(index, now) && health.is_usable(index, || clock::ns_of(now))
     }
 
@@ -165,15 +165,17 @@ const TOSS: u64 = 0x746f_7373;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{self, Check};
+    use crate::config::{self, HealthCheckConfig};
     use policy::definition::Dimension;
     use std::time::Duration;
 
     /// Servers that all are healthy, and are watched by these rules.
-    fn health(servers: usize, slow_start: Option<Duration>) -> Health {
-        let check = Check { unhealthy_after: 1, healthy_after: 1, ..Check::default() };
-        let rules = config::Health { check: Some(check), slow_start, ..config::Health::default() };
-        Health::new("u", rules, (0..servers).map(|index| index.to_string()))
+    fn health(servers: usize, slow_start: Option<Duration>) -> UpstreamHealth {
+        let check =
+            HealthCheckConfig { unhealthy_after: 1, healthy_after: 1, ..HealthCheckConfig::default() };
+        let rules =
+            config::HealthConfig { check: Some(check), slow_start, ..config::HealthConfig::default() };
+        UpstreamHealth::new("u", rules, (0..servers).map(|index| index.to_string()))
     }
 
     fn balancer(kind: Balance, weights: Vec<u32>, seed: u64) -> Balancer {
@@ -378,7 +380,7 @@ mod tests {
     }
 
     /// The server of each key, while nothing is on its way.
-    fn owners(balancer: &Balancer, health: &Health, now: Instant) -> Vec<usize> {
+    fn owners(balancer: &Balancer, health: &UpstreamHealth, now: Instant) -> Vec<usize> {
         let key = |index: u64| rendezvous::number(&[&index.to_le_bytes()]);
         (0..KEYS).map(|index| balancer.next(hashed(key(index)), |_| 0, health, now)).collect()
     }

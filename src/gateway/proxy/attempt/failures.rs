@@ -10,7 +10,7 @@ use base::cause::Cause;
 use base::clock;
 use upstream::Error;
 use upstream::connect::ConnectError;
-use upstream::error::Unsent;
+use upstream::error::UnsentRequest;
 use upstream::pool::AcquireError;
 
 impl UpstreamAttempt<'_> {
@@ -109,8 +109,9 @@ impl UpstreamAttempt<'_> {
 
     /// Counts a connection that broke against its server. One that was idle may be closed at any time, and one that is shared
     /// when it has served its time; what broke then says nothing of the server.
-    pub(super) fn blame(&self, server: usize, error: &Error, unsent: &Unsent<RequestBody>) {
-        let is_unprocessed = matches!(unsent, Unsent::Request(_) | Unsent::Unprocessed { is_graceful: true });
+    pub(super) fn blame(&self, server: usize, error: &Error, unsent: &UnsentRequest<RequestBody>) {
+        let is_unprocessed =
+            matches!(unsent, UnsentRequest::Request(_) | UnsentRequest::Unprocessed { is_graceful: true });
         if !is_unprocessed || error.is_bad_answer() || error.tls_cause().is_some() {
             self.pool.failed(server, clock::now_ns());
         }
@@ -122,7 +123,7 @@ impl UpstreamAttempt<'_> {
         &mut self,
         server: usize,
         error: &Error,
-        unsent: Unsent<RequestBody>,
+        unsent: UnsentRequest<RequestBody>,
         may_repeat: bool,
         whole: ResendBody,
     ) -> Result<RequestBody, Refusal> {
@@ -133,8 +134,8 @@ impl UpstreamAttempt<'_> {
             self.pool.upstream.servers[server].last_connect.failed(cause);
             let is_another = self.pool.has_usable_server_beside(server, clock::instant());
             return match unsent {
-                Unsent::Request(body) if is_another => Ok(body.unwrap_or(RequestBody::Empty)),
-                Unsent::Nothing if is_another && may_repeat => Ok(RequestBody::Empty),
+                UnsentRequest::Request(body) if is_another => Ok(body.unwrap_or(RequestBody::Empty)),
+                UnsentRequest::Nothing if is_another && may_repeat => Ok(RequestBody::Empty),
                 _ => Err(Refusal::UpstreamConnect(cause)),
             };
         }
@@ -145,10 +146,10 @@ impl UpstreamAttempt<'_> {
         );
         match unsent {
             _ if is_answer => Err(Refusal::UpstreamBadResponse),
-            Unsent::Request(body) => Ok(body.unwrap_or(RequestBody::Empty)),
-            Unsent::Unprocessed { .. } => whole.again().ok_or(Refusal::UpstreamReset),
-            Unsent::Nothing if may_repeat && self.retry().on_reset => Ok(RequestBody::Empty),
-            Unsent::Nothing | Unsent::Answered => Err(Refusal::UpstreamReset),
+            UnsentRequest::Request(body) => Ok(body.unwrap_or(RequestBody::Empty)),
+            UnsentRequest::Unprocessed { .. } => whole.again().ok_or(Refusal::UpstreamReset),
+            UnsentRequest::Nothing if may_repeat && self.retry().on_reset => Ok(RequestBody::Empty),
+            UnsentRequest::Nothing | UnsentRequest::Answered => Err(Refusal::UpstreamReset),
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::proxy::request::request_body::RequestBody;
 use base::clock;
 use upstream::error::SendError;
 use upstream::pool::{AcquireError, Terms};
-use upstream::request::Head;
+use upstream::request::RequestHead;
 use upstream::{Checkout, Pool};
 
 /// What is tried: a request without a body, at one server.
@@ -25,7 +25,7 @@ pub struct HedgeTry {
     /// Over a new connection.
     pub is_new: bool,
     /// A copy of the request's head.
-    pub head: Head,
+    pub head: RequestHead,
     /// Whether `Host` is the server's own.
     pub names_server: bool,
     /// How long the answer's head may take once the request is sent.
@@ -42,7 +42,7 @@ pub struct ConnectedTry {
     /// The connection.
     pub checkout: Checkout<RequestBody>,
     /// The head with the answer's fields, or the request's if there is no answer.
-    pub head: Head,
+    pub head: RequestHead,
     /// When it was sent.
     pub sent_at: Instant,
     /// The status, or why there is none.

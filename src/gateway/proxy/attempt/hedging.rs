@@ -16,12 +16,12 @@ use base::clock;
 use upstream::Checkout;
 use upstream::balance::Wish;
 use upstream::pool::AcquireError;
-use upstream::request::Head;
+use upstream::request::RequestHead;
 
 impl UpstreamAttempt<'_> {
     /// Whether a second server may be asked while the first has not answered. A client that a cookie keeps at its server stays
     /// there, and a switch of protocols is not begun twice.
-    pub(super) fn may_hedge(&self, head: &Head) -> bool {
+    pub(super) fn may_hedge(&self, head: &RequestHead) -> bool {
         self.wish.kept.is_none() && !head.headers.contains_key(UPGRADE)
     }
 
@@ -30,7 +30,7 @@ impl UpstreamAttempt<'_> {
     pub(super) async fn hedged(
         &mut self,
         after: Duration,
-        head: &mut Head,
+        head: &mut RequestHead,
         names_server: bool,
     ) -> Result<Option<(StatusCode, Checkout<RequestBody>)>, Refusal> {
         let now = self.context.facts.started + self.context.attempts.steps.ready();
@@ -71,7 +71,14 @@ impl UpstreamAttempt<'_> {
         }
     }
 
-    fn try_at(&self, server: usize, is_new: bool, head: &Head, names_server: bool, now: Instant) -> Trying {
+    fn try_at(
+        &self,
+        server: usize,
+        is_new: bool,
+        head: &RequestHead,
+        names_server: bool,
+        now: Instant,
+    ) -> Trying {
         let tried = HedgeTry {
             pool: Rc::clone(&self.pool),
             server,
@@ -85,7 +92,7 @@ impl UpstreamAttempt<'_> {
     }
 
     /// A second try at another server, if one may be used and the budget allows it.
-    fn hedge(&mut self, first: usize, head: &Head, names_server: bool) -> Option<Trying> {
+    fn hedge(&mut self, first: usize, head: &RequestHead, names_server: bool) -> Option<Trying> {
         let now = clock::instant();
         if !(self.pool.has_usable_server_beside(first, now) && self.again()) {
             return None;

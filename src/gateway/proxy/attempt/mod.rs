@@ -23,10 +23,10 @@ use crate::service::refusal::Refusal;
 use base::clock;
 use policy::retry::Retry;
 use upstream::balance::Wish;
-use upstream::config::{HostHeader, Version as UpstreamVersion};
-use upstream::error::{Error, SendError, Unsent};
+use upstream::config::{HostHeader, HttpVersion as UpstreamVersion};
+use upstream::error::{Error, SendError, UnsentRequest};
 use upstream::pool::Terms;
-use upstream::request::Head;
+use upstream::request::RequestHead;
 use upstream::uploads::Bounds;
 use upstream::{Checkout, Pool};
 
@@ -66,7 +66,7 @@ impl UpstreamAttempt<'_> {
     /// Sends until an answer's head comes. Its fields replace those in `head`: one map serves both ways.
     pub async fn send(
         &mut self,
-        head: &mut Head,
+        head: &mut RequestHead,
         mut body: RequestBody,
     ) -> Result<(StatusCode, Checkout<RequestBody>), Refusal> {
         // An HTTP/1.0 client need not name a host, but HTTP/1.1 must have one (RFC 9112 section 3.2).
@@ -188,9 +188,9 @@ impl UpstreamAttempt<'_> {
             Err(SendError::Broken { error, unsent }) => {
                 let is_free = error.tls_cause().is_none()
                     && match unsent {
-                        Unsent::Unprocessed { is_graceful } => is_graceful,
-                        Unsent::Request(_) => self.is_h2(),
-                        Unsent::Nothing | Unsent::Answered => false,
+                        UnsentRequest::Unprocessed { is_graceful } => is_graceful,
+                        UnsentRequest::Request(_) => self.is_h2(),
+                        UnsentRequest::Nothing | UnsentRequest::Answered => false,
                     };
                 self.own_fault()?;
                 let goes_anew = self.may_go_anew(used, &error, &unsent, may_repeat);
@@ -283,14 +283,14 @@ impl UpstreamAttempt<'_> {
         &self,
         used: TryConnection,
         error: &Error,
-        unsent: &Unsent<RequestBody>,
+        unsent: &UnsentRequest<RequestBody>,
         may_repeat: bool,
     ) -> bool {
         let retry = self.retry();
         let may_be_sent = match unsent {
-            Unsent::Request(_) => true,
-            Unsent::Nothing => may_repeat && retry.on_reset && retry.times > 0,
-            Unsent::Unprocessed { .. } | Unsent::Answered => false,
+            UnsentRequest::Request(_) => true,
+            UnsentRequest::Nothing => may_repeat && retry.on_reset && retry.times > 0,
+            UnsentRequest::Unprocessed { .. } | UnsentRequest::Answered => false,
         };
         let is_dead = !error.is_bad_answer() && error.tls_cause().is_none();
         used.is_kept && may_be_sent && is_dead && !self.context.attempts.is_anew
