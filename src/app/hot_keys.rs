@@ -23,7 +23,7 @@ use metrics::hot_keys::{
     Asked, Change, Facts, FleetRow, Gathered, Named, Tally, decode, encode, shown_name, sum,
 };
 use metrics::{Counter, Metrics};
-use policy::{NamedSubject, Naming};
+use policy::{KeyNaming, NamedSubject};
 
 /// A step with Redis.
 type Step<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -77,7 +77,7 @@ impl HotKeys {
     }
 
     /// Counts the keys of a check that the control runtime has decided.
-    pub(crate) fn count(&self, naming: &Naming, check: &Check<'_>, subject: &NamedSubject) {
+    pub(crate) fn count(&self, naming: &KeyNaming, check: &Check<'_>, subject: &NamedSubject) {
         self.0.limiter.count_keys(&self.checks(), naming, check, |_| Some(subject));
     }
 

@@ -7,7 +7,7 @@ use super::load::mask::Secrets;
 use gateway::proxy::config::{ClientIp, ErrorPage, FieldAudience, LimitHeaders};
 use gateway::service::config::{ListenerConfig, OverloadConfig};
 use observe::record::{self, decisions::DecisionsConfig};
-use policy::keys::naming::Addresses;
+use policy::keys::naming::AddressDetail;
 
 /// A valid configuration.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,13 +31,13 @@ pub struct Config {
     /// What `[limits]` says.
     pub limits: Limits,
     /// Tiers and their windows, in the order written.
-    pub tiers: Vec<policy::definition::Tier>,
+    pub tiers: Vec<policy::definition::TierDefinition>,
     /// Policies, including those that shorthands expand to.
-    pub policies: Vec<policy::definition::Policy>,
+    pub policies: Vec<policy::definition::PolicyDefinition>,
     /// Routes.
-    pub routes: Vec<policy::definition::Route>,
+    pub routes: Vec<policy::definition::RouteDefinition>,
     /// Domains of descriptors that other proxies ask about.
-    pub domains: Vec<policy::matching::domain::definition::Domain>,
+    pub domains: Vec<policy::matching::domain::definition::DomainDefinition>,
     /// The admin listener; `None`: off.
     pub admin: Option<control::admin::Config>,
     /// The gRPC listener; `None`: there is none.
@@ -53,7 +53,7 @@ pub struct Config {
     /// What this gateway is called.
     pub node: Node,
     /// How much of clients' addresses is shown where keys are named.
-    pub privacy: Addresses,
+    pub privacy: AddressDetail,
     /// The process's own log: a level, or directives as `tracing` reads them.
     pub log_level: String,
     /// The access log.

@@ -24,7 +24,7 @@ use super::load::source;
 use super::{Config, Definition, Loaded, MASK, Subject, compiled, read_sources};
 use limit::{Algorithm, WhenDown};
 use limiter::global::config::{Secret, Topology};
-use policy::definition::{Action, Destination, Dimension, Missing, TierPart};
+use policy::definition::{ActionDefinition, DestinationDefinition, Dimension, Missing, TierPart};
 
 fn variables(name: &str) -> Option<String> {
     match name {
@@ -340,7 +340,10 @@ limit = "100/m burst 20 by ip"
     let route = &config.routes[0];
     assert_eq!(route.name, "/api/{*rest}");
     assert_eq!(route.limits, ["route:/api/{*rest}"]);
-    let action = Action::Forward { to: Destination::one("http://127.0.0.1:3000".to_owned()), rewrite: None };
+    let action = ActionDefinition::Forward {
+        to: DestinationDefinition::one("http://127.0.0.1:3000".to_owned()),
+        rewrite: None,
+    };
     assert_eq!(route.action, action);
     assert!(!route.upgrade);
 }

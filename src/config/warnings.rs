@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 
 use auth::Kind;
-use policy::definition::{Action, Dimension};
+use policy::definition::{ActionDefinition, Dimension};
 
 use super::load::context::Context;
 use super::load::report::Places;
@@ -35,7 +35,7 @@ fn hashed_identities_without_auth(ctx: &Context<'_>, config: &Config, places: &P
     // Whether any route to the upstream authenticates, in one pass, as below.
     let mut used: HashMap<&str, bool> = HashMap::new();
     for route in &config.routes {
-        let Action::Forward { to, .. } = &route.action else { continue };
+        let ActionDefinition::Forward { to, .. } = &route.action else { continue };
         for part in &to.parts {
             *used.entry(&part.upstream).or_default() |= !route.access.auth.is_empty();
         }
@@ -53,7 +53,7 @@ fn hashed_identities_without_auth(ctx: &Context<'_>, config: &Config, places: &P
 /// Routes whose clients keep their upstream by a dimension of the identity, if nobody has one there.
 fn sticky_identities_without_auth(ctx: &Context<'_>, config: &Config, places: &Places) {
     for (route, fields) in config.routes.iter().zip(&places.routes) {
-        let Action::Forward { to, .. } = &route.action else { continue };
+        let ActionDefinition::Forward { to, .. } = &route.action else { continue };
         let is_blind =
             route.access.auth.is_empty() && to.sticky.as_ref().is_some_and(Dimension::needs_identity);
         if let Some(place) = fields.place("sticky").filter(|_| is_blind) {
@@ -66,8 +66,7 @@ fn sticky_identities_without_auth(ctx: &Context<'_>, config: &Config, places: &P
 /// A route that redirects to https and is itself served over https: clients would follow it in a loop.
 fn endless_redirects(ctx: &Context<'_>, config: &Config, places: &Places) {
     let is_tls = config.listeners.iter().any(|listener| !listener.certs.is_empty());
-    let redirects =
-        |action: &Action| matches!(action, Action::RedirectHttps(redirect) if redirect.host.is_none());
+    let redirects = |action: &ActionDefinition| matches!(action, ActionDefinition::RedirectHttps(redirect) if redirect.host.is_none());
     for (route, fields) in config.routes.iter().zip(&places.routes) {
         if let Some(place) = fields.place("redirect").filter(|_| is_tls && redirects(&route.action)) {
             let message = "every listener serves this route: over https it redirects to itself";

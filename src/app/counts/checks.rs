@@ -13,11 +13,11 @@ use control::database::Time;
 use limit::{Algorithm, Charge, Outcome, PolicyId, Worlds};
 use limiter::{Check, Limiter, Pending};
 use metrics::usage;
-use policy::{Chosen, NamedSubject, Subject, Table};
+use policy::{NamedSubject, PolicySelection, RouteTable, Subject};
 
 /// One check, ready to be decided.
 struct Ready<'t> {
-    chosen: Chosen<'t>,
+    chosen: PolicySelection<'t>,
     subject: NamedSubject,
     /// When it is decided, on both clocks.
     now_ns: u64,
@@ -77,7 +77,13 @@ pub(super) async fn decide(
 }
 
 /// Counts a decision by the minute, as that of a request; of what is taken back no units.
-fn count_usage(counts: &Counts, table: &Table, ready: &Ready<'_>, check: &Check<'_>, is_taken_back: bool) {
+fn count_usage(
+    counts: &Counts,
+    table: &RouteTable,
+    ready: &Ready<'_>,
+    check: &Check<'_>,
+    is_taken_back: bool,
+) {
     let Some(gathered) = &counts.usage else { return };
     let unix = Duration::from_micros(u64::try_from(ready.wall.0).unwrap_or(0));
     let subject = &ready.subject;
@@ -90,7 +96,7 @@ fn count_usage(counts: &Counts, table: &Table, ready: &Ready<'_>, check: &Check<
 }
 
 fn ready<'t>(
-    table: &'t Table,
+    table: &'t RouteTable,
     counts: &Counts,
     asked: CheckQuestion,
     now: Clocks,
@@ -138,7 +144,7 @@ fn begin<'t>(limiter: &Arc<Limiter>, ready: Ready<'t>) -> Step<'t> {
 }
 
 /// Waits for Redis, no longer than a request would, and completes the checks.
-async fn wait<'t>(counts: &Counts, table: &'t Table, steps: Vec<Step<'t>>) -> Vec<Step<'t>> {
+async fn wait<'t>(counts: &Counts, table: &'t RouteTable, steps: Vec<Step<'t>>) -> Vec<Step<'t>> {
     let limiter = &counts.limiter;
     let waits = steps.into_iter().map(|step| -> Boxed<'_, Step<'t>> {
         Box::pin(async move {
@@ -158,7 +164,7 @@ async fn wait<'t>(counts: &Counts, table: &'t Table, steps: Vec<Step<'t>>) -> Ve
     all(waits.collect()).await
 }
 
-fn verdict(table: &Table, step: &Step<'_>) -> CheckResult {
+fn verdict(table: &RouteTable, step: &Step<'_>) -> CheckResult {
     let (ready, check) = match step {
         Step::Told(verdict) => return verdict.clone(),
         Step::Decided(ready, check) => (ready, check),
@@ -188,7 +194,7 @@ fn verdict(table: &Table, step: &Step<'_>) -> CheckResult {
     CheckResult::Refused { remaining, reset_at, retry_after_seconds, violated }
 }
 
-fn violated_of(table: &Table, charge: &Charge, outcome: &Outcome) -> ViolatedWindow {
+fn violated_of(table: &RouteTable, charge: &Charge, outcome: &Outcome) -> ViolatedWindow {
     let policy = &table.policies()[charge.policy.index()];
     ViolatedWindow {
         policy: policy.name.to_string(),
@@ -200,7 +206,7 @@ fn violated_of(table: &Table, charge: &Charge, outcome: &Outcome) -> ViolatedWin
 }
 
 /// The verdict of a check that spends nothing.
-fn foretold(table: &Table, ready: &Ready<'_>, ahead: Result<Ahead, String>) -> CheckResult {
+fn foretold(table: &RouteTable, ready: &Ready<'_>, ahead: Result<Ahead, String>) -> CheckResult {
     let ahead = match ahead {
         Ok(ahead) => ahead,
         Err(missing) => {

@@ -14,7 +14,7 @@ use control::database::Time;
 use limit::Algorithm;
 use limiter::{Account, Look};
 use policy::definition::Dimension;
-use policy::{Named, NamedSubject, Policy, Subject};
+use policy::{NamedSubject, Policy, Subject, SubjectValues};
 
 /// The windows of one policy before Redis is asked.
 struct Row<'t> {
@@ -145,7 +145,7 @@ pub(super) fn subject(
     if let (CountHolder::Consumer(_), Some(tenant)) = (holder, tenant) {
         named.push(("tenant".to_owned(), tenant.to_owned()));
     }
-    let subject = NamedSubject::new(policy, Named::Dimensions(named), tier, None).ok()?;
+    let subject = NamedSubject::new(policy, SubjectValues::Dimensions(named), tier, None).ok()?;
     Some(subject.with_identity(|identity| counts.limiter.assignments().apply(identity)))
 }
 

@@ -23,8 +23,8 @@ use metrics::Worker;
 use metrics::hot_keys;
 use metrics::usage;
 use observe::record::decisions::{Hand, Sample, printable};
-use policy::matching::domain::{DescriptorSubject, Domain, Entry, Matched};
-use policy::{Subject, Table};
+use policy::matching::domain::{CompiledDomain, DescriptorEntry, DescriptorMatch, DescriptorSubject};
+use policy::{RouteTable, Subject};
 use rls::{RateLimitDescriptor, RateLimitOverride, RateLimitRequest, RateLimitResponse, RateLimits};
 use rls::{Stats, Unit};
 
@@ -76,8 +76,8 @@ impl RateLimits for Decider {
             return Ok(self.told(statuses::passed(request.descriptors.len())));
         };
         let (texts, ranges) = texts(&request.descriptors);
-        let entries: SmallVec<[Entry<'_>; 8]> =
-            texts.iter().map(|(key, value)| Entry { key, value }).collect();
+        let entries: SmallVec<[DescriptorEntry<'_>; 8]> =
+            texts.iter().map(|(key, value)| DescriptorEntry { key, value }).collect();
         let matched = domain.find_all(ranges.iter().map(|range| &entries[range.clone()]));
         let asked = self.asked(&snapshot.table, domain, &request, (&entries, &ranges), &matched);
         let now_ns = clock::now_ns();
@@ -128,11 +128,11 @@ struct Asking<'t> {
 impl Decider {
     fn asked<'t>(
         &self,
-        table: &'t Table,
-        domain: &Domain,
+        table: &'t RouteTable,
+        domain: &CompiledDomain,
         request: &RateLimitRequest,
-        (entries, ranges): (&'t [Entry<'t>], &[Range<usize>]),
-        matched: &[Matched<'t>],
+        (entries, ranges): (&'t [DescriptorEntry<'t>], &[Range<usize>]),
+        matched: &[DescriptorMatch<'t>],
     ) -> Asking<'t> {
         let mut asking = Asking {
             parts: SmallVec::new(),
@@ -145,8 +145,10 @@ impl Decider {
         for ((descriptor, range), matched) in request.descriptors.iter().zip(ranges).zip(matched) {
             let own = domain.allows_overrides().then_some(descriptor.limit).flatten();
             let found = match matched {
-                Matched::Limited(_) if own.is_some_and(|own| own.requests_per_unit == 0) => Found::Denied,
-                Matched::Limited(rule) => {
+                DescriptorMatch::Limited(_) if own.is_some_and(|own| own.requests_per_unit == 0) => {
+                    Found::Denied
+                }
+                DescriptorMatch::Limited(rule) => {
                     let entries = &entries[range.clone()];
                     let subject = DescriptorSubject::new(rule, entries, cost(descriptor, request));
                     let subject =
@@ -164,9 +166,9 @@ impl Decider {
                     asking.parts.push(Part { policies, subject, limit: own.and_then(own_limit) });
                     Found::Limited
                 }
-                Matched::Denied => Found::Denied,
-                Matched::Unlimited | Matched::Replaced => Found::Passed,
-                Matched::Unknown => {
+                DescriptorMatch::Denied => Found::Denied,
+                DescriptorMatch::Unlimited | DescriptorMatch::Replaced => Found::Passed,
+                DescriptorMatch::Unknown => {
                     unknown += 1;
                     Found::Passed
                 }

@@ -6,7 +6,7 @@ use gateway::service::refusal::{LimitExceeded, Refusal};
 use limit::lease_messages::{Left, Seen};
 use limit::{PolicyId, Worlds};
 use limiter::{Check, Limiter, Look};
-use policy::{Chosen, Subject, Table};
+use policy::{PolicySelection, RouteTable, Subject};
 
 /// What a check would come to.
 #[derive(Debug)]
@@ -28,9 +28,9 @@ pub(crate) struct Ahead {
 /// # Errors
 /// If a policy requires a dimension that the subject does not have; its name.
 pub(crate) async fn look_ahead(
-    table: &Table,
+    table: &RouteTable,
     limiter: &Limiter,
-    policies: Chosen<'_>,
+    policies: PolicySelection<'_>,
     subject: &(impl Subject + Sync),
     now_ns: u64,
 ) -> Result<Ahead, String> {

@@ -9,7 +9,7 @@ use base::cause::Cause;
 use base::clock;
 use base::identity::{Identity, NOBODY};
 use limiter::Assignments;
-use policy::Access;
+use policy::RouteAccess;
 
 /// Who sent the request, as far as it can be found without hashing a password or fetching keys.
 pub(super) enum Authenticated {
@@ -33,7 +33,7 @@ pub(super) enum Authenticated {
 
 pub(super) fn authenticate(
     methods: &[Arc<auth::Method>],
-    access: &Access,
+    access: &RouteAccess,
     headers: &HeaderMap,
     query: Option<&str>,
     asks_certificate: bool,
@@ -122,7 +122,7 @@ impl Authenticated {
     }
 
     /// Why the request is refused, whatever its limits say.
-    pub(super) fn refused(&self, access: &Access) -> Option<String> {
+    pub(super) fn refused(&self, access: &RouteAccess) -> Option<String> {
         match self {
             Authenticated::Unrecognised(_) => Some("401: the route asks for valid credentials".to_owned()),
             Authenticated::Known { identity, .. } => {

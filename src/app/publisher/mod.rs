@@ -309,7 +309,7 @@ impl Publisher {
     }
 
     /// Builds the snapshot in a blocking thread, because with many routes it takes long.
-    async fn make(&self, config: Arc<Config>, table: policy::Table, kept: Kept) -> anyhow::Result<Made> {
+    async fn make(&self, config: Arc<Config>, table: policy::RouteTable, kept: Kept) -> anyhow::Result<Made> {
         let (limiter, metrics) = (Arc::clone(&self.process.limiter), Arc::clone(&self.process.metrics));
         let (before, salt, generation) = (Arc::clone(&self.config), self.process.salt, self.published);
         let in_force = self.current.load_full();

@@ -11,7 +11,7 @@ use limiter::Limiter;
 use metrics::Metrics;
 use observe::record::{Sampler, Shown, Style};
 use observe::trace::Tracer;
-use policy::{Policy, Table};
+use policy::{Policy, RouteTable};
 
 use super::prepare::Kept;
 
@@ -19,7 +19,7 @@ use super::prepare::Kept;
 /// good, so this comes after everything that can fail. `table` is salted already.
 pub(super) fn snapshot(
     config: &Config,
-    mut table: Table,
+    mut table: RouteTable,
     kept: &Kept,
     generation: u64,
     (limiter, metrics): (&Limiter, &Metrics),

@@ -171,8 +171,8 @@ async fn a_failed_publication_changes_nothing() {
     check_unchanged(&bench, &before, "compilation");
 }
 
-fn config_twin(config: &Config) -> policy::definition::Route {
-    policy::definition::Route { name: "twin".to_owned(), ..config.routes[0].clone() }
+fn config_twin(config: &Config) -> policy::definition::RouteDefinition {
+    policy::definition::RouteDefinition { name: "twin".to_owned(), ..config.routes[0].clone() }
 }
 
 #[track_caller]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ::policy::keys::naming::Addresses;
+use ::policy::keys::naming::AddressDetail;
 use gateway::proxy::config::{FieldAudience, LimitHeaders};
 
 use super::Kind::{
@@ -23,8 +23,8 @@ pub const LIMIT_HEADERS: [(&str, LimitHeaders); 4] = [
 pub const SHOWN: [(&str, FieldAudience); 3] =
     [("always", FieldAudience::Always), ("trusted", FieldAudience::Trusted), ("never", FieldAudience::Never)];
 /// The values of `addresses` in `[privacy]`.
-pub const ADDRESSES: [(&str, Addresses); 3] =
-    [("whole", Addresses::Whole), ("prefix", Addresses::Prefix), ("hash", Addresses::Hash)];
+pub const ADDRESSES: [(&str, AddressDetail); 3] =
+    [("whole", AddressDetail::Whole), ("prefix", AddressDetail::Prefix), ("hash", AddressDetail::Hash)];
 /// The longest that `shutdown.upgrade` can be.
 pub const UPGRADE_MAX: Duration = Duration::from_secs(3_600);
 /// More threads than any machine has cores for.

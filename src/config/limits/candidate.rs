@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use base::units::show_share;
-use policy::definition::{Policy, Replaces};
+use policy::definition::{CandidateDefinition, PolicyDefinition};
 
 use crate::load::sections::Named;
 use crate::printer::{Page, text};
@@ -37,7 +37,7 @@ fn replaced(table: &Table<'_>) -> Option<String> {
 }
 
 /// Reads `replaces` and `rollout`.
-pub(crate) fn read(table: &Table<'_>) -> Option<Replaces> {
+pub(crate) fn read(table: &Table<'_>) -> Option<CandidateDefinition> {
     let replaces = table.value(REPLACES);
     let rollout = table.value("rollout");
     let Some(replaces) = replaces else {
@@ -54,11 +54,11 @@ pub(crate) fn read(table: &Table<'_>) -> Option<Replaces> {
         Some(value) if value.is_zero() => Some(0),
         Some(value) => value.share_ppm(),
     };
-    Some(Replaces { policy: replaces.text()?.text, rollout_ppm: rollout_ppm? })
+    Some(CandidateDefinition { policy: replaces.text()?.text, rollout_ppm: rollout_ppm? })
 }
 
 /// Writes them.
-pub(crate) fn show(page: &mut Page, policy: &Policy) {
+pub(crate) fn show(page: &mut Page, policy: &PolicyDefinition) {
     let Some(replaces) = &policy.replaces else { return };
     page.key("replaces", text(&replaces.policy));
     page.key("rollout", text(&show_share(replaces.rollout_ppm)));

@@ -2,7 +2,7 @@
 
 use limit::{Algorithm, Quota};
 use policy::counting::shorthand;
-use policy::definition::HotKeys;
+use policy::definition::HotKeyRules;
 
 use crate::limits::limit_text;
 use crate::printer::text as show_text;
@@ -10,13 +10,13 @@ use crate::reader::{Table, Value};
 use crate::values::{Keys, Written};
 
 /// `{ above = "5%", then = "report" }`, both with a default.
-pub(crate) fn read(mut table: Table<'_>) -> HotKeys {
-    let mut hot_keys = HotKeys::default();
+pub(crate) fn read(mut table: Table<'_>) -> HotKeyRules {
+    let mut hot_keys = HotKeyRules::default();
     keys(&mut table, &mut hot_keys);
     hot_keys
 }
 
-fn keys(keys: &mut impl Keys, hot_keys: &mut HotKeys) {
+fn keys(keys: &mut impl Keys, hot_keys: &mut HotKeyRules) {
     keys.share("above", &mut hot_keys.above_ppm);
     let shown = |quota: &Option<Quota>| {
         Some(show_text(&match quota {
@@ -45,7 +45,7 @@ fn local_only(value: Value<'_>) -> Option<Option<Quota>> {
 }
 
 /// Writes the value of `hot-keys`.
-pub(crate) fn show(hot_keys: &HotKeys) -> String {
+pub(crate) fn show(hot_keys: &HotKeyRules) -> String {
     Written::table(hot_keys, keys)
 }
 

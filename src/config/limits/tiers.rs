@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 
 use base::words;
 use limit::{Quota, WhenDown};
-use policy::definition::{Origin, Tier, TierPart, Tiers};
+use policy::definition::{LimitOrigin, TierDefinition, TierPart, TiersDefinition};
 
 use crate::keys::policy::{ALGORITHMS, WHEN_DOWN};
 use crate::limits::tier_table::{Row, TierTable};
@@ -19,24 +19,24 @@ use crate::printer::{Page, key, table, text, word};
 use crate::reader::{Table, Value};
 
 /// Reads every tier, with the windows that the tier table has for every policy.
-pub(crate) fn read_all(documents: &[Table<'_>], rows: &TierTable<'_>) -> Vec<Tier> {
-    let mut tiers: Vec<Tier> = sections::named(documents, "tier").into_iter().map(read).collect();
+pub(crate) fn read_all(documents: &[Table<'_>], rows: &TierTable<'_>) -> Vec<TierDefinition> {
+    let mut tiers: Vec<TierDefinition> = sections::named(documents, "tier").into_iter().map(read).collect();
     for row in rows.of_all_policies() {
         let own = tiers.iter().position(|tier| tier.name == row.tier);
         let own = own.unwrap_or_else(|| {
-            tiers.push(Tier::new(row.tier.clone()));
+            tiers.push(TierDefinition::new(row.tier.clone()));
             tiers.len() - 1
         });
         let tier = &mut tiers[own];
         tier.algorithm = row.algorithm.or(tier.algorithm);
         let counting = Counting::default().by(tier.algorithm);
         tier.windows = row.window(counting).into_iter().collect();
-        tier.origin = Origin::TierTable;
+        tier.origin = LimitOrigin::TierTable;
     }
     tiers
 }
 
-fn read(Named { name, table }: Named<'_>) -> Tier {
+fn read(Named { name, table }: Named<'_>) -> TierDefinition {
     let limit = table.value("limit");
     let counting = counting(&table, Counting::default());
     let windows = match limit {
@@ -48,7 +48,7 @@ fn read(Named { name, table }: Named<'_>) -> Tier {
     };
     let (overshoot_ppm, when_down) = sharing(&table);
     let algorithm = counting.map(|counting| counting.algorithm);
-    Tier { name, windows, algorithm, overshoot_ppm, when_down, origin: Origin::File }
+    TierDefinition { name, windows, algorithm, overshoot_ppm, when_down, origin: LimitOrigin::File }
 }
 
 /// Reads `overshoot` and `when-redis-down`.
@@ -64,11 +64,11 @@ pub(crate) struct Base<'b> {
     pub(crate) counting: Counting,
     pub(crate) overshoot_ppm: u32,
     pub(crate) when_down: WhenDown,
-    pub(crate) origin: Origin,
+    pub(crate) origin: LimitOrigin,
 }
 
 impl Base<'_> {
-    fn part(&self, name: &str, origin: Origin) -> TierPart {
+    fn part(&self, name: &str, origin: LimitOrigin) -> TierPart {
         let (overshoot_ppm, when_down) = (self.overshoot_ppm, self.when_down);
         TierPart { name: name.to_owned(), windows: 0, overshoot_ppm, when_down, origin }
     }
@@ -82,9 +82,9 @@ pub(crate) fn divide(
     table: &Table<'_>,
     limit: &Value<'_>,
     base: &Base<'_>,
-    tiers: &[Tier],
+    tiers: &[TierDefinition],
     rows: &TierTable<'_>,
-) -> (Vec<Quota>, Option<Tiers>) {
+) -> (Vec<Quota>, Option<TiersDefinition>) {
     let rows = rows.of(base.policy);
     let shared = word_tier(limit);
     let default = table.value("default-tier");
@@ -100,7 +100,7 @@ pub(crate) fn divide(
             if rows.is_empty() {
                 return (windows, None);
             }
-            vec![(base.part(Tiers::EVERYBODY, base.origin), windows)]
+            vec![(base.part(TiersDefinition::EVERYBODY, base.origin), windows)]
         }
     };
     rows.iter().for_each(|row| put(row, base, &mut parts));
@@ -125,7 +125,7 @@ pub(crate) fn divide(
         part
     });
     let parts = parts.collect();
-    (windows, Some(Tiers { parts, default, algorithm: base.counting.algorithm, are_shared }))
+    (windows, Some(TiersDefinition { parts, default, algorithm: base.counting.algorithm, are_shared }))
 }
 
 /// The word `tier`, if it is the whole limit.
@@ -138,8 +138,8 @@ fn word_tier<'c>(value: &Value<'c>) -> Option<Text<'c>> {
 }
 
 /// The windows of all tiers that policies share, with the policy's algorithm where they have none.
-fn of_tiers(limit: &Text<'_>, tiers: &[Tier], base: &Base<'_>) -> Vec<Part> {
-    let part = |tier: &Tier| {
+fn of_tiers(limit: &Text<'_>, tiers: &[TierDefinition], base: &Base<'_>) -> Vec<Part> {
+    let part = |tier: &TierDefinition| {
         let windows = match tier.algorithm {
             Some(_) => tier.windows.clone(),
             None => tier.windows.iter().filter_map(|it| counted(limit, *it, base.counting)).collect(),
@@ -190,14 +190,14 @@ fn own(entry: &Value<'_>, base: &Base<'_>) -> Option<Part> {
 fn put(row: &Row<'_>, base: &Base<'_>, parts: &mut Vec<Part>) {
     let own = parts.iter().position(|(part, _)| part.name == row.tier);
     let own = own.unwrap_or_else(|| {
-        parts.push((base.part(&row.tier, Origin::TierTable), Vec::new()));
+        parts.push((base.part(&row.tier, LimitOrigin::TierTable), Vec::new()));
         parts.len() - 1
     });
     let (part, windows) = &mut parts[own];
     // The algorithm that the tier has here stays, unless the row names another.
     let algorithm =
         windows.first().map(Quota::algorithm).filter(|it| ALGORITHMS.iter().any(|(_, known)| known == it));
-    part.origin = Origin::TierTable;
+    part.origin = LimitOrigin::TierTable;
     *windows = row.window(base.counting.by(row.algorithm.or(algorithm))).into_iter().collect();
 }
 
@@ -207,8 +207,8 @@ fn default_of(parts: &[Part], written: Option<Text<'_>>, are_own: bool) -> Optio
     let strictest = strictest(parts)?;
     let names: Vec<&str> = parts.iter().map(|(part, _)| part.name.as_str()).collect();
     let Some(written) = written else {
-        let has_everybody = are_own && names.contains(&Tiers::EVERYBODY);
-        return Some(if has_everybody { Tiers::EVERYBODY.to_owned() } else { strictest });
+        let has_everybody = are_own && names.contains(&TiersDefinition::EVERYBODY);
+        return Some(if has_everybody { TiersDefinition::EVERYBODY.to_owned() } else { strictest });
     };
     if !names.contains(&written.text.as_str()) {
         let hint = words::did_you_mean(&written.text, &names);
@@ -233,7 +233,7 @@ fn strictest(parts: &[Part]) -> Option<String> {
 }
 
 /// Writes `[tier.*]`.
-pub(crate) fn show_tier(page: &mut Page, tier: &Tier) {
+pub(crate) fn show_tier(page: &mut Page, tier: &TierDefinition) {
     page.heading(&format!("[tier.{}]", key(&tier.name)));
     if let Some(origin) = tier.origin.sentence() {
         page.comment(&format!("limit: {origin}"));
@@ -251,7 +251,7 @@ pub(crate) fn show_tier(page: &mut Page, tier: &Tier) {
 }
 
 /// Writes the `limit` of a policy by tier, and `default-tier`.
-pub(crate) fn show(page: &mut Page, tiers: &Tiers, windows: &[Quota], base: (u32, WhenDown)) {
+pub(crate) fn show(page: &mut Page, tiers: &TiersDefinition, windows: &[Quota], base: (u32, WhenDown)) {
     if tiers.are_shared {
         page.key("limit", text("tier"));
     } else {
@@ -260,7 +260,7 @@ pub(crate) fn show(page: &mut Page, tiers: &Tiers, windows: &[Quota], base: (u32
         for part in &tiers.parts {
             let (own, others) = rest.split_at(part.windows);
             rest = others;
-            if part.origin == Origin::TierTable {
+            if part.origin == LimitOrigin::TierTable {
                 page.comment(&format!("limit.{}: from the tier table of the database", key(&part.name)));
             }
             entries.push((key(&part.name), show_part(part, own, tiers, base)));
@@ -274,7 +274,7 @@ pub(crate) fn show(page: &mut Page, tiers: &Tiers, windows: &[Quota], base: (u32
 fn show_part(
     part: &TierPart,
     windows: &[Quota],
-    tiers: &Tiers,
+    tiers: &TiersDefinition,
     (overshoot, when_down): (u32, WhenDown),
 ) -> String {
     let limit = windows::show(windows);

@@ -9,8 +9,8 @@ use gateway::service::config::{ClientTimeouts, ListenAddress, ListenerConfig, Si
 use net::listening;
 use net::tls::{self, Demand};
 use net::unix_socket::Rights;
-use policy::access::Addresses;
-use policy::definition::HeaderChanges;
+use policy::access::AddressRules;
+use policy::definition::HeaderChangesDefinition;
 
 use crate::keys::listener::{DEMANDS, FORWARDED, SNI, UNDERSCORES};
 use crate::load::context::Context;
@@ -167,9 +167,9 @@ fn client_ip_keys(keys: &mut impl Keys, client_ip: &mut ClientIp) {
 }
 
 /// `allow` and `deny`: the addresses of clients that are admitted.
-pub(crate) fn addresses(table: &Table<'_>) -> Addresses {
+pub(crate) fn addresses(table: &Table<'_>) -> AddressRules {
     let list = |key| networks(table, key, "leave it out");
-    Addresses { allow: list("allow"), deny: list("deny") }
+    AddressRules { allow: list("allow"), deny: list("deny") }
 }
 
 /// A list of address ranges; empty where it is not written.
@@ -389,7 +389,7 @@ pub(crate) fn show(page: &mut Page, listener: &ListenerConfig) {
         page.key("redirect", redirect::show(to));
     }
     let changes = &listener.response_headers.written;
-    if *changes != HeaderChanges::default() {
+    if *changes != HeaderChangesDefinition::default() {
         page.key("response-headers", headers::show_changes(changes));
     }
     page.key("max-connections", listener.connections_max);
@@ -412,7 +412,7 @@ fn show_peers(networks: &[IpNet], has_unix: bool) -> String {
 }
 
 /// Writes `allow` and `deny`.
-pub(crate) fn show_addresses(addresses: &Addresses) -> Vec<(&'static str, String)> {
+pub(crate) fn show_addresses(addresses: &AddressRules) -> Vec<(&'static str, String)> {
     let lists = [("allow", &addresses.allow), ("deny", &addresses.deny)];
     let lists = lists.into_iter().filter(|(_, networks)| !networks.is_empty());
     let show = |networks: &[ipnet::IpNet]| array(networks.iter().map(|network| text(&network.to_string())));

@@ -6,7 +6,7 @@ use crate::printer::{Page, text, word};
 use crate::reader::Table;
 use crate::settings::Node;
 use crate::values::Keys;
-use policy::keys::naming::Addresses;
+use policy::keys::naming::AddressDetail;
 
 /// Reads `[node]`.
 pub(crate) fn read(documents: &[Table<'_>]) -> Node {
@@ -34,14 +34,14 @@ pub(crate) fn show(page: &mut Page, node: &Node) {
 }
 
 /// Reads `[privacy]`.
-pub(crate) fn read_privacy(documents: &[Table<'_>]) -> Addresses {
-    let Some(table) = sections::table(documents, "privacy") else { return Addresses::default() };
+pub(crate) fn read_privacy(documents: &[Table<'_>]) -> AddressDetail {
+    let Some(table) = sections::table(documents, "privacy") else { return AddressDetail::default() };
     let addresses = table.value("addresses").and_then(|value| value.choice(&ADDRESSES));
     addresses.unwrap_or_default()
 }
 
 /// Writes `[privacy]`.
-pub(crate) fn show_privacy(page: &mut Page, addresses: Addresses) {
+pub(crate) fn show_privacy(page: &mut Page, addresses: AddressDetail) {
     page.heading("[privacy]");
     page.key("addresses", text(word(&ADDRESSES, &addresses)));
 }

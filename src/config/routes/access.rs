@@ -6,7 +6,7 @@ use std::time::Duration;
 use http::Method;
 
 use policy::access::Require;
-use policy::definition::{Access, Cors};
+use policy::definition::{AccessDefinition, CorsDefinition};
 use policy::response::cors::check_origin;
 
 use crate::load::text::Text;
@@ -55,9 +55,9 @@ fn texts(value: &Value<'_>) -> Vec<String> {
 }
 
 /// `cors = { origins = [...], methods = [...], headers = [...], expose = [...], credentials = true, max-age = "1h" }`.
-pub(crate) fn cors(value: &Value<'_>) -> Option<Cors> {
+pub(crate) fn cors(value: &Value<'_>) -> Option<CorsDefinition> {
     let mut table = value.table()?;
-    let mut cors = Cors {
+    let mut cors = CorsDefinition {
         origins: Vec::new(),
         methods: Vec::new(),
         headers: vec![ANY.to_owned()],
@@ -78,7 +78,7 @@ pub(crate) fn cors(value: &Value<'_>) -> Option<Cors> {
     Some(cors)
 }
 
-fn others(keys: &mut impl Keys, cors: &mut Cors) {
+fn others(keys: &mut impl Keys, cors: &mut CorsDefinition) {
     let list = |texts: &Vec<String>| Some(array(texts.iter().map(|it| text(it))));
     keys.handle("origins", &mut cors.origins, |value| Some(origins_of(&value)), list);
     let methods = |methods: &Vec<Method>| {
@@ -119,7 +119,7 @@ fn names(value: &Value<'_>, knows_any: bool) -> Vec<String> {
 }
 
 /// Writes what [`require`], [`cors`] and the address lists read.
-pub(crate) fn show(access: &Access) -> Vec<(&'static str, String)> {
+pub(crate) fn show(access: &AccessDefinition) -> Vec<(&'static str, String)> {
     let mut keys: Vec<_> = shown(&access.auth).into_iter().map(|auth| ("auth", auth)).collect();
     keys.extend(access.require.as_ref().map(|require| ("require", Written::table(require, who))));
     keys.extend(listener::show_addresses(&access.addresses));

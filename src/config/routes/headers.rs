@@ -3,7 +3,7 @@
 use http::header::HOST;
 use http::{HeaderName, StatusCode};
 
-use policy::definition::{HeaderChanges, Respond};
+use policy::definition::{HeaderChangesDefinition, RespondDefinition};
 use policy::response::changes::{FixedChanges, is_framing};
 
 use crate::load::mask;
@@ -14,13 +14,13 @@ use crate::reader::{Table, Value};
 use crate::values::Keys;
 
 /// `headers` or `response-headers` of a route.
-pub(crate) fn changes(value: &Value<'_>) -> HeaderChanges {
-    read(value, HeaderChanges::default())
+pub(crate) fn changes(value: &Value<'_>) -> HeaderChangesDefinition {
+    read(value, HeaderChangesDefinition::default())
 }
 
 /// `response-headers` of a listener, which are of every answer.
 pub(crate) fn of_listener(value: &Value<'_>) -> FixedChanges {
-    let written = read(value, HeaderChanges { always: true, ..HeaderChanges::default() });
+    let written = read(value, HeaderChangesDefinition { always: true, ..HeaderChangesDefinition::default() });
     if !written.always {
         value.wrong("a listener's `response-headers` are of every answer", "leave `always` out");
     }
@@ -34,7 +34,7 @@ pub(crate) fn of_listener(value: &Value<'_>) -> FixedChanges {
     })
 }
 
-fn read(value: &Value<'_>, mut changes: HeaderChanges) -> HeaderChanges {
+fn read(value: &Value<'_>, mut changes: HeaderChangesDefinition) -> HeaderChangesDefinition {
     let Some(table) = value.table() else { return changes };
     if let Some(remove) = table.value("remove") {
         let names = remove.texts();
@@ -118,7 +118,7 @@ pub(crate) fn header_name(name: &str, wrong: impl Fn(String, &str)) -> Option<He
     parsed.ok()
 }
 
-pub(crate) fn respond(value: &Value<'_>) -> Option<Respond> {
+pub(crate) fn respond(value: &Value<'_>) -> Option<RespondDefinition> {
     let mut table = value.table()?;
     let (mut status, mut body) = (200, None);
     table.number("status", &mut status);
@@ -130,10 +130,10 @@ pub(crate) fn respond(value: &Value<'_>) -> Option<Respond> {
         table.wrong(format!("an answer of status {} has no body", status.as_u16()), "leave `body` out");
     }
     let headers = table.table("headers").map(|headers| fields(&headers)).unwrap_or_default();
-    Some(Respond { status, headers, body })
+    Some(RespondDefinition { status, headers, body })
 }
 
-pub(crate) fn show_changes(changes: &HeaderChanges) -> String {
+pub(crate) fn show_changes(changes: &HeaderChangesDefinition) -> String {
     let lists = [
         ("remove", array(changes.remove.iter().map(|name| show_text(name.as_str())))),
         ("set", show_fields(changes.set.iter().map(|(name, value)| (name.as_str(), value.as_str())))),
@@ -154,7 +154,7 @@ fn show_fields<'f>(fields: impl Iterator<Item = (&'f str, &'f str)>) -> String {
     show_table(values.into_iter().map(|(name, values)| (key(name), array(values.into_iter()))))
 }
 
-pub(crate) fn show_respond(respond: &Respond) -> String {
+pub(crate) fn show_respond(respond: &RespondDefinition) -> String {
     let headers = respond.headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
     show_table([
         ("status", respond.status.as_u16().to_string()),

@@ -4,17 +4,20 @@ use crate::load::text::Text;
 use crate::printer::{table, text};
 use crate::reader::Value;
 use crate::values::{Keys, Written};
-use policy::definition::Mirror;
+use policy::definition::MirrorDefinition;
 
 /// Reads the name or URL of an upstream, or a table with that and the rest; `upstream` finds the upstream.
 pub(crate) fn read<'c>(
     value: &Value<'c>,
     upstream: impl FnOnce(&Text<'c>) -> Option<String>,
-) -> Option<Mirror> {
-    let mut mirror =
-        Mirror { upstream: String::new(), share_ppm: SHARE_WHOLE_PPM, body_bytes_max: BODY_BYTES_DEFAULT };
+) -> Option<MirrorDefinition> {
+    let mut mirror = MirrorDefinition {
+        upstream: String::new(),
+        share_ppm: SHARE_WHOLE_PPM,
+        body_bytes_max: BODY_BYTES_DEFAULT,
+    };
     if !value.is_table() {
-        return Some(Mirror { upstream: upstream(&value.text()?)?, ..mirror });
+        return Some(MirrorDefinition { upstream: upstream(&value.text()?)?, ..mirror });
     }
     let mut table = value.table()?;
     let to = table.value("to");
@@ -23,13 +26,13 @@ pub(crate) fn read<'c>(
     Some(mirror)
 }
 
-fn bounds(keys: &mut impl Keys, mirror: &mut Mirror) {
+fn bounds(keys: &mut impl Keys, mirror: &mut MirrorDefinition) {
     keys.share("share", &mut mirror.share_ppm);
     keys.size("max-body", &mut mirror.body_bytes_max);
 }
 
 /// Writes one as a table.
-pub(crate) fn show(mirror: &Mirror) -> String {
+pub(crate) fn show(mirror: &MirrorDefinition) -> String {
     table([("to", text(&mirror.upstream))].into_iter().chain(Written::of(mirror, bounds)))
 }
 

@@ -8,9 +8,10 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use policy::definition::{
-    Access, Action, Compress, Destination, HeaderChanges, HeaderMatch, Part, Route, Timeouts,
+    AccessDefinition, ActionDefinition, Compress, DestinationDefinition, HeaderChangesDefinition,
+    HeaderMatchDefinition, RouteDefinition, RouteTimeouts, WeightedUpstream,
 };
-use policy::matching::host::Host;
+use policy::matching::host::HostPattern;
 
 use crate::keys::route::PATH_ESCAPES;
 use crate::limits::policy_names::PolicyNames;
@@ -75,7 +76,7 @@ struct Reader<'r> {
 }
 
 impl Reader<'_> {
-    fn route(&mut self, mut table: Table<'_>) -> Route {
+    fn route(&mut self, mut table: Table<'_>) -> RouteDefinition {
         let hosts = table.value("host").map(|value| hosts(&value)).unwrap_or_default();
         let methods = table.value("methods").map(|value| method::list(&value)).unwrap_or_default();
         let path = match table.value("path") {
@@ -85,7 +86,7 @@ impl Reader<'_> {
         // A route whose name cannot be read gets a unique one, so that no false error about a duplicate follows.
         let unknown = format!("?{}", self.config.routes.len());
         let is_known = path.is_some();
-        let mut route = Route {
+        let mut route = RouteDefinition {
             hosts,
             methods,
             headers: table.table("match").map(matches).unwrap_or_default(),
@@ -95,7 +96,7 @@ impl Reader<'_> {
                 .map(|value| headers::changes(&value))
                 .unwrap_or_default(),
             body_bytes_max: table.value("max-body").and_then(|value| value.size()),
-            ..Route::new(String::new(), path.unwrap_or_else(|| ANY_PATH.to_owned()))
+            ..RouteDefinition::new(String::new(), path.unwrap_or_else(|| ANY_PATH.to_owned()))
         };
         route.name = match table.value("name") {
             Some(value) => sections::name(&value).unwrap_or(unknown),
@@ -124,13 +125,13 @@ impl Reader<'_> {
     }
 
     /// What happens to an admitted request: one of `to`, `respond` and `redirect`.
-    fn action(&mut self, table: &Table<'_>) -> Option<Action> {
+    fn action(&mut self, table: &Table<'_>) -> Option<ActionDefinition> {
         let (rewrite, sticky) = (table.value("rewrite"), table.value("sticky"));
         let copies = table.value("mirror");
         let (to, respond, redirect) = (table.value("to"), table.value("respond"), table.value("redirect"));
         let action = match (&to, &respond, &redirect) {
             (Some(to), None, None) => self.forward(to),
-            (None, Some(respond), None) => headers::respond(respond).map(Action::Respond),
+            (None, Some(respond), None) => headers::respond(respond).map(ActionDefinition::Respond),
             (None, None, Some(redirect)) => redirect::of_route(redirect),
             (None, None, None) => {
                 table.wrong(
@@ -148,7 +149,7 @@ impl Reader<'_> {
         let mirror = copies.as_ref().and_then(|value| mirror::read(value, |text| self.upstream(text, &[])));
         let by = sticky.as_ref().and_then(|value| windows::dimension_of_choice(&value.text()?));
         let mut action = action?;
-        let Action::Forward { to, rewrite } = &mut action else {
+        let ActionDefinition::Forward { to, rewrite } = &mut action else {
             let hint = "leave it out, or name an upstream in `to`";
             for key in ["rewrite", "mirror", "retry", "timeouts"] {
                 let value = table.value(key);
@@ -166,42 +167,46 @@ impl Reader<'_> {
     }
 
     /// The upstream that a route names, or writes as a URL; or several with their shares.
-    fn forward(&mut self, to: &Value<'_>) -> Option<Action> {
+    fn forward(&mut self, to: &Value<'_>) -> Option<ActionDefinition> {
         if to.is_array() || to.is_table() {
             let to = self.split(to)?;
-            return Some(Action::Forward { to, rewrite: None });
+            return Some(ActionDefinition::Forward { to, rewrite: None });
         }
         let text = to.text()?;
         if text.text == upstream::ECHO {
-            return Some(Action::Echo);
+            return Some(ActionDefinition::Echo);
         }
-        let to = Destination::one(self.upstream(&text, &[upstream::ECHO])?);
-        Some(Action::Forward { to, rewrite: None })
+        let to = DestinationDefinition::one(self.upstream(&text, &[upstream::ECHO])?);
+        Some(ActionDefinition::Forward { to, rewrite: None })
     }
 
     /// Several upstreams with their shares. `None` if one of them cannot be read.
-    fn split(&mut self, to: &Value<'_>) -> Option<Destination> {
+    fn split(&mut self, to: &Value<'_>) -> Option<DestinationDefinition> {
         let values = if to.is_table() { vec![to.clone()] } else { to.array()? };
         if values.is_empty() {
             to.wrong("`to` is empty", "name an upstream");
             return None;
         }
         let parts: Vec<_> = values.iter().map(|value| self.part(value)).collect();
-        Some(Destination { parts: parts.into_iter().collect::<Option<_>>()?, sticky: None, mirror: None })
+        Some(DestinationDefinition {
+            parts: parts.into_iter().collect::<Option<_>>()?,
+            sticky: None,
+            mirror: None,
+        })
     }
 
     /// One upstream of several: its name or URL, or a table with that and a weight.
-    fn part(&mut self, value: &Value<'_>) -> Option<Part> {
+    fn part(&mut self, value: &Value<'_>) -> Option<WeightedUpstream> {
         if !value.is_table() {
             let text = value.text()?;
-            return Some(Part { upstream: self.upstream(&text, &[])?, weight: 1 });
+            return Some(WeightedUpstream { upstream: self.upstream(&text, &[])?, weight: 1 });
         }
         let mut table = value.table()?;
         let name = table.value("upstream");
         let mut weight = 1;
         table.number("weight", &mut weight);
         let upstream = self.upstream(&name?.text()?, &[])?;
-        Some(Part { upstream, weight })
+        Some(WeightedUpstream { upstream, weight })
     }
 
     /// The name of an upstream, which may be written as a URL; `others` may be written, too.
@@ -234,7 +239,7 @@ impl Reader<'_> {
         Some(name)
     }
 
-    fn access(&self, table: &Table<'_>) -> Access {
+    fn access(&self, table: &Table<'_>) -> AccessDefinition {
         let auth = table.value("auth").map(|value| self.auth(&value)).unwrap_or_default();
         let require = table.value("require");
         if let Some(value) = require.as_ref().filter(|_| table.value("auth").is_none()) {
@@ -243,7 +248,7 @@ impl Reader<'_> {
                 "name an `[auth.<name>]`",
             );
         }
-        Access {
+        AccessDefinition {
             auth,
             require: require.and_then(|value| access::require(&value)),
             addresses: listener::addresses(table),
@@ -271,7 +276,7 @@ impl Reader<'_> {
     }
 }
 
-fn plain(keys: &mut impl Keys, route: &mut Route) {
+fn plain(keys: &mut impl Keys, route: &mut RouteDefinition) {
     keys.boolean("upgrade", &mut route.upgrade);
     keys.word("path-escapes", &PATH_ESCAPES, &mut route.path_escapes);
 }
@@ -282,7 +287,7 @@ fn needs_several(sticky: &Value<'_>) {
 }
 
 /// Deadlines that go before the upstream's.
-fn times(keys: &mut impl Keys, timeouts: &mut Timeouts) {
+fn times(keys: &mut impl Keys, timeouts: &mut RouteTimeouts) {
     keys.duration_if("response", &mut timeouts.response);
     keys.duration_if("try", &mut timeouts.per_try);
     keys.duration_if("total", &mut timeouts.total);
@@ -299,7 +304,7 @@ fn shorthand_name(route: &str, number: usize) -> String {
 }
 
 /// A name that says which requests a route takes: `GET,POST api.example.com/v1/orders/{id} [x-beta]`.
-fn made_name(route: &Route) -> String {
+fn made_name(route: &RouteDefinition) -> String {
     let mut name = String::new();
     if !route.methods.is_empty() {
         let methods: Vec<&str> = route.methods.iter().map(http::Method::as_str).collect();
@@ -329,7 +334,7 @@ fn host(text: &Text<'_>) -> Option<String> {
         // `_` is nginx's idiom for any other host.
         host if host.is_empty() || host == "*" || host == "_" => "leave `host` out for any host",
         host if host.contains(':') && !host.starts_with('[') => "leave the port out: the listener decides it",
-        host => match Host::parse(host) {
+        host => match HostPattern::parse(host) {
             Ok(_) => return Some(host.clone()),
             Err(error) => {
                 text.wrong(format!("{} is not a host", text.shown()), error.to_string());
@@ -362,25 +367,25 @@ fn path(value: &Value<'_>) -> Option<String> {
     Some(text.text)
 }
 
-fn matches(table: Table<'_>) -> Vec<HeaderMatch> {
+fn matches(table: Table<'_>) -> Vec<HeaderMatchDefinition> {
     let headers = table.table("header").map(|headers| headers.entries()).unwrap_or_default();
     headers.iter().filter_map(header_match).collect()
 }
 
-fn header_match(value: &Value<'_>) -> Option<HeaderMatch> {
+fn header_match(value: &Value<'_>) -> Option<HeaderMatchDefinition> {
     let name = headers::header_name(&value.key, |message, hint| value.wrong_key(message, hint))?;
     match value.as_boolean() {
-        Some(true) => Some(HeaderMatch { name, value: None }),
+        Some(true) => Some(HeaderMatchDefinition { name, value: None }),
         Some(false) => {
             value.wrong("a route cannot ask for a header's absence", "write `true` or the exact value");
             None
         }
-        None => Some(HeaderMatch { name, value: Some(value.text()?.text) }),
+        None => Some(HeaderMatchDefinition { name, value: Some(value.text()?.text) }),
     }
 }
 
 /// Writes `[[route]]`.
-pub(crate) fn show(page: &mut Page, route: &Route) {
+pub(crate) fn show(page: &mut Page, route: &RouteDefinition) {
     page.heading("[[route]]");
     page.key("name", show_text(&route.name));
     if !route.hosts.is_empty() {
@@ -402,7 +407,7 @@ pub(crate) fn show(page: &mut Page, route: &Route) {
     }
     page.key("limit", array(route.limits.iter().map(|limit| show_text(limit))));
     match &route.action {
-        Action::Forward { to, rewrite } => {
+        ActionDefinition::Forward { to, rewrite } => {
             page.key("to", show_destination(to));
             if let Some(by) = &to.sticky {
                 page.key("sticky", show_text(&limit_text::show_dimension(by)));
@@ -414,21 +419,21 @@ pub(crate) fn show(page: &mut Page, route: &Route) {
                 page.key("rewrite", show_text(rewrite));
             }
         }
-        Action::Respond(respond) => page.key("respond", headers::show_respond(respond)),
-        Action::Echo => page.key("to", show_text(upstream::ECHO)),
-        Action::RedirectHttps(to) => page.key("redirect", redirect::show(to)),
-        Action::Redirect { to, status } => page.key("redirect", redirect::show_to(to, *status)),
+        ActionDefinition::Respond(respond) => page.key("respond", headers::show_respond(respond)),
+        ActionDefinition::Echo => page.key("to", show_text(upstream::ECHO)),
+        ActionDefinition::RedirectHttps(to) => page.key("redirect", redirect::show(to)),
+        ActionDefinition::Redirect { to, status } => page.key("redirect", redirect::show_to(to, *status)),
     }
     for (key, changes) in [("headers", &route.request_headers), ("response-headers", &route.response_headers)]
     {
-        if *changes != HeaderChanges::default() {
+        if *changes != HeaderChangesDefinition::default() {
             page.key(key, headers::show_changes(changes));
         }
     }
     if let Some(bytes) = route.body_bytes_max {
         page.key("max-body", size(bytes));
     }
-    if route.timeouts != Timeouts::default() {
+    if route.timeouts != RouteTimeouts::default() {
         page.key("timeouts", Written::table(&route.timeouts, times));
     }
     if let Some(retry) = &route.retry {
@@ -440,7 +445,7 @@ pub(crate) fn show(page: &mut Page, route: &Route) {
     }
 }
 
-fn show_destination(to: &Destination) -> String {
+fn show_destination(to: &DestinationDefinition) -> String {
     match &*to.parts {
         [only] => show_text(&only.upstream),
         parts => array(parts.iter().map(|part| {

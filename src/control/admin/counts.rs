@@ -13,7 +13,7 @@ use crate::database::Time;
 use limit::Algorithm;
 use metrics::hot_keys;
 use policy::definition::Dimension;
-use policy::{Named, Policy};
+use policy::{Policy, SubjectValues};
 
 /// The counts of limits.
 pub struct LimitCounts {
@@ -274,7 +274,7 @@ pub struct CheckQuestion {
     /// The policy's name.
     pub policy: String,
     /// The subject's values.
-    pub named: Named,
+    pub named: SubjectValues,
     /// The tier that its credential would name.
     pub tier: Option<String>,
     /// Units. `None`: what the policy charges for a request that no rule is for.

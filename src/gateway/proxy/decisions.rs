@@ -6,11 +6,16 @@ use base::clock;
 use limit::{Algorithm, Charge, Outcome};
 use limiter::{Check, Limiter};
 use observe::record::decisions::{Sample, WINDOWS_MAX, Window, printable};
-use policy::{HttpSubject, Naming, Subject, Table};
+use policy::{HttpSubject, KeyNaming, RouteTable, Subject};
 
 /// Draws the decision of a check, and keeps what is known of it if it is drawn.
 #[inline]
-pub fn sample(context: &mut RequestContext, table: &Table, subject: &HttpSubject<'_>, check: &Check<'_>) {
+pub fn sample(
+    context: &mut RequestContext,
+    table: &RouteTable,
+    subject: &HttpSubject<'_>,
+    check: &Check<'_>,
+) {
     let draws = &context.view.snapshot.draws;
     let second = || clock::ns_of(context.facts.started) / SECOND_NS;
     if context.services.decisions.draws(draws, check.is_admitted(), second) {
@@ -20,7 +25,7 @@ pub fn sample(context: &mut RequestContext, table: &Table, subject: &HttpSubject
 }
 
 #[cold]
-fn keep(context: &RequestContext, table: &Table, subject: &HttpSubject<'_>, check: &Check<'_>) {
+fn keep(context: &RequestContext, table: &RouteTable, subject: &HttpSubject<'_>, check: &Check<'_>) {
     let HttpSubject { route, facts, .. } = *subject;
     let snapshot = &context.view.snapshot;
     let now_ns = clock::ns_of(context.facts.started);
@@ -50,7 +55,7 @@ fn keep(context: &RequestContext, table: &Table, subject: &HttpSubject<'_>, chec
 /// The windows that a check was decided by, those that refused first, and how many are left out. `subject` gives the subject
 /// of a part.
 pub fn windows<'s, S: Subject + 's>(
-    (limiter, naming, table): (&Limiter, &Naming, &Table),
+    (limiter, naming, table): (&Limiter, &KeyNaming, &RouteTable),
     check: &Check<'_>,
     subject: impl Fn(u16) -> Option<&'s S>,
     now_ns: u64,

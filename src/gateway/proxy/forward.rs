@@ -26,9 +26,9 @@ use crate::service::refusal::Refusal;
 use base::clock;
 use observe::trace::Trace;
 use policy::definition::PathEscapes;
-use policy::destination::Picked;
+use policy::destination::PickedUpstream;
 use policy::matching::path;
-use policy::{Route, Values};
+use policy::{Route, TemplateValues};
 use upstream::balance::Wish;
 use upstream::config::HttpVersion as UpstreamVersion;
 use upstream::request::{RequestHead, Traceparent, put_traceparent};
@@ -44,9 +44,9 @@ pub struct UpstreamRequest<'t, 'r> {
     /// The route that matches it.
     pub route: &'t Route,
     /// The upstream that was chosen for it, if its route chooses.
-    pub picked: Option<Picked>,
+    pub picked: Option<PickedUpstream>,
     /// The values for the route's templates.
-    pub values: Values<'t, 'r>,
+    pub values: TemplateValues<'t, 'r>,
     /// Whether it came over TLS.
     pub tls: bool,
     /// The protocol it came by.
@@ -144,13 +144,13 @@ pub fn echo(
 pub async fn forward(
     mut context: Box<RequestContext>,
     outbound: &UpstreamRequest<'_, '_>,
-    picked: Picked,
+    picked: PickedUpstream,
     uri: Uri,
     mut headers: HeaderMap,
     mut body: RequestBody,
 ) -> Response<ResponseBody> {
     let view = Rc::clone(&context.view);
-    let Picked { upstream, key } = picked;
+    let PickedUpstream { upstream, key } = picked;
     let pool = &view.pools[upstream];
     let named = sticky::named(pool, &headers);
     pool.budget.request(clock::ns_of(context.facts.started));

@@ -17,7 +17,7 @@ use base::clock;
 use limit::{Algorithm, Charge};
 use limiter::{Check, Pending};
 use metrics::usage;
-use policy::{Facts, Found, HttpSubject, Table};
+use policy::{HttpSubject, RouteMatch, RouteTable, RoutingFacts};
 
 /// A decision, with the rate-limit fields that its answer carries.
 #[derive(Debug)]
@@ -46,9 +46,9 @@ pub struct RedisWait<'t> {
 /// Decides one request on every limit of its route and counts it. Either all limits are charged or none is.
 pub fn begin<'t>(
     context: &mut RequestContext,
-    table: &'t Table,
-    found: &Found<'t, '_>,
-    facts: &Facts<'_, '_>,
+    table: &'t RouteTable,
+    found: &RouteMatch<'t, '_>,
+    facts: &RoutingFacts<'_, '_>,
 ) -> BeginOutcome<'t> {
     if found.route.policies.is_empty() {
         return BeginOutcome::Decided(LimitDecision::Admitted(RateLimitFields::default()));
@@ -82,9 +82,9 @@ impl RedisWait<'_> {
     pub async fn end(
         self: Box<Self>,
         context: &mut RequestContext,
-        table: &Table,
-        found: &Found<'_, '_>,
-        facts: &Facts<'_, '_>,
+        table: &RouteTable,
+        found: &RouteMatch<'_, '_>,
+        facts: &RoutingFacts<'_, '_>,
     ) -> LimitDecision {
         let RedisWait { pending, mut check, begun_ns } = *self;
         let limiter = &context.services.shared.limiter;
@@ -100,8 +100,8 @@ impl RedisWait<'_> {
 /// Counts a decision and turns it into what the request needs.
 fn end(
     context: &mut RequestContext,
-    table: &Table,
-    found: &Found<'_, '_>,
+    table: &RouteTable,
+    found: &RouteMatch<'_, '_>,
     subject: &HttpSubject<'_>,
     check: &Check<'_>,
 ) -> LimitDecision {
@@ -145,7 +145,7 @@ fn end(
 
 /// The value of `RateLimit-Debug`.
 #[cold]
-fn debug(context: &RequestContext, table: &Table, check: &Check<'_>) -> Option<HeaderValue> {
+fn debug(context: &RequestContext, table: &RouteTable, check: &Check<'_>) -> Option<HeaderValue> {
     let index = check.decision.binding?;
     let charge = &check.charges[index];
     let now_ns = clock::ns_of(context.facts.started);
@@ -186,7 +186,7 @@ fn count_keys(context: &RequestContext, subject: &HttpSubject<'_>, check: &Check
 }
 
 /// Counts each policy's decision for the consumer and the tenant, by the minute.
-fn count_usage(context: &RequestContext, table: &Table, check: &Check<'_>) {
+fn count_usage(context: &RequestContext, table: &RouteTable, check: &Check<'_>) {
     let (Some(tally), Some(identity)) = (&context.services.usage, &context.facts.identity) else { return };
     let minute = usage::Minute::of(context.services.unix(context.facts.started));
     let (consumer, tenant) = (identity.consumer.as_deref(), identity.tenant.as_deref());
@@ -197,7 +197,7 @@ fn count_usage(context: &RequestContext, table: &Table, check: &Check<'_>) {
 
 /// The contents of a refusal: every violated window, and when all of them will admit the request. All waits of one answer
 /// get the same jitter, so that the longest of them equals `Retry-After`.
-fn limited(table: &Table, check: &Check<'_>, random: u64) -> LimitExceeded {
+fn limited(table: &RouteTable, check: &Check<'_>, random: u64) -> LimitExceeded {
     let decision = &check.decision;
     let violated = decision
         .violated(&check.charges)

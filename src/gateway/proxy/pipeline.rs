@@ -37,11 +37,11 @@ use base::clock;
 use base::identity::NOBODY;
 use net::wire::http2::StreamId;
 use policy::definition::PathEscapes;
-use policy::destination::{ChoiceId, Destination, Picked};
+use policy::destination::{ChoiceId, Destination, PickedUpstream};
 use policy::matching::path;
 use policy::response::cors;
 use policy::response::cors::Cors;
-use policy::{Action, Facts, Found, HttpSubject, NotFound, Table};
+use policy::{Action, HttpSubject, NotFound, RouteMatch, RouteTable, RoutingFacts};
 
 /// Answers one request. A panic ends only this request, with 500; the worker goes on.
 pub async fn handle(
@@ -186,7 +186,7 @@ async fn serve(
         return reply::server_options(context);
     }
 
-    let facts = Facts {
+    let facts = RoutingFacts {
         method: &head.method,
         host: &host,
         path: head.uri.path(),
@@ -199,7 +199,7 @@ async fn serve(
         body: None,
     };
     if let Some(method) = cors::preflight(&head.method, &head.headers)
-        && let Ok(asked) = route(&snapshot.table, &Facts { method: &method, ..facts }, doubt)
+        && let Ok(asked) = route(&snapshot.table, &RoutingFacts { method: &method, ..facts }, doubt)
         && let Some(cors) = &asked.route.access.cors
     {
         return preflight(context, &asked, &facts, cors);
@@ -233,10 +233,10 @@ async fn serve(
 /// # Errors
 /// If none matches, or the path is refused.
 pub fn route<'t, 'r>(
-    table: &'t Table,
-    facts: &Facts<'r, '_>,
+    table: &'t RouteTable,
+    facts: &RoutingFacts<'r, '_>,
     doubt: Option<path::Error>,
-) -> Result<Found<'t, 'r>, Refusal> {
+) -> Result<RouteMatch<'t, 'r>, Refusal> {
     match (table.find(facts), doubt) {
         (Ok(found), None) => Ok(found),
         (Ok(found), Some(_)) if found.route.path_escapes == PathEscapes::Keep => Ok(found),
@@ -249,8 +249,8 @@ pub fn route<'t, 'r>(
 /// Answers a CORS preflight. It is neither authenticated nor charged: browsers send it without credentials.
 fn preflight(
     mut context: Box<RequestContext>,
-    found: &Found<'_, '_>,
-    facts: &Facts<'_, '_>,
+    found: &RouteMatch<'_, '_>,
+    facts: &RoutingFacts<'_, '_>,
     cors: &Cors,
 ) -> Response<ResponseBody> {
     context.facts.route = Some(found.route.id);
@@ -277,14 +277,14 @@ struct AcceptedHead<'r> {
 /// Authenticates the client, decides the limits, and lets the route answer.
 async fn pass(
     mut context: Box<RequestContext>,
-    found: &Found<'_, '_>,
+    found: &RouteMatch<'_, '_>,
     arrived: AcceptedHead<'_>,
     mut headers: HeaderMap,
     incoming: ReceivedBody,
 ) -> Response<ResponseBody> {
     let AcceptedHead { client, present, host, method, uri, version } = arrived;
     let (route, conn) = (found.route, Rc::clone(&context.conn));
-    let facts = Facts {
+    let facts = RoutingFacts {
         method,
         host,
         path: uri.path(),
@@ -320,7 +320,7 @@ async fn pass(
         }
         body = UnsentBody::Opened(opened);
     }
-    let facts = Facts { identity, refused: refused_by_auth, body: fields_of_body.as_ref(), ..facts };
+    let facts = RoutingFacts { identity, refused: refused_by_auth, body: fields_of_body.as_ref(), ..facts };
     let view = Rc::clone(&context.view);
     let table = &view.snapshot.table;
     let decided = match limits::begin(&mut context, table, found, &facts) {
@@ -390,13 +390,17 @@ impl UnsentBody {
 
 /// The upstream of this request and the key of its server, if its route chooses them anew for each request. Before
 /// credentials are hidden: what a client keeps them by may be one.
-fn choose(context: &RequestContext, found: &Found<'_, '_>, facts: &Facts<'_, '_>) -> Option<Picked> {
+fn choose(
+    context: &RequestContext,
+    found: &RouteMatch<'_, '_>,
+    facts: &RoutingFacts<'_, '_>,
+) -> Option<PickedUpstream> {
     let Action::Forward { to: Destination { choice: Some(choice), .. }, .. } = &found.route.action else {
         return None;
     };
     let (view, now) = (&context.view, context.facts.started);
     if let Some(upstream) = sticky::upstream(view, choice, facts.headers, now) {
-        return Some(Picked { upstream, key: None });
+        return Some(PickedUpstream { upstream, key: None });
     }
     let turn = |id: ChoiceId| view.turns[id.index()].next();
     let is_usable = |upstream: usize| view.pools[upstream].has_usable_server(now);
@@ -420,7 +424,7 @@ async fn answer(
         Action::Redirect { to, status } => reply::redirect(context, to.render(&outbound.values), *status),
         Action::Echo => forward::echo(context, outbound, &uri, headers, body),
         Action::Forward { to, .. } => {
-            let picked = outbound.picked.unwrap_or(Picked { upstream: to.upstream, key: None });
+            let picked = outbound.picked.unwrap_or(PickedUpstream { upstream: to.upstream, key: None });
             forward::forward(context, outbound, picked, uri, headers, body).await
         }
     }
@@ -431,8 +435,8 @@ async fn answer(
 fn refused(
     context: Box<RequestContext>,
     refusal: &Refusal,
-    found: &Found<'_, '_>,
-    facts: &Facts<'_, '_>,
+    found: &RouteMatch<'_, '_>,
+    facts: &RoutingFacts<'_, '_>,
 ) -> Response<ResponseBody> {
     let changes = &found.route.response_headers;
     if !changes.always {
@@ -440,7 +444,7 @@ fn refused(
     }
     let (identity, id) = (context.facts.identity.clone(), context.facts.request_id.clone());
     let mut response = reply::refuse(context, refusal);
-    let facts = Facts { identity: identity.as_deref().unwrap_or(&NOBODY), ..*facts };
+    let facts = RoutingFacts { identity: identity.as_deref().unwrap_or(&NOBODY), ..*facts };
     changes.apply(response.headers_mut(), &found.values(&facts, id.to_str().unwrap_or_default()));
     response
 }
@@ -449,8 +453,8 @@ fn refused(
 fn refused_with(
     context: Box<RequestContext>,
     refusal: &Refusal,
-    found: &Found<'_, '_>,
-    facts: &Facts<'_, '_>,
+    found: &RouteMatch<'_, '_>,
+    facts: &RoutingFacts<'_, '_>,
     fields: RateLimitFields,
 ) -> Response<ResponseBody> {
     let kept = keeps_names(&context.conn);

@@ -14,10 +14,10 @@ use super::response::answer_reader::{AnswerReader, Readable};
 use limit::{Algorithm, Charge, PolicyId};
 use limiter::{Decision, Limiter, Refund};
 use metrics::Cost;
-use policy::Table;
+use policy::RouteTable;
 use policy::counting::Policy;
 use policy::definition::Actual;
-use policy::json::Path;
+use policy::json::JsonPath;
 
 /// The reservation of one request.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub struct Reservation {
     places: SmallVec<[(Charge, Refund); 1]>,
     estimates: SmallVec<[(Charge, Refund); 1]>,
     /// The numbers of the answer that are costs; `None` if its body is not read.
-    answer_paths: Option<Arc<[Path]>>,
+    answer_paths: Option<Arc<[JsonPath]>>,
     answer: AnswerState,
     /// When all of it was charged: a refund goes to the window of that time.
     taken_ns: u64,
@@ -67,8 +67,8 @@ pub struct RequestUsage {
 impl Reservation {
     /// What an admitted request holds of its charges; `None` if nothing.
     pub fn of(
-        table: &Table,
-        answer_paths: Option<&Arc<[Path]>>,
+        table: &RouteTable,
+        answer_paths: Option<&Arc<[JsonPath]>>,
         charges: &[Charge],
         decision: &Decision,
         taken_ns: u64,
@@ -108,7 +108,7 @@ impl Reservation {
     }
 
     /// The numbers of the answer that are costs; `None` if its body is not read.
-    pub fn answer_paths(&self) -> Option<&Arc<[Path]>> {
+    pub fn answer_paths(&self) -> Option<&Arc<[JsonPath]>> {
         self.answer_paths.as_ref()
     }
 
@@ -123,7 +123,7 @@ impl Reservation {
     /// Notes what the head of the upstream's answer says. Where it says a cost, that takes the place of the estimate.
     pub fn answered(
         &mut self,
-        table: &Table,
+        table: &RouteTable,
         limiter: &Arc<Limiter>,
         (status, headers): (StatusCode, &HeaderMap),
         now_ns: u64,
@@ -164,7 +164,7 @@ impl Reservation {
     /// stays. `count` is told once for each policy.
     pub fn reconcile(
         &mut self,
-        table: &Table,
+        table: &RouteTable,
         limiter: &Arc<Limiter>,
         spent: &RequestUsage,
         count: impl Fn(PolicyId, Cost),

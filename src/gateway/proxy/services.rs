@@ -254,8 +254,8 @@ pub(super) mod tests {
     use crate::proxy::snapshot::Series;
     use limiter::local;
     use observe::record;
-    use policy::Naming;
-    use policy::{Options, Table};
+    use policy::KeyNaming;
+    use policy::{CompileOptions, RouteTable};
 
     /// Services without routes, and what they count.
     pub fn services() -> (Rc<Services>, Arc<metrics::Metrics>) {
@@ -263,10 +263,10 @@ pub(super) mod tests {
         let access =
             record::AccessConfig { to: record::Sink::Off, headers: Vec::new(), ..Default::default() };
         let log = record::Log::open(&access.to, &metrics.access_log).expect("nothing to open");
-        let options = Options { salt: [0; 16], ipv6_prefix: 64, upstreams: &[], auth: &[] };
+        let options = CompileOptions { salt: [0; 16], ipv6_prefix: 64, upstreams: &[], auth: &[] };
         let snapshot = Snapshot {
             generation: 0,
-            table: Table::compile(&[], &[], &options).expect("nothing can be wrong with it"),
+            table: RouteTable::compile(&[], &[], &options).expect("nothing can be wrong with it"),
             upstreams: Vec::new(),
             moves: Arc::default(),
             auth: Vec::new(),
@@ -275,7 +275,7 @@ pub(super) mod tests {
             client_ip: ClientIp::default(),
             node: NodeIdentity::new("here", FieldAudience::Trusted, FieldAudience::Always),
             tiers: Box::default(),
-            naming: Naming::default(),
+            naming: KeyNaming::default(),
             limit_headers: LimitHeaders::default(),
             error_pages: None,
             sampler: record::Sampler::new(&access),

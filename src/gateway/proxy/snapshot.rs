@@ -21,7 +21,7 @@ pub struct Snapshot {
     /// Counts the reloads since start.
     pub generation: u64,
     /// Routes and policies.
-    pub table: policy::Table,
+    pub table: policy::RouteTable,
     /// Upstreams, in the order the table's routes index them.
     pub upstreams: Vec<Arc<upstream::LiveUpstream>>,
     /// Counts the changes of their servers.
@@ -39,7 +39,7 @@ pub struct Snapshot {
     /// Names of the tiers that have a table of their own.
     pub tiers: Box<[Box<str>]>,
     /// How keys are named for people.
-    pub naming: policy::Naming,
+    pub naming: policy::KeyNaming,
     /// Which rate-limit fields answers carry.
     pub limit_headers: LimitHeaders,
     /// Own bodies for errors; their files are read again when they change. `None`: there are none.

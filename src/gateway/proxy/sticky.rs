@@ -7,7 +7,7 @@ use http::header::SET_COOKIE;
 
 use super::request::request_body::RequestBody;
 use super::snapshot::WorkerView;
-use policy::destination::Choice;
+use policy::destination::UpstreamChoice;
 use upstream::Pool;
 use upstream::sticky::StickyCookies;
 
@@ -18,7 +18,12 @@ pub fn named(pool: &Pool<RequestBody>, headers: &HeaderMap) -> Option<usize> {
 
 /// The upstream among several whose server a request's cookie names, if that server may be used. Also one without a weight:
 /// a client that has begun there may end there.
-pub fn upstream(view: &WorkerView, choice: &Choice, headers: &HeaderMap, now: Instant) -> Option<usize> {
+pub fn upstream(
+    view: &WorkerView,
+    choice: &UpstreamChoice,
+    headers: &HeaderMap,
+    now: Instant,
+) -> Option<usize> {
     let mut upstreams = choice.parts().iter().map(|part| part.upstream);
     upstreams.find(|upstream| {
         let pool = &view.pools[*upstream];

@@ -11,7 +11,7 @@ use acme::config::Challenge;
 use base::identity::NO_ADDRESS;
 use net::tls;
 use net::unix_socket::Rights;
-use policy::access::Addresses;
+use policy::access::AddressRules;
 use policy::definition::HttpsRedirect;
 use policy::response::changes::FixedChanges;
 
@@ -41,7 +41,7 @@ pub struct ListenerConfig {
     /// The authorities of client certificates. `None`: clients are not asked for one.
     pub client_auth: Option<tls::ClientAuth>,
     /// The clients that may connect.
-    pub addresses: Addresses,
+    pub addresses: AddressRules,
     /// Proxies that announce their clients by the PROXY protocol. From them a header is required, from all others it is
     /// not accepted.
     pub proxies: Vec<IpNet>,
@@ -110,7 +110,7 @@ impl ListenerConfig {
             sni_strict: true,
             underscores: Underscores::default(),
             client_auth: None,
-            addresses: Addresses::default(),
+            addresses: AddressRules::default(),
             proxies: Vec::new(),
             has_unix_proxies: false,
             redirect_https: None,

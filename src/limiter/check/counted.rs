@@ -1,7 +1,7 @@
 //! Which keys a decision was about, for who watches which of them are heavy. It decides nothing.
 
 use crate::{Check, Limiter};
-use ::policy::{Naming, Subject};
+use ::policy::{KeyNaming, Subject};
 use limit::Charge;
 use metrics::hot_keys::{Named, Tally};
 
@@ -11,7 +11,7 @@ impl Limiter {
     pub fn count_keys<'s, S: Subject + 's>(
         &self,
         tally: &Tally,
-        naming: &Naming,
+        naming: &KeyNaming,
         check: &Check<'_>,
         subject: impl Fn(u16) -> Option<&'s S>,
     ) {
@@ -75,7 +75,7 @@ mod tests {
         let (limiter, table) =
             (limiter(), table(&[policy("jobs", "3/m by consumer"), policy("all", "1000/m by route")]));
         let gathered = Gathered::default();
-        let (tally, naming) = (gathered.tally(1), Naming::default());
+        let (tally, naming) = (gathered.tally(1), KeyNaming::default());
         tally.hand_over(60);
         for consumer in ["ann", "ann", "bob", "ann", "ann", "ann"] {
             let job = Job { consumer, units: 1, number: None };

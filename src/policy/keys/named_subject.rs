@@ -11,7 +11,7 @@ use std::sync::Arc;
 use siphasher::sip128::{Hasher128, SipHasher13};
 
 use crate::counting::Policy;
-use crate::counting::rules::Rules;
+use crate::counting::rules::PolicyRules;
 use crate::definition::{Dimension, Missing};
 use crate::keys::credential::push_value;
 use crate::keys::subject::{Encoded, Subject};
@@ -20,7 +20,7 @@ use base::identity::Identity;
 
 /// The values of a subject as they are written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Named {
+pub enum SubjectValues {
     /// The values of all dimensions of the policy, in their order, with `:` between them.
     Key(String),
     /// Each by the name of its dimension. `consumer`, `tenant` and `ip` may be there although the policy does not count by
@@ -69,13 +69,13 @@ impl NamedSubject {
     /// If the values do not fit the policy.
     pub fn new(
         policy: &Policy,
-        named: Named,
+        named: SubjectValues,
         tier: Option<&str>,
         cost: Option<NonZeroU64>,
     ) -> Result<NamedSubject, Misnamed> {
         let mut values = match named {
-            Named::Key(key) => of_key(policy, &key)?,
-            Named::Dimensions(named) => of_names(policy, named)?,
+            SubjectValues::Key(key) => of_key(policy, &key)?,
+            SubjectValues::Dimensions(named) => of_names(policy, named)?,
         };
         values.retain(|(_, value)| !value.is_empty());
         let of = |dimension| values.iter().find(|(by, _)| *by == dimension).map(|(_, value)| value.as_str());
@@ -133,11 +133,11 @@ impl Subject for NamedSubject {
         self.identity.tenant.as_deref()
     }
 
-    fn cost(&self, rules: &Rules) -> u64 {
+    fn cost(&self, rules: &PolicyRules) -> u64 {
         self.cost.map_or(rules.cost.default, NonZeroU64::get)
     }
 
-    fn write_idempotency_key(&self, _: &Rules, _: &mut Encoded) -> bool {
+    fn write_idempotency_key(&self, _: &PolicyRules, _: &mut Encoded) -> bool {
         false
     }
 }
@@ -190,21 +190,21 @@ mod tests {
     use super::*;
     use crate::counting::shorthand;
     use crate::definition;
-    use crate::{Options, Table};
+    use crate::{CompileOptions, RouteTable};
 
-    fn table(limit: &str, missing: Missing) -> Table {
+    fn table(limit: &str, missing: Missing) -> RouteTable {
         let limit = shorthand::parse(limit).expect("a limit");
-        let policy = definition::Policy {
+        let policy = definition::PolicyDefinition {
             by: limit.by,
             missing,
-            ..definition::Policy::new("calls".to_owned(), vec![limit.window])
+            ..definition::PolicyDefinition::new("calls".to_owned(), vec![limit.window])
         };
-        let options = Options { salt: [7; 16], ipv6_prefix: 64, upstreams: &[], auth: &[] };
-        Table::compile(&[], &[policy], &options).expect("a table without mistakes")
+        let options = CompileOptions { salt: [7; 16], ipv6_prefix: 64, upstreams: &[], auth: &[] };
+        RouteTable::compile(&[], &[policy], &options).expect("a table without mistakes")
     }
 
-    fn dimensions(named: &[(&str, &str)]) -> Named {
-        Named::Dimensions(
+    fn dimensions(named: &[(&str, &str)]) -> SubjectValues {
+        SubjectValues::Dimensions(
             named.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
         )
     }
@@ -212,8 +212,8 @@ mod tests {
     #[test]
     fn a_subject_has_the_key_that_an_operator_writes() {
         for (limit, named, values) in [
-            ("9/m by consumer", Named::Key("a:b".to_owned()), vec!["a:b"]),
-            ("9/m by consumer, route", Named::Key("a:b".to_owned()), vec!["a", "b"]),
+            ("9/m by consumer", SubjectValues::Key("a:b".to_owned()), vec!["a:b"]),
+            ("9/m by consumer, route", SubjectValues::Key("a:b".to_owned()), vec!["a", "b"]),
             (
                 "9/m by consumer, ip",
                 dimensions(&[("ip", "2001:db8::9"), ("consumer", "a")]),
@@ -239,7 +239,7 @@ mod tests {
             let table = table(limit, missing);
             NamedSubject::new(&table.policies()[0], named, None, None).err()
         };
-        let key = |text: &str| Named::Key(text.to_owned());
+        let key = |text: &str| SubjectValues::Key(text.to_owned());
         let by = || "`consumer`, `route`".to_owned();
         for (text, error) in [("a", Misnamed::Key { by: by() }), ("a:b:c", Misnamed::Key { by: by() })] {
             assert_eq!(refused("9/m by consumer, route", Missing::Ip, key(text)), Some(error));

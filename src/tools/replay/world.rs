@@ -34,15 +34,15 @@ use policy::keys::subject::Encoded;
 use policy::matching::host;
 use policy::matching::host::is_authority;
 use policy::matching::path;
-use policy::{Facts, Found, HttpSubject, Naming, Policy, Subject, Table};
+use policy::{HttpSubject, KeyNaming, Policy, RouteMatch, RouteTable, RoutingFacts, Subject};
 
 /// A configuration that requests are played through.
 pub struct World {
     config: Config,
-    table: Table,
+    table: RouteTable,
     nodes: Vec<Arc<Limiter>>,
     redis: Option<Arc<Redis>>,
-    naming: Naming,
+    naming: KeyNaming,
     /// Requests that are not over and must give something back then.
     running: BinaryHeap<Reverse<Running>>,
     origin: Option<Origin>,
@@ -99,7 +99,7 @@ impl World {
     }
 
     /// Routes and policies.
-    pub fn table(&self) -> &Table {
+    pub fn table(&self) -> &RouteTable {
         &self.table
     }
 
@@ -138,7 +138,7 @@ impl World {
     }
 
     /// How keys and callers are named.
-    pub fn naming(&self) -> &Naming {
+    pub fn naming(&self) -> &KeyNaming {
         &self.naming
     }
 
@@ -269,10 +269,10 @@ impl World {
 /// What becomes of it if none do.
 fn limited<'t, 'r>(
     config: &Config,
-    table: &'t Table,
+    table: &'t RouteTable,
     request: &'r Request,
     seen: &'r Seen<'r>,
-) -> Result<(Found<'t, 'r>, Known), Outcome> {
+) -> Result<(RouteMatch<'t, 'r>, Known), Outcome> {
     if !listens_to(config, request, seen.client.ip) {
         return Err(Outcome::BeforeLimits);
     }
@@ -301,7 +301,11 @@ fn listens_to(config: &Config, request: &Request, client: IpAddr) -> bool {
     listener.is_none_or(|it| it.redirect_https.is_none() && it.addresses.admit(client))
 }
 
-fn find<'t, 'r>(table: &'t Table, request: &'r Request, seen: &'r Seen<'r>) -> Option<Found<'t, 'r>> {
+fn find<'t, 'r>(
+    table: &'t RouteTable,
+    request: &'r Request,
+    seen: &'r Seen<'r>,
+) -> Option<RouteMatch<'t, 'r>> {
     pipeline::route(table, &facts(request, seen, Known::NotAsked), seen.path.doubt).ok()
 }
 
@@ -316,8 +320,8 @@ enum Known {
     Refused,
 }
 
-fn facts<'r>(request: &'r Request, seen: &'r Seen<'r>, known: Known) -> Facts<'r, 'r> {
-    Facts {
+fn facts<'r>(request: &'r Request, seen: &'r Seen<'r>, known: Known) -> RoutingFacts<'r, 'r> {
+    RoutingFacts {
         method: &request.method,
         host: &seen.host,
         path: &seen.path.path,
@@ -342,10 +346,10 @@ fn unmasked(query: &str) -> String {
 
 /// Counts what each policy decided.
 fn count(
-    table: &Table,
-    naming: &Naming,
+    table: &RouteTable,
+    naming: &KeyNaming,
     account: &mut Account,
-    found: &Found<'_, '_>,
+    found: &RouteMatch<'_, '_>,
     subject: &HttpSubject<'_>,
     request: &Request,
     check: &Check<'_>,
@@ -397,7 +401,7 @@ fn lacks(policy: &mut PolicyAccount, subject: &HttpSubject<'_>, request: &Reques
 }
 
 /// Who is counted, as operators see it.
-fn name(naming: &Naming, policy: &Policy, subject: &HttpSubject<'_>, request: &Request) -> String {
+fn name(naming: &KeyNaming, policy: &Policy, subject: &HttpSubject<'_>, request: &Request) -> String {
     if policy.by.is_empty() || request.client.is_some() {
         return naming.name(policy, subject);
     }
@@ -422,7 +426,7 @@ fn limiter(config: &Config, redis: Option<&Arc<Redis>>, node: usize) -> Arc<Limi
 }
 
 /// Tells each window of a table by which plan the nodes share it. All nodes number plans alike.
-fn share(table: &mut Table, nodes: &[Arc<Limiter>]) {
+fn share(table: &mut RouteTable, nodes: &[Arc<Limiter>]) {
     let fleets: Vec<&Fleet> = nodes.iter().filter_map(|node| node.fleet()).collect();
     let Some((first, others)) = fleets.split_first() else { return };
     table.share(|policy, quota, sharing| {

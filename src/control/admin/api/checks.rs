@@ -28,7 +28,7 @@ use crate::admin::gate::RequestAuthor;
 use crate::admin::refusal::AdminRefusal;
 use crate::admin::state::AdminState;
 use crate::database::{IdempotentRequest, Time};
-use policy::Named;
+use policy::SubjectValues;
 
 type Answer = Result<Response<Sent>, AdminRefusal>;
 
@@ -221,7 +221,7 @@ pub(in crate::admin) async fn is_allowed(
     let IsAllowedBody { key, policy_id, now } = body.read()?;
     let asked = CheckQuestion {
         policy: policy_id.0,
-        named: Named::Key(key.0),
+        named: SubjectValues::Key(key.0),
         tier: None,
         cost: None,
         is_dry: now.is_some(),
@@ -322,10 +322,10 @@ fn asked(mut fields: BodyFields, takes_time: bool) -> Result<(Vec<CheckQuestion>
             flaws.push(Flaw { at: At::Body(format!("{within}/now")), detail: detail.to_owned() });
         }
         let named = match check.key {
-            Some(key) => Named::Key(key.0),
+            Some(key) => SubjectValues::Key(key.0),
             None => {
                 let dimensions = check.dimensions.unwrap_or_default().into_iter();
-                Named::Dimensions(dimensions.map(|(name, value)| (name, value.0)).collect())
+                SubjectValues::Dimensions(dimensions.map(|(name, value)| (name, value.0)).collect())
             }
         };
         let tier = check.tier.map(|tier| tier.0);

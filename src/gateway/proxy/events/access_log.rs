@@ -10,7 +10,7 @@ use base::cause::Cause;
 use base::clock;
 use limiter::Count;
 use observe::record;
-use policy::Table;
+use policy::RouteTable;
 
 pub fn finished(services: &Services, event: &FinishedRequest<'_>) {
     let sampler = &event.snapshot.sampler;
@@ -80,7 +80,7 @@ fn path(target: &Uri) -> &[u8] {
     }
 }
 
-pub(super) fn decision(table: &Table, verdict: Count) -> record::Decision<'_> {
+pub(super) fn decision(table: &RouteTable, verdict: Count) -> record::Decision<'_> {
     let policy = &*table.policies()[verdict.policy.index()].name;
     match verdict.decision {
         metrics::Decision::Admitted => record::Decision::Admitted,

@@ -19,8 +19,8 @@ use auth::{self, Asked, Wait};
 use base::cause::Cause;
 use base::clock;
 use base::identity::Identity;
-use policy::template::{UNFIT_PARAM, Unfit};
-use policy::{Facts, Found, HttpSubject, Route};
+use policy::template::{UNFIT_PARAM, UnfitHeaderValue};
+use policy::{HttpSubject, Route, RouteMatch, RoutingFacts};
 
 /// The result of authentication.
 #[derive(Debug, Default)]
@@ -34,8 +34,8 @@ pub struct AuthenticationResult {
 /// Authenticates the client, if the route requires it.
 pub async fn identify(
     context: &mut RequestContext,
-    found: &Found<'_, '_>,
-    facts: &Facts<'_, '_>,
+    found: &RouteMatch<'_, '_>,
+    facts: &RoutingFacts<'_, '_>,
 ) -> AuthenticationResult {
     let route = found.route;
     if route.access.auth.is_empty() {
@@ -88,10 +88,10 @@ fn refusal(view: &WorkerView, route: &Route, cause: Cause) -> Refusal {
 }
 
 /// The refusal of a request of which a field that its route sends cannot have the value.
-pub fn unfit(view: &WorkerView, route: &Route, unfit: Unfit) -> Refusal {
+pub fn unfit(view: &WorkerView, route: &Route, unfit: UnfitHeaderValue) -> Refusal {
     match unfit {
-        Unfit::Identity => refusal(view, route, Cause::IdentityUnfit),
-        Unfit::Param => Refusal::Malformed(UNFIT_PARAM),
+        UnfitHeaderValue::Identity => refusal(view, route, Cause::IdentityUnfit),
+        UnfitHeaderValue::Param => Refusal::Malformed(UNFIT_PARAM),
     }
 }
 
@@ -129,7 +129,7 @@ pub fn hide_credentials(view: &WorkerView, route: &Route, uri: &Uri, headers: &m
 /// Whether a costly verification may begin: whether the limits that need no identity have room. If not, the answer is 429
 /// in any case, so no password is hashed and no signature verified, and a client that guesses does not slow others down.
 /// Nothing is charged here. Limits that count by identity are not asked: they may admit the client once it is known.
-fn may_try(context: &RequestContext, found: &Found<'_, '_>, facts: &Facts<'_, '_>) -> bool {
+fn may_try(context: &RequestContext, found: &RouteMatch<'_, '_>, facts: &RoutingFacts<'_, '_>) -> bool {
     let policies = context.view.snapshot.table.chosen(found.route, true);
     let (limiter, now_ns) = (&context.services.shared.limiter, clock::ns_of(context.facts.started));
     limiter.has_room(policies, &HttpSubject::new(found, facts), now_ns)

@@ -18,7 +18,7 @@ use crate::proxy::context::RequestContext;
 use crate::proxy::request::gathered::BufferBudget;
 use crate::proxy::request::request_body::{Error, RequestBody};
 use crate::service::refusal::Refusal;
-use policy::json::{Fields, Path};
+use policy::json::{JsonFields, JsonPath};
 use upstream::Upstream;
 
 /// Why a request ends while its body is gathered.
@@ -68,11 +68,11 @@ pub async fn fields(
     context: &mut RequestContext,
     body: &mut RequestBody,
     headers: &HeaderMap,
-    paths: &Arc<[Path]>,
-) -> Result<Fields, GatherFailure> {
-    let RequestBody::Streaming(handle) = body else { return Ok(Fields::default()) };
+    paths: &Arc<[JsonPath]>,
+) -> Result<JsonFields, GatherFailure> {
+    let RequestBody::Streaming(handle) = body else { return Ok(JsonFields::default()) };
     if headers.get(CONTENT_ENCODING).is_some_and(|coding| coding != "identity") {
-        return Ok(Fields::default());
+        return Ok(JsonFields::default());
     }
     let room = Arc::clone(&context.services.shared.gathered);
     let stall = stall_of(context);
@@ -92,7 +92,7 @@ pub async fn fields(
         }
     }
     let streaming = handle.body();
-    Ok(Fields::read(paths, streaming.pieces(FIELDS_BYTES)))
+    Ok(JsonFields::read(paths, streaming.pieces(FIELDS_BYTES)))
 }
 
 /// How long a body may stand still. Over HTTP/1.1 the connection's timer watches for stalls. Over HTTP/2 it cannot: other

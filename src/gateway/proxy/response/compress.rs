@@ -14,12 +14,12 @@ use crate::proxy::context::RequestContext;
 use crate::proxy::response::response_body::ResponseBody;
 use crate::proxy::services::Services;
 use crate::service::overload::PressureStep;
-use policy::response::compress::{Choice, Compress};
+use policy::response::compress::{CodingChoice, Compress};
 
 /// What a request to a route that compresses says of its answer. It is read before the request's fields go upstream.
 pub struct CompressionTerms {
     rules: Arc<Compress>,
-    choice: Choice,
+    choice: CodingChoice,
     is_head: bool,
     /// The entity tags that the client has answers of.
     known_tags: Vec<HeaderValue>,

@@ -13,8 +13,8 @@ use crate::service::form::ErrorForm;
 use base::whole_file;
 use policy::matching::pattern;
 use policy::matching::pattern::Pattern;
-use policy::request::Values;
-use policy::response::body::Body;
+use policy::request::TemplateValues;
+use policy::response::body::CompiledBody;
 use policy::template;
 
 /// The bodies of a configuration, the ones for the fewest statuses first.
@@ -30,7 +30,7 @@ pub struct ErrorPages {
 pub struct ErrorPageBody {
     wanted: ErrorPage,
     form: ErrorForm,
-    body: Body,
+    body: CompiledBody,
 }
 
 /// What is wrong with one of the files. All are for the operator.
@@ -110,13 +110,13 @@ impl ErrorPageBody {
         })?;
         let text = String::from_utf8(bytes).map_err(|_| Error::NotText { file: file() })?;
         let form = form(&wanted.file).unwrap_or_default();
-        let body = Body::parse(&text, media_type(form).to_str().ok(), pattern)
+        let body = CompiledBody::parse(&text, media_type(form).to_str().ok(), pattern)
             .map_err(|source| Error::Template { file: file(), source })?;
         Ok(ErrorPageBody { wanted: wanted.clone(), form, body })
     }
 
     /// The bytes for one request, and their type.
-    pub fn render(&self, values: &Values<'_, '_>) -> (Bytes, HeaderValue) {
+    pub fn render(&self, values: &TemplateValues<'_, '_>) -> (Bytes, HeaderValue) {
         (self.body.render(values), media_type(self.form))
     }
 }

@@ -11,7 +11,7 @@ use limiter::Provenance;
 use metrics::Tier;
 use observe::record::Left;
 use policy::counting::SF_INTEGER_MAX;
-use policy::{Found, Table, Window};
+use policy::{RouteMatch, RouteTable, Window};
 
 /// The rate-limit fields of one answer: of the binding window, the one with the least left.
 #[derive(Debug, Default)]
@@ -30,8 +30,8 @@ impl RateLimitFields {
     pub fn new(
         style: LimitHeaders,
         unix_seconds: u64,
-        table: &Table,
-        found: &Found<'_, '_>,
+        table: &RouteTable,
+        found: &RouteMatch<'_, '_>,
         charges: &[Charge],
         decision: &Decision,
         is_leased: impl FnOnce(&Charge) -> bool,
@@ -44,7 +44,7 @@ impl RateLimitFields {
     pub fn of(
         style: LimitHeaders,
         unix_seconds: u64,
-        table: &Table,
+        table: &RouteTable,
         policies: impl FnOnce() -> Option<HeaderValue>,
         charges: &[Charge],
         decision: &Decision,
@@ -188,7 +188,7 @@ pub fn jittered(wait_ns: u64, random: u64) -> u64 {
 
 /// The value of `RateLimit-Debug`: `policy="search";window="search-1h";tier=lease;age=0.25;node=edge-1`, the age in seconds;
 /// without an age where Redis has no part.
-pub fn debug(table: &Table, charge: &Charge, provenance: Provenance, node: &str) -> Option<HeaderValue> {
+pub fn debug(table: &RouteTable, charge: &Charge, provenance: Provenance, node: &str) -> Option<HeaderValue> {
     let policy = &table.policies()[charge.policy.index()];
     let window = &policy.windows[usize::from(charge.window)].label;
     let Provenance { by, age_ns } = provenance;

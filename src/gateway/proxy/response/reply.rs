@@ -18,7 +18,7 @@ use crate::service::problem::RefusalProblem;
 use crate::service::refusal::Refusal;
 use base::identity::NOBODY;
 use policy::matching::host::{is_authority, routed};
-use policy::request::{Params, Values};
+use policy::request::{Params, TemplateValues};
 use policy::response::cors::Cors;
 use policy::route::Respond;
 
@@ -100,7 +100,7 @@ fn operators_body(context: &RequestContext, status: StatusCode) -> Option<(Bytes
     // Of a request that is refused for its authority it is whatever was sent.
     let authority = facts.authority.to_str().ok().filter(|text| is_authority(text)).unwrap_or_default();
     let (host, path) = (routed(authority), facts.uri.path());
-    let values = Values {
+    let values = TemplateValues {
         route: facts.route.map_or("", |id| &snapshot.table.routes()[id.index()].name),
         params: Params::new(pages.pattern(), path),
         method: &facts.method,
@@ -139,7 +139,7 @@ pub fn panicked(request: &PanicReply, snapshot: &Snapshot, conn: &Conn) -> Respo
 pub fn respond(
     mut context: Box<RequestContext>,
     fixed: &Respond,
-    values: &Values<'_, '_>,
+    values: &TemplateValues<'_, '_>,
 ) -> Response<ResponseBody> {
     context.answer(fixed.status);
     let mut headers = fields();

@@ -45,7 +45,7 @@ pub struct Window {
     pub policy: Box<str>,
     /// The window's name in `RateLimit`.
     pub window: Box<str>,
-    /// What was counted, as `policy::Naming` names it.
+    /// What was counted, as `policy::KeyNaming` names it.
     pub key: Box<str>,
     /// The limit applied.
     pub limit: u64,
