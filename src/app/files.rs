@@ -3,7 +3,7 @@
 //!
 //! Files of upstreams and of authentication methods are checked where those are built: [`super::publisher::prepare`].
 
-use auth::{self, Kind, jwt};
+use auth::{self, MethodKind, jwt};
 use base::clock;
 use config::{Config, Definition, Subject};
 use limiter::global::Global;
@@ -80,11 +80,11 @@ pub(super) fn check(config: &Config) -> Vec<Wrong> {
 
 fn issuer_over_tls(method: &auth::Config) -> Option<&jwt::remote::Config> {
     match &method.kind {
-        Kind::Jwt(tokens) => match &tokens.source {
-            jwt::Source::Url(remote) if remote.is_tls() => Some(remote),
-            jwt::Source::Url(_) | jwt::Source::Secret(_) | jwt::Source::File(_) => None,
+        MethodKind::Jwt(tokens) => match &tokens.source {
+            jwt::KeySetSource::Url(remote) if remote.is_tls() => Some(remote),
+            jwt::KeySetSource::Url(_) | jwt::KeySetSource::Secret(_) | jwt::KeySetSource::File(_) => None,
         },
-        Kind::Anonymous(_) | Kind::ApiKey(_) | Kind::Mtls(_) | Kind::Basic(_) => None,
+        MethodKind::Anonymous(_) | MethodKind::ApiKey(_) | MethodKind::Mtls(_) | MethodKind::Basic(_) => None,
     }
 }
 

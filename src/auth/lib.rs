@@ -19,8 +19,8 @@ pub mod method;
 pub mod mtls;
 pub mod place;
 
-pub use asked::{Asked, Checked, Wait};
-pub use authenticate::{Outcome, authenticate, authenticate_at_once};
-pub use config::{Anybody, Config, Kind};
-pub use issued::{Issued, IssuedKey};
+pub use asked::{AuthRequest, MethodAnswer, PendingCheck};
+pub use authenticate::{AuthOutcome, authenticate, authenticate_at_once};
+pub use config::{AnonymousIdentity, Config, MethodKind};
+pub use issued::{IssuedKey, IssuedKeys};
 pub use method::{Error, Method, keep_fetching};

@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 
-use auth::Kind;
+use auth::MethodKind;
 use policy::definition::{ActionDefinition, Dimension};
 
 use super::load::context::Context;
@@ -80,7 +80,7 @@ fn mtls_methods_without_client_ca(ctx: &Context<'_>, config: &Config, places: &P
     let is_asked = config.listeners.iter().any(|listener| listener.client_auth.is_some());
     for (method, fields) in config.auth.iter().zip(&places.auth) {
         let is_used = config.routes.iter().any(|route| route.access.auth.contains(&method.name));
-        let is_mtls = matches!(method.kind, Kind::Mtls(_));
+        let is_mtls = matches!(method.kind, MethodKind::Mtls(_));
         if let Some(place) = fields.whole.filter(|_| is_mtls && is_used && !is_asked) {
             let message = "no listener asks for certificates, so this method never recognises a client";
             ctx.warn(place, message, "give a listener with `certs` a `client-ca`");

@@ -1,6 +1,6 @@
 //! The configuration of the gRPC listener.
 
-use auth::mtls::{Certificate, Name};
+use auth::mtls::{CertificateName, ClientCertificate};
 use net::listening::Bind;
 use net::tls;
 
@@ -19,14 +19,14 @@ pub struct Config {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Client {
     /// Where in the certificate.
-    pub place: Name,
+    pub place: CertificateName,
     /// The name there.
     pub text: String,
 }
 
 impl Config {
     /// Whether who has shown this certificate may ask.
-    pub(super) fn admits(clients: &[Client], shown: Option<&Certificate>) -> bool {
+    pub(super) fn admits(clients: &[Client], shown: Option<&ClientCertificate>) -> bool {
         let is_it = |client: &Client| shown.is_some_and(|shown| shown.has(client.place, &client.text));
         clients.is_empty() || clients.iter().any(is_it)
     }

@@ -11,7 +11,7 @@ use tokio_rustls::server::TlsStream;
 use super::config::{Client, Config};
 use super::limits::PRELUDE;
 use super::stats::Stats;
-use auth::mtls::Certificate;
+use auth::mtls::ClientCertificate;
 
 /// TLS of one connection.
 pub(super) struct Secured {
@@ -37,7 +37,7 @@ impl Secured {
             Err(_) => return None,
         };
         let shown =
-            stream.get_ref().1.peer_certificates().and_then(|chain| Certificate::read(chain.first()?));
+            stream.get_ref().1.peer_certificates().and_then(|chain| ClientCertificate::read(chain.first()?));
         if !Config::admits(&self.clients, shown.as_ref()) {
             tracing::warn!("a gRPC client has shown a certificate that `clients` does not name");
             self.stats.refused_connection();

@@ -23,7 +23,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::counts::Counts;
-use auth::Issued;
+use auth::IssuedKeys;
 use config::{Added, Config, Files};
 use control::admin::{self, Writes};
 use control::database::config::Url;
@@ -55,7 +55,7 @@ impl Control {
         config: &Config,
         counts: &Counts,
         shared_tier: Option<&SharedTier>,
-        issued: &Arc<Issued>,
+        issued: &Arc<IssuedKeys>,
     ) -> Option<Control> {
         let database = config.database.clone()?;
         let shared = Arc::new(Shared {

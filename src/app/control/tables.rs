@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::keys;
 use crate::counts::{Counts, resets};
-use auth::Issued;
+use auth::IssuedKeys;
 use auth::keys::digest_bytes;
 use base::clock;
 use control::database::{self, DatabaseRows, OverrideKind, RemovedRow, Time};
@@ -14,7 +14,7 @@ use limiter::{Change, Holder, Limiter, Override, Reset};
 /// The tables of this process.
 pub(super) struct Tables {
     limiter: Arc<Limiter>,
-    issued: Arc<Issued>,
+    issued: Arc<IssuedKeys>,
     /// What a grant is carried over by.
     counts: Counts,
     /// Whose each reset is.
@@ -29,7 +29,7 @@ pub(super) struct Tables {
 }
 
 impl Tables {
-    pub(super) fn new(counts: Counts, issued: Arc<Issued>) -> Tables {
+    pub(super) fn new(counts: Counts, issued: Arc<IssuedKeys>) -> Tables {
         Tables {
             limiter: Arc::clone(&counts.limiter),
             counts,

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::files::{self, Wrong, trust_field};
-use auth::{self, Kind, jwt};
+use auth::{self, MethodKind, jwt};
 use base::clock;
 use config::{Definition, Errors, Loaded, Subject};
 use gateway::proxy::config::ErrorPage;
@@ -25,7 +25,7 @@ pub(super) struct Kept {
     /// Authentication methods, in the order of the configuration.
     pub(super) auth: Vec<Arc<auth::Method>>,
     /// API keys of the database: one table for the life of the process.
-    pub(super) issued: Arc<auth::Issued>,
+    pub(super) issued: Arc<auth::IssuedKeys>,
     /// Own bodies for errors; read anew for each configuration.
     pub(super) error_pages: Option<Arc<ErrorPages>>,
 }
@@ -73,7 +73,7 @@ pub(super) fn prepare_after(mut definition: Definition, before: &Kept) -> Result
 
 impl Prepared {
     /// The API keys of the database, which its methods and those of all that come after it look up.
-    pub(crate) fn issued(&self) -> &Arc<auth::Issued> {
+    pub(crate) fn issued(&self) -> &Arc<auth::IssuedKeys> {
         &self.kept.issued
     }
 
@@ -191,10 +191,10 @@ pub(super) fn client_config(wanted: &upstream::Config) -> Result<rustls::ClientC
 }
 
 /// The key of the configuration that an error in a method's credentials is reported at.
-fn file_key(kind: &Kind) -> &'static str {
+fn file_key(kind: &MethodKind) -> &'static str {
     match kind {
-        Kind::Basic(_) => "users",
-        Kind::Jwt(tokens) if matches!(tokens.source, jwt::Source::Secret(_)) => "secret",
-        Kind::ApiKey(_) | Kind::Jwt(_) | Kind::Mtls(_) | Kind::Anonymous(_) => "keys",
+        MethodKind::Basic(_) => "users",
+        MethodKind::Jwt(tokens) if matches!(tokens.source, jwt::KeySetSource::Secret(_)) => "secret",
+        MethodKind::ApiKey(_) | MethodKind::Jwt(_) | MethodKind::Mtls(_) | MethodKind::Anonymous(_) => "keys",
     }
 }

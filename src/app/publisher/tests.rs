@@ -5,7 +5,7 @@ use tokio::sync::mpsc::{Receiver, channel};
 
 use super::*;
 use auth::cache::Cache;
-use auth::{Asked, Checked};
+use auth::{AuthRequest, MethodAnswer};
 use limiter::local::Table;
 use metrics::Format;
 use observe::trace::Exporter;
@@ -65,9 +65,9 @@ impl Bench {
             http::HeaderName::from_static("x-api-key"),
             key.parse().expect("it is a field's value"),
         )]);
-        let asked = Asked { headers: &headers, query: None, certificate: None, now: clock::unix() };
+        let asked = AuthRequest { headers: &headers, query: None, certificate: None, now: clock::unix() };
         let snapshot = self.publisher.current().load();
-        matches!(snapshot.auth[0].check(&asked, &Cache::new(snapshot.auth[0].id)), Checked::Known(_))
+        matches!(snapshot.auth[0].check(&asked, &Cache::new(snapshot.auth[0].id)), MethodAnswer::Known(_))
     }
 }
 

@@ -58,7 +58,7 @@ enum Error {
 
 /// One issuer's keys, as workers ask for them.
 #[derive(Debug)]
-pub(crate) struct Remote {
+pub(crate) struct RemoteKeys {
     config: Config,
     phase: AtomicU8,
     begun: AtomicBool,
@@ -86,9 +86,9 @@ const READY: u8 = 1;
 /// A fetch runs.
 const FETCHING: u8 = 2;
 
-impl Remote {
-    pub(super) fn new(config: Config) -> Remote {
-        Remote {
+impl RemoteKeys {
+    pub(super) fn new(config: Config) -> RemoteKeys {
+        RemoteKeys {
             config,
             phase: AtomicU8::new(FETCHING),
             begun: AtomicBool::new(false),

@@ -8,17 +8,17 @@ use crate::printer::{array, text};
 use crate::reader::{Table, Value};
 use crate::upstream::trust;
 use crate::values::{Keys, Written};
-use auth::Kind;
+use auth::MethodKind;
 use auth::jwt::remote;
-use auth::jwt::{Algorithm, Config, Naming, Rules, Secret, Source};
-use auth::place::Place;
+use auth::jwt::{Algorithm, ClaimNaming, ClaimRules, Config, JwtSecret, KeySetSource};
+use auth::place::CredentialSource;
 use base::words::listed;
 use net::trust::Trust;
 
-pub(super) fn read(table: &mut Table<'_>) -> Option<Kind> {
+pub(super) fn read(table: &mut Table<'_>) -> Option<MethodKind> {
     let source = source(table);
     let algorithms = table.value("algorithms").map(|value| algorithms(&value)).unwrap_or_default();
-    let mut rules = Rules {
+    let mut rules = ClaimRules {
         issuers: Vec::new(),
         audiences: Vec::new(),
         typ: None,
@@ -32,16 +32,16 @@ pub(super) fn read(table: &mut Table<'_>) -> Option<Kind> {
             "write `audience = \"…\"`: what tokens for this gateway say in `aud`",
         );
     }
-    let naming = Naming {
+    let naming = ClaimNaming {
         consumer: claim_name(table, "consumer").or(Some("sub".to_owned())),
         tenant: claim_name(table, "tenant"),
         tier: claim_name(table, "tier"),
     };
-    let places = table.value("in").map_or_else(|| vec![Place::Bearer], |value| places(&value));
-    Some(Kind::Jwt(Box::new(Config { places, source: source?, algorithms, rules, naming })))
+    let places = table.value("in").map_or_else(|| vec![CredentialSource::Bearer], |value| places(&value));
+    Some(MethodKind::Jwt(Box::new(Config { places, source: source?, algorithms, rules, naming })))
 }
 
-fn rules(keys: &mut impl Keys, rules: &mut Rules) {
+fn rules(keys: &mut impl Keys, rules: &mut ClaimRules) {
     keys.texts("issuer", &mut rules.issuers);
     keys.texts("audience", &mut rules.audiences);
     keys.texts("required", &mut rules.required);
@@ -64,7 +64,7 @@ fn algorithms(value: &Value<'_>) -> Vec<Algorithm> {
 }
 
 /// The source of the keys: exactly one of `jwks`, `keys` and `secret`.
-fn source(table: &Table<'_>) -> Option<Source> {
+fn source(table: &Table<'_>) -> Option<KeySetSource> {
     let (jwks, secret) = (table.value("jwks"), table.value("secret"));
     let has_file = table.value("keys").is_some();
     for value in ["tls", "fetch"].into_iter().filter_map(|key| table.value(key)).filter(|_| jwks.is_none()) {
@@ -86,13 +86,13 @@ fn source(table: &Table<'_>) -> Option<Source> {
             if let Some(mut fetch) = table.table("fetch") {
                 times(&mut fetch, &mut config);
             }
-            Some(Source::Url(Box::new(config)))
+            Some(KeySetSource::Url(Box::new(config)))
         }
-        (None, true, None) => file(table, "keys", "jwks.json").map(Source::File),
+        (None, true, None) => file(table, "keys", "jwks.json").map(KeySetSource::File),
         (None, false, Some(secret)) => {
             let text = secret.text()?;
             text.warn_if_plain();
-            Some(Source::Secret(Secret(text.text)))
+            Some(KeySetSource::Secret(JwtSecret(text.text)))
         }
         _ => {
             table.wrong(
@@ -128,9 +128,9 @@ fn algorithm(text: &Text<'_>) -> Option<Algorithm> {
 pub(super) fn show(config: &Config, fields: &mut Fields) {
     fields.push(("in", show_places(&config.places)));
     match &config.source {
-        Source::Secret(Secret(secret)) => fields.push(("secret", text(secret))),
-        Source::File(path) => fields.push(("keys", show_file(path))),
-        Source::Url(remote) => {
+        KeySetSource::Secret(JwtSecret(secret)) => fields.push(("secret", text(secret))),
+        KeySetSource::File(path) => fields.push(("keys", show_file(path))),
+        KeySetSource::Url(remote) => {
             fields.push(("jwks", text(&remote.url.to_string())));
             if remote.is_tls() {
                 fields.push(("tls", trust::show(&remote.trust)));

@@ -4,9 +4,9 @@ mod jwt;
 
 use std::time::Duration;
 
-use auth::mtls::{self, Name};
-use auth::place::Place;
-use auth::{Anybody, Config, Kind};
+use auth::mtls::{self, CertificateName};
+use auth::place::CredentialSource;
+use auth::{AnonymousIdentity, Config, MethodKind};
 use auth::{basic, keys};
 
 use super::load::report;
@@ -38,7 +38,7 @@ fn read(named: Named<'_>) -> Option<Config> {
         table.wrong("an authentication method needs `kind`", "write `kind = \"api-key\"`");
         return None;
     };
-    let read: fn(&mut Table<'_>) -> Option<Kind> = kind.choice(&KINDS)?;
+    let read: fn(&mut Table<'_>) -> Option<MethodKind> = kind.choice(&KINDS)?;
     let kind = read(&mut table);
     let mut pass = true;
     table.boolean("pass", &mut pass);
@@ -55,27 +55,27 @@ pub(super) fn show(page: &mut Page, config: &Config) {
 fn show_keys(config: &Config) -> Fields {
     let mut keys: Fields = vec![("kind", String::new())];
     let kind = match &config.kind {
-        Kind::Anonymous(anybody) => {
+        MethodKind::Anonymous(anybody) => {
             keys.extend(Written::of(anybody, self::anybody));
             "anonymous"
         }
-        Kind::ApiKey(api_key) => {
+        MethodKind::ApiKey(api_key) => {
             keys.push(("in", show_places(&api_key.places)));
             keys.push(("keys", show_keys_source(&api_key.source)));
             "api-key"
         }
-        Kind::Mtls(mtls) => {
+        MethodKind::Mtls(mtls) => {
             keys.push(("consumer", text(&mtls.consumer.to_string())));
             keys.extend(mtls.tenant.map(|tenant| ("tenant", text(&tenant.to_string()))));
             keys.extend(mtls.tier.as_ref().map(|tier| ("tier", text(tier))));
             "mtls"
         }
-        Kind::Basic(basic) => {
+        MethodKind::Basic(basic) => {
             keys.push(("users", show_file(&basic.file)));
             keys.push(("keep", time(basic.keep)));
             "basic"
         }
-        Kind::Jwt(tokens) => {
+        MethodKind::Jwt(tokens) => {
             jwt::show(tokens, &mut keys);
             "jwt"
         }
@@ -85,15 +85,15 @@ fn show_keys(config: &Config) -> Fields {
     keys
 }
 
-fn show_places(places: &[Place]) -> String {
+fn show_places(places: &[CredentialSource]) -> String {
     array(places.iter().map(|place| text(&place.to_string())))
 }
 
-fn show_keys_source(source: &keys::Source) -> String {
+fn show_keys_source(source: &keys::ApiKeySource) -> String {
     match source {
-        keys::Source::File(file) => show_file(file),
-        keys::Source::Database => text(DATABASE),
-        keys::Source::Both(file) => {
+        keys::ApiKeySource::File(file) => show_file(file),
+        keys::ApiKeySource::Database => text(DATABASE),
+        keys::ApiKeySource::Both(file) => {
             table([("file", text(&file.to_string_lossy())), (DATABASE, true.to_string())])
         }
     }
@@ -103,28 +103,28 @@ fn show_file(path: &std::path::Path) -> String {
     table([("file", text(&path.to_string_lossy()))])
 }
 
-fn anonymous(table: &mut Table<'_>) -> Option<Kind> {
-    let mut anybody = Anybody { consumer: None, tenant: None, tier: None };
+fn anonymous(table: &mut Table<'_>) -> Option<MethodKind> {
+    let mut anybody = AnonymousIdentity { consumer: None, tenant: None, tier: None };
     self::anybody(table, &mut anybody);
-    Some(Kind::Anonymous(anybody))
+    Some(MethodKind::Anonymous(anybody))
 }
 
-fn anybody(keys: &mut impl Keys, anybody: &mut Anybody) {
+fn anybody(keys: &mut impl Keys, anybody: &mut AnonymousIdentity) {
     keys.text_if("consumer", &mut anybody.consumer);
     keys.text_if("tenant", &mut anybody.tenant);
     keys.text_if("tier", &mut anybody.tier);
 }
 
-fn api_key(table: &mut Table<'_>) -> Option<Kind> {
+fn api_key(table: &mut Table<'_>) -> Option<MethodKind> {
     let places = match table.value("in") {
         Some(value) => places(&value),
-        None => vec![Place::Header(X_API_KEY), Place::Bearer],
+        None => vec![CredentialSource::Header(X_API_KEY), CredentialSource::Bearer],
     };
-    Some(Kind::ApiKey(keys::Config { places, source: keys_source(table)? }))
+    Some(MethodKind::ApiKey(keys::Config { places, source: keys_source(table)? }))
 }
 
 /// `{ file = "…" }`, `"database"`, or `{ file = "…", database = true }` for both.
-fn keys_source(table: &Table<'_>) -> Option<keys::Source> {
+fn keys_source(table: &Table<'_>) -> Option<keys::ApiKeySource> {
     const HINT: &str = "write `keys = { file = \"keys.toml\" }`, or `keys = \"database\"`";
     let value = table.value("keys")?;
     if value.is_string() {
@@ -133,7 +133,7 @@ fn keys_source(table: &Table<'_>) -> Option<keys::Source> {
             text.wrong(format!("{} is not a place for keys", text.shown()), HINT);
             return None;
         }
-        return Some(keys::Source::Database);
+        return Some(keys::ApiKeySource::Database);
     }
     let inner = value.table()?;
     let file = inner.value("file").map(|value| value.text());
@@ -142,23 +142,23 @@ fn keys_source(table: &Table<'_>) -> Option<keys::Source> {
         inner.wrong("`keys` needs `file`", HINT);
     }
     match (file, has_database) {
-        (Some(file), false) => Some(keys::Source::File(text::path(&file?))),
-        (Some(file), true) => Some(keys::Source::Both(text::path(&file?))),
-        (None, true) => Some(keys::Source::Database),
+        (Some(file), false) => Some(keys::ApiKeySource::File(text::path(&file?))),
+        (Some(file), true) => Some(keys::ApiKeySource::Both(text::path(&file?))),
+        (None, true) => Some(keys::ApiKeySource::Database),
         (None, false) => None,
     }
 }
 
-fn mtls(table: &mut Table<'_>) -> Option<Kind> {
-    let name = |key| table.value(key).and_then(|value| value.choice(&Name::ALL));
+fn mtls(table: &mut Table<'_>) -> Option<MethodKind> {
+    let name = |key| table.value(key).and_then(|value| value.choice(&CertificateName::ALL));
     let (consumer, tenant) = (name("consumer"), name("tenant"));
     let tier = table.value("tier").and_then(|value| value.text()).map(|text| text.text);
-    Some(Kind::Mtls(mtls::Config { consumer: consumer?, tenant, tier }))
+    Some(MethodKind::Mtls(mtls::Config { consumer: consumer?, tenant, tier }))
 }
 
-fn basic(table: &mut Table<'_>) -> Option<Kind> {
+fn basic(table: &mut Table<'_>) -> Option<MethodKind> {
     let keep = table.value("keep").and_then(|value| value.duration()).unwrap_or(KEEP);
-    Some(Kind::Basic(basic::Config { file: file(table, "users", "users.toml")?, keep }))
+    Some(MethodKind::Basic(basic::Config { file: file(table, "users", "users.toml")?, keep }))
 }
 
 /// The file under `key = { file = "…" }`.
@@ -184,17 +184,19 @@ fn claim_name(table: &Table<'_>, key: &'static str) -> Option<String> {
     }
 }
 
-fn places(value: &Value<'_>) -> Vec<Place> {
+fn places(value: &Value<'_>) -> Vec<CredentialSource> {
     let texts = value.some_texts("write `[\"header:x-api-key\"]`");
     texts.iter().filter_map(place).collect()
 }
 
 /// `header:x-api-key`, `bearer`, `query:api_key`.
-fn place(text: &Text<'_>) -> Option<Place> {
+fn place(text: &Text<'_>) -> Option<CredentialSource> {
     let found = match text.text.split_once(':') {
-        None if text.text == "bearer" => Some(Place::Bearer),
-        Some(("header", name)) => http::HeaderName::from_bytes(name.as_bytes()).ok().map(Place::Header),
-        Some(("query", name)) if !name.is_empty() => Some(Place::Query(name.to_owned())),
+        None if text.text == "bearer" => Some(CredentialSource::Bearer),
+        Some(("header", name)) => {
+            http::HeaderName::from_bytes(name.as_bytes()).ok().map(CredentialSource::Header)
+        }
+        Some(("query", name)) if !name.is_empty() => Some(CredentialSource::Query(name.to_owned())),
         _ => None,
     };
     if found.is_none() {
@@ -207,7 +209,7 @@ fn place(text: &Text<'_>) -> Option<Place> {
 type Fields = Vec<(&'static str, String)>;
 
 /// Reads the keys that only one kind has.
-type ReadKind = fn(&mut Table<'_>) -> Option<Kind>;
+type ReadKind = fn(&mut Table<'_>) -> Option<MethodKind>;
 
 const KINDS: [(&str, ReadKind); 5] =
     [("anonymous", anonymous), ("api-key", api_key), ("jwt", jwt::read), ("mtls", mtls), ("basic", basic)];

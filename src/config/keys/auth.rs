@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ::auth::mtls::Name;
+use ::auth::mtls::CertificateName;
 
 use super::Kind::{Any, Bool, Path, Secret, Table, Text, Texts, Time, Word, Words};
 use super::Unwritten::{Means, Needs, Required, Value};
@@ -87,12 +87,12 @@ sections! {
     MTLS = "[auth.<name>]" + AUTH {
         /// which name of a certificate is the consumer: `san:email`, `san:dns`, `san:uri`, `subject:cn`,
         /// `subject:o`, `subject:ou`; the first of several
-        "consumer": Words(|| words(&Name::ALL)), Needs(
+        "consumer": Words(|| words(&CertificateName::ALL)), Needs(
             "certificates need `consumer`: which of their names is the consumer",
             "write `consumer = \"san:email\"`",
         );
         /// which name of a certificate is the tenant
-        "tenant": Words(|| words(&Name::ALL));
+        "tenant": Words(|| words(&CertificateName::ALL));
         /// the tier of all of them
         "tier": Text;
     }

@@ -3,7 +3,7 @@
 
 use crate::Config;
 use crate::load::mask::MASK;
-use auth::place::Place;
+use auth::place::CredentialSource;
 use policy::definition::Dimension;
 use policy::keys::key::DecodedValue;
 use policy::{KeyNaming, Policy, Subject};
@@ -11,9 +11,9 @@ use policy::{KeyNaming, Policy, Subject};
 impl Config {
     /// How keys are named: addresses as `[privacy]` says, and without the credentials that methods read.
     pub fn naming(&self, salt: &[u8; 16]) -> KeyNaming {
-        let header = |place: &Place| match place {
-            Place::Header(name) => Some(name.clone()),
-            Place::Bearer | Place::Query(_) => None,
+        let header = |place: &CredentialSource| match place {
+            CredentialSource::Header(name) => Some(name.clone()),
+            CredentialSource::Bearer | CredentialSource::Query(_) => None,
         };
         let headers = self.auth.iter().flat_map(auth::Config::places).filter_map(header).collect();
         let parameters = self.auth.iter().flat_map(auth::Config::parameters).map(Into::into).collect();

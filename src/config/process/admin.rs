@@ -2,7 +2,7 @@
 
 use toml::value::Datetime;
 
-use auth::mtls::Name;
+use auth::mtls::CertificateName;
 use auth::{entries, keys};
 use control::admin::{
     self, AdminRole, BearerToken, Config, NamedCertificate, NamedToken, OWN_TOKEN_NAME, TokenSecret,
@@ -209,7 +209,7 @@ fn named_certificate<'c>(value: &Value<'c>) -> Option<(NamedCertificate, Text<'c
     let table = value.table()?;
     let name = audit_name(&table);
     let shows = table.value("shows").and_then(|value| value.text()).and_then(|text| {
-        let found = Name::written(&text.text).map(|(place, name)| (place, name.to_owned()));
+        let found = CertificateName::written(&text.text).map(|(place, name)| (place, name.to_owned()));
         if found.is_none() {
             text.wrong("`shows` is not a name in a certificate", SHOWS);
         }

@@ -1,6 +1,6 @@
 //! Reads and writes `grpc` of `[admin]`, the listener that proxies ask.
 
-use auth::mtls::Name;
+use auth::mtls::CertificateName;
 use net::listening::Bind;
 use net::tls::{self, Demand};
 use rls::{Client, Config};
@@ -75,7 +75,7 @@ fn clients(value: &Value<'_>, tls: Option<&tls::Files>) -> Vec<Client> {
     if names.len() > CLIENTS_MAX {
         value.wrong(format!("there are more than {CLIENTS_MAX} clients"), "leave some out");
     }
-    let client = |text: &Text<'_>| match Name::written(&text.text) {
+    let client = |text: &Text<'_>| match CertificateName::written(&text.text) {
         Some((place, name)) => Some(Client { place, text: name.to_owned() }),
         None => {
             text.wrong(format!("{} is not a name in a certificate", text.shown()), SHOWS);

@@ -4,7 +4,7 @@ use http::HeaderName;
 use http::uri::Authority;
 use tracing_subscriber::EnvFilter;
 
-use auth::place::Place;
+use auth::place::CredentialSource;
 use observe::record::decisions::DecisionsConfig;
 use observe::record::format::Template;
 use observe::record::syslog::{Address, Syslog};
@@ -221,7 +221,8 @@ fn logged_headers(value: &Value<'_>, auth: &[auth::Config]) -> Vec<HeaderName> {
             text.wrong(format!("{} is not a header's name", text.shown()), "write it as in `x-trace-id`");
             continue;
         };
-        let is_credential = |place: &Place| matches!(place, Place::Header(header) if *header == name);
+        let is_credential =
+            |place: &CredentialSource| matches!(place, CredentialSource::Header(header) if *header == name);
         let is_secret = mask::is_secret_name(name.as_str())
             || auth.iter().flat_map(auth::Config::places).any(is_credential);
         if is_secret {

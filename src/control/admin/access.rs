@@ -11,7 +11,7 @@ use http::header::AUTHORIZATION;
 
 use super::config::NamedCertificate;
 use super::refusal::AdminRefusal;
-use auth::mtls::Certificate;
+use auth::mtls::ClientCertificate;
 
 /// What a client may do. Each role includes the ones before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -127,7 +127,7 @@ impl AccessRules {
     }
 
     /// Whom a certificate stands for: the first that is listed.
-    pub(super) fn vouched(&self, certificate: &Certificate) -> Option<CertificateHolder> {
+    pub(super) fn vouched(&self, certificate: &ClientCertificate) -> Option<CertificateHolder> {
         let is_it = |known: &&NamedCertificate| certificate.has(known.place, &known.text);
         let known = self.certificates.iter().find(is_it)?;
         Some(CertificateHolder {
@@ -194,7 +194,7 @@ mod tests {
     use http::HeaderValue;
 
     use super::*;
-    use auth::mtls::Name;
+    use auth::mtls::CertificateName;
 
     fn with_tokens(tokens: Vec<BearerToken>) -> AccessRules {
         AccessRules { tokens, without_token: AdminRole::Admin, ..AccessRules::default() }
@@ -278,8 +278,8 @@ mod tests {
         let access = AccessRules {
             tokens: vec![BearerToken::of_text("bob", "b", AdminRole::Admin, None)],
             certificates: vec![
-                named("alice", Name::SanEmail, "alice@ops.test", AdminRole::Operate),
-                named("ops", Name::SubjectCn, "ops", AdminRole::Read),
+                named("alice", CertificateName::SanEmail, "alice@ops.test", AdminRole::Operate),
+                named("ops", CertificateName::SubjectCn, "ops", AdminRole::Read),
             ],
             ..AccessRules::default()
         };
@@ -306,12 +306,12 @@ mod tests {
         assert_eq!(access.check(AdminRole::Read, &HeaderMap::new(), None, 0), Err(AdminRefusal::NoToken));
     }
 
-    fn certificate(emails: &[&str], common: &str) -> Certificate {
+    fn certificate(emails: &[&str], common: &str) -> ClientCertificate {
         let mut params = rcgen::CertificateParams::default();
         params.distinguished_name.push(rcgen::DnType::CommonName, common);
         let email = |email: &&str| rcgen::SanType::Rfc822Name((*email).try_into().expect("ASCII"));
         params.subject_alt_names = emails.iter().map(email).collect();
         let key = rcgen::KeyPair::generate().expect("a key");
-        Certificate::read(params.self_signed(&key).expect("signed").der()).expect("it can be read")
+        ClientCertificate::read(params.self_signed(&key).expect("signed").der()).expect("it can be read")
     }
 }

@@ -6,7 +6,7 @@ use aws_lc_rs::digest::SHA256_OUTPUT_LEN;
 
 use super::access::{AccessRules, AdminRole, BearerToken};
 use super::host::canonical as canonical_host;
-use auth::mtls::Name;
+use auth::mtls::CertificateName;
 use net::listening::Bind;
 use net::tls;
 
@@ -34,7 +34,7 @@ pub struct NamedCertificate {
     /// The name of its bearer, for the audit.
     pub name: String,
     /// Where in the certificate.
-    pub place: Name,
+    pub place: CertificateName,
     /// The name there.
     pub text: String,
     /// What its bearer may do.

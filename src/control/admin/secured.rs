@@ -14,7 +14,7 @@ use super::activity::AdminActivity;
 use super::connection::converse;
 use super::limits::AdminLimits;
 use super::state::AdminState;
-use auth::mtls::Certificate;
+use auth::mtls::ClientCertificate;
 
 /// The settings in force; they change when files do.
 pub type Settings = Arc<ArcSwap<ServerConfig>>;
@@ -46,7 +46,7 @@ impl AdminTls {
             Err(_) => return,
         };
         let shown =
-            stream.get_ref().1.peer_certificates().and_then(|chain| Certificate::read(chain.first()?));
+            stream.get_ref().1.peer_certificates().and_then(|chain| ClientCertificate::read(chain.first()?));
         if let Some(vouched) = shown.and_then(|certificate| self.state.access.vouched(&certificate)) {
             let _ = activity.vouched.set(vouched);
         }

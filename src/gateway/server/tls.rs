@@ -10,7 +10,7 @@ use super::listener::SharedListener;
 use super::stream::ClientStream;
 use super::worker::Worker;
 use crate::service::{Ends, Service, config};
-use auth::mtls::Certificate;
+use auth::mtls::ClientCertificate;
 use base::cause::Cause;
 use net::outbox::Socket;
 
@@ -75,8 +75,8 @@ pub fn server_name(stream: &ClientStream) -> &str {
 }
 
 /// The client's certificate. If the session was resumed, it is the one shown when the session began.
-pub fn certificate(stream: &ClientStream) -> Option<Box<Certificate>> {
+pub fn certificate(stream: &ClientStream) -> Option<Box<ClientCertificate>> {
     let ClientStream::Tls(tls) = stream else { return None };
     let leaf = tls.get_ref().1.peer_certificates()?.first()?;
-    Certificate::read(leaf).map(Box::new)
+    ClientCertificate::read(leaf).map(Box::new)
 }

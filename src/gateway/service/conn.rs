@@ -14,7 +14,7 @@ use super::config;
 use super::drain::Drain;
 use super::reason::Reason;
 use super::rest::BodyRest;
-use auth::mtls::Certificate;
+use auth::mtls::ClientCertificate;
 use net::wire::http2::{Meter, StreamId};
 use upstream::http1::UpgradedStream;
 
@@ -31,7 +31,7 @@ pub struct Conn {
     /// The server name the client asked for; empty if it named none.
     pub sni: Box<str>,
     /// The client's certificate, if it sent one.
-    pub certificate: Option<Box<Certificate>>,
+    pub certificate: Option<Box<ClientCertificate>>,
     /// What the connection is doing.
     pub activity: Rc<Activity>,
     /// What is left of its current request's body.

@@ -14,8 +14,8 @@ use http::{HeaderMap, Uri};
 use crate::proxy::context::RequestContext;
 use crate::proxy::snapshot::WorkerView;
 use crate::service::refusal::Refusal;
-use auth::place::{self, Carried, Place};
-use auth::{self, Asked, Wait};
+use auth::place::{self, CarriedCredential, CredentialSource};
+use auth::{self, AuthRequest, PendingCheck};
 use base::cause::Cause;
 use base::clock;
 use base::identity::Identity;
@@ -45,7 +45,7 @@ pub async fn identify(
     let indices = route.access.auth.iter().map(|index| usize::from(*index));
     let methods = indices.map(|index| (&*view.snapshot.auth[index], &*view.caches[index]));
     let conn = Rc::clone(&context.conn);
-    let asked = Asked {
+    let asked = AuthRequest {
         headers: facts.headers,
         query: facts.query,
         certificate: conn.certificate.as_deref(),
@@ -53,10 +53,10 @@ pub async fn identify(
     };
     let verifications = &context.services.shared.auth_verifications;
     let has_verified = Cell::new(false);
-    let may_try = |wait: &Wait| {
+    let may_try = |wait: &PendingCheck| {
         has_verified.set(true);
         // Fetching keys was counted already, when the signature of the same token was about to be verified.
-        if matches!(wait, Wait::Keys(_)) {
+        if matches!(wait, PendingCheck::Keys(_)) {
             return true;
         }
         let may = may_try(context, found, facts);
@@ -109,13 +109,15 @@ pub fn hide_credentials(view: &WorkerView, route: &Route, uri: &Uri, headers: &m
     for config in methods.filter(|config| !config.pass) {
         for place in config.places() {
             match place {
-                Place::Header(name) => drop(headers.remove(name)),
+                CredentialSource::Header(name) => drop(headers.remove(name)),
                 // A credential of another scheme is not this method's; it may be meant for the upstream.
-                Place::Bearer => match place::authorization(headers, config.scheme()) {
-                    Carried::Nothing => {}
-                    Carried::One(_) | Carried::Several => drop(headers.remove(AUTHORIZATION)),
+                CredentialSource::Bearer => match place::authorization(headers, config.scheme()) {
+                    CarriedCredential::Nothing => {}
+                    CarriedCredential::One(_) | CarriedCredential::Several => {
+                        drop(headers.remove(AUTHORIZATION))
+                    }
                 },
-                Place::Query(name) => {
+                CredentialSource::Query(name) => {
                     let Some(query) = uri.query() else { continue };
                     let query = place::without(query, name);
                     uri = with_query(&uri, query.as_deref());
