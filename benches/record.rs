@@ -6,15 +6,18 @@ use std::time::Duration;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use metrics::{self, AccessLog, Metrics, Request};
-use observe::record::{AccessConfig, Decision, Entry, Format, Log, Sampler, Sink, Style};
+use observe::record::{
+    AccessConfig, AccessEntry, LineLog, LogFormat, LoggedDecision, Sink, StatusSampler, Style,
+};
 use serde_json::json;
 
 fn line(criterion: &mut Criterion) {
     let figures = AccessLog::default();
     let sink = Sink::File("/dev/null".into());
-    let log = Log::open(&sink, &figures).expect("/dev/null opens");
+    let log = LineLog::open(&sink, &figures).expect("/dev/null opens");
     let buffer = log.buffer();
-    let sampler = Sampler::new(&AccessConfig { to: sink, headers: Vec::new(), ..AccessConfig::default() });
+    let sampler =
+        StatusSampler::new(&AccessConfig { to: sink, headers: Vec::new(), ..AccessConfig::default() });
     let style = Style::new(&AccessConfig::default(), "");
     let plain = entry(b"/v1/orders/4711?expand=lines");
     let mut group = criterion.benchmark_group("record");
@@ -24,7 +27,7 @@ fn line(criterion: &mut Criterion) {
     group.bench_function("line_escaped", |bencher| {
         bencher.iter(|| buffer.write(&sampler, &style, black_box(&hostile)))
     });
-    let combined = AccessConfig { format: Format::Combined, ..AccessConfig::default() };
+    let combined = AccessConfig { format: LogFormat::Combined, ..AccessConfig::default() };
     let combined = Style::new(&combined, "");
     group.bench_function("line_combined", |bencher| {
         bencher.iter(|| buffer.write(&sampler, &combined, black_box(&plain)))
@@ -60,8 +63,8 @@ fn figures(criterion: &mut Criterion) {
     group.finish();
 }
 
-fn entry(path: &[u8]) -> Entry<'_> {
-    Entry {
+fn entry(path: &[u8]) -> AccessEntry<'_> {
+    AccessEntry {
         time: Duration::from_millis(1_709_164_800_123),
         request_id: b"01JDCQ7ZK3V5N8W9X2Y4A6B8C0",
         listener: "edge",
@@ -73,7 +76,7 @@ fn entry(path: &[u8]) -> Entry<'_> {
         path,
         route: "orders",
         status: 200,
-        decision: Decision::Admitted,
+        decision: LoggedDecision::Admitted,
         upstream: "orders",
         server: "10.0.1.10:8080",
         total_us: Some(1_234),
@@ -81,7 +84,7 @@ fn entry(path: &[u8]) -> Entry<'_> {
         wait_us: Some(0),
         first_byte_us: Some(1_100),
         bytes_out: 5_120,
-        ..Entry::default()
+        ..AccessEntry::default()
     }
 }
 

@@ -11,8 +11,8 @@ use tokio::time::timeout;
 
 use control::database::{self, Database, DecisionEvent, Time};
 use metrics::{Counter, Metrics};
-use observe::record::decisions::{Cursor, KEPT_MAX, Memory, Sample};
-use observe::record::{Buffer, Log};
+use observe::record::decisions::{DecisionSample, KEPT_MAX, SampleCursor, SampleMemory};
+use observe::record::{Buffer, LineLog};
 
 /// What follows the samples; dropping it ends that.
 #[derive(Debug)]
@@ -23,8 +23,8 @@ pub(super) struct Following {
 impl Following {
     /// Follows the samples from now on. Must be called on the control runtime.
     pub(super) fn start(
-        memory: &Arc<Memory>,
-        log: &Arc<Log>,
+        memory: &Arc<SampleMemory>,
+        log: &Arc<LineLog>,
         database: Option<impl Fn() -> Option<Database> + Send + Sync + 'static>,
         metrics: &Metrics,
     ) -> Following {
@@ -42,7 +42,7 @@ impl Following {
             memory: Arc::clone(memory),
             log: Arc::clone(log),
             lines: log.buffer(),
-            cursor: Cursor::default(),
+            cursor: SampleCursor::default(),
             lost,
         };
         let stop = Arc::new(Notify::new());
@@ -90,10 +90,10 @@ impl Drop for Following {
 }
 
 struct Writer {
-    memory: Arc<Memory>,
-    log: Arc<Log>,
+    memory: Arc<SampleMemory>,
+    log: Arc<LineLog>,
     lines: Buffer,
-    cursor: Cursor,
+    cursor: SampleCursor,
     lost: Counter,
 }
 
@@ -116,9 +116,9 @@ impl Writer {
 
 /// Writes samples to the database.
 struct Recorder {
-    memory: Arc<Memory>,
+    memory: Arc<SampleMemory>,
     database: Box<dyn Fn() -> Option<Database> + Send + Sync>,
-    cursor: Cursor,
+    cursor: SampleCursor,
     written: Counter,
     lost: Counter,
     /// Whether the last write failed: an outage is one line of the log.
@@ -127,11 +127,11 @@ struct Recorder {
 
 impl Recorder {
     fn new(
-        memory: Arc<Memory>,
+        memory: Arc<SampleMemory>,
         database: Box<dyn Fn() -> Option<Database> + Send + Sync>,
         (written, lost): (Counter, Counter),
     ) -> Recorder {
-        Recorder { memory, database, cursor: Cursor::default(), written, lost, is_failing: false }
+        Recorder { memory, database, cursor: SampleCursor::default(), written, lost, is_failing: false }
     }
 
     async fn follow(mut self, stop: Arc<Notify>) {
@@ -175,7 +175,7 @@ impl Recorder {
 }
 
 /// A sample as a row: what decided is its first window.
-fn event(sample: &Sample) -> Option<DecisionEvent> {
+fn event(sample: &DecisionSample) -> Option<DecisionEvent> {
     let window = sample.windows.first()?;
     let name = |name: &str| (!name.is_empty()).then(|| name.to_owned());
     let micros = i64::try_from(sample.time.as_micros()).unwrap_or(i64::MAX);

@@ -21,7 +21,7 @@ use observe::record;
 pub fn spawn(
     shared: &Arc<WorkerResources>,
     services: &Arc<services::SharedServices>,
-    log: &record::Log,
+    log: &record::LineLog,
     cells: Vec<metrics::Worker>,
     orders: Vec<Receiver<WorkerCommand>>,
 ) -> io::Result<Vec<JoinHandle<()>>> {

@@ -22,7 +22,7 @@ use limiter::{Check, Limiter, OwnLimit, Part};
 use metrics::Worker;
 use metrics::hot_keys;
 use metrics::usage;
-use observe::record::decisions::{Hand, Sample, printable};
+use observe::record::decisions::{DecisionSample, SampleBuffer, printable};
 use policy::matching::domain::{CompiledDomain, DescriptorEntry, DescriptorMatch, DescriptorSubject};
 use policy::{RouteTable, Subject};
 use rls::{RateLimitDescriptor, RateLimitOverride, RateLimitRequest, RateLimitResponse, RateLimits};
@@ -35,7 +35,7 @@ pub(super) struct Decider {
     metrics: Worker,
     usage: Option<usage::Tally>,
     hot_keys: Option<hot_keys::Tally>,
-    decisions: Hand,
+    decisions: SampleBuffer,
     stats: Stats,
     random: Random,
     /// Wall-clock time minus monotonic time; renewed by the upkeep, so that checks need not read the wall clock.
@@ -44,7 +44,7 @@ pub(super) struct Decider {
 
 impl Decider {
     /// Call it on its thread.
-    pub(super) fn new(counts: &Counts, metrics: Worker, stats: Stats, decisions: Hand) -> Decider {
+    pub(super) fn new(counts: &Counts, metrics: Worker, stats: Stats, decisions: SampleBuffer) -> Decider {
         let random = Random::seeded();
         Decider {
             current: RefCell::new(Cache::new(Arc::clone(&counts.current))),
@@ -263,7 +263,7 @@ impl Decider {
         let over = check.decision.binding.and_then(|index| of_part(check.charges[index].part));
         let text =
             |value: Option<&str>| value.map(|text| printable(text.as_bytes()).into()).unwrap_or_default();
-        self.decisions.keep(Sample {
+        self.decisions.keep(DecisionSample {
             time: self.unix(now_ns),
             node: snapshot.node.name.clone(),
             domain: text(Some(domain)),
@@ -275,7 +275,7 @@ impl Decider {
             latency_ns: clock::now_ns().saturating_sub(now_ns),
             windows,
             windows_left_out,
-            ..Sample::default()
+            ..DecisionSample::default()
         });
     }
 

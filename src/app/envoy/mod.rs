@@ -13,7 +13,7 @@ use super::sockets::listening::Parts;
 use control::admin::{ProcessPhase, Readiness};
 use decide::Decider;
 use metrics::Worker;
-use observe::record::decisions::{Hand, Memory};
+use observe::record::decisions::{SampleBuffer, SampleMemory};
 use rls::{Asked, Config, Stats, Threads};
 
 /// What the listener needs once it is open.
@@ -24,7 +24,7 @@ pub(super) struct Rls {
     /// The cells of the metrics of each thread.
     pub(super) cells: Vec<Worker>,
     /// Samples of decisions.
-    pub(super) samples: Arc<Memory>,
+    pub(super) samples: Arc<SampleMemory>,
 }
 
 impl Rls {
@@ -40,7 +40,7 @@ impl Rls {
         let starts = cells.into_iter().map(|cells| {
             let (counts, stats) = (counts.clone(), stats.clone());
             let samples = Arc::clone(&samples);
-            move || Decider::new(&counts, cells, stats, Hand::new(samples))
+            move || Decider::new(&counts, cells, stats, SampleBuffer::new(samples))
         });
         let threads = Threads::start(starts, &stats, &health)?;
         let is_ready = Box::new(move || readiness.phase() == ProcessPhase::Ready);

@@ -48,8 +48,8 @@ use gateway::workers;
 use metrics::Metrics;
 use metrics::hot_keys;
 use metrics::usage;
-use observe::record::decisions::Memory;
-use observe::trace::{Exporter, Spans};
+use observe::record::decisions::SampleMemory;
+use observe::trace::{Exporter, SpanQueue};
 use upstream::dns::Dns;
 
 /// Everything that lives as long as the process.
@@ -114,7 +114,7 @@ impl Gateway {
         let (metrics, mut cells) = Metrics::new(count + grpc_threads);
         let grpc_cells = cells.split_off(count);
         let logs = Logs::open(config, &metrics)?;
-        let samples = Arc::new(Memory::default());
+        let samples = Arc::new(SampleMemory::default());
         let exporter = Exporter::start(Arc::new(Dns::new(config.dns.clone())).connect(), &metrics.spans);
         exporter.switch(config.trace.as_ref(), &node_name::node(&config.node).name);
         let exporter = Arc::new(exporter);
@@ -429,9 +429,9 @@ fn usage_of(config: &Config) -> Option<Arc<usage::Gathered>> {
 /// What workers leave for others to gather.
 struct Gatherers {
     usage: Option<Arc<usage::Gathered>>,
-    decisions: Arc<Memory>,
+    decisions: Arc<SampleMemory>,
     hot_keys: Option<Arc<hot_keys::Gathered>>,
-    spans: Spans,
+    spans: SpanQueue,
 }
 
 /// What every worker serves requests with.

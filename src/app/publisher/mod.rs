@@ -39,7 +39,7 @@ use gateway::service::overload::Overload;
 use limiter::Limiter;
 use limiter::global;
 use metrics::Metrics;
-use observe::record::decisions::{Draws, Memory};
+use observe::record::decisions::{Draws, SampleMemory};
 use observe::trace::Exporter;
 use upstream::dns::{self, Dns};
 use upstream::live::{RememberedAddress, RememberedServer};
@@ -59,7 +59,7 @@ pub(super) struct Process {
     /// Are switched when `to` of one changes.
     pub(super) logs: Logs,
     /// Is emptied when `log.decisions` is turned off.
-    pub(super) samples: Arc<Memory>,
+    pub(super) samples: Arc<SampleMemory>,
     /// Is switched when `[trace]` changes.
     pub(super) exporter: Arc<Exporter>,
     /// One for each worker.

@@ -15,14 +15,14 @@ use crate::views::upstreams;
 use base::clock;
 use control::admin::{self, Readiness};
 use limiter::Fleet;
-use observe::record::decisions::Memory;
+use observe::record::decisions::SampleMemory;
 
 pub(crate) fn state(
     counts: &Counts,
     readiness: &Readiness,
     publisher: &Publisher,
     (live, fleet): (live::Sources, Option<live::Fleet>),
-    (control, samples): (Option<admin::ControlPlane>, &Arc<Memory>),
+    (control, samples): (Option<admin::ControlPlane>, &Arc<SampleMemory>),
     own: Option<&admin::Config>,
 ) -> admin::AdminState {
     let (text, current) = (Arc::clone(publisher.text()), Arc::clone(publisher.current()));

@@ -13,7 +13,7 @@ use super::explain::ExplainRequest;
 use super::live::LiveFeed;
 use super::readiness::Readiness;
 use metrics::Metrics;
-use observe::record::decisions::Memory;
+use observe::record::decisions::SampleMemory;
 
 /// A text that may have to wait for Redis.
 pub type Text = Pin<Box<dyn Future<Output = String> + Send>>;
@@ -56,7 +56,7 @@ pub struct AdminState {
     /// The nodes that share limits; `None`: this gateway counts alone.
     pub nodes: Box<dyn Fn() -> Option<FleetNodes> + Send + Sync>,
     /// Samples of decisions: `/v1/decisions`.
-    pub decisions: Arc<Memory>,
+    pub decisions: Arc<SampleMemory>,
     /// How a key's name is shown now, whenever it was made: `[privacy]` may have become stricter since.
     pub shown_key: Box<dyn Fn(&str) -> String + Send + Sync>,
     /// The database, if there is one.

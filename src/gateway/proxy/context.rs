@@ -49,7 +49,7 @@ pub struct RequestContext {
     /// The trace that it is a part of, if requests are traced.
     pub trace: Option<Trace>,
     /// What is left of the limit that binds, for the log.
-    pub left: Option<record::Left>,
+    pub left: Option<record::RemainingLimit>,
     /// What it must give back to its limits when it ends.
     pub held: Option<Box<Reservation>>,
     /// Its attempts at an upstream.

@@ -5,7 +5,7 @@ use super::context::RequestContext;
 use base::clock;
 use limit::{Algorithm, Charge, Outcome};
 use limiter::{Check, Limiter};
-use observe::record::decisions::{Sample, WINDOWS_MAX, Window, printable};
+use observe::record::decisions::{DecisionSample, SampledWindow, WINDOWS_MAX, printable};
 use policy::{HttpSubject, KeyNaming, RouteTable, Subject};
 
 /// Draws the decision of a check, and keeps what is known of it if it is drawn.
@@ -35,7 +35,7 @@ fn keep(context: &RequestContext, table: &RouteTable, subject: &HttpSubject<'_>,
     let text = |value: &[u8]| -> Box<str> { printable(value).into() };
     let of_identity =
         |value: &Option<Box<str>>| value.as_deref().map_or_else(Box::default, |value| text(value.as_bytes()));
-    context.services.decisions.keep(Sample {
+    context.services.decisions.keep(DecisionSample {
         time: context.services.unix(context.facts.started),
         request_id: text(context.facts.request_id.as_bytes()),
         node: snapshot.node.name.clone(),
@@ -59,7 +59,7 @@ pub fn windows<'s, S: Subject + 's>(
     check: &Check<'_>,
     subject: impl Fn(u16) -> Option<&'s S>,
     now_ns: u64,
-) -> (Box<[Window]>, usize) {
+) -> (Box<[SampledWindow]>, usize) {
     let decision = &check.decision;
     let mut decided: Vec<(usize, &Charge, &Outcome)> = check
         .charges
@@ -85,7 +85,7 @@ pub fn windows<'s, S: Subject + 's>(
             limiter.overrides().of(policy, consumer, tenant, now_ns).map(|found| found.id.clone())
         });
         let is_in_flight = charge.quota.algorithm() == Algorithm::Concurrency;
-        Window {
+        SampledWindow {
             policy: policy.name.clone(),
             window: policy.windows[usize::from(charge.window)].label.clone(),
             key: subject.map(|subject| naming.name(policy, subject)).unwrap_or_default().into(),

@@ -26,7 +26,7 @@ use limiter::Limiter;
 use metrics::hot_keys;
 use metrics::usage;
 use observe::record;
-use observe::trace::Spans;
+use observe::trace::SpanQueue;
 
 /// What the services of all workers share.
 #[derive(Debug)]
@@ -54,11 +54,11 @@ pub struct SharedServices {
     /// What is gathered of usage by the minute. `None`: nothing is.
     pub usage: Option<Arc<usage::Gathered>>,
     /// Samples of decisions.
-    pub decisions: Arc<record::decisions::Memory>,
+    pub decisions: Arc<record::decisions::SampleMemory>,
     /// What is gathered of heavy keys. `None`: nothing is.
     pub hot_keys: Option<Arc<hot_keys::Gathered>>,
     /// Where finished spans go.
-    pub spans: Spans,
+    pub spans: SpanQueue,
     /// How many workers there are.
     pub workers: usize,
 }
@@ -72,7 +72,7 @@ pub struct Services {
     /// The worker's part of the access log.
     pub log: record::Buffer,
     /// The worker's samples of decisions.
-    pub decisions: record::decisions::Hand,
+    pub decisions: record::decisions::SampleBuffer,
     /// The worker's part of usage by the minute.
     pub usage: Option<usage::Tally>,
     /// The worker's part of the heavy keys.
@@ -98,7 +98,7 @@ impl Services {
         let view = WorkerView::new(snapshot.load(), &random);
         let view = Rc::new(view.with_pools(&[], random.next()).with_caches(&[]));
         let usage = shared.usage.clone().map(usage::Tally::new);
-        let decisions = record::decisions::Hand::new(Arc::clone(&shared.decisions));
+        let decisions = record::decisions::SampleBuffer::new(Arc::clone(&shared.decisions));
         let hot_keys = shared.hot_keys.as_ref().map(|keys| keys.tally(random.next()));
         Services {
             shared,
@@ -262,7 +262,7 @@ pub(super) mod tests {
         let (metrics, mut cells) = metrics::Metrics::new(1);
         let access =
             record::AccessConfig { to: record::Sink::Off, headers: Vec::new(), ..Default::default() };
-        let log = record::Log::open(&access.to, &metrics.access_log).expect("nothing to open");
+        let log = record::LineLog::open(&access.to, &metrics.access_log).expect("nothing to open");
         let options = CompileOptions { salt: [0; 16], ipv6_prefix: 64, upstreams: &[], auth: &[] };
         let snapshot = Snapshot {
             generation: 0,
@@ -278,9 +278,9 @@ pub(super) mod tests {
             naming: KeyNaming::default(),
             limit_headers: LimitHeaders::default(),
             error_pages: None,
-            sampler: record::Sampler::new(&access),
+            sampler: record::StatusSampler::new(&access),
             draws: record::decisions::Draws::default(),
-            shown: record::Shown::new(&access),
+            shown: record::LoggedParts::new(&access),
             style: record::Style::default(),
             tracer: None,
             series: Series {
@@ -306,7 +306,7 @@ pub(super) mod tests {
             usage: None,
             decisions: Arc::default(),
             hot_keys: None,
-            spans: Spans::nowhere(),
+            spans: SpanQueue::nowhere(),
             workers: 1,
         };
         let services = Services::new(Arc::new(shared), cells.remove(0), log.buffer());

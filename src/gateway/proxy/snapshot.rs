@@ -45,11 +45,11 @@ pub struct Snapshot {
     /// Own bodies for errors; their files are read again when they change. `None`: there are none.
     pub error_pages: Option<Arc<ArcSwap<ErrorPages>>>,
     /// Which requests are written to the access log.
-    pub sampler: record::Sampler,
+    pub sampler: record::StatusSampler,
     /// Which decisions are sampled.
     pub draws: record::decisions::Draws,
     /// The optional parts of an access log line.
-    pub shown: record::Shown,
+    pub shown: record::LoggedParts,
     /// How access log lines are written.
     pub style: record::Style,
     /// Decides about the traces of requests; `None`: they are not traced.

@@ -14,8 +14,8 @@ mod sampler;
 mod span;
 mod tracer;
 
-pub use config::{Config, Decides, Heeded, Protocol, TRACES_PATH};
-pub use context::{Remote, TraceIds};
-pub use exporter::{Exporter, Spans};
-pub use span::Span;
-pub use tracer::{Sampled, Trace, TraceFields, Tracer};
+pub use config::{Config, Decides, OtlpProtocol, TRACES_PATH, TraceparentTrust};
+pub use context::{RemoteSpan, TraceIds};
+pub use exporter::{Exporter, SpanQueue};
+pub use span::FinishedSpan;
+pub use tracer::{SampledSpan, Trace, TraceFields, Tracer};

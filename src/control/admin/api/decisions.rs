@@ -17,7 +17,7 @@ use super::schema::Name;
 use crate::admin::refusal::AdminRefusal;
 use crate::admin::state::AdminState;
 use crate::database::{Database, Time};
-use observe::record::decisions::{Sample, printable, told};
+use observe::record::decisions::{DecisionSample, printable, told};
 
 type Answer = Result<Response<Sent>, AdminRefusal>;
 
@@ -172,10 +172,10 @@ pub(in crate::admin) async fn list(
     let (consumer, tenant) = (name(listed.consumer), name(listed.tenant));
     let (policy, only_refused) = (listed.policy.map(|name| name.0), listed.refused);
     let is = |wanted: &Option<String>, value: &str| wanted.as_deref().is_none_or(|wanted| wanted == value);
-    let is_by = |sample: &Sample| {
+    let is_by = |sample: &DecisionSample| {
         policy.as_deref().is_none_or(|policy| sample.windows.iter().any(|window| &*window.policy == policy))
     };
-    let holds = |sample: &Sample| {
+    let holds = |sample: &DecisionSample| {
         is(&consumer, &sample.consumer)
             && is(&tenant, &sample.tenant)
             && is_by(sample)
@@ -200,12 +200,12 @@ pub(super) async fn refusals_of(
     policy: Option<&str>,
 ) -> (Vec<Value>, bool) {
     let consumer = &*printable(consumer.as_bytes());
-    let has_refused = |sample: &Sample| {
+    let has_refused = |sample: &DecisionSample| {
         let mut windows = sample.windows.iter();
         policy.is_none_or(|policy| windows.any(|window| &*window.policy == policy && !window.is_allowed))
     };
     let is_refusal =
-        |sample: &Sample| !sample.is_admitted && &*sample.consumer == consumer && has_refused(sample);
+        |sample: &DecisionSample| !sample.is_admitted && &*sample.consumer == consumer && has_refused(sample);
     let own = state.decisions.newest(is_refusal, REFUSALS_MAX as usize);
     let mut refusals: Vec<Value> = own.iter().map(|sample| sample.to_json()).collect();
     let mut has_answered = true;

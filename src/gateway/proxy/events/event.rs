@@ -33,7 +33,7 @@ pub struct FinishedRequest<'r> {
     /// `None` if its route has no limits.
     pub verdict: Option<Count>,
     /// What is left of the limit that binds, if one was charged.
-    pub left: Option<record::Left>,
+    pub left: Option<record::RemainingLimit>,
     pub outcome: &'r RequestOutcome,
     /// The status and reason to log. They differ from those in `outcome` if the request ended before its answer.
     pub status: u16,

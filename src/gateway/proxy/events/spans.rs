@@ -15,7 +15,7 @@ use crate::service::reason::Reason;
 use base::identity::NO_ADDRESS;
 use observe::record;
 use observe::trace::attribute::Attributes;
-use observe::trace::{Sampled, Span, Trace};
+use observe::trace::{FinishedSpan, SampledSpan, Trace};
 
 pub fn finished(services: &Services, event: &FinishedRequest<'_>) {
     if let Some(Trace { ids, sampled: Some(sampled), .. }) = event.trace {
@@ -23,12 +23,17 @@ pub fn finished(services: &Services, event: &FinishedRequest<'_>) {
     }
 }
 
-fn span(services: &Services, event: &FinishedRequest<'_>, trace_id: NonZeroU128, sampled: &Sampled) -> Span {
+fn span(
+    services: &Services,
+    event: &FinishedRequest<'_>,
+    trace_id: NonZeroU128,
+    sampled: &SampledSpan,
+) -> FinishedSpan {
     let start = services.unix(event.request.started);
     let route = event.request.route.map(|route| &event.snapshot.table.routes()[route.index()]);
     let pattern = route.map(|route| route.path().to_string()).unwrap_or_default();
     let name = name(known_method(&event.request.method), &pattern);
-    let mut span = Span::new(trace_id, sampled, &name, (nanos(start), nanos(start + event.duration)));
+    let mut span = FinishedSpan::new(trace_id, sampled, &name, (nanos(start), nanos(start + event.duration)));
     let error = error(event);
     let attributes = &mut span.attributes();
     request(attributes, event, &pattern);
@@ -193,7 +198,7 @@ fn upstream(attributes: &mut Attributes<'_>, event: &FinishedRequest<'_>) {
 
 /// The steps of the request, each when it ended. None of them needs a reading of the clock that a request without a trace
 /// does without.
-fn add_steps(span: &mut Span, start: Duration, steps: &StepTimings) {
+fn add_steps(span: &mut FinishedSpan, start: Duration, steps: &StepTimings) {
     let ready = nanos(steps.ready()).max(steps.decide);
     let connected = if steps.sent > 0 { steps.sent } else { ready + steps.wait + steps.connect };
     let taken = [

@@ -9,7 +9,7 @@ use limit::{Algorithm, Charge, Outcome};
 use limiter::Decision;
 use limiter::Provenance;
 use metrics::Tier;
-use observe::record::Left;
+use observe::record::RemainingLimit;
 use policy::counting::SF_INTEGER_MAX;
 use policy::{RouteMatch, RouteTable, Window};
 
@@ -103,10 +103,10 @@ impl RateLimitFields {
 }
 
 /// The numbers of the binding window, for logs and traces.
-pub fn left(charges: &[Charge], decision: &Decision) -> Option<Left> {
+pub fn left(charges: &[Charge], decision: &Decision) -> Option<RemainingLimit> {
     let index = decision.binding?;
     let (charge, outcome) = (&charges[index], &decision.outcomes[index]);
-    Some(Left { limit: limit(charge), remaining: remaining(charge, outcome) })
+    Some(RemainingLimit { limit: limit(charge), remaining: remaining(charge, outcome) })
 }
 
 /// What is told as the limit: `q` of `RateLimit-Policy`.

@@ -1,6 +1,6 @@
 //! Samples of decisions on limits: every refusal by default, so that a person who has only a request's id learns why.
 //!
-//! A worker draws first and gathers facts only of what is drawn. Drawn samples go into one [`Memory`] of the process, which
+//! A worker draws first and gathers facts only of what is drawn. Drawn samples go into one [`SampleMemory`] of the process, which
 //! keeps the last of them; whoever writes them on (to a log, to a database) follows it. No request waits for any of that.
 
 mod draws;
@@ -10,9 +10,9 @@ mod sample;
 mod told;
 
 pub use draws::{Draws, PER_SECOND_MAX};
-pub use hand::Hand;
-pub use memory::{Cursor, KEPT_MAX, Memory};
-pub use sample::{Sample, WINDOWS_MAX, Window, printable};
+pub use hand::SampleBuffer;
+pub use memory::{KEPT_MAX, SampleCursor, SampleMemory};
+pub use sample::{DecisionSample, SampledWindow, WINDOWS_MAX, printable};
 pub use told::{steady, told};
 
 use std::time::Duration;
