@@ -5,7 +5,7 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use metrics::{self, AccessLog, Metrics, Request};
+use metrics::{self, AccessLog, Metrics, RequestCounts};
 use observe::record::{
     AccessConfig, AccessEntry, LineLog, LogFormat, LoggedDecision, Sink, StatusSampler, Style,
 };
@@ -54,10 +54,10 @@ fn figures(criterion: &mut Criterion) {
     let (route, policy) = (metrics.route("orders"), metrics.policy("per-tenant"));
     let worker = &workers[0];
     let mut group = criterion.benchmark_group("metrics");
-    let request = Request { status: 200, duration_ns: 1_234_567, bytes_in: 0, bytes_out: 5_120 };
+    let request = RequestCounts { status: 200, duration_ns: 1_234_567, bytes_in: 0, bytes_out: 5_120 };
     group.bench_function("request", |bencher| bencher.iter(|| route.finished(worker, black_box(&request))));
     group.bench_function("decision", |bencher| {
-        bencher.iter(|| policy.decided(worker, black_box(metrics::Decision::Admitted)));
+        bencher.iter(|| policy.decided(worker, black_box(metrics::PolicyDecision::Admitted)));
     });
     group.bench_function("shared_counter", |bencher| bencher.iter(|| metrics.panics.add(black_box(1))));
     group.finish();

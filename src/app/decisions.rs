@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use control::database::{self, Database, DecisionEvent, Time};
-use metrics::{Counter, Metrics};
+use metrics::{Metrics, SharedCounter};
 use observe::record::decisions::{DecisionSample, KEPT_MAX, SampleCursor, SampleMemory};
 use observe::record::{Buffer, LineLog};
 
@@ -54,7 +54,7 @@ impl Following {
                 writer.write();
             }
         });
-        let (written, lost) = (Counter::default(), Counter::default());
+        let (written, lost) = (SharedCounter::default(), SharedCounter::default());
         let shown = (written.clone(), lost.clone());
         metrics.register(move |families| {
             families.counters(
@@ -94,7 +94,7 @@ struct Writer {
     log: Arc<LineLog>,
     lines: Buffer,
     cursor: SampleCursor,
-    lost: Counter,
+    lost: SharedCounter,
 }
 
 impl Writer {
@@ -119,8 +119,8 @@ struct Recorder {
     memory: Arc<SampleMemory>,
     database: Box<dyn Fn() -> Option<Database> + Send + Sync>,
     cursor: SampleCursor,
-    written: Counter,
-    lost: Counter,
+    written: SharedCounter,
+    lost: SharedCounter,
     /// Whether the last write failed: an outage is one line of the log.
     is_failing: bool,
 }
@@ -129,7 +129,7 @@ impl Recorder {
     fn new(
         memory: Arc<SampleMemory>,
         database: Box<dyn Fn() -> Option<Database> + Send + Sync>,
-        (written, lost): (Counter, Counter),
+        (written, lost): (SharedCounter, SharedCounter),
     ) -> Recorder {
         Recorder { memory, database, cursor: SampleCursor::default(), written, lost, is_failing: false }
     }

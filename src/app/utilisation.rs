@@ -14,7 +14,7 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 use base::clock;
 use gateway::server::worker::WorkerResources;
 use gateway::service::config::ListenerConfig;
-use metrics::{Families, Metrics, Unit};
+use metrics::{Families, MetricUnit, Metrics};
 
 /// The shares in use.
 pub(super) struct Utilisation {
@@ -57,13 +57,13 @@ impl Utilisation {
         families.gauges(
             "utilisation",
             "The greatest of the shares in use of this node's busiest worker, its memory and its connections",
-            Some(&Unit::Ratio),
+            Some(&MetricUnit::Ratio),
             [([], workers.max(memory).max(connections))],
         )?;
         families.gauges(
             "utilisation_part",
             "Shares in use: of the time of the busiest worker, of memory, of the connections of the fullest listener",
-            Some(&Unit::Ratio),
+            Some(&MetricUnit::Ratio),
             [
                 ([("part", "workers")], workers),
                 ([("part", "memory")], memory),

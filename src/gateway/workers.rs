@@ -22,7 +22,7 @@ pub fn spawn(
     shared: &Arc<WorkerResources>,
     services: &Arc<services::SharedServices>,
     log: &record::LineLog,
-    cells: Vec<metrics::Worker>,
+    cells: Vec<metrics::WorkerToken>,
     orders: Vec<Receiver<WorkerCommand>>,
 ) -> io::Result<Vec<JoinHandle<()>>> {
     let spawn = |(index, (cells, orders))| {

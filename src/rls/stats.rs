@@ -5,24 +5,24 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::messages::Code;
-use metrics::{Counter, Families};
+use metrics::{Families, SharedCounter};
 
 /// Counts of one process; clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Stats {
-    ok: Counter,
-    over_limit: Counter,
-    invalid: Counter,
+    ok: SharedCounter,
+    over_limit: SharedCounter,
+    invalid: SharedCounter,
     /// Descriptors of requests whose domain no configuration names.
-    unknown_domain: Counter,
+    unknown_domain: SharedCounter,
     /// Descriptors that no rule of their domain is for.
-    unknown_descriptor: Counter,
+    unknown_descriptor: SharedCounter,
     /// Descriptors' own limits that were not heeded, because too many different ones have come.
-    overrides_left: Counter,
+    overrides_left: SharedCounter,
     /// Descriptors that asked for units to be given back.
-    negative_hits: Counter,
+    negative_hits: SharedCounter,
     /// Connections that were closed at once: too many, or of nobody who may ask.
-    connections_refused: Counter,
+    connections_refused: SharedCounter,
     connections: Arc<AtomicUsize>,
 }
 

@@ -28,7 +28,7 @@ use config::{Added, Config, Files};
 use control::admin::{self, Writes};
 use control::database::config::Url;
 use control::database::{self, Database};
-use metrics::usage::Gathered;
+use metrics::usage::UsageCollector;
 
 use super::fleet::shared_tier::SharedTier;
 use super::live::Sentence;
@@ -187,7 +187,7 @@ impl Control {
 }
 
 fn start_usage(
-    gathered: Arc<Gathered>,
+    gathered: Arc<UsageCollector>,
     counts: &Counts,
     shared: &Arc<Shared>,
 ) -> (Arc<Usage>, JoinHandle<()>) {

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use base::clock;
 use control::database::{ChangeTime, Error, Time};
-use metrics::{Families, Histogram, Unit};
+use metrics::{Families, Histogram, MetricUnit};
 
 /// What is known of the database.
 #[derive(Debug)]
@@ -152,7 +152,12 @@ impl Status {
         let help = "Whether the policies of the control plane's database could not be put into force";
         families.gauges("control_policies_refused", help, None, [([], u64::from(now.refused.is_some()))])?;
         let help = "Since when the control plane has not been confirmed";
-        families.gauges("control_unconfirmed", help, Some(&Unit::Seconds), [([], age.as_secs_f64())])?;
+        families.gauges(
+            "control_unconfirmed",
+            help,
+            Some(&MetricUnit::Seconds),
+            [([], age.as_secs_f64())],
+        )?;
         families.gauges(
             "control_version",
             "Version of the control plane in force",
@@ -195,14 +200,14 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use metrics::{Format, Metrics};
+    use metrics::{Metrics, ScrapeFormat};
 
     /// The samples of a status, as a scrape has them.
     fn samples(status: &Arc<Status>) -> String {
         let (metrics, _) = Metrics::new(1);
         let shown = Arc::clone(status);
         metrics.register(move |families| shown.collect(families));
-        String::from_utf8(metrics.encode(Format::Prometheus)).expect("text")
+        String::from_utf8(metrics.encode(ScrapeFormat::Prometheus)).expect("text")
     }
 
     #[test]

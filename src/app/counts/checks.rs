@@ -91,7 +91,7 @@ fn count_usage(
         if is_taken_back {
             amount.units = 0;
         }
-        gathered.count(usage::Minute::of(unix), who, amount);
+        gathered.count(usage::UnixMinute::of(unix), who, amount);
     }
 }
 

@@ -19,7 +19,7 @@ use base::random::Random;
 use gateway::proxy::decisions::windows;
 use gateway::proxy::snapshot::Snapshot;
 use limiter::{Check, Limiter, OwnLimit, Part};
-use metrics::Worker;
+use metrics::WorkerToken;
 use metrics::hot_keys;
 use metrics::usage;
 use observe::record::decisions::{DecisionSample, SampleBuffer, printable};
@@ -32,9 +32,9 @@ use rls::{Stats, Unit};
 pub(super) struct Decider {
     current: RefCell<Cache<Arc<ArcSwap<Snapshot>>, Arc<Snapshot>>>,
     limiter: Arc<Limiter>,
-    metrics: Worker,
-    usage: Option<usage::Tally>,
-    hot_keys: Option<hot_keys::Tally>,
+    metrics: WorkerToken,
+    usage: Option<usage::UsageTally>,
+    hot_keys: Option<hot_keys::KeyTally>,
     decisions: SampleBuffer,
     stats: Stats,
     random: Random,
@@ -44,13 +44,18 @@ pub(super) struct Decider {
 
 impl Decider {
     /// Call it on its thread.
-    pub(super) fn new(counts: &Counts, metrics: Worker, stats: Stats, decisions: SampleBuffer) -> Decider {
+    pub(super) fn new(
+        counts: &Counts,
+        metrics: WorkerToken,
+        stats: Stats,
+        decisions: SampleBuffer,
+    ) -> Decider {
         let random = Random::seeded();
         Decider {
             current: RefCell::new(Cache::new(Arc::clone(&counts.current))),
             limiter: Arc::clone(&counts.limiter),
             metrics,
-            usage: counts.usage.clone().map(usage::Tally::new),
+            usage: counts.usage.clone().map(usage::UsageTally::new),
             hot_keys: counts.hot_keys.as_ref().map(|keys| keys.tally(random.next())),
             decisions,
             stats,
@@ -106,7 +111,7 @@ impl RateLimits for Decider {
         self.current.borrow_mut().load();
         self.unix_offset_ns.set(unix_offset_ns());
         self.decisions.hand_over();
-        self.usage.iter().for_each(usage::Tally::hand_over);
+        self.usage.iter().for_each(usage::UsageTally::hand_over);
         let second = self.unix(clock::now_ns()).as_secs();
         self.hot_keys.iter().for_each(|tally| tally.hand_over(second));
     }
@@ -223,7 +228,7 @@ impl Decider {
             self.limiter.count_keys(tally, &snapshot.naming, check, subject);
         }
         let Some(tally) = &self.usage else { return };
-        let minute = usage::Minute::of(self.unix(now_ns));
+        let minute = usage::UnixMinute::of(self.unix(now_ns));
         for (number, part) in (0_u16..).zip(parts) {
             let (consumer, tenant) = (part.subject.consumer(), part.subject.tenant());
             for (who, amount) in check.usage_of(number, &snapshot.table, consumer, tenant) {

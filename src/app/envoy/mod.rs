@@ -12,7 +12,7 @@ use super::counts::Counts;
 use super::sockets::listening::Parts;
 use control::admin::{ProcessPhase, Readiness};
 use decide::Decider;
-use metrics::Worker;
+use metrics::WorkerToken;
 use observe::record::decisions::{SampleBuffer, SampleMemory};
 use rls::{Asked, Config, Stats, Threads};
 
@@ -22,7 +22,7 @@ pub(super) struct Rls {
     pub(super) counts: Counts,
     pub(super) readiness: Readiness,
     /// The cells of the metrics of each thread.
-    pub(super) cells: Vec<Worker>,
+    pub(super) cells: Vec<WorkerToken>,
     /// Samples of decisions.
     pub(super) samples: Arc<SampleMemory>,
 }

@@ -421,16 +421,16 @@ fn memory_of(config: &Config, predecessor: Option<&Predecessor>) -> (usize, [u8;
 }
 
 /// What gathers usage by the minute, if there is a database to write it to and the configuration asks for rows.
-fn usage_of(config: &Config) -> Option<Arc<usage::Gathered>> {
+fn usage_of(config: &Config) -> Option<Arc<usage::UsageCollector>> {
     let most = config.database.as_ref()?.usage_rows;
-    (most > 0).then(|| Arc::new(usage::Gathered::new(most)))
+    (most > 0).then(|| Arc::new(usage::UsageCollector::new(most)))
 }
 
 /// What workers leave for others to gather.
 struct Gatherers {
-    usage: Option<Arc<usage::Gathered>>,
+    usage: Option<Arc<usage::UsageCollector>>,
     decisions: Arc<SampleMemory>,
-    hot_keys: Option<Arc<hot_keys::Gathered>>,
+    hot_keys: Option<Arc<hot_keys::KeyCollector>>,
     spans: SpanQueue,
 }
 

@@ -7,7 +7,7 @@ use super::*;
 use auth::cache::Cache;
 use auth::{AuthRequest, MethodAnswer};
 use limiter::local::Table;
-use metrics::Format;
+use metrics::ScrapeFormat;
 use observe::trace::Exporter;
 
 /// A publisher without workers. The bench keeps the receiver of their orders, so that sending them does not fail.
@@ -55,7 +55,7 @@ impl Bench {
             self.publisher.current().load_full(),
             self.publisher.text().load().to_string(),
             self.publisher.address("main"),
-            String::from_utf8(self.publisher.process.metrics.encode(Format::Prometheus)).expect("text"),
+            String::from_utf8(self.publisher.process.metrics.encode(ScrapeFormat::Prometheus)).expect("text"),
         )
     }
 

@@ -12,7 +12,7 @@ use crate::fleet::orders;
 use crate::read_files::Part;
 use acme::Challenges;
 use gateway::service::config::ListenerConfig;
-use metrics::{Families, Unit};
+use metrics::{Families, MetricUnit};
 use net::tls::{self, Absent, Certificate, ClientAuth, Pair};
 
 /// When a certificate expires, or a revocation list.
@@ -66,7 +66,7 @@ impl Expiries {
         families.gauges(
             "certificate_expiry_timestamp",
             "When a certificate of a listener or one that is shown to an upstream expires, or a list of revoked ones",
-            Some(&Unit::Seconds),
+            Some(&MetricUnit::Seconds),
             all.iter().map(|(part, expiry, file)| {
                 let (listener, upstream) = match part {
                     Part::Listener(name) => (name.as_str(), ""),

@@ -44,7 +44,7 @@ pub struct NamesInForce {
 
 /// Says which keys use most of each policy.
 pub type HotKeysReader =
-    Box<dyn Fn(hot_keys::Asked) -> Pin<Box<dyn Future<Output = HotKeysShown> + Send>> + Send + Sync>;
+    Box<dyn Fn(hot_keys::HotKeyFilter) -> Pin<Box<dyn Future<Output = HotKeysShown> + Send>> + Send + Sync>;
 
 /// The keys that use most of each policy.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -52,7 +52,7 @@ pub struct HotKeysShown {
     /// Whether there is the policy that was asked about.
     pub is_known: bool,
     /// At this node.
-    pub own: Vec<hot_keys::Shown>,
+    pub own: Vec<hot_keys::HotKeyReport>,
     /// The names of their shards.
     pub shards: BTreeMap<u16, String>,
     /// How many nodes have told of the minutes that are over, and their keys together; `None`: there is no fleet, or Redis

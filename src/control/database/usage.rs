@@ -52,7 +52,7 @@ impl Database {
     ///
     /// # Errors
     /// If the database cannot be written; whether it was is not known if the connection broke.
-    pub async fn add_usage(&self, id: &str, at: Time, rows: &[usage::Row]) -> Result<(), Error> {
+    pub async fn add_usage(&self, id: &str, at: Time, rows: &[usage::UsageRow]) -> Result<(), Error> {
         let mut session = self.connections.session(CALL_MAX).await?;
         session.begin_writing().await?;
         let batch =
@@ -95,7 +95,7 @@ impl Database {
 }
 
 /// Adds rows of one minute. They come in one order from every node, so that two of them cannot wait for each other.
-fn added(at: Time, rows: &[usage::Row]) -> SqlQuery {
+fn added(at: Time, rows: &[usage::UsageRow]) -> SqlQuery {
     let mut query = SqlQuery::new(
         "INSERT INTO usage_minutes (minute, policy, consumer, tenant, admitted, denied, units) VALUES",
     );

@@ -188,7 +188,7 @@ fn count_keys(context: &RequestContext, subject: &HttpSubject<'_>, check: &Check
 /// Counts each policy's decision for the consumer and the tenant, by the minute.
 fn count_usage(context: &RequestContext, table: &RouteTable, check: &Check<'_>) {
     let (Some(tally), Some(identity)) = (&context.services.usage, &context.facts.identity) else { return };
-    let minute = usage::Minute::of(context.services.unix(context.facts.started));
+    let minute = usage::UnixMinute::of(context.services.unix(context.facts.started));
     let (consumer, tenant) = (identity.consumer.as_deref(), identity.tenant.as_deref());
     for (who, amount) in check.usage(table, consumer, tenant) {
         tally.count(minute, who, amount);

@@ -22,7 +22,7 @@ use super::services::Services;
 use super::snapshot::WorkerView;
 use crate::service::overload::PressureStep;
 use base::clock;
-use metrics::Mirrored;
+use metrics::MirrorOutcome;
 use policy::destination::Mirror;
 use upstream::balance::Wish;
 use upstream::config::{HostHeader, HttpVersion, UpstreamTimeouts};
@@ -45,10 +45,10 @@ pub fn copy(
         return;
     }
     if body.size_hint().lower() > mirror.body_bytes_max as u64 {
-        return count(view, services, mirror.upstream, Mirrored::TooLarge);
+        return count(view, services, mirror.upstream, MirrorOutcome::TooLarge);
     }
     if services.shared.overload.step() != PressureStep::Normal {
-        return count(view, services, mirror.upstream, Mirrored::TooMany);
+        return count(view, services, mirror.upstream, MirrorOutcome::TooMany);
     }
     let head = RequestHead {
         method: head.method.clone(),
@@ -66,9 +66,9 @@ pub fn copy(
     let end = move |copied| match copied {
         Ok(copied) => copy.send(RequestBody::Copied(Box::new(copied))),
         Err(lost) => copy.count(match lost {
-            CopyFailure::TooLarge => Mirrored::TooLarge,
-            CopyFailure::NoRoom => Mirrored::TooMany,
-            CopyFailure::Incomplete => Mirrored::Incomplete,
+            CopyFailure::TooLarge => MirrorOutcome::TooLarge,
+            CopyFailure::NoRoom => MirrorOutcome::TooMany,
+            CopyFailure::Incomplete => MirrorOutcome::Incomplete,
         }),
     };
     handle.body().copy_to(BodyCopy::new(mirror.body_bytes_max, &services.shared.copies, end));
@@ -112,7 +112,7 @@ impl MirrorCopy {
     fn send(mut self, body: RequestBody) {
         // The services have one themselves.
         if Rc::strong_count(&self.services.mirrored) > COPIES_MAX {
-            return self.count(Mirrored::TooMany);
+            return self.count(MirrorOutcome::TooMany);
         }
         let place = Rc::clone(&self.services.mirrored);
         tokio::task::spawn_local(async move {
@@ -122,19 +122,19 @@ impl MirrorCopy {
         });
     }
 
-    async fn exchange(&mut self, body: RequestBody) -> Mirrored {
+    async fn exchange(&mut self, body: RequestBody) -> MirrorOutcome {
         // Servers may have left their name while the body was on its way.
         let view = self.services.renewed(&self.view).unwrap_or_else(|| Rc::clone(&self.view));
         let pool = &view.pools[self.upstream];
         let (timeouts, wait) = (&pool.upstream.config.timeouts, pool.upstream.config.connections.wait);
         let ends = clock::instant() + timeouts.total.unwrap_or_else(|| longest(timeouts, wait));
         match timeout_at(ends.into(), exchange(pool, &mut self.head, body, ends)).await {
-            Ok(true) => Mirrored::Answered,
-            Ok(false) | Err(_) => Mirrored::Failed,
+            Ok(true) => MirrorOutcome::Answered,
+            Ok(false) | Err(_) => MirrorOutcome::Failed,
         }
     }
 
-    fn count(&self, result: Mirrored) {
+    fn count(&self, result: MirrorOutcome) {
         count(&self.view, &self.services, self.upstream, result);
     }
 }
@@ -197,7 +197,7 @@ async fn read_away(mut checkout: Checkout<RequestBody>) -> bool {
     true
 }
 
-fn count(view: &WorkerView, services: &Services, upstream: usize, result: Mirrored) {
+fn count(view: &WorkerView, services: &Services, upstream: usize, result: MirrorOutcome) {
     view.snapshot.series.upstreams[upstream].mirrored(&services.metrics, result);
 }
 

@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 use super::response::answer_reader::{AnswerReader, Readable};
 use limit::{Algorithm, Charge, PolicyId};
 use limiter::{Decision, Limiter, Refund};
-use metrics::Cost;
+use metrics::CostOutcome;
 use policy::RouteTable;
 use policy::counting::Policy;
 use policy::definition::Actual;
@@ -127,7 +127,7 @@ impl Reservation {
         limiter: &Arc<Limiter>,
         (status, headers): (StatusCode, &HeaderMap),
         now_ns: u64,
-        count: impl Fn(PolicyId, Cost),
+        count: impl Fn(PolicyId, CostOutcome),
     ) {
         let (taken_ns, mut counted) = (self.taken_ns, None);
         self.estimates.retain(|(charge, refund)| {
@@ -136,7 +136,7 @@ impl Reservation {
             limiter.reconcile(charge, *refund, taken_ns, policy.cost_cut(units, charge), now_ns);
             // The windows of a policy follow each other.
             if counted.replace(charge.policy) != Some(charge.policy) {
-                count(charge.policy, Cost::Known);
+                count(charge.policy, CostOutcome::Known);
             }
             false
         });
@@ -167,7 +167,7 @@ impl Reservation {
         table: &RouteTable,
         limiter: &Arc<Limiter>,
         spent: &RequestUsage,
-        count: impl Fn(PolicyId, Cost),
+        count: impl Fn(PolicyId, CostOutcome),
     ) {
         let mut counted = None;
         for (charge, refund) in std::mem::take(&mut self.estimates) {
@@ -189,32 +189,32 @@ impl Reservation {
     }
 
     /// What became of a policy's cost, and its units if the estimate does not stay.
-    fn cost_of(&self, policy: &Policy, spent: &RequestUsage) -> (Cost, Option<u64>) {
+    fn cost_of(&self, policy: &Policy, spent: &RequestUsage) -> (CostOutcome, Option<u64>) {
         let paths = match policy.actual_cost() {
             Some(Actual::Measured(measured)) => {
                 let units = measured.units(spent.bytes_in, spent.bytes_out, spent.nanos);
-                return (Cost::Known, Some(units));
+                return (CostOutcome::Known, Some(units));
             }
             // The head would have settled it.
             Some(Actual::ResponseHeader(_)) | None => {
                 let is_begun = matches!(self.answer, AnswerState::Begun { .. });
-                return (if is_begun { Cost::Absent } else { Cost::Cut }, None);
+                return (if is_begun { CostOutcome::Absent } else { CostOutcome::Cut }, None);
             }
             Some(Actual::ResponseJson(paths)) => paths,
         };
         let AnswerState::Begun { is_error, is_encoded, reader } = &self.answer else {
             return match self.answer {
-                AnswerState::Unsent => (Cost::Waived, Some(0)),
-                _ => (Cost::Cut, None),
+                AnswerState::Unsent => (CostOutcome::Waived, Some(0)),
+                _ => (CostOutcome::Cut, None),
             };
         };
         let sum = reader.as_ref().and_then(|reader| reader.sum(paths));
         match sum {
-            Some(units) => (Cost::Known, Some(units)),
-            None if *is_error => (Cost::Waived, Some(0)),
-            None if *is_encoded => (Cost::Encoded, None),
-            None if reader.as_ref().is_some_and(|reader| !reader.is_whole()) => (Cost::Cut, None),
-            None => (Cost::Absent, None),
+            Some(units) => (CostOutcome::Known, Some(units)),
+            None if *is_error => (CostOutcome::Waived, Some(0)),
+            None if *is_encoded => (CostOutcome::Encoded, None),
+            None if reader.as_ref().is_some_and(|reader| !reader.is_whole()) => (CostOutcome::Cut, None),
+            None => (CostOutcome::Absent, None),
         }
     }
 

@@ -44,19 +44,19 @@ pub struct SharedServices {
     /// The memory for copies of bodies that mirrors get.
     pub copies: Arc<BufferBudget>,
     /// Counters of refusals, indexed by [`Reason`].
-    pub refusals: Vec<Arc<metrics::Refusal>>,
+    pub refusals: Vec<Arc<metrics::RefusalSeries>>,
     /// Counters of causes, indexed by [`Cause`].
-    pub causes: Vec<Arc<metrics::Refusal>>,
+    pub causes: Vec<Arc<metrics::RefusalSeries>>,
     /// Counters of calls of gRPC, indexed by the status that ended them; the last is of all others.
-    pub calls: Vec<Arc<metrics::Refusal>>,
+    pub calls: Vec<Arc<metrics::RefusalSeries>>,
     /// Counts credentials that had to be verified because the worker's cache did not have them.
-    pub auth_verifications: metrics::Counter,
+    pub auth_verifications: metrics::SharedCounter,
     /// What is gathered of usage by the minute. `None`: nothing is.
-    pub usage: Option<Arc<usage::Gathered>>,
+    pub usage: Option<Arc<usage::UsageCollector>>,
     /// Samples of decisions.
     pub decisions: Arc<record::decisions::SampleMemory>,
     /// What is gathered of heavy keys. `None`: nothing is.
-    pub hot_keys: Option<Arc<hot_keys::Gathered>>,
+    pub hot_keys: Option<Arc<hot_keys::KeyCollector>>,
     /// Where finished spans go.
     pub spans: SpanQueue,
     /// How many workers there are.
@@ -68,15 +68,15 @@ pub struct Services {
     /// What all workers share.
     pub shared: Arc<SharedServices>,
     /// The worker's cells of the metrics.
-    pub metrics: metrics::Worker,
+    pub metrics: metrics::WorkerToken,
     /// The worker's part of the access log.
     pub log: record::Buffer,
     /// The worker's samples of decisions.
     pub decisions: record::decisions::SampleBuffer,
     /// The worker's part of usage by the minute.
-    pub usage: Option<usage::Tally>,
+    pub usage: Option<usage::UsageTally>,
     /// The worker's part of the heavy keys.
-    pub hot_keys: Option<hot_keys::Tally>,
+    pub hot_keys: Option<hot_keys::KeyTally>,
     /// Request bodies that were not read to the end before the answer.
     pub unread: Rc<UnreadBodies>,
     /// Each body that is being compressed has a copy.
@@ -92,12 +92,12 @@ pub struct Services {
 
 impl Services {
     /// Must be called on the worker's own thread.
-    pub fn new(shared: Arc<SharedServices>, cells: metrics::Worker, log: record::Buffer) -> Services {
+    pub fn new(shared: Arc<SharedServices>, cells: metrics::WorkerToken, log: record::Buffer) -> Services {
         let mut snapshot = Cache::new(Arc::clone(&shared.current));
         let random = Random::seeded();
         let view = WorkerView::new(snapshot.load(), &random);
         let view = Rc::new(view.with_pools(&[], random.next()).with_caches(&[]));
-        let usage = shared.usage.clone().map(usage::Tally::new);
+        let usage = shared.usage.clone().map(usage::UsageTally::new);
         let decisions = record::decisions::SampleBuffer::new(Arc::clone(&shared.decisions));
         let hot_keys = shared.hot_keys.as_ref().map(|keys| keys.tally(random.next()));
         Services {
@@ -191,7 +191,7 @@ impl Services {
         self.unix_offset_ns.set(unix_offset_ns());
         self.log.hand_over();
         self.decisions.hand_over();
-        self.usage.iter().for_each(usage::Tally::hand_over);
+        self.usage.iter().for_each(usage::UsageTally::hand_over);
         let second = self.unix(now).as_secs();
         self.hot_keys.iter().for_each(|tally| tally.hand_over(second));
         self.unread.sweep(now);

@@ -62,22 +62,22 @@ pub struct Snapshot {
 #[derive(Debug)]
 pub struct Series {
     /// By route.
-    pub routes: Vec<Arc<metrics::Route>>,
+    pub routes: Vec<Arc<metrics::RouteSeries>>,
     /// For requests that match no route.
-    pub no_route: Arc<metrics::Route>,
+    pub no_route: Arc<metrics::RouteSeries>,
     /// By policy.
-    pub policies: Vec<Arc<metrics::Policy>>,
+    pub policies: Vec<Arc<metrics::PolicySeries>>,
     /// By policy, and by window.
-    pub windows: Vec<Box<[Arc<metrics::Window>]>>,
+    pub windows: Vec<Box<[Arc<metrics::WindowSeries>]>>,
     /// Of all decisions.
     pub latency: Arc<metrics::Latency>,
     /// By upstream.
-    pub upstreams: Vec<Arc<metrics::Upstream>>,
+    pub upstreams: Vec<Arc<metrics::UpstreamSeries>>,
 }
 
 impl Series {
     /// Counts what each policy and each of its windows decided, and how candidates compare.
-    pub fn decided(&self, worker: &metrics::Worker, check: &Check<'_>) {
+    pub fn decided(&self, worker: &metrics::WorkerToken, check: &Check<'_>) {
         let Check { charges, decision, event, .. } = check;
         for (charge, outcome) in charges.iter().zip(&decision.outcomes) {
             let window = &self.windows[charge.policy.index()][usize::from(charge.window)];

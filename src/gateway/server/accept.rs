@@ -170,7 +170,7 @@ fn start<S: Service>(
     listener: Arc<SharedListener>,
 ) {
     if worker.shared.overload.step() == PressureStep::NoConnections {
-        return listener.metrics.refused(worker.service.cells(), metrics::Refused::Overload);
+        return listener.metrics.refused(worker.service.cells(), metrics::RefusedConnection::Overload);
     }
     let admission = match listener.admit() {
         Ok(admission) => admission,
@@ -228,8 +228,8 @@ fn keep_idle<S: Service>(served: ServedConnection<S>, idle: Option<IdleConnectio
 pub fn expire<S: Service>(worker: &Worker<S>, now: Instant) {
     while let Some((served, idle)) = worker.idle.take_late(now) {
         let deadline = match idle.awaited {
-            AwaitedHead::First => metrics::Deadline::Header,
-            AwaitedHead::Next(_) => metrics::Deadline::Idle,
+            AwaitedHead::First => metrics::ConnectionDeadline::Header,
+            AwaitedHead::Next(_) => metrics::ConnectionDeadline::Idle,
         };
         served.listener.metrics.deadline_passed(worker.service.cells(), deadline);
     }
@@ -292,7 +292,7 @@ mod tests {
     use crate::server::listener::tests::listener;
     use crate::server::worker::tests::worker;
 
-    fn admit(listener: &Arc<SharedListener>, peer: IpAddr) -> Result<Admission, metrics::Refused> {
+    fn admit(listener: &Arc<SharedListener>, peer: IpAddr) -> Result<Admission, metrics::RefusedConnection> {
         listener.admit()?.of(peer)
     }
 
@@ -332,7 +332,7 @@ mod tests {
         assert_eq!(worker.connections(), 0);
         assert!(admit(&listener, peer).is_ok(), "its place is free again");
         assert_eq!(metrics.panics.value(), 1);
-        let page = String::from_utf8(metrics.encode(metrics::Format::Prometheus)).expect("text");
+        let page = String::from_utf8(metrics.encode(metrics::ScrapeFormat::Prometheus)).expect("text");
         assert!(page.contains("sluicegate_connections_open{listener=\"plain\"} 0\n"), "{page}");
     }
 }

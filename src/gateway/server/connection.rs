@@ -72,13 +72,13 @@ impl<S: Service> ConnectionTask<S> {
     /// Refuses a head over HTTP/1 that takes too long. There is no request to answer through hyper, so the answer is
     /// written straight to the socket.
     pub async fn late_http1(&self, mut stream: ClientStream) {
-        self.deadline_passed(metrics::Deadline::Header);
+        self.deadline_passed(metrics::ConnectionDeadline::Header);
         let request_id =
             self.refuse_unread(Version::HTTP_11, Reason::HeaderTimeout, problem::HEADER_TIMEOUT_STATUS);
         linger::say(&mut stream, &problem::header_timeout(&request_id, &self.facts.config)).await;
     }
 
-    pub fn deadline_passed(&self, deadline: metrics::Deadline) {
+    pub fn deadline_passed(&self, deadline: metrics::ConnectionDeadline) {
         self.listener.metrics.deadline_passed(self.worker.service.cells(), deadline);
     }
 

@@ -35,7 +35,7 @@ pub async fn serve<S: Service>(
     mut ahead: Bytes,
     first: Instant,
 ) -> Option<IdleConnection> {
-    let mut deadline = (first, metrics::Deadline::Header);
+    let mut deadline = (first, metrics::ConnectionDeadline::Header);
     loop {
         if ahead.is_empty() && !Box::pin(wait_readable(conn, &stream, deadline)).await {
             return None;
@@ -54,7 +54,7 @@ pub async fn serve<S: Service>(
                 Box::pin(rest::read(conn, stream, framing, left)).await?
             }
         };
-        deadline = (clock::instant() + conn.facts.config.timeouts.idle, metrics::Deadline::Idle);
+        deadline = (clock::instant() + conn.facts.config.timeouts.idle, metrics::ConnectionDeadline::Idle);
         stream = match stream {
             ClientStream::Plain(socket) if ahead.is_empty() => match socket.into_tcp() {
                 Ok(tcp) => {
@@ -80,7 +80,7 @@ pub async fn serve<S: Service>(
 async fn wait_readable<S: Service>(
     conn: &ConnectionTask<S>,
     stream: &ClientStream,
-    deadline: (Instant, metrics::Deadline),
+    deadline: (Instant, metrics::ConnectionDeadline),
 ) -> bool {
     if stream.holds_bytes() {
         return true;
@@ -218,7 +218,7 @@ async fn conclude<S: Service>(
             linger::say(&mut stream, if conn.may_be_preface(fault) { &[] } else { &answer }).await;
             linger::linger(&stream).await;
         }
-        ConnectionEnd::Expired(Expiry::Stall) => conn.deadline_passed(metrics::Deadline::BodyStall),
+        ConnectionEnd::Expired(Expiry::Stall) => conn.deadline_passed(metrics::ConnectionDeadline::BodyStall),
     }
     None
 }

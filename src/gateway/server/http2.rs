@@ -96,7 +96,7 @@ async fn drive<S: Service>(
             match ready!(timer.poll(&conn.facts.activity, cx)) {
                 // An idle connection is told to go (GOAWAY) and given one more period to do so.
                 Expiry::Idle if !draining => {
-                    conn.deadline_passed(metrics::Deadline::Idle);
+                    conn.deadline_passed(metrics::ConnectionDeadline::Idle);
                     draining = true;
                     served.as_mut().graceful_shutdown();
                     timer.wait(GOAWAY_WAIT);
@@ -110,7 +110,7 @@ async fn drive<S: Service>(
         ConnectionEnd::Done(Err(error)) => conn.broken_http2(&error, &meter.borrow()),
         ConnectionEnd::Expired(Expiry::Stall) => {
             conn.facts.stalled.set(true);
-            conn.deadline_passed(metrics::Deadline::BodyStall);
+            conn.deadline_passed(metrics::ConnectionDeadline::BodyStall);
         }
         ConnectionEnd::Expired(Expiry::Head) => conn.late_http2(),
         ConnectionEnd::Done(Ok(()))
@@ -176,7 +176,7 @@ impl<S: Service> ConnectionTask<S> {
     }
 
     fn late_http2(&self) {
-        self.deadline_passed(metrics::Deadline::Header);
+        self.deadline_passed(metrics::ConnectionDeadline::Header);
         self.refuse_unread(Version::HTTP_2, Reason::HeaderTimeout, problem::HEADER_TIMEOUT_STATUS);
     }
 

@@ -21,7 +21,7 @@ pub struct SharedListener {
     /// `None` in the clear. Replaced by a reload and by a changed certificate.
     pub tls: ArcSwapOption<rustls::ServerConfig>,
     /// The metrics of this listener.
-    pub metrics: Arc<metrics::Listener>,
+    pub metrics: Arc<metrics::ListenerSeries>,
     open: AtomicUsize,
     per_ip: Mutex<HashMap<IpAddr, usize>>,
 }
@@ -31,7 +31,7 @@ impl SharedListener {
     pub fn new(
         config: config::ListenerConfig,
         tls: Option<Arc<rustls::ServerConfig>>,
-        metrics: Arc<metrics::Listener>,
+        metrics: Arc<metrics::ListenerSeries>,
     ) -> SharedListener {
         SharedListener {
             config: ArcSwap::from_pointee(config),
@@ -43,11 +43,11 @@ impl SharedListener {
     }
 
     /// Counts a connection in, unless the listener has as many as it may.
-    pub fn admit(self: &Arc<Self>) -> Result<Admission, metrics::Refused> {
+    pub fn admit(self: &Arc<Self>) -> Result<Admission, metrics::RefusedConnection> {
         // Made first: if the connection is refused, dropping it takes the count back.
         let admission = Admission { listener: Arc::clone(self), client: None };
         if self.open.fetch_add(1, Ordering::Relaxed) >= self.config.load().connections_max {
-            return Err(metrics::Refused::Connections);
+            return Err(metrics::RefusedConnection::Connections);
         }
         Ok(admission)
     }
@@ -63,7 +63,7 @@ pub struct Admission {
 
 impl Admission {
     /// Counts it under its client, unless that client has as many as it may.
-    pub fn of(mut self, client: IpAddr) -> Result<Admission, metrics::Refused> {
+    pub fn of(mut self, client: IpAddr) -> Result<Admission, metrics::RefusedConnection> {
         // Over a Unix socket all clients would be one.
         if client == NO_ADDRESS {
             return Ok(self);
@@ -73,7 +73,7 @@ impl Admission {
         let count = per_ip.entry(client).or_insert(0);
         if *count >= self.listener.config.load().connections_per_ip_max {
             drop(per_ip);
-            return Err(metrics::Refused::ConnectionsPerIp);
+            return Err(metrics::RefusedConnection::ConnectionsPerIp);
         }
         *count += 1;
         drop(per_ip);
@@ -149,7 +149,7 @@ const BACKLOG: i32 = 4096;
 pub(super) mod tests {
     use super::*;
 
-    pub fn listener(metrics: Arc<metrics::Listener>) -> Arc<SharedListener> {
+    pub fn listener(metrics: Arc<metrics::ListenerSeries>) -> Arc<SharedListener> {
         let config = config::ListenerConfig {
             bind: config::ListenAddress::Tcp(([127, 0, 0, 1], 0).into()),
             connections_max: 1,

@@ -31,7 +31,7 @@ pub async fn client<S: Service>(
         () = worker.drain.idle_closes() => return None,
     };
     let Ok(read) = read else {
-        listener.metrics.deadline_passed(worker.service.cells(), metrics::Deadline::Header);
+        listener.metrics.deadline_passed(worker.service.cells(), metrics::ConnectionDeadline::Header);
         return None;
     };
     match read.and_then(|header| source(&header)) {

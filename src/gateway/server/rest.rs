@@ -49,7 +49,7 @@ pub async fn read<S: Service>(
         ended = timeout(conn.facts.config.timeouts.body_stall, rest) => match ended {
             Ok(ahead) => ahead,
             Err(_) => {
-                conn.deadline_passed(metrics::Deadline::BodyStall);
+                conn.deadline_passed(metrics::ConnectionDeadline::BodyStall);
                 None
             }
         },

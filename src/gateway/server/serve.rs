@@ -169,7 +169,7 @@ async fn sniff<S: Service>(
         }
         Ok(false) => None,
         Err(_) => {
-            conn.deadline_passed(metrics::Deadline::Header);
+            conn.deadline_passed(metrics::ConnectionDeadline::Header);
             None
         }
     }

@@ -49,7 +49,7 @@ pub async fn handshake<S: Service>(
             None
         }
         Err(_) => {
-            listener.metrics.deadline_passed(worker.service.cells(), metrics::Deadline::Handshake);
+            listener.metrics.deadline_passed(worker.service.cells(), metrics::ConnectionDeadline::Handshake);
             None
         }
     }

@@ -61,9 +61,9 @@ pub struct WorkerResources {
     /// How far memory pressure has gone, which decides whether connections are accepted.
     pub overload: Arc<Overload>,
     /// Panics of the workers' threads.
-    pub panics: metrics::Counter,
+    pub panics: metrics::SharedCounter,
     /// Failures of accept(2) that concern the listening socket.
-    pub accept_errors: metrics::Counter,
+    pub accept_errors: metrics::SharedCounter,
     /// Connections of each worker, by its index: a worker with clearly more hands new ones to the one with fewest.
     pub loads: Vec<AtomicUsize>,
     /// How often each worker has looked after its connections: it stands still if this does.
@@ -199,7 +199,7 @@ pub(super) mod tests {
     use net::wire::http2::StreamId;
 
     /// A service that is never asked.
-    pub struct NoService(metrics::Worker);
+    pub struct NoService(metrics::WorkerToken);
 
     impl Service for NoService {
         type Body = http_body_util::Empty<bytes::Bytes>;
@@ -219,7 +219,7 @@ pub(super) mod tests {
 
         fn refuse_handshake(&self, _: &str, _: Ends, _: Cause) {}
 
-        fn cells(&self) -> &metrics::Worker {
+        fn cells(&self) -> &metrics::WorkerToken {
             &self.0
         }
 

@@ -51,7 +51,7 @@ pub trait Service: Sized + 'static {
     fn refuse_handshake(&self, listener: &str, ends: Ends, cause: Cause);
 
     /// The worker's cells of the metrics.
-    fn cells(&self) -> &metrics::Worker;
+    fn cells(&self) -> &metrics::WorkerToken;
 
     /// Does the service's periodic work. The server calls it at every tick of the worker.
     fn upkeep(&self, now: Instant);

@@ -16,7 +16,7 @@ use arc_swap::ArcSwap;
 
 use super::config::{self, MemoryLimit};
 use base::clock;
-use metrics::{Families, Unit};
+use metrics::{Families, MetricUnit};
 
 /// How much work is shed, in rising order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -170,13 +170,13 @@ impl Overload {
         let gauges = [
             (
                 "memory_resident",
-                Some(&Unit::Bytes),
+                Some(&MetricUnit::Bytes),
                 "Resident memory of the process",
                 self.resident.load(Ordering::Relaxed),
             ),
             (
                 "memory_limit",
-                Some(&Unit::Bytes),
+                Some(&MetricUnit::Bytes),
                 "Memory it may use before it gives up work; 0: not set",
                 self.limit.load(Ordering::Relaxed),
             ),

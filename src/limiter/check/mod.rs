@@ -32,7 +32,7 @@ use super::check::event::{Count, Event};
 use super::{ClientAddress, Decision, Foretold, Limiter, Recall, Waiting};
 use base::clock;
 use limit::{Algorithm, Charge, Outcome, PenaltyCheck, PolicyId, Worlds};
-use metrics::{self, Comparison, Tier};
+use metrics::{self, Comparison, DecidingTier};
 use policy::{MissingDimension, PolicySelection, Subject};
 
 /// A subject while it is decided, and the result. Functions fill it in place, because moving a struct of this size
@@ -112,8 +112,8 @@ impl Limiter {
             check.event.add(Count {
                 policy: missing.policy,
                 part: 0,
-                decision: metrics::Decision::MissingRejected,
-                tier: Tier::Local,
+                decision: metrics::PolicyDecision::MissingRejected,
+                tier: DecidingTier::Local,
             });
             check.missing = Some(missing);
             return None;
@@ -358,8 +358,8 @@ impl Check<'_> {
                 charge.policy != memory.policy || charge.quota.algorithm() == Algorithm::Concurrency
             });
             if charges.iter().all(|charge| charge.policy != memory.policy) {
-                let decision = metrics::Decision::Admitted;
-                event.add(Count { policy: memory.policy, part: 0, decision, tier: Tier::Local });
+                let decision = metrics::PolicyDecision::Admitted;
+                event.add(Count { policy: memory.policy, part: 0, decision, tier: DecidingTier::Local });
             }
             false
         });
@@ -374,11 +374,11 @@ impl Check<'_> {
                 is_over |= !outcome.is_admitted();
             }
             let decision = match (self.keeps_out(charge), is_over, charge.shadow) {
-                (true, _, true) => metrics::Decision::ShadowPenalised,
-                (true, _, false) => metrics::Decision::Penalised,
-                (false, true, true) => metrics::Decision::ShadowDenied,
-                (false, true, false) => metrics::Decision::Denied,
-                (false, false, _) => metrics::Decision::Admitted,
+                (true, _, true) => metrics::PolicyDecision::ShadowPenalised,
+                (true, _, false) => metrics::PolicyDecision::Penalised,
+                (false, true, true) => metrics::PolicyDecision::ShadowDenied,
+                (false, true, false) => metrics::PolicyDecision::Denied,
+                (false, false, _) => metrics::PolicyDecision::Admitted,
             };
             let Charge { policy, part, .. } = *charge;
             self.event.add(Count { policy, part, decision, tier: self.decision.tier });
@@ -518,7 +518,7 @@ pub(super) mod tests {
         check
     }
 
-    fn decisions(check: &Check<'_>) -> Vec<(usize, metrics::Decision)> {
+    fn decisions(check: &Check<'_>) -> Vec<(usize, metrics::PolicyDecision)> {
         check.event.counts().iter().map(|count| (count.policy.index(), count.decision)).collect()
     }
 
@@ -529,15 +529,18 @@ pub(super) mod tests {
         let job = |consumer, units| Job { consumer, units, number: None };
         let first = check(&limiter, &table, &job("a", 1), NOW);
         assert!(first.is_admitted());
-        assert_eq!(decisions(&first), [(0, metrics::Decision::Admitted), (1, metrics::Decision::Admitted)]);
+        assert_eq!(
+            decisions(&first),
+            [(0, metrics::PolicyDecision::Admitted), (1, metrics::PolicyDecision::Admitted)]
+        );
         let second = check(&limiter, &table, &job("a", 4), NOW);
         assert!(second.is_admitted());
         assert_eq!(
             second.event.deciding().map(|count| (count.policy.index(), count.decision)),
-            Some((1, metrics::Decision::ShadowDenied))
+            Some((1, metrics::PolicyDecision::ShadowDenied))
         );
         let third = check(&limiter, &table, &job("a", 1), NOW);
-        assert_eq!(third.event.deciding().map(|count| count.decision), Some(metrics::Decision::Denied));
+        assert_eq!(third.event.deciding().map(|count| count.decision), Some(metrics::PolicyDecision::Denied));
         assert!(
             !third.is_admitted()
                 && third.event.deciding().is_some_and(|count| count.policy == PolicyId::default())
@@ -560,7 +563,7 @@ pub(super) mod tests {
         let check = check(&limiter, &table, &Job { consumer: "a", units: 1, number: None }, NOW);
         assert_eq!(check.missing.map(|missing| missing.dimension), Some(&Dimension::Tenant));
         assert!(!check.is_admitted());
-        assert_eq!(decisions(&check), [(0, metrics::Decision::MissingRejected)]);
+        assert_eq!(decisions(&check), [(0, metrics::PolicyDecision::MissingRejected)]);
     }
 
     #[test]
@@ -579,7 +582,7 @@ pub(super) mod tests {
         assert!(check(&limiter, &table, &job(Some("one")), NOW).is_admitted());
         let retry = check(&limiter, &table, &job(Some("one")), NOW);
         assert!(retry.is_admitted() && retry.charges.is_empty());
-        assert_eq!(decisions(&retry), [(0, metrics::Decision::Admitted)]);
+        assert_eq!(decisions(&retry), [(0, metrics::PolicyDecision::Admitted)]);
         assert!(!check(&limiter, &table, &job(Some("two")), NOW).is_admitted());
         assert!(
             !check(&limiter, &table, &job(Some("two")), NOW).is_admitted(),
@@ -640,7 +643,7 @@ pub(super) mod tests {
         );
         let refused = [0, 1].map(|_| check(&limiter, &table, &job, NOW));
         assert!(refused[1].is_penalised(PolicyId::default()) && peek().is_penalised(PolicyId::default()));
-        assert_eq!(decisions(&refused[1]), [(0, metrics::Decision::Penalised)]);
+        assert_eq!(decisions(&refused[1]), [(0, metrics::PolicyDecision::Penalised)]);
         // The limit itself is whole again then, the penalty is not over.
         assert!(!limiter.has_room(chosen, &job, NOW + SECOND));
         limiter.resets().put(&Holder::Consumer("a".into()), Reset::new("1", None, 1));

@@ -2,7 +2,7 @@
 
 use crate::Check;
 use limit::Charge;
-use metrics::Decision;
+use metrics::PolicyDecision;
 use metrics::usage::{Amount, Who};
 use policy::RouteTable;
 use policy::definition::Dimension;
@@ -36,7 +36,7 @@ impl Check<'_> {
             if !is_of_names {
                 return None;
             }
-            let is_admitted = said.decision == Decision::Admitted;
+            let is_admitted = said.decision == PolicyDecision::Admitted;
             // The first window's: the others are charged the same.
             let is_own = |charge: &&Charge| is_charged && (charge.policy, charge.part) == (said.policy, part);
             let charge = self.charges.iter().find(is_own);

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use crate::check::given::OwnLimit;
 use crate::{Check, ClientAddress, Count, Limiter, Pending};
 use limit::{Charge, PlanId, Quota};
-use metrics::{self, Tier};
+use metrics::{self, DecidingTier};
 use policy::{Policy, PolicySelection, Subject};
 
 /// One of the subjects.
@@ -41,8 +41,8 @@ impl Limiter {
             let charged = part.policies.charges_beside(&part.subject, &mut trials, &mut check.charges);
             if let Err(missing) = charged {
                 check.charges.clear();
-                let (policy, decision) = (missing.policy, metrics::Decision::MissingRejected);
-                check.event.add(Count { policy, part: number, decision, tier: Tier::Local });
+                let (policy, decision) = (missing.policy, metrics::PolicyDecision::MissingRejected);
+                check.event.add(Count { policy, part: number, decision, tier: DecidingTier::Local });
                 check.missing = Some(missing);
                 return None;
             }
@@ -166,7 +166,7 @@ mod tests {
         assert!(first.is_admitted());
         assert_eq!(left(&first), [(0, 1), (1, 2)]);
         let counts: Vec<_> = first.event.counts().iter().map(|count| (count.part, count.decision)).collect();
-        let admitted = metrics::Decision::Admitted;
+        let admitted = metrics::PolicyDecision::Admitted;
         assert_eq!(counts, [(0, admitted), (1, admitted)], "each is counted by itself");
         let second = ask(&[("b", 1), ("a", 2), ("c", 1)]);
         assert!(!second.is_admitted());

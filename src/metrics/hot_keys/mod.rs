@@ -14,13 +14,14 @@ mod slots;
 mod tally;
 
 pub use book::{
-    Asked, Book, Change, EACH_MAX, FLOOR, Facts, HotKeyStat, MINUTES_MAX, ROWS_MAX, Shown, Standing,
+    Book, EACH_MAX, FLOOR, HotKeyChange, HotKeyFilter, HotKeyReport, HotKeyStat, KeyStanding, MINUTES_MAX,
+    PolicyFacts, ROWS_MAX,
 };
 pub use fleet::{FleetRow, decode, encode, sum};
-pub use gathered::Gathered;
-pub use named::{Named, shown_name};
-pub use sketch::{BYTES, Counts, KEYS, Sketch};
-pub use tally::Tally;
+pub use gathered::KeyCollector;
+pub use named::{NamedKey, shown_name};
+pub use sketch::{BYTES, KEYS, KeyCounts, Sketch};
+pub use tally::KeyTally;
 
 #[cfg(test)]
 mod tests;

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use super::format::formatter::{Formatter, LINE_BYTES_MAX};
 use super::queue::{CHUNK_BYTES_MAX, Chunk, OfferOutcome, Queue};
 use super::{AccessEntry, StatusSampler, Style};
-use metrics::Counter;
+use metrics::SharedCounter;
 
 /// Gathers the lines of one worker. Dropping it hands over what is left.
 #[derive(Debug)]
 pub struct Buffer {
     queue: Arc<Queue>,
-    dropped: Counter,
+    dropped: SharedCounter,
     lines: RefCell<LineBuffer>,
 }
 
@@ -24,7 +24,7 @@ struct LineBuffer {
 }
 
 impl Buffer {
-    pub(super) fn new(queue: Arc<Queue>, dropped: Counter) -> Buffer {
+    pub(super) fn new(queue: Arc<Queue>, dropped: SharedCounter) -> Buffer {
         let lines = LineBuffer { chunk: queue.chunk(), formatter: Formatter::new(), drawn: 0 };
         Buffer { queue, dropped, lines: RefCell::new(lines) }
     }

@@ -21,7 +21,7 @@ use net::fetch::Connect;
 #[derive(Clone, Debug)]
 pub struct SpanQueue {
     queue: mpsc::Sender<FinishedSpan>,
-    dropped: metrics::Counter,
+    dropped: metrics::SharedCounter,
     /// Spans that found no room, until the log has said so.
     crowded_out: Arc<AtomicU64>,
 }
@@ -31,7 +31,7 @@ impl SpanQueue {
     pub fn nowhere() -> SpanQueue {
         SpanQueue {
             queue: mpsc::channel(1).0,
-            dropped: metrics::Counter::default(),
+            dropped: metrics::SharedCounter::default(),
             crowded_out: Arc::default(),
         }
     }
@@ -63,7 +63,7 @@ struct ExporterPhase {
 
 impl Exporter {
     /// An exporter without a collector. It must be called within a runtime.
-    pub fn start(connect: Connect, metrics: &metrics::Spans) -> Exporter {
+    pub fn start(connect: Connect, metrics: &metrics::SpanCounters) -> Exporter {
         let (queue, spans) = mpsc::channel(SPANS_QUEUED_MAX);
         let (phase, heard) = watch::channel(ExporterPhase::default());
         let sender = SpanSender {
@@ -108,7 +108,7 @@ impl Exporter {
 struct SpanSender {
     spans: mpsc::Receiver<FinishedSpan>,
     phase: watch::Receiver<ExporterPhase>,
-    metrics: metrics::Spans,
+    metrics: metrics::SpanCounters,
     /// Spans that found no room in the queue, until the log has said so.
     crowded_out: Arc<AtomicU64>,
     /// `None`: the last batch went well.

@@ -28,7 +28,7 @@ use gateway::proxy::reservation::{RequestUsage, Reservation};
 use limit::{Algorithm, Charge, Plan};
 use limiter::local;
 use limiter::{Check, Fleet, Limiter, Link};
-use metrics::Decision;
+use metrics::PolicyDecision;
 use policy::definition::{Actual, Dimension};
 use policy::keys::subject::Encoded;
 use policy::matching::host;
@@ -358,13 +358,13 @@ fn count(
         let (index, began_ns) = (count.policy.index(), request.began_ns);
         let policy = &mut account.policies[index];
         let number = match count.decision {
-            Decision::Admitted => &mut policy.admitted,
-            Decision::Denied | Decision::ShadowDenied => &mut policy.denied,
-            Decision::Penalised | Decision::ShadowPenalised => &mut policy.penalised,
-            Decision::MissingRejected => &mut policy.missing,
+            PolicyDecision::Admitted => &mut policy.admitted,
+            PolicyDecision::Denied | PolicyDecision::ShadowDenied => &mut policy.denied,
+            PolicyDecision::Penalised | PolicyDecision::ShadowPenalised => &mut policy.penalised,
+            PolicyDecision::MissingRejected => &mut policy.missing,
         };
         *number += 1;
-        let is_denied = count.decision != Decision::Admitted;
+        let is_denied = count.decision != PolicyDecision::Admitted;
         policy.minutes.add(began_ns, is_denied);
         let Some(charge) = check.charges.iter().find(|charge| charge.policy == count.policy) else {
             continue;

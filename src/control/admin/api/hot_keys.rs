@@ -16,7 +16,7 @@ use crate::admin::counts::HotKeysShown;
 use crate::admin::refusal::AdminRefusal;
 use crate::admin::state::AdminState;
 use crate::database::Time;
-use metrics::hot_keys::{Asked, EACH_MAX, FleetRow, MINUTES_MAX, Shown, shown_name};
+use metrics::hot_keys::{EACH_MAX, FleetRow, HotKeyFilter, HotKeyReport, MINUTES_MAX, shown_name};
 
 /// Which keys are asked for.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -111,7 +111,7 @@ pub(in crate::admin) async fn list(
 ) -> Result<Response<Sent>, AdminRefusal> {
     let minutes = listed.minutes.unwrap_or(1);
     let policy = listed.policy.map(|name| name.0);
-    let asked = Asked { policy, minutes, each: listed.limit.unwrap_or(EACH) };
+    let asked = HotKeyFilter { policy, minutes, each: listed.limit.unwrap_or(EACH) };
     let Some(hot_keys) = &state.counts.hot_keys else {
         return Err(AdminRefusal::NotFound("hot keys are not watched: write `hot-keys = true` in [limits]"));
     };
@@ -127,7 +127,7 @@ pub(in crate::admin) async fn list(
     Ok(answer::json(&HotKeyList { minutes, items, fleet }))
 }
 
-fn row_of(row: &Shown, all: &HotKeysShown) -> HotKey {
+fn row_of(row: &HotKeyReport, all: &HotKeysShown) -> HotKey {
     let standing = row.standing.unwrap_or_default();
     let minutes = row.minutes.iter().map(|(minute, counts)| HotMinute {
         at: Time(i64::try_from(minute * MINUTE_SECONDS).unwrap_or(i64::MAX).saturating_mul(1_000_000)),

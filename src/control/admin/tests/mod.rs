@@ -27,7 +27,7 @@ use super::serve::serve_within;
 use super::{AccessRules, AdminState, CheckResult, LimitCounts, LiveFeed, ProcessPhase, Readiness, Text};
 use crate::database::Time;
 use metrics::Metrics;
-use metrics::hot_keys::{self, Named, Standing};
+use metrics::hot_keys::{self, KeyStanding, NamedKey};
 use net::listening::{Bind, Listener};
 
 /// A listener of its own on a free port.
@@ -183,14 +183,14 @@ fn state(readiness: Readiness) -> AdminState {
                 tiers: vec!["free".to_owned(), "pro".to_owned()],
             }),
             hot_keys: Some(Box::new(|asked| {
-                let key = Named::new(7, "p", "consumer=ann".to_owned(), Some(1));
-                let shown = hot_keys::Shown {
+                let key = NamedKey::new(7, "p", "consumer=ann".to_owned(), Some(1));
+                let shown = hot_keys::HotKeyReport {
                     key: Arc::new(key),
                     is_hot: true,
                     requests_per_second: 150.0,
                     denied_per_second: 50.0,
-                    standing: Some(Standing { of_policy: 0.5, ..Standing::default() }),
-                    minutes: vec![(asked.minutes, hot_keys::Counts { requests: 9_000, denied: 3_000 })],
+                    standing: Some(KeyStanding { of_policy: 0.5, ..KeyStanding::default() }),
+                    minutes: vec![(asked.minutes, hot_keys::KeyCounts { requests: 9_000, denied: 3_000 })],
                 };
                 let row = hot_keys::FleetRow {
                     key: 7,

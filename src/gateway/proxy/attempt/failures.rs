@@ -23,8 +23,8 @@ impl UpstreamAttempt<'_> {
         self.count().exchanged(
             self.cells(),
             match is_past_total {
-                true => metrics::Exchange::TotalTimeout,
-                false => metrics::Exchange::ResponseTimeout,
+                true => metrics::ExchangeOutcome::TotalTimeout,
+                false => metrics::ExchangeOutcome::ResponseTimeout,
             },
         );
         !is_past_total
@@ -50,46 +50,52 @@ impl UpstreamAttempt<'_> {
             AcquireError::Full { wait_ns, index, .. } => {
                 self.context.attempts.steps.wait += wait_ns;
                 self.context.attempts.server = Some(ServerIndex { upstream: self.upstream, server: *index });
-                (Refusal::UpstreamPoolFull, metrics::Exchange::PoolExhausted, None)
+                (Refusal::UpstreamPoolFull, metrics::ExchangeOutcome::PoolExhausted, None)
             }
             AcquireError::Left { wait_ns } => {
                 self.context.attempts.steps.wait += wait_ns;
                 return None;
             }
-            AcquireError::Late => (Refusal::UpstreamTimeout, metrics::Exchange::TotalTimeout, None),
+            AcquireError::Late => (Refusal::UpstreamTimeout, metrics::ExchangeOutcome::TotalTimeout, None),
             AcquireError::Connect { source, index, .. } => {
                 self.count().connect_failed(self.cells());
                 self.context.attempts.server = Some(ServerIndex { upstream: self.upstream, server: *index });
                 match source {
                     ConnectError::Unresolved => {
-                        (Refusal::UpstreamUnresolved, metrics::Exchange::Unresolved, Some(*index))
+                        (Refusal::UpstreamUnresolved, metrics::ExchangeOutcome::Unresolved, Some(*index))
                     }
-                    ConnectError::Timeout(_) => {
-                        (Refusal::UpstreamConnectTimeout, metrics::Exchange::ConnectTimeout, Some(*index))
-                    }
+                    ConnectError::Timeout(_) => (
+                        Refusal::UpstreamConnectTimeout,
+                        metrics::ExchangeOutcome::ConnectTimeout,
+                        Some(*index),
+                    ),
                     ConnectError::Descriptors(_) => {
-                        (Refusal::Overloaded, metrics::Exchange::ConnectFailed, None)
+                        (Refusal::Overloaded, metrics::ExchangeOutcome::ConnectFailed, None)
                     }
                     // It has been waited for already, if there is no other one.
                     ConnectError::NoStreams => {
                         let is_another = self.pool.has_usable_server_beside(*index, clock::instant());
                         let elsewhere = is_another.then_some(*index);
-                        (Refusal::UpstreamNoStreams, metrics::Exchange::PoolExhausted, elsewhere)
+                        (Refusal::UpstreamNoStreams, metrics::ExchangeOutcome::PoolExhausted, elsewhere)
                     }
                     // The handshake would fail again at the same server. Another one is checked in the same way, so going there
                     // weakens nothing.
                     ConnectError::Tls { cause, .. } => {
                         let is_another = self.pool.has_usable_server_beside(*index, clock::instant());
                         let elsewhere = is_another.then_some(*index);
-                        (Refusal::UpstreamConnect(*cause), metrics::Exchange::ConnectFailed, elsewhere)
+                        (Refusal::UpstreamConnect(*cause), metrics::ExchangeOutcome::ConnectFailed, elsewhere)
                     }
                     ConnectError::Io(error) => {
                         let cause = Cause::of_connect(error);
-                        (Refusal::UpstreamConnect(cause), metrics::Exchange::ConnectFailed, Some(*index))
+                        (
+                            Refusal::UpstreamConnect(cause),
+                            metrics::ExchangeOutcome::ConnectFailed,
+                            Some(*index),
+                        )
                     }
                     ConnectError::Http(_) => {
                         let refusal = Refusal::UpstreamConnect(Cause::ConnectFailed);
-                        (refusal, metrics::Exchange::ConnectFailed, Some(*index))
+                        (refusal, metrics::ExchangeOutcome::ConnectFailed, Some(*index))
                     }
                 }
             }
@@ -102,7 +108,7 @@ impl UpstreamAttempt<'_> {
     pub(super) fn own_fault(&mut self) -> Result<(), Refusal> {
         let Some(refusal) = gather::body_fault(self.context) else { return Ok(()) };
         if !matches!(refusal, Refusal::BodyTooLarge) {
-            self.count().exchanged(self.cells(), metrics::Exchange::ClientGone);
+            self.count().exchanged(self.cells(), metrics::ExchangeOutcome::ClientGone);
         }
         Err(refusal)
     }
@@ -130,7 +136,7 @@ impl UpstreamAttempt<'_> {
         tracing::debug!(upstream = %self.pool.upstream.config.name, %error, "connection broke before an answer");
         // Over TLS 1.3 a server refuses our certificate only after our side has finished the handshake.
         if let Some(cause) = error.tls_cause() {
-            self.count().exchanged(self.cells(), metrics::Exchange::ConnectFailed);
+            self.count().exchanged(self.cells(), metrics::ExchangeOutcome::ConnectFailed);
             self.pool.upstream.servers[server].last_connect.failed(cause);
             let is_another = self.pool.has_usable_server_beside(server, clock::instant());
             return match unsent {
@@ -142,7 +148,7 @@ impl UpstreamAttempt<'_> {
         let is_answer = error.is_bad_answer();
         self.count().exchanged(
             self.cells(),
-            if is_answer { metrics::Exchange::BadAnswer } else { metrics::Exchange::Reset },
+            if is_answer { metrics::ExchangeOutcome::BadAnswer } else { metrics::ExchangeOutcome::Reset },
         );
         match unsent {
             _ if is_answer => Err(Refusal::UpstreamBadResponse),

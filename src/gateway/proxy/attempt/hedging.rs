@@ -115,7 +115,7 @@ impl UpstreamAttempt<'_> {
         };
         let (decides, is_hedge) = if ended.as_ref().is_ok_and(is_good) {
             drop(other);
-            self.count().exchanged(self.cells(), metrics::Exchange::Cancelled);
+            self.count().exchanged(self.cells(), metrics::ExchangeOutcome::Cancelled);
             (ended, is_second)
         } else {
             self.came_to_nothing(ended);

@@ -182,7 +182,7 @@ impl UpstreamAttempt<'_> {
                 Ok(TryOutcome::Again(RequestBody::Empty))
             }
             Err(SendError::Slow) => {
-                self.count().exchanged(self.cells(), metrics::Exchange::ClientGone);
+                self.count().exchanged(self.cells(), metrics::ExchangeOutcome::ClientGone);
                 Err(Refusal::BodySlow)
             }
             Err(SendError::Broken { error, unsent }) => {
@@ -210,7 +210,7 @@ impl UpstreamAttempt<'_> {
 
     /// An answer's head has come, and is left for one of another try.
     fn forgo_answer(&mut self) {
-        self.count().exchanged(self.cells(), metrics::Exchange::Answered);
+        self.count().exchanged(self.cells(), metrics::ExchangeOutcome::Answered);
         self.context.judge_good();
         self.context.attempts.steps.answered = 0;
     }
@@ -370,11 +370,11 @@ impl UpstreamAttempt<'_> {
         allowed.per_try.filter(|_| may_follow && self.retry().on_timeout).unwrap_or(allowed.response)
     }
 
-    fn count(&self) -> &metrics::Upstream {
+    fn count(&self) -> &metrics::UpstreamSeries {
         &self.context.view.snapshot.series.upstreams[self.upstream]
     }
 
-    fn cells(&self) -> &metrics::Worker {
+    fn cells(&self) -> &metrics::WorkerToken {
         &self.context.services.metrics
     }
 }

@@ -83,11 +83,11 @@ fn path(target: &Uri) -> &[u8] {
 pub(super) fn decision(table: &RouteTable, verdict: Count) -> record::LoggedDecision<'_> {
     let policy = &*table.policies()[verdict.policy.index()].name;
     match verdict.decision {
-        metrics::Decision::Admitted => record::LoggedDecision::Admitted,
-        metrics::Decision::ShadowDenied => record::LoggedDecision::ShadowDenied(policy),
-        metrics::Decision::Penalised => record::LoggedDecision::Penalised(policy),
-        metrics::Decision::ShadowPenalised => record::LoggedDecision::ShadowPenalised(policy),
-        metrics::Decision::Denied | metrics::Decision::MissingRejected => {
+        metrics::PolicyDecision::Admitted => record::LoggedDecision::Admitted,
+        metrics::PolicyDecision::ShadowDenied => record::LoggedDecision::ShadowDenied(policy),
+        metrics::PolicyDecision::Penalised => record::LoggedDecision::Penalised(policy),
+        metrics::PolicyDecision::ShadowPenalised => record::LoggedDecision::ShadowPenalised(policy),
+        metrics::PolicyDecision::Denied | metrics::PolicyDecision::MissingRejected => {
             record::LoggedDecision::Denied(policy)
         }
     }

@@ -5,13 +5,13 @@ use crate::proxy::exemplars;
 use crate::proxy::services::Services;
 use crate::proxy::snapshot::Snapshot;
 use crate::service::reason::Reason;
-use metrics::{Exchange, Request};
+use metrics::{ExchangeOutcome, RequestCounts};
 
 /// Counts a request at its route, at the reason why it failed, and at its upstream if one was asked.
 pub fn finished(services: &Services, event: &FinishedRequest<'_>) {
     let series = &event.snapshot.series;
     let route = event.request.route.map_or(&series.no_route, |route| &series.routes[route.index()]);
-    let request = Request {
+    let request = RequestCounts {
         status: event.status,
         duration_ns: event.duration.as_nanos() as u64,
         bytes_in: event.bytes_in,
@@ -44,15 +44,17 @@ fn answered(services: &Services, event: &FinishedRequest<'_>) {
     let Some(server) = attempts.server.filter(|_| !is_counted) else { return };
     let allowed = &attempts.allowed;
     let outcome = match event.reason {
-        _ if attempts.is_awaiting_head => Exchange::ClientGone,
-        Some(Reason::UpstreamTimeout) if allowed.is_past_total(event.duration) => Exchange::TotalTimeout,
-        Some(Reason::UpstreamTimeout) => Exchange::StallTimeout,
-        Some(Reason::UpstreamReset) => Exchange::Reset,
-        Some(Reason::ClientGone | Reason::BodyStall | Reason::BodySlow | Reason::Drain) => {
-            Exchange::ClientGone
+        _ if attempts.is_awaiting_head => ExchangeOutcome::ClientGone,
+        Some(Reason::UpstreamTimeout) if allowed.is_past_total(event.duration) => {
+            ExchangeOutcome::TotalTimeout
         }
-        Some(Reason::UpstreamBadResponse) => Exchange::BadAnswer,
-        _ => Exchange::Answered,
+        Some(Reason::UpstreamTimeout) => ExchangeOutcome::StallTimeout,
+        Some(Reason::UpstreamReset) => ExchangeOutcome::Reset,
+        Some(Reason::ClientGone | Reason::BodyStall | Reason::BodySlow | Reason::Drain) => {
+            ExchangeOutcome::ClientGone
+        }
+        Some(Reason::UpstreamBadResponse) => ExchangeOutcome::BadAnswer,
+        _ => ExchangeOutcome::Answered,
     };
     event.snapshot.series.upstreams[server.upstream].exchanged(&services.metrics, outcome);
 }

@@ -8,7 +8,7 @@ use crate::proxy::response::upstream_limits;
 use limit::{Algorithm, Charge, Outcome};
 use limiter::Decision;
 use limiter::Provenance;
-use metrics::Tier;
+use metrics::DecidingTier;
 use observe::record::RemainingLimit;
 use policy::counting::SF_INTEGER_MAX;
 use policy::{RouteMatch, RouteTable, Window};
@@ -140,7 +140,7 @@ fn item(window: &Window, remaining: u64, reset_seconds: u64) -> Option<HeaderVal
 pub fn reset_ns(
     charge: &Charge,
     outcome: &Outcome,
-    tier: Tier,
+    tier: DecidingTier,
     unix_seconds: u64,
     is_leased: impl FnOnce(&Charge) -> bool,
 ) -> u64 {
@@ -154,11 +154,12 @@ pub fn reset_ns(
 fn shared_reset(
     charge: &Charge,
     outcome: &Outcome,
-    tier: Tier,
+    tier: DecidingTier,
     unix_seconds: u64,
     is_leased: impl FnOnce(&Charge) -> bool,
 ) -> Option<u64> {
-    if charge.plan.is_none() || tier == Tier::Fallback || outcome.remaining >= charge.quota.capacity() {
+    if charge.plan.is_none() || tier == DecidingTier::Fallback || outcome.remaining >= charge.quota.capacity()
+    {
         return None;
     }
     let period_seconds = charge.quota.period_ns().get().div_ceil(SECOND_NS);
@@ -169,7 +170,7 @@ fn shared_reset(
         (Algorithm::FixedWindow, _) => Some(ends_in),
         // What was spent in this window counts, with falling weight, until the end of the next. Redis says exactly when
         // a window without leases is whole, of a leased one only what is left.
-        (Algorithm::SlidingWindow, Tier::Local) => Some(ends_in + period_seconds),
+        (Algorithm::SlidingWindow, DecidingTier::Local) => Some(ends_in + period_seconds),
         (Algorithm::SlidingWindow, _) if is_leased(charge) => Some(ends_in + period_seconds),
         _ => None,
     }
@@ -345,12 +346,12 @@ mod tests {
             shared_reset(&charge, &outcome, tier, unix_seconds, |_| is_leased)
         };
         // Ten requests in the last second of a minute, one fourteen seconds later: whoever decided them.
-        for tier in [Tier::Local, Tier::Global] {
+        for tier in [DecidingTier::Local, DecidingTier::Global] {
             assert_eq!(reset(50, tier, 59, true), Some(61), "{tier:?}");
             assert_eq!(reset(51, tier, 73, true), Some(107), "{tier:?}");
         }
-        assert_eq!(reset(51, Tier::Global, 73, false), None, "Redis has said it exactly");
-        assert_eq!(reset(51, Tier::Fallback, 73, true), None);
-        assert_eq!(reset(60, Tier::Local, 73, true), None, "it is whole");
+        assert_eq!(reset(51, DecidingTier::Global, 73, false), None, "Redis has said it exactly");
+        assert_eq!(reset(51, DecidingTier::Fallback, 73, true), None);
+        assert_eq!(reset(60, DecidingTier::Local, 73, true), None, "it is whole");
     }
 }

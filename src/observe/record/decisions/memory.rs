@@ -5,14 +5,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use super::draws::SampleBudget;
 use super::sample::DecisionSample;
-use metrics::Counter;
+use metrics::SharedCounter;
 
 /// The last [`KEPT_MAX`] samples. Workers put them in if the lock is free; who reads holds it for as long as it takes to look
 /// at each once.
 #[derive(Debug, Default)]
 pub struct SampleMemory {
     pub(super) budget: SampleBudget,
-    pub(super) dropped: Counter,
+    pub(super) dropped: SharedCounter,
     state: Mutex<MemoryState>,
 }
 
