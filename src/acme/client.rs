@@ -16,7 +16,7 @@ use net::fetch;
 /// The client of one keeper.
 #[derive(Clone)]
 pub(super) struct Client {
-    inner: fetch::Client,
+    inner: fetch::FetchClient,
     noted: Arc<Mutex<Noted>>,
 }
 
@@ -39,7 +39,7 @@ pub(super) struct Answered {
 }
 
 impl Client {
-    pub(super) fn new(inner: fetch::Client) -> Client {
+    pub(super) fn new(inner: fetch::FetchClient) -> Client {
         Client { inner, noted: Arc::default() }
     }
 

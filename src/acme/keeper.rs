@@ -74,7 +74,7 @@ impl Keeper {
         notes: Option<Arc<dyn Notes>>,
     ) -> Keeper {
         let fleet = notes.and_then(|notes| Fleet::of(&config, notes)).map(Arc::new);
-        let client = Client::new(fetch::Client::new(connect, config.trust.clone()));
+        let client = Client::new(fetch::FetchClient::new(connect, config.trust.clone()));
         let random = Random::seeded();
         Keeper {
             config,

@@ -365,7 +365,7 @@ fn the_shipped_file_is_valid() {
     let loaded = super::load(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../gateway.toml")));
     let loaded = loaded.unwrap_or_else(|errors| panic!("{errors}"));
     assert!(loaded.report.is_empty(), "{}", loaded.report);
-    assert_eq!(loaded.config.listeners[1].certs[0].absent, net::tls::Absent::MakeSelfSigned);
+    assert_eq!(loaded.config.listeners[1].certs[0].absent, net::tls::AbsentPair::MakeSelfSigned);
 }
 
 #[test]

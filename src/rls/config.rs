@@ -10,7 +10,7 @@ pub struct Config {
     /// The listener's address.
     pub bind: Bind,
     /// TLS; `None`: it speaks in the clear.
-    pub tls: Option<tls::Files>,
+    pub tls: Option<tls::TlsFiles>,
     /// Who may ask. Empty: whoever can connect.
     pub clients: Vec<Client>,
 }

@@ -21,7 +21,7 @@ use super::limits::{
 };
 use super::service::{RateLimits, Service};
 use base::clock;
-use net::wire::http2::{Excess, Meter, Metered, Peer};
+use net::wire::http2::{Excess, Meter, MeteredStream, PeerSide};
 use upstream::connect::LocalExecutor;
 
 /// Answers calls until the client leaves or says nothing at all. After `stopped`, those under way are the last.
@@ -30,8 +30,8 @@ pub(super) async fn converse<R: RateLimits>(
     service: Rc<Service<R>>,
     mut stopped: watch::Receiver<()>,
 ) {
-    let meter = Rc::new(RefCell::new(Meter::new(Peer::Client, STREAMS_MAX, clock::instant())));
-    let stream = Metered::new(stream, Rc::clone(&meter), clock::instant);
+    let meter = Rc::new(RefCell::new(Meter::new(PeerSide::Client, STREAMS_MAX, clock::instant())));
+    let stream = MeteredStream::new(stream, Rc::clone(&meter), clock::instant);
     let stats = service.stats.clone();
     let service = service_fn(|request| {
         meter.borrow_mut().accepted();

@@ -18,7 +18,7 @@ use super::stats::Stats;
 use super::threads::Threads;
 use base::clock;
 use net::descriptors;
-use net::listening::Listener;
+use net::listening::BoundListener;
 
 /// What connections are served with.
 pub struct Asked {
@@ -37,11 +37,11 @@ pub struct Asked {
 }
 
 /// Serves until `stopped` resolves, then waits a moment for calls under way. Every thread has ended when the task has.
-pub fn spawn(listener: Listener, asked: Asked, stopped: oneshot::Receiver<()>) -> JoinHandle<()> {
+pub fn spawn(listener: BoundListener, asked: Asked, stopped: oneshot::Receiver<()>) -> JoinHandle<()> {
     tokio::spawn(serve(listener, asked, stopped))
 }
 
-async fn serve(listener: Listener, asked: Asked, mut stopped: oneshot::Receiver<()>) {
+async fn serve(listener: BoundListener, asked: Asked, mut stopped: oneshot::Receiver<()>) {
     let mut looks = time::interval(LOOK_EVERY);
     let mut shown = None;
     loop {

@@ -22,7 +22,7 @@ use super::limits::HANDED_MAX;
 use super::secured::Secured;
 use super::service::{RateLimits, Service};
 use super::stats::{Connected, Stats};
-use net::listening::Stream;
+use net::listening::AcceptedStream;
 
 /// The threads of a process.
 pub struct Threads {
@@ -99,18 +99,18 @@ impl Threads {
     /// Gives a connection to the thread that has the fewest.
     pub(super) fn hand(
         &self,
-        stream: Stream,
+        stream: AcceptedStream,
         tls: Option<(Arc<ServerConfig>, Arc<[Client]>)>,
         connected: Connected,
     ) -> std::io::Result<()> {
         let least = self.threads.iter().min_by_key(|thread| thread.load.load(Ordering::Relaxed));
         let Some(thread) = least else { return Ok(()) };
         let (socket, is_tcp) = match stream {
-            Stream::Tcp(stream) => {
+            AcceptedStream::Tcp(stream) => {
                 stream.set_nodelay(true)?;
                 (stream.into_std()?.into(), true)
             }
-            Stream::Unix(stream) => (stream.into_std()?.into(), false),
+            AcceptedStream::Unix(stream) => (stream.into_std()?.into(), false),
         };
         thread.load.fetch_add(1, Ordering::Relaxed);
         let counted = (connected, Load(Arc::clone(&thread.load)));

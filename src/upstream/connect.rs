@@ -30,8 +30,8 @@ use super::shared::{ServerAddress, Upstream};
 use base::cause::Cause;
 use base::clock;
 use net::descriptors;
-use net::outbox::Socket;
-use net::wire::http2::{Meter, Metered, Peer};
+use net::outbox::QueuedSocket;
+use net::wire::http2::{Meter, MeteredStream, PeerSide};
 
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
@@ -153,8 +153,8 @@ where
             false => stream,
         };
         let streams = u32::try_from(upstream.config.connections.streams).unwrap_or(u32::MAX);
-        let meter = Rc::new(RefCell::new(Meter::new(Peer::Server, streams, clock::instant())));
-        let stream = TokioIo::new(Metered::new(stream, Rc::clone(&meter), clock::instant));
+        let meter = Rc::new(RefCell::new(Meter::new(PeerSide::Server, streams, clock::instant())));
+        let stream = TokioIo::new(MeteredStream::new(stream, Rc::clone(&meter), clock::instant));
         let mut builder = http2::Builder::new(LocalExecutor);
         builder
             .initial_stream_window_size(WINDOW_BYTES)
@@ -210,7 +210,7 @@ async fn stream<L>(
             let name = upstream.config.tls.name(&server.tls_name);
             Ok(ConnectOutcome::New(Box::new(secure(tls.load_full(), name, tcp).await?), moved))
         }
-        None => Ok(ConnectOutcome::New(Box::new(Socket::new(tcp)), moved)),
+        None => Ok(ConnectOutcome::New(Box::new(QueuedSocket::new(tcp)), moved)),
     }
 }
 
@@ -311,9 +311,9 @@ async fn secure(
     tls: Arc<rustls::ClientConfig>,
     name: &str,
     tcp: TcpStream,
-) -> Result<TlsStream<Socket>, ConnectError> {
+) -> Result<TlsStream<QueuedSocket>, ConnectError> {
     let name = ServerName::try_from(name.to_owned()).map_err(std::io::Error::other)?;
-    let connected = tokio_rustls::TlsConnector::from(tls).connect(name, Socket::new(tcp)).await;
+    let connected = tokio_rustls::TlsConnector::from(tls).connect(name, QueuedSocket::new(tcp)).await;
     connected.map_err(|source| match Cause::of_tls_behind(&source) {
         Some(cause) => ConnectError::Tls { cause, source },
         // Closed or reset in the middle of it.

@@ -15,7 +15,7 @@ use gateway::proxy::request::client::RequestClient;
 use gateway::proxy::request::validate;
 use gateway::service::config::{Sizes, Underscores};
 use gateway::service::refusal::Refusal;
-use net::wire::http1::{End, Fault, Framing};
+use net::wire::http1::{Framing, FramingFault, ScanEnd};
 use policy::matching::path;
 use policy::percent::{self, Plus};
 
@@ -116,14 +116,14 @@ fn framed(head: &request::Parts, max: &Sizes) -> Result<(), Refusal> {
         }
     }
     bytes.extend_from_slice(b"\r\n");
-    if let End::Head(fault) = Framing::default().scan(&bytes).end {
+    if let ScanEnd::Head(fault) = Framing::default().scan(&bytes).end {
         return Err(Refusal::Framing(fault));
     }
     if line.len() > max.header_bytes {
-        return Err(Refusal::Framing(Fault::TargetTooLong));
+        return Err(Refusal::Framing(FramingFault::TargetTooLong));
     }
     if bytes.len() > max.header_bytes {
-        return Err(Refusal::Framing(Fault::HeadTooLong));
+        return Err(Refusal::Framing(FramingFault::HeadTooLong));
     }
     if head.headers.len() > max.headers {
         return Err(Refusal::HeadersTooLarge);

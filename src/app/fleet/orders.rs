@@ -12,7 +12,7 @@ use acme::{self, Challenges, Counts, Keeper};
 use gateway::service::config::ListenerConfig;
 use metrics::Families;
 use net::fetch::Connect;
-use net::tls::Challenged;
+use net::tls::AlpnChallenge;
 
 /// The keepers that run.
 pub(crate) struct Orders {
@@ -113,7 +113,7 @@ fn wanted(listeners: &[ListenerConfig]) -> Vec<Wanted> {
 }
 
 /// What a listener with an ordered certificate shows to an authority in a handshake.
-pub(crate) fn challenged(challenges: &Arc<Challenges>) -> Challenged {
+pub(crate) fn challenged(challenges: &Arc<Challenges>) -> AlpnChallenge {
     let challenges = Arc::clone(challenges);
-    Challenged { alpn: acme::ALPN, by_name: Arc::new(move |name| challenges.certificate(name)) }
+    AlpnChallenge { alpn: acme::ALPN, by_name: Arc::new(move |name| challenges.certificate(name)) }
 }

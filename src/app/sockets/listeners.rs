@@ -34,7 +34,7 @@ pub(crate) struct Listeners {
     /// there, so a listener that comes back could not bind the address.
     activated: Vec<(String, Socket)>,
     /// Files of a predecessor's Unix sockets that no listener has taken. They go once that one drains.
-    left_behind: Vec<unix_socket::File>,
+    left_behind: Vec<unix_socket::SocketFile>,
     /// Encrypts TLS session tickets. One for all listeners and publications, so that clients can resume after a reload.
     tickets: Arc<dyn ProducesTickets>,
     /// What is shown to authorities that certificates are ordered of.
@@ -49,7 +49,7 @@ struct Open {
     /// As bound: port 0 has become a real port. `None` of a Unix socket.
     addr: Option<SocketAddr>,
     /// The file of a Unix socket that this process has made, or one whose place it has taken.
-    file: Option<Arc<unix_socket::File>>,
+    file: Option<Arc<unix_socket::SocketFile>>,
     expiries: Vec<CertificateExpiry>,
     /// Its sockets, to be handed to a successor. Workers have the same under other descriptors.
     sockets: Vec<Socket>,
@@ -75,7 +75,7 @@ struct Sockets {
     kept: Vec<Socket>,
     /// One a worker at least: where there are fewer sockets than workers, some share one.
     given: Vec<Socket>,
-    file: Option<Arc<unix_socket::File>>,
+    file: Option<Arc<unix_socket::SocketFile>>,
     is_activated: bool,
 }
 
@@ -309,7 +309,7 @@ impl Listeners {
     }
 
     /// Keeps the file of a predecessor's socket that no listener has taken until that process drains: it may have to serve on.
-    pub(crate) fn leave_behind(&mut self, file: Option<unix_socket::File>) {
+    pub(crate) fn leave_behind(&mut self, file: Option<unix_socket::SocketFile>) {
         self.left_behind.extend(file);
     }
 
@@ -407,14 +407,16 @@ impl Sockets {
 #[derive(Default)]
 struct Had {
     sockets: Vec<Socket>,
-    file: Option<Arc<unix_socket::File>>,
+    file: Option<Arc<unix_socket::SocketFile>>,
     is_activated: bool,
 }
 
 impl Had {
     fn of(taken: Taken, config: &config::ListenerConfig) -> Had {
         let file = match &config.bind {
-            ListenAddress::Unix(path) if taken.owns_file => unix_socket::File::inherited(path).map(Arc::new),
+            ListenAddress::Unix(path) if taken.owns_file => {
+                unix_socket::SocketFile::inherited(path).map(Arc::new)
+            }
             ListenAddress::Unix(_) | ListenAddress::Tcp(_) => None,
         };
         Had { sockets: taken.sockets, file, is_activated: taken.is_activated }

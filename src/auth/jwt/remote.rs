@@ -17,7 +17,7 @@ use http_body_util::Empty;
 use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
 
-use net::fetch::{self, Client, Connect};
+use net::fetch::{self, Connect, FetchClient};
 use net::trust::Trust;
 
 /// Where keys are published and how often they are asked for.
@@ -175,7 +175,7 @@ impl RemoteKeys {
             .header(ACCEPT, "application/jwk-set+json, application/json")
             .body(Empty::<Bytes>::new())
             .map_err(|error| Error::Keys(error.to_string()))?;
-        let client = Client::new(connect.clone(), self.config.trust.clone());
+        let client = FetchClient::new(connect.clone(), self.config.trust.clone());
         let answer = client.ask(request, self.config.timeout).await?;
         if answer.status() != StatusCode::OK {
             return Err(Error::Status(answer.status()));

@@ -19,8 +19,8 @@ pub const VERSIONS: [(&str, HttpVersion); 2] = [("h1", HttpVersion::H1), ("h2", 
 /// The values of `host`.
 pub const HOSTS: [(&str, HostHeader); 2] = [("client", HostHeader::Client), ("server", HostHeader::Server)];
 /// The values of `min-version` in `tls`.
-pub const TLS_VERSIONS: [(&str, trust::Version); 2] =
-    [("1.2", trust::Version::V1_2), ("1.3", trust::Version::V1_3)];
+pub const TLS_VERSIONS: [(&str, trust::TrustTlsVersion); 2] =
+    [("1.2", trust::TrustTlsVersion::V1_2), ("1.3", trust::TrustTlsVersion::V1_3)];
 /// The values of `same-site`.
 pub const SITES: [(&str, SameSite); 3] =
     [("lax", SameSite::Lax), ("strict", SameSite::Strict), ("none", SameSite::None)];

@@ -19,7 +19,7 @@ use crate::upstream::sticky;
 use crate::values::Keys;
 
 /// The certificates of a listener in the order they are written, and those of them that are ordered.
-pub(crate) fn certs(value: &Value<'_>) -> (Vec<tls::Pair>, Vec<Config>) {
+pub(crate) fn certs(value: &Value<'_>) -> (Vec<tls::CertificatePair>, Vec<Config>) {
     // One certificate that is ordered needs no list around it.
     if value.is_table() {
         let read = value.table().and_then(certificate);
@@ -36,13 +36,13 @@ pub(crate) fn certs(value: &Value<'_>) -> (Vec<tls::Pair>, Vec<Config>) {
     (pairs, ordered.into_iter().flatten().collect())
 }
 
-fn certificate(table: Table<'_>) -> Option<(tls::Pair, Option<Config>)> {
+fn certificate(table: Table<'_>) -> Option<(tls::CertificatePair, Option<Config>)> {
     if table.value("acme").is_none() {
         return Some((listener::pair(table)?, None));
     }
     let config = ordered(table)?;
-    let absent = tls::Absent::StandIn(config.names.clone());
-    Some((tls::Pair { cert: config.file(), key: config.file(), absent }, Some(config)))
+    let absent = tls::AbsentPair::StandIn(config.names.clone());
+    Some((tls::CertificatePair { cert: config.file(), key: config.file(), absent }, Some(config)))
 }
 
 /// `{ acme, names, email, agree, ca, challenge, state, secret }`.
@@ -183,12 +183,12 @@ fn check_sharing(ctx: &Context<'_>, ordered: &Config, has_redis: bool, place: Pl
 }
 
 /// Writes one of `certs`.
-pub(crate) fn show(pair: &tls::Pair, ordered: &[Config]) -> String {
+pub(crate) fn show(pair: &tls::CertificatePair, ordered: &[Config]) -> String {
     if let Some(config) = ordered.iter().find(|config| config.file() == pair.cert) {
         return show_ordered(config);
     }
     let (cert, key) = (pair.cert.to_string_lossy(), pair.key.to_string_lossy());
-    let self_signed = pair.absent == tls::Absent::MakeSelfSigned;
+    let self_signed = pair.absent == tls::AbsentPair::MakeSelfSigned;
     format!("{{ cert = {}, key = {}, self-signed = {self_signed} }}", text(&cert), text(&key))
 }
 

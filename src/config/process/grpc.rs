@@ -62,7 +62,7 @@ fn check(config: &Config, written: &Text<'_>) {
 }
 
 /// The names in certificates of those who may ask. One that is wrong is reported and left out.
-fn clients(value: &Value<'_>, tls: Option<&tls::Files>) -> Vec<Client> {
+fn clients(value: &Value<'_>, tls: Option<&tls::TlsFiles>) -> Vec<Client> {
     let asks = tls.and_then(|tls| tls.client_auth.as_ref());
     if asks.is_none_or(|auth| auth.demand != Demand::Require) {
         let hint = "name the file of the authorities that issue their certificates";

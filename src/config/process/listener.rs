@@ -296,13 +296,13 @@ fn versions(value: &Value<'_>) -> (bool, bool) {
 }
 
 /// A certificate and its key that are in files.
-pub(crate) fn pair(mut table: Table<'_>) -> Option<tls::Pair> {
+pub(crate) fn pair(mut table: Table<'_>) -> Option<tls::CertificatePair> {
     let file = |key| table.value(key).and_then(|value| value.path());
     let (cert, key) = (file("cert"), file("key"));
     let mut self_signed = false;
     table.boolean("self-signed", &mut self_signed);
-    let absent = if self_signed { tls::Absent::MakeSelfSigned } else { tls::Absent::Refuse };
-    Some(tls::Pair { cert: cert?, key: key?, absent })
+    let absent = if self_signed { tls::AbsentPair::MakeSelfSigned } else { tls::AbsentPair::Refuse };
+    Some(tls::CertificatePair { cert: cert?, key: key?, absent })
 }
 
 /// `certs`, `client-ca`, `client-cert` and `client-crl` of a listener of `[admin]`; clients are asked for a certificate so,
@@ -311,14 +311,14 @@ pub(crate) fn files(
     table: &Table<'_>,
     bind: Option<&listening::Bind>,
     unless_said: Demand,
-) -> Option<tls::Files> {
+) -> Option<tls::TlsFiles> {
     let certs = table.value("certs");
     let client_auth = client_auth(table, certs.is_some(), unless_said);
     let certs = certs?;
     if let Some(listening::Bind::Unix(_)) = bind {
         certs.wrong_key("a Unix socket needs no TLS", "leave `certs` out: only its owner can connect");
     }
-    Some(tls::Files { certs: acme::certs(&certs).0, client_auth })
+    Some(tls::TlsFiles { certs: acme::certs(&certs).0, client_auth })
 }
 
 /// `client-ca`, `client-cert` and `client-crl`; `unwritten` is what is demanded if nothing is.

@@ -1,6 +1,6 @@
 //! Reads and writes `min-version` and `ciphers` of a listener.
 
-use net::tls::{Protocol, Suite, Version};
+use net::tls::{ListenerTlsVersion, Suite, TlsPolicy};
 
 use crate::keys::listener::VERSIONS;
 use crate::load::report::quoted;
@@ -8,7 +8,7 @@ use crate::printer::{Page, array, text, word};
 use crate::reader::{Table, Value};
 use base::words;
 
-pub(crate) fn read(table: &Table<'_>, has_certs: bool) -> Protocol {
+pub(crate) fn read(table: &Table<'_>, has_certs: bool) -> TlsPolicy {
     let (min, ciphers) = (table.value("min-version"), table.value("ciphers"));
     for value in [&min, &ciphers].into_iter().flatten().filter(|_| !has_certs) {
         value.wrong_key(
@@ -18,12 +18,12 @@ pub(crate) fn read(table: &Table<'_>, has_certs: bool) -> Protocol {
     }
     let min_version = min.and_then(|value| value.choice(&VERSIONS)).unwrap_or_default();
     let suites = ciphers.as_ref().map(suites).unwrap_or_default();
-    let protocol = Protocol { min_version, suites };
+    let protocol = TlsPolicy { min_version, suites };
     if let Some(value) = ciphers.filter(|_| !protocol.suites.is_empty()) {
         if protocol.versions().next().is_none() {
             let hint = "add one, such as `TLS_AES_256_GCM_SHA384`, or lower `min-version`";
             value.wrong("none of `ciphers` is for a version from `min-version` on", hint);
-        } else if !protocol.versions().any(|version| version == Version::Tls13) {
+        } else if !protocol.versions().any(|version| version == ListenerTlsVersion::Tls13) {
             value.warn(
                 "`ciphers` has none for TLS 1.3, so that is not spoken",
                 "add `TLS_AES_256_GCM_SHA384`",
@@ -55,7 +55,7 @@ fn suites(value: &Value<'_>) -> Vec<Suite> {
 }
 
 /// Writes what [`read`] reads.
-pub(crate) fn show(page: &mut Page, protocol: &Protocol) {
+pub(crate) fn show(page: &mut Page, protocol: &TlsPolicy) {
     page.key("min-version", text(word(&VERSIONS, &protocol.min_version)));
     if !protocol.suites.is_empty() {
         page.key("ciphers", array(protocol.suites.iter().map(|suite| text(&suite.name()))));

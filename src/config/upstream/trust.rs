@@ -3,7 +3,7 @@
 
 use rustls::pki_types::ServerName;
 
-use net::trust::{Shown, Trust};
+use net::trust::{ClientPair, Trust};
 
 use crate::keys::upstream::TLS_VERSIONS;
 use crate::printer::{table as show_table, text};
@@ -17,7 +17,7 @@ pub(crate) fn read(value: &Value<'_>) -> Trust {
     plain(&mut table, &mut trust);
     let file = |key: &'static str| table.value(key).and_then(|value| value.path());
     trust.shown = match (file("cert"), file("key")) {
-        (Some(cert), Some(key)) => Some(Shown { cert, key }),
+        (Some(cert), Some(key)) => Some(ClientPair { cert, key }),
         _ => None,
     };
     for (key, other) in [("cert", "key"), ("key", "cert")] {
@@ -58,7 +58,7 @@ fn plain(keys: &mut impl Keys, trust: &mut Trust) {
 
 pub(crate) fn show(trust: &Trust) -> String {
     let mut keys = Written::of(trust, plain);
-    if let Some(Shown { cert, key }) = &trust.shown {
+    if let Some(ClientPair { cert, key }) = &trust.shown {
         keys.extend([("cert", cert), ("key", key)].map(|(key, path)| (key, text(&path.to_string_lossy()))));
     }
     keys.extend(trust.sni.as_ref().map(|sni| ("sni", text(sni))));

@@ -23,7 +23,7 @@ pub struct Config {
     /// [`canonical_host`](super::canonical_host).
     pub hosts: Vec<String>,
     /// TLS; `None`: it speaks in the clear.
-    pub tls: Option<tls::Files>,
+    pub tls: Option<tls::TlsFiles>,
     /// The certificates of others.
     pub certificates: Vec<NamedCertificate>,
 }

@@ -22,12 +22,12 @@ use super::secured::{AdminTls, Settings};
 use super::state::AdminState;
 use base::clock;
 use net::descriptors;
-use net::listening::{Listener, Stream};
+use net::listening::{AcceptedStream, BoundListener};
 
 /// Serves until `stopped` resolves, then waits a moment for answers in flight. Every task it spawned has ended when this
 /// one has.
 pub fn spawn(
-    listener: Listener,
+    listener: BoundListener,
     tls: Option<Settings>,
     state: Arc<AdminState>,
     stopped: oneshot::Receiver<()>,
@@ -71,7 +71,7 @@ impl ClosableConnections {
 
 pub(super) async fn serve_within(
     limits: &AdminLimits,
-    listener: Listener,
+    listener: BoundListener,
     secured: Option<AdminTls>,
     router: Router,
     shutdown: impl Future<Output = ()>,
@@ -91,13 +91,13 @@ pub(super) async fn serve_within(
                     let activity = AdminActivity::new(stream.ip());
                     let (router, known, stopped) = (router.clone(), Arc::clone(&activity), stopped.clone());
                     let task = match (stream, secured.clone()) {
-                        (Stream::Tcp(stream), Some(secured)) => {
+                        (AcceptedStream::Tcp(stream), Some(secured)) => {
                             connections.spawn(secured.converse(stream, router, known, *limits, stopped))
                         }
-                        (Stream::Tcp(stream), None) => {
+                        (AcceptedStream::Tcp(stream), None) => {
                             connections.spawn(converse(stream, router, known, *limits, stopped))
                         }
-                        (Stream::Unix(stream), _) => {
+                        (AcceptedStream::Unix(stream), _) => {
                             connections.spawn(converse(stream, router, known, *limits, stopped))
                         }
                     };

@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::activity::AdminActivity;
 use super::limits::LINGER_BYTES_MAX;
-use net::wire::http1::{End, Framing, Scanned};
+use net::wire::http1::{Framing, ScanEnd, ScanProgress};
 
 /// No head has a NUL, and no size of a chunk. The ends of lines let hyper look at a head that it has seen a part of.
 const REFUSED: &[u8] = b"\0\n\n";
@@ -51,13 +51,13 @@ impl<S> WatchedStream<S> {
     fn check(&mut self, buffer: &mut ReadBuf<'_>, before: usize) {
         let mut at = before;
         while at < buffer.filled().len() {
-            let Scanned { passed, end, .. } = self.framing.scan(&buffer.filled()[at..]);
+            let ScanProgress { passed, end, .. } = self.framing.scan(&buffer.filled()[at..]);
             at += passed;
             match end {
-                End::Bytes => {}
+                ScanEnd::Bytes => {}
                 // Nothing here switches the protocol.
-                End::Upgrade => self.framing.release(),
-                End::Head(_) | End::Body(_) => {
+                ScanEnd::Upgrade => self.framing.release(),
+                ScanEnd::Head(_) | ScanEnd::Body(_) => {
                     buffer.set_filled(at);
                     self.refusal = Some(REFUSED);
                     return self.refuse(buffer);

@@ -20,7 +20,7 @@ use crate::service::reason::Reason;
 use crate::service::rest::BodyRest;
 use crate::service::{Ends, Service, config};
 use base::clock;
-use net::wire::http1::Fault;
+use net::wire::http1::FramingFault;
 
 pub struct ConnectionTask<S: Service> {
     pub worker: Rc<Worker<S>>,
@@ -34,7 +34,7 @@ pub enum ConnectionEnd {
     /// hyper ended it.
     Done(hyper::Result<()>),
     /// All requests are answered and what follows them is not a valid head.
-    Refused(Fault),
+    Refused(FramingFault),
     Expired(Expiry),
     /// The client closed the connection while it waited for an answer.
     Gone,

@@ -14,7 +14,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::stream::{ClientStream, TrackedStream};
 use crate::service::activity::Activity;
-use net::wire::http1::{End, Framing, Scanned};
+use net::wire::http1::{Framing, ScanEnd, ScanProgress};
 
 /// The stream that hyper reads from and writes to.
 #[derive(Debug)]
@@ -88,18 +88,18 @@ impl FramingGate {
     /// Scans what has just been read into `buf` (from `before` on) and leaves there what may pass now.
     fn scan(&mut self, buf: &mut ReadBuf<'_>, before: usize) {
         let fresh = &buf.filled()[before..];
-        let Scanned { passed, whole, end } = self.framing.scan(fresh);
+        let ScanProgress { passed, whole, end } = self.framing.scan(fresh);
         self.activity.read_within(self.framing.is_in_message());
         match end {
-            End::Bytes => {}
-            End::Upgrade => {
+            ScanEnd::Bytes => {}
+            ScanEnd::Upgrade => {
                 // What is left in `kept` comes after the bytes that were just taken from it.
                 let mut kept = BytesMut::from(&fresh[passed..]);
                 kept.extend_from_slice(&self.kept);
                 self.kept = kept.freeze();
             }
-            End::Head(fault) => self.activity.refuse_head(fault),
-            End::Body(fault) => self.activity.refuse_body(fault),
+            ScanEnd::Head(fault) => self.activity.refuse_head(fault),
+            ScanEnd::Body(fault) => self.activity.refuse_body(fault),
         }
         if whole > 0 && !self.head.is_empty() {
             // The head that had begun is whole now.
@@ -192,7 +192,7 @@ mod tests {
 
     use super::*;
     use base::clock;
-    use net::outbox::Socket;
+    use net::outbox::QueuedSocket;
 
     #[tokio::test]
     async fn bytes_after_an_upgrade_request_wait_for_its_answer_on_a_connection_that_was_idle_too() {
@@ -205,7 +205,7 @@ mod tests {
         activity.begin_exchange();
         activity.end_exchange(clock::instant());
         let io = TrackedStream::new(
-            ClientStream::Plain(Socket::new(accepted)),
+            ClientStream::Plain(QueuedSocket::new(accepted)),
             Bytes::new(),
             Rc::clone(&activity),
         );

@@ -24,8 +24,8 @@ use crate::service::reason::Reason;
 use crate::service::{Service, config};
 use base::clock;
 use net::in_place;
-use net::wire::http1::Fault;
-use net::wire::http2::{Excess, Meter, Metered, Peer, Refused};
+use net::wire::http1::FramingFault;
+use net::wire::http2::{Excess, HyperRefusal, Meter, MeteredStream, PeerSide};
 use upstream::connect::LocalExecutor;
 
 /// Serves a connection until it ends. hyper is built when the client sends its first request.
@@ -35,10 +35,10 @@ pub async fn serve<S: Service>(
     ahead: Bytes,
     accepted: Instant,
 ) {
-    let meter = Meter::new(Peer::Client, conn.facts.config.max.streams, clock::instant());
+    let meter = Meter::new(PeerSide::Client, conn.facts.config.max.streams, clock::instant());
     let meter = Rc::new(RefCell::new(meter));
     let io = TrackedStream::new(stream, ahead, Rc::clone(&conn.facts.activity));
-    let io = Metered::new(io, Rc::clone(&meter), clock::instant);
+    let io = MeteredStream::new(io, Rc::clone(&meter), clock::instant);
     match Box::pin(prelude::http2::wait(&conn.facts, &announced(&conn.facts.config.max), io, accepted)).await
     {
         prelude::http2::PreludeEnd::In(io) => Box::pin(drive(conn, io, meter)).await,
@@ -147,9 +147,9 @@ impl<S: Service> ConnectionTask<S> {
 
     /// Whether a first line that is not HTTP/1 may be a broken HTTP/2 preface: a client that sent one would read an
     /// HTTP/1.1 answer as frames.
-    pub fn may_be_preface(&self, fault: Fault) -> bool {
+    pub fn may_be_preface(&self, fault: FramingFault) -> bool {
         let is_sniffed = self.facts.tls.is_empty() && self.facts.config.http2;
-        fault == Fault::OtherProtocol && is_sniffed && self.facts.activity.last_status() == 0
+        fault == FramingFault::OtherProtocol && is_sniffed && self.facts.activity.last_status() == 0
     }
 
     /// Handles an error of hyper's: logs a refusal if the client broke the protocol or a budget, and nothing if it left.
@@ -181,15 +181,15 @@ impl<S: Service> ConnectionTask<S> {
     }
 
     /// Logs a request over HTTP/2 that hyper refused on its own.
-    pub fn log_refused(&self, refused: Refused) {
+    pub fn log_refused(&self, refused: HyperRefusal) {
         match refused {
-            Refused::Reset(REFUSED_STREAM) => {
+            HyperRefusal::Reset(REFUSED_STREAM) => {
                 self.refuse_unread(Version::HTTP_2, Reason::TooManyStreams, problem::UNAVAILABLE_STATUS)
             }
-            Refused::Reset(_) => {
+            HyperRefusal::Reset(_) => {
                 self.refuse_unread(Version::HTTP_2, Reason::Malformed, problem::BAD_REQUEST_STATUS)
             }
-            Refused::TooLarge => self.refuse_unread(
+            HyperRefusal::TooLarge => self.refuse_unread(
                 Version::HTTP_2,
                 Reason::HeadersTooLarge,
                 problem::HEADERS_TOO_LARGE_STATUS,

@@ -24,7 +24,7 @@ use super::worker::Worker;
 use super::{http1, http2, tls};
 use crate::service::{Ends, Service, config};
 use base::clock;
-use net::outbox::Socket;
+use net::outbox::QueuedSocket;
 
 /// Serves a connection that has just been accepted, until it ends (`None`) or becomes idle.
 pub async fn serve<S: Service>(
@@ -40,7 +40,7 @@ pub async fn serve<S: Service>(
     let (stream, protocol) = match listener.tls.load_full() {
         None => match first_bytes(worker, &mut tcp, &mut ahead).await {
             Some(Ok(0) | Err(_)) => return None,
-            Some(Ok(_)) => (ClientStream::Plain(Socket::new(tcp)), in_the_clear(&config)),
+            Some(Ok(_)) => (ClientStream::Plain(QueuedSocket::new(tcp)), in_the_clear(&config)),
             None => {
                 let deadline = accepted + config.timeouts.header;
                 return IdleConnection::of(tcp, ends, config, deadline, AwaitedHead::First);
@@ -65,7 +65,7 @@ pub async fn resume<S: Service>(
     idle: IdleConnection,
     first_bytes: Bytes,
 ) -> Option<IdleConnection> {
-    let stream = ClientStream::Plain(Socket::new(TcpStream::from_std(idle.socket).ok()?));
+    let stream = ClientStream::Plain(QueuedSocket::new(TcpStream::from_std(idle.socket).ok()?));
     let protocol = in_the_clear(&idle.config);
     match idle.awaited {
         AwaitedHead::First => {

@@ -11,14 +11,14 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, Ready};
 use tokio_rustls::server::TlsStream;
 
 use crate::service::activity::{Activity, AnswerProgress, Presence};
-use net::outbox::Socket;
+use net::outbox::QueuedSocket;
 
 /// A client's socket.
 #[derive(Debug)]
 pub enum ClientStream {
-    Plain(Socket),
+    Plain(QueuedSocket),
     /// Boxed, because rustls' state would make every plain connection as large.
-    Tls(Box<TlsStream<Socket>>),
+    Tls(Box<TlsStream<QueuedSocket>>),
 }
 
 impl ClientStream {
@@ -32,7 +32,7 @@ impl ClientStream {
         }
     }
 
-    pub fn tcp(&self) -> &Socket {
+    pub fn tcp(&self) -> &QueuedSocket {
         match self {
             ClientStream::Plain(tcp) => tcp,
             ClientStream::Tls(tls) => tls.get_ref().0,

@@ -12,7 +12,7 @@ use super::worker::Worker;
 use crate::service::{Ends, Service, config};
 use auth::mtls::ClientCertificate;
 use base::cause::Cause;
-use net::outbox::Socket;
+use net::outbox::QueuedSocket;
 
 /// Does the handshake within its deadline. Returns the stream and whether HTTP/2 is spoken: because ALPN (RFC 7301) agreed on
 /// it, or because the listener speaks nothing else. `None` if it failed.
@@ -26,7 +26,7 @@ pub async fn handshake<S: Service>(
     let accept = async {
         // A handshake costs a signature before the client has proved anything, so only so many run at once.
         let _permit = worker.handshakes.acquire().await;
-        tokio_rustls::TlsAcceptor::from(tls).accept(Socket::new(tcp)).await
+        tokio_rustls::TlsAcceptor::from(tls).accept(QueuedSocket::new(tcp)).await
     };
     match timeout(worker.handshake_deadline(config.timeouts.handshake), accept).await {
         Ok(Ok(stream)) => {

@@ -8,7 +8,7 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use base::clock;
-use net::wire::http1::Fault;
+use net::wire::http1::FramingFault;
 
 /// The activity of one connection. Cells without locks: it never leaves its worker's thread.
 #[derive(Debug)]
@@ -26,8 +26,8 @@ pub struct Activity {
     last_status: Cell<u16>,
     ended: Cell<u64>,
     at_end: RefCell<Option<Waker>>,
-    head_fault: Cell<Option<Fault>>,
-    body_fault: Cell<Option<Fault>>,
+    head_fault: Cell<Option<FramingFault>>,
+    body_fault: Cell<Option<FramingFault>>,
     in_message: Cell<bool>,
     answer: Cell<AnswerProgress>,
     presence: Cell<Presence>,
@@ -223,27 +223,27 @@ impl Activity {
     }
 
     /// What has come is not a valid head. The requests before it are still answered.
-    pub fn refuse_head(&self, fault: Fault) {
+    pub fn refuse_head(&self, fault: FramingFault) {
         self.head_fault.set(Some(fault));
     }
 
     /// The fault of a head, even while requests before it are answered.
-    pub fn head_fault(&self) -> Option<Fault> {
+    pub fn head_fault(&self) -> Option<FramingFault> {
         self.head_fault.get()
     }
 
     /// The rest of a request's body cannot be read.
-    pub fn refuse_body(&self, fault: Fault) {
+    pub fn refuse_body(&self, fault: FramingFault) {
         self.body_fault.set(Some(fault));
     }
 
     /// The fault that ended a request's body.
-    pub fn body_fault(&self) -> Option<Fault> {
+    pub fn body_fault(&self) -> Option<FramingFault> {
         self.body_fault.get()
     }
 
     /// The fault of a head, once everything before it is answered and sent.
-    pub fn due_fault(&self) -> Option<Fault> {
+    pub fn due_fault(&self) -> Option<FramingFault> {
         self.head_fault.get().filter(|_| !self.is_busy() && !self.is_write_blocked())
     }
 

@@ -29,11 +29,11 @@ pub struct ListenerConfig {
     /// HTTP/2 is served: by ALPN over TLS, by prior knowledge in the clear.
     pub http2: bool,
     /// Certificates; the first is the default. Empty: plain text.
-    pub certs: Vec<tls::Pair>,
+    pub certs: Vec<tls::CertificatePair>,
     /// Those of `certs` that are ordered by ACME.
     pub acme: Vec<acme::Config>,
     /// The versions of TLS and the cipher suites that it agrees to.
-    pub protocol: tls::Protocol,
+    pub protocol: tls::TlsPolicy,
     /// A request must be for the host that the TLS hello named.
     pub sni_strict: bool,
     /// What happens to fields with `_` in their names.
@@ -106,7 +106,7 @@ impl ListenerConfig {
             http2: true,
             certs: Vec::new(),
             acme: Vec::new(),
-            protocol: tls::Protocol::default(),
+            protocol: tls::TlsPolicy::default(),
             sni_strict: true,
             underscores: Underscores::default(),
             client_auth: None,

@@ -18,7 +18,7 @@ use super::form::ErrorForm;
 use super::reason::Reason;
 use super::refusal::{LimitExceeded, Refusal, Violation};
 use base::cause::Cause;
-use net::wire::http1::Fault;
+use net::wire::http1::FramingFault;
 use policy::response::body::push_html;
 
 /// How one refusal is answered, logged and counted.
@@ -162,22 +162,24 @@ impl<'r> RefusalProblem<'r> {
         }
     }
 
-    fn of_framing(fault: Fault) -> RefusalProblem<'static> {
+    fn of_framing(fault: FramingFault) -> RefusalProblem<'static> {
         let (status, reason) = match fault {
-            Fault::TargetTooLong => (StatusCode::URI_TOO_LONG, Reason::UriTooLong),
-            Fault::HeadTooLong => (StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, Reason::HeadersTooLarge),
-            Fault::Version => (StatusCode::HTTP_VERSION_NOT_SUPPORTED, Reason::Malformed),
-            Fault::CodingUnknown => (StatusCode::NOT_IMPLEMENTED, Reason::Malformed),
-            Fault::BareLineFeed
-            | Fault::RequestLine
-            | Fault::OtherProtocol
-            | Fault::Fragment
-            | Fault::Folded
-            | Fault::Length
-            | Fault::Coding
-            | Fault::LengthAndCoding
-            | Fault::ChunkSize
-            | Fault::ChunkEnd => (StatusCode::BAD_REQUEST, Reason::Malformed),
+            FramingFault::TargetTooLong => (StatusCode::URI_TOO_LONG, Reason::UriTooLong),
+            FramingFault::HeadTooLong => {
+                (StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, Reason::HeadersTooLarge)
+            }
+            FramingFault::Version => (StatusCode::HTTP_VERSION_NOT_SUPPORTED, Reason::Malformed),
+            FramingFault::CodingUnknown => (StatusCode::NOT_IMPLEMENTED, Reason::Malformed),
+            FramingFault::BareLineFeed
+            | FramingFault::RequestLine
+            | FramingFault::OtherProtocol
+            | FramingFault::Fragment
+            | FramingFault::Folded
+            | FramingFault::Length
+            | FramingFault::Coding
+            | FramingFault::LengthAndCoding
+            | FramingFault::ChunkSize
+            | FramingFault::ChunkEnd => (StatusCode::BAD_REQUEST, Reason::Malformed),
         };
         row(status, reason, GrpcCode::Unknown, fault.to_string())
     }

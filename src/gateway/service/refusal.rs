@@ -4,7 +4,7 @@
 use http::HeaderValue;
 
 use base::cause::Cause;
-use net::wire::http1::Fault;
+use net::wire::http1::FramingFault;
 
 /// Why a request is refused, with what the answer says of it.
 #[derive(Debug)]
@@ -12,7 +12,7 @@ pub enum Refusal {
     /// The head is not a request that a gateway may forward; the text says why, for the client.
     Malformed(&'static str),
     /// It is unclear where the message ends, or its HTTP version is not supported.
-    Framing(Fault),
+    Framing(FramingFault),
     /// A gateway does not forward the method (CONNECT, TRACE).
     MethodNotServed,
     /// The request names another host than the TLS connection is for.

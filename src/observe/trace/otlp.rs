@@ -12,12 +12,12 @@ use http_body_util::Full;
 use prost::Message;
 
 use super::config::{Config, OtlpProtocol};
-use net::fetch::{self, Client, Connect};
+use net::fetch::{self, Connect, FetchClient};
 use policy::percent::{self, Plus};
 
 /// A collector.
 pub(super) struct OtlpCollector {
-    client: Client,
+    client: FetchClient,
     url: String,
     protocol: OtlpProtocol,
     headers: HeaderMap,
@@ -79,7 +79,7 @@ fn said(words: &str) -> String {
 impl OtlpCollector {
     pub(super) fn new(config: &Config, connect: &Connect) -> OtlpCollector {
         // What a span says is no secret that only TLS may carry: collectors of a cluster seldom have it.
-        let client = Client::new(connect.clone(), config.trust.clone()).also_in_the_clear();
+        let client = FetchClient::new(connect.clone(), config.trust.clone()).also_in_the_clear();
         OtlpCollector {
             client: match config.protocol {
                 OtlpProtocol::Http => client,

@@ -138,7 +138,7 @@ async fn shutdown_ends_open_connections() {
 #[tokio::test]
 async fn a_unix_socket_is_served() {
     let path = std::env::temp_dir().join(format!("sluicegate-admin-serve-{}.sock", std::process::id()));
-    let listener = Listener::bind("admin listener", &Bind::Unix(path.clone())).expect("bound");
+    let listener = BoundListener::bind("admin listener", &Bind::Unix(path.clone())).expect("bound");
     let (stop, stopped) = oneshot::channel::<()>();
     let task = serve::spawn(listener, None, Arc::new(state(Readiness::default())), stopped);
     let stream = UnixStream::connect(&path).await.expect("connected");

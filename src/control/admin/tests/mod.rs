@@ -28,7 +28,7 @@ use super::{AccessRules, AdminState, CheckResult, LimitCounts, LiveFeed, Process
 use crate::database::Time;
 use metrics::Metrics;
 use metrics::hot_keys::{self, KeyStanding, NamedKey};
-use net::listening::{Bind, Listener};
+use net::listening::{Bind, BoundListener};
 
 /// A listener of its own on a free port.
 struct Admin {
@@ -54,7 +54,7 @@ impl Admin {
         prepare: impl FnOnce(&mut AdminState),
     ) -> Admin {
         let listener =
-            Listener::bind("admin listener", &Bind::Tcp(([127, 0, 0, 1], 0).into())).expect("bound");
+            BoundListener::bind("admin listener", &Bind::Tcp(([127, 0, 0, 1], 0).into())).expect("bound");
         let address = listener.tcp_address().expect("TCP");
         let readiness = Readiness::default();
         let mut state = state(readiness.clone());

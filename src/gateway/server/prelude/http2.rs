@@ -16,15 +16,15 @@ use crate::server::stream::TrackedStream;
 use crate::service::conn::Conn;
 use base::clock;
 use net::wire::http2::{
-    ACK, CONTINUATION, END_HEADERS, END_STREAM, HEADERS, Head, Metered, SETTINGS, Splitter, WINDOW_UPDATE,
-    frame,
+    ACK, CONTINUATION, END_HEADERS, END_STREAM, FrameHead, HEADERS, MeteredStream, SETTINGS, Splitter,
+    WINDOW_UPDATE, frame,
 };
 
 /// How a client's prelude ended.
 pub enum PreludeEnd {
     /// It has sent a request, or something that hyper has to answer.
     In(ReplayStream),
-    /// The client has gone, or went beyond a budget of [`Metered`].
+    /// The client has gone, or went beyond a budget of [`MeteredStream`].
     Gone(io::Error),
     /// Its first head was not whole in time.
     Late,
@@ -35,7 +35,7 @@ pub enum PreludeEnd {
 pub async fn wait(
     conn: &Conn,
     announced: &[u8],
-    mut io: Metered<TrackedStream>,
+    mut io: MeteredStream<TrackedStream>,
     since: Instant,
 ) -> PreludeEnd {
     let timeouts = &conn.config.timeouts;
@@ -102,7 +102,7 @@ enum PreludeStage {
 }
 
 impl PreludeBytes {
-    async fn read(&mut self, io: &mut Metered<TrackedStream>) -> io::Result<usize> {
+    async fn read(&mut self, io: &mut MeteredStream<TrackedStream>) -> io::Result<usize> {
         if self.said.capacity() == self.said.len() {
             self.said.reserve(self.said.len().max(FIRST_BYTES));
         }
@@ -139,7 +139,7 @@ impl PreludeBytes {
     }
 
     /// Whether a frame belongs to an introduction or a first head, and is not too long for one.
-    fn belongs(&self, frame: Head) -> bool {
+    fn belongs(&self, frame: FrameHead) -> bool {
         let is_first = self.frames == 0;
         match frame.kind {
             _ if frame.length as usize > SAID_BYTES_MAX => false,
@@ -155,7 +155,7 @@ impl PreludeBytes {
 
 /// Whether a frame is valid and more must come before hyper has something to do. An invalid one is left for hyper to
 /// refuse.
-fn goes_on(frame: Head, payload: &[u8]) -> bool {
+fn goes_on(frame: FrameHead, payload: &[u8]) -> bool {
     match frame.kind {
         SETTINGS if frame.flags == ACK => payload.is_empty(),
         SETTINGS => {
@@ -184,7 +184,7 @@ fn is_setting(setting: &[u8; SETTING_BYTES]) -> bool {
 /// that the prelude has sent are not sent again.
 #[derive(Debug)]
 pub struct ReplayStream {
-    io: Metered<TrackedStream>,
+    io: MeteredStream<TrackedStream>,
     said: Bytes,
     /// SETTINGS frames that hyper will still write and that have been sent already.
     answered: u8,
@@ -193,7 +193,7 @@ pub struct ReplayStream {
 }
 
 impl ReplayStream {
-    fn new(io: Metered<TrackedStream>, hello: PreludeBytes, answered: u8) -> ReplayStream {
+    fn new(io: MeteredStream<TrackedStream>, hello: PreludeBytes, answered: u8) -> ReplayStream {
         ReplayStream { io, said: hello.said.freeze(), answered, passing: 0 }
     }
 

@@ -11,8 +11,8 @@ mod metered;
 mod splitter;
 mod trailers;
 
-pub use meter::{Excess, Meter, Peer, Refused, StreamId};
-pub use metered::Metered;
+pub use meter::{Excess, HyperRefusal, Meter, PeerSide, StreamId};
+pub use metered::MeteredStream;
 pub use splitter::{
-    ACK, CONTINUATION, END_HEADERS, END_STREAM, HEADERS, Head, SETTINGS, Splitter, WINDOW_UPDATE, frame,
+    ACK, CONTINUATION, END_HEADERS, END_STREAM, FrameHead, HEADERS, SETTINGS, Splitter, WINDOW_UPDATE, frame,
 };
