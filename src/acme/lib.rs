@@ -16,5 +16,5 @@ mod state;
 
 pub use challenges::{ALPN, Challenges, PATH};
 pub use config::Config;
-pub use fleet::{Asked, Away, Notes};
-pub use keeper::{Counts, Keeper};
+pub use fleet::{Asked, FleetNotes, NotesUnavailable};
+pub use keeper::{AcmeCounts, Keeper};

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use acme::{Asked, Away, Notes};
+use acme::{Asked, FleetNotes, NotesUnavailable};
 use limiter::global::{self, NoteError};
 
 /// Notes in Redis.
 pub(crate) struct InRedis(pub(crate) global::Notes);
 
-impl Notes for InRedis {
+impl FleetNotes for InRedis {
     fn take<'a>(&'a self, name: &'a str, holder: &'a str, lasts: Duration) -> Asked<'a, bool> {
         Box::pin(async move { self.0.take(name, holder, lasts).await.map_err(away) })
     }
@@ -30,6 +30,6 @@ impl Notes for InRedis {
     }
 }
 
-fn away(error: NoteError) -> Away {
-    Away(error.to_string())
+fn away(error: NoteError) -> NotesUnavailable {
+    NotesUnavailable(error.to_string())
 }

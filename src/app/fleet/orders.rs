@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use tokio::task::JoinHandle;
 
 use acme::config::Challenge;
-use acme::{self, Challenges, Counts, Keeper};
+use acme::{self, AcmeCounts, Challenges, Keeper};
 use gateway::service::config::ListenerConfig;
 use metrics::Families;
 use net::fetch::Connect;
@@ -17,9 +17,9 @@ use net::tls::AlpnChallenge;
 /// The keepers that run.
 pub(crate) struct Orders {
     challenges: Arc<Challenges>,
-    counts: Arc<Counts>,
+    counts: Arc<AcmeCounts>,
     /// Those of the fleet, if this is a node of one.
-    notes: Option<Arc<dyn acme::Notes>>,
+    notes: Option<Arc<dyn acme::FleetNotes>>,
     /// How authorities are reached.
     connect: Connect,
     running: Vec<Running>,
@@ -41,7 +41,7 @@ impl Orders {
     /// Without any keeper yet.
     pub(crate) fn new(
         challenges: Arc<Challenges>,
-        notes: Option<Arc<dyn acme::Notes>>,
+        notes: Option<Arc<dyn acme::FleetNotes>>,
         connect: Connect,
     ) -> Orders {
         Orders { challenges, counts: Arc::default(), notes, connect, running: Vec::new() }

@@ -128,7 +128,7 @@ impl Gateway {
             samples: Arc::clone(&samples),
             exporter: Arc::clone(&exporter),
             orders: senders.clone(),
-            notes: shared_tier.as_ref().map(|tier| Arc::new(tier.notes()) as Arc<dyn acme::Notes>),
+            notes: shared_tier.as_ref().map(|tier| Arc::new(tier.notes()) as Arc<dyn acme::FleetNotes>),
             salt,
         };
         let publisher = Publisher::new(process, config)?;

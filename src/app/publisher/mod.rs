@@ -65,7 +65,7 @@ pub(super) struct Process {
     /// One for each worker.
     pub(super) orders: Vec<Sender<WorkerCommand>>,
     /// What nodes of a fleet leave for each other, if this is one.
-    pub(super) notes: Option<Arc<dyn acme::Notes>>,
+    pub(super) notes: Option<Arc<dyn acme::FleetNotes>>,
     /// The salt of limiter keys; the same for the life of the process, or every reload would forget all counts.
     pub(super) salt: [u8; 16],
 }

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use acme::config::{Config, NAMES_MAX, STATE_UNWRITTEN, Secret};
+use acme::config::{AcmeSecret, Config, NAMES_MAX, STATE_UNWRITTEN};
 use net::tls;
 use net::trust::Trust;
 
@@ -74,7 +74,7 @@ fn ordered(mut table: Table<'_>) -> Option<Config> {
     let state = table.value("state").and_then(|value| value.path());
     let state = state.unwrap_or_else(|| PathBuf::from(STATE_UNWRITTEN));
     let secret = table.value("secret").and_then(|value| value.text());
-    let secret = secret.map(|text| Secret(sticky::secret(&text)));
+    let secret = secret.map(|text| AcmeSecret(sticky::secret(&text)));
     Some(Config { directory: directory?, names: names?, email, trust, challenge, state, secret })
 }
 
