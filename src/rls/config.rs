@@ -12,12 +12,12 @@ pub struct Config {
     /// TLS; `None`: it speaks in the clear.
     pub tls: Option<tls::TlsFiles>,
     /// Who may ask. Empty: whoever can connect.
-    pub clients: Vec<Client>,
+    pub clients: Vec<GrpcClient>,
 }
 
 /// A client that may ask: who shows a certificate with this name in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Client {
+pub struct GrpcClient {
     /// Where in the certificate.
     pub place: CertificateName,
     /// The name there.
@@ -26,8 +26,8 @@ pub struct Client {
 
 impl Config {
     /// Whether who has shown this certificate may ask.
-    pub(super) fn admits(clients: &[Client], shown: Option<&ClientCertificate>) -> bool {
-        let is_it = |client: &Client| shown.is_some_and(|shown| shown.has(client.place, &client.text));
+    pub(super) fn admits(clients: &[GrpcClient], shown: Option<&ClientCertificate>) -> bool {
+        let is_it = |client: &GrpcClient| shown.is_some_and(|shown| shown.has(client.place, &client.text));
         clients.is_empty() || clients.iter().any(is_it)
     }
 }

@@ -21,12 +21,12 @@ mod stats;
 mod threads;
 mod until;
 
-pub use config::{Client, Config};
+pub use config::{Config, GrpcClient};
 pub use messages::{
-    Code, DescriptorStatus, Entry, HeaderValue, Limit, RateLimitDescriptor, RateLimitOverride,
-    RateLimitRequest, RateLimitResponse, Unit,
+    DescriptorStatus, HeaderValue, MapEntry, RateLimit, RateLimitCode, RateLimitDescriptor,
+    RateLimitOverride, RateLimitRequest, RateLimitResponse, RateLimitUnit,
 };
-pub use serve::{Asked, spawn};
+pub use serve::{ServeOptions, spawn};
 pub use service::RateLimits;
-pub use stats::Stats;
+pub use stats::RlsStats;
 pub use threads::Threads;

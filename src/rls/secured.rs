@@ -8,19 +8,19 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use super::config::{Client, Config};
+use super::config::{Config, GrpcClient};
 use super::limits::PRELUDE;
-use super::stats::Stats;
+use super::stats::RlsStats;
 use auth::mtls::ClientCertificate;
 
 /// TLS of one connection.
-pub(super) struct Secured {
+pub(super) struct ConnectionTls {
     pub(super) settings: Arc<ServerConfig>,
-    pub(super) clients: Arc<[Client]>,
-    pub(super) stats: Stats,
+    pub(super) clients: Arc<[GrpcClient]>,
+    pub(super) stats: RlsStats,
 }
 
-impl Secured {
+impl ConnectionTls {
     /// Does the handshake. `None` if it fails, or the client may not ask.
     pub(super) async fn accept(self, stream: TcpStream) -> Option<TlsStream<TcpStream>> {
         let acceptor = TlsAcceptor::from(self.settings);

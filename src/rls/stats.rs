@@ -4,12 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::messages::Code;
+use super::messages::RateLimitCode;
 use metrics::{Families, SharedCounter};
 
 /// Counts of one process; clones share them.
 #[derive(Clone, Debug, Default)]
-pub struct Stats {
+pub struct RlsStats {
     ok: SharedCounter,
     over_limit: SharedCounter,
     invalid: SharedCounter,
@@ -28,14 +28,14 @@ pub struct Stats {
 
 /// A connection while it counts.
 #[derive(Debug)]
-pub(super) struct Connected(Arc<AtomicUsize>);
+pub(super) struct ConnectionCount(Arc<AtomicUsize>);
 
-impl Stats {
+impl RlsStats {
     /// Counts an answer.
-    pub fn answered(&self, code: Code) {
+    pub fn answered(&self, code: RateLimitCode) {
         match code {
-            Code::OverLimit => self.over_limit.add(1),
-            Code::Ok | Code::Unknown => self.ok.add(1),
+            RateLimitCode::OverLimit => self.over_limit.add(1),
+            RateLimitCode::Ok | RateLimitCode::Unknown => self.ok.add(1),
         }
     }
 
@@ -68,8 +68,8 @@ impl Stats {
     }
 
     /// Counts a connection until the value is dropped; `None` if there are that many already.
-    pub(super) fn connect(&self, most: usize) -> Option<Connected> {
-        let connected = Connected(Arc::clone(&self.connections));
+    pub(super) fn connect(&self, most: usize) -> Option<ConnectionCount> {
+        let connected = ConnectionCount(Arc::clone(&self.connections));
         let before = self.connections.fetch_add(1, Ordering::Relaxed);
         (before < most).then_some(connected)
     }
@@ -107,7 +107,7 @@ impl Stats {
     }
 }
 
-impl Drop for Connected {
+impl Drop for ConnectionCount {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }

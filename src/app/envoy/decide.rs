@@ -26,7 +26,7 @@ use observe::record::decisions::{DecisionSample, SampleBuffer, printable};
 use policy::matching::domain::{CompiledDomain, DescriptorEntry, DescriptorMatch, DescriptorSubject};
 use policy::{RouteTable, Subject};
 use rls::{RateLimitDescriptor, RateLimitOverride, RateLimitRequest, RateLimitResponse, RateLimits};
-use rls::{Stats, Unit};
+use rls::{RateLimitUnit, RlsStats};
 
 /// Decides the checks of one thread.
 pub(super) struct Decider {
@@ -36,7 +36,7 @@ pub(super) struct Decider {
     usage: Option<usage::UsageTally>,
     hot_keys: Option<hot_keys::KeyTally>,
     decisions: SampleBuffer,
-    stats: Stats,
+    stats: RlsStats,
     random: Random,
     /// Wall-clock time minus monotonic time; renewed by the upkeep, so that checks need not read the wall clock.
     unix_offset_ns: Cell<i64>,
@@ -47,7 +47,7 @@ impl Decider {
     pub(super) fn new(
         counts: &Counts,
         metrics: WorkerToken,
-        stats: Stats,
+        stats: RlsStats,
         decisions: SampleBuffer,
     ) -> Decider {
         let random = Random::seeded();
@@ -333,7 +333,7 @@ fn cost(descriptor: &RateLimitDescriptor, request: &RateLimitRequest) -> Option<
 /// A descriptor's own limit; `None` if its unit has no length.
 fn own_limit(own: RateLimitOverride) -> Option<OwnLimit> {
     let limit = NonZeroU64::new(own.requests_per_unit.into())?;
-    let seconds = Unit::try_from(own.unit).map_or(0, Unit::seconds);
+    let seconds = RateLimitUnit::try_from(own.unit).map_or(0, RateLimitUnit::seconds);
     Some(OwnLimit { limit, period_ns: NonZeroU64::new(seconds.saturating_mul(SECOND_NS))? })
 }
 

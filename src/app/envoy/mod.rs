@@ -14,7 +14,7 @@ use control::admin::{ProcessPhase, Readiness};
 use decide::Decider;
 use metrics::WorkerToken;
 use observe::record::decisions::{SampleBuffer, SampleMemory};
-use rls::{Asked, Config, Stats, Threads};
+use rls::{Config, RlsStats, ServeOptions, Threads};
 
 /// What the listener needs once it is open.
 pub(super) struct Rls {
@@ -34,7 +34,7 @@ impl Rls {
     /// If a thread cannot be started.
     pub(super) fn begin(self, parts: Parts) -> anyhow::Result<JoinHandle<()>> {
         let Rls { config, counts, readiness, cells, samples } = self;
-        let (stats, health) = (Stats::default(), HealthReporter::new());
+        let (stats, health) = (RlsStats::default(), HealthReporter::new());
         let shown = stats.clone();
         counts.metrics.register(move |families| shown.collect(families));
         let starts = cells.into_iter().map(|cells| {
@@ -45,7 +45,7 @@ impl Rls {
         let threads = Threads::start(starts, &stats, &health)?;
         let is_ready = Box::new(move || readiness.phase() == ProcessPhase::Ready);
         let clients = config.clients.into();
-        let asked = Asked { threads, settings: parts.settings, clients, stats, health, is_ready };
+        let asked = ServeOptions { threads, settings: parts.settings, clients, stats, health, is_ready };
         Ok(rls::spawn(parts.listener, asked, parts.stopped))
     }
 }

@@ -3,7 +3,7 @@
 use auth::mtls::CertificateName;
 use net::listening::Bind;
 use net::tls::{self, Demand};
-use rls::{Client, Config};
+use rls::{Config, GrpcClient};
 
 use crate::load::text::Text;
 use crate::printer::{Page, array, table as show_table, text};
@@ -41,7 +41,7 @@ pub(crate) fn show(page: &mut Page, config: &Config) {
     }
     if !config.clients.is_empty() {
         let names =
-            config.clients.iter().map(|Client { place, text: name }| text(&format!("{place}={name}")));
+            config.clients.iter().map(|GrpcClient { place, text: name }| text(&format!("{place}={name}")));
         entries.push(("clients", array(names)));
     }
     page.key("grpc", show_table(entries));
@@ -62,7 +62,7 @@ fn check(config: &Config, written: &Text<'_>) {
 }
 
 /// The names in certificates of those who may ask. One that is wrong is reported and left out.
-fn clients(value: &Value<'_>, tls: Option<&tls::TlsFiles>) -> Vec<Client> {
+fn clients(value: &Value<'_>, tls: Option<&tls::TlsFiles>) -> Vec<GrpcClient> {
     let asks = tls.and_then(|tls| tls.client_auth.as_ref());
     if asks.is_none_or(|auth| auth.demand != Demand::Require) {
         let hint = "name the file of the authorities that issue their certificates";
@@ -76,7 +76,7 @@ fn clients(value: &Value<'_>, tls: Option<&tls::TlsFiles>) -> Vec<Client> {
         value.wrong(format!("there are more than {CLIENTS_MAX} clients"), "leave some out");
     }
     let client = |text: &Text<'_>| match CertificateName::written(&text.text) {
-        Some((place, name)) => Some(Client { place, text: name.to_owned() }),
+        Some((place, name)) => Some(GrpcClient { place, text: name.to_owned() }),
         None => {
             text.wrong(format!("{} is not a name in a certificate", text.shown()), SHOWS);
             None
