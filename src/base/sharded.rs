@@ -22,12 +22,12 @@ pub struct Sharded<K, V> {
 }
 
 /// The value of one key, as it is at this moment.
-pub struct Held<'k, K, Q: ?Sized, V> {
+pub struct ShardedValue<'k, K, Q: ?Sized, V> {
     shard: Guard<Option<Arc<Shard<K, V>>>>,
     key: &'k Q,
 }
 
-impl<K: Borrow<Q> + Eq + Hash, Q: Eq + Hash + ?Sized, V> Held<'_, K, Q, V> {
+impl<K: Borrow<Q> + Eq + Hash, Q: Eq + Hash + ?Sized, V> ShardedValue<'_, K, Q, V> {
     /// The value; `None` if the key has none.
     pub fn get(&self) -> Option<&V> {
         self.shard.as_ref()?.get(self.key)
@@ -53,7 +53,7 @@ impl<K: Clone + Eq + Hash, V: Clone> Sharded<K, V> {
     }
 
     /// What a key may have; `None` if it has nothing for sure.
-    pub fn of<'k, Q>(&self, key: &'k Q) -> Option<Held<'k, K, Q, V>>
+    pub fn of<'k, Q>(&self, key: &'k Q) -> Option<ShardedValue<'k, K, Q, V>>
     where
         K: Borrow<Q>,
         Q: Eq + Hash + ?Sized,
@@ -62,7 +62,7 @@ impl<K: Clone + Eq + Hash, V: Clone> Sharded<K, V> {
             return None;
         }
         let shard = self.shards[self.place(key)].load();
-        shard.is_some().then_some(Held { shard, key })
+        shard.is_some().then_some(ShardedValue { shard, key })
     }
 
     /// Changes the value of a key; `None` is no value.

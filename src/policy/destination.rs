@@ -213,7 +213,7 @@ impl Affinity {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use base::random::Turns;
+    use base::random::EvenNumbers;
 
     fn parts(weights: &[u32]) -> Vec<UpstreamShare> {
         let part =
@@ -232,7 +232,7 @@ mod tests {
                 id: ChoiceId::default(),
             };
             for seed in [0, 7, u64::MAX / 3] {
-                let turns = Turns::new(seed);
+                let turns = EvenNumbers::new(seed);
                 let count = (0..10_000).filter(|_| mirror.is_chosen(turns.next())).count();
                 assert!(count.abs_diff(copied) <= 3, "{share_ppm}: {count}");
             }
@@ -246,7 +246,7 @@ mod tests {
             let total: u32 = weights.iter().sum();
             // Clients that take every first, second … seventh turn, from anywhere on.
             for (step, seed) in (1..=7).flat_map(|step| [0, 12_345, u64::MAX / 3].map(|seed| (step, seed))) {
-                let turns = Turns::new(seed);
+                let turns = EvenNumbers::new(seed);
                 let mut taken = vec![0_u32; weights.len()];
                 for turn in 0..2_000 * step {
                     let point = turns.next();

@@ -16,7 +16,7 @@ use super::live::LiveUpstream;
 use super::sticky::StickyCookies;
 use super::tally::{Tallies, TallyCounts};
 use super::uploads::Uploads;
-use base::cause::Last;
+use base::cause::LastCause;
 
 /// One set of servers of one upstream, which all workers share. It never changes: when a name has other addresses, another
 /// set takes its place (see [`LiveUpstream`]), and a request keeps the one that it began with.
@@ -67,7 +67,7 @@ pub struct SharedServer {
     /// Idle HTTP/1.1 connections of all workers, as of each one's last sweep.
     pub idle: AtomicUsize,
     /// How the last try to connect to it ended.
-    pub last_connect: Last,
+    pub last_connect: LastCause,
     /// Connections to it hang, so that servers of the same name and the other version of IP are used. No request fails, so
     /// nobody would see it otherwise.
     hangs: AtomicBool,
@@ -308,7 +308,7 @@ impl SharedServer {
             waiting: AtomicUsize::new(0),
             open: AtomicUsize::new(0),
             idle: AtomicUsize::new(0),
-            last_connect: Last::default(),
+            last_connect: LastCause::default(),
             hangs: AtomicBool::new(false),
             authority,
             host: server.authority(),

@@ -21,7 +21,7 @@ use acme::Challenges;
 use auth::{self, Method};
 use base::cause::Cause;
 use base::clock;
-use base::random::{Random, Turns};
+use base::random::{EvenNumbers, Random};
 use limiter::Limiter;
 use metrics::hot_keys;
 use metrics::usage;
@@ -206,7 +206,7 @@ impl WorkerView {
     fn new(snapshot: &Arc<Snapshot>, random: &Random) -> WorkerView {
         // Counted before the servers are read: a change in between is seen later.
         let moves = snapshot.moves.count();
-        let turns = (0..snapshot.table.choices()).map(|_| Turns::new(random.next())).collect();
+        let turns = (0..snapshot.table.choices()).map(|_| EvenNumbers::new(random.next())).collect();
         WorkerView { snapshot: Arc::clone(snapshot), moves, pools: Vec::new(), turns, caches: Vec::new() }
     }
 

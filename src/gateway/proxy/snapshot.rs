@@ -10,7 +10,7 @@ use super::config::{ClientIp, LimitHeaders, NodeIdentity};
 use super::request::request_body::RequestBody;
 use super::response::error_pages::ErrorPages;
 use crate::service::config::ListenerConfig;
-use base::random::Turns;
+use base::random::EvenNumbers;
 use limiter::Check;
 use observe::record;
 use observe::trace::Tracer;
@@ -104,7 +104,7 @@ pub struct WorkerView {
     /// Connections, by upstream.
     pub pools: Vec<Rc<upstream::Pool<RequestBody>>>,
     /// Turns, by the table's choices among upstreams.
-    pub turns: Box<[Turns]>,
+    pub turns: Box<[EvenNumbers]>,
     /// Lately verified credentials, by authentication method.
     pub caches: Vec<Rc<auth::cache::Cache>>,
 }
