@@ -5,8 +5,8 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use auth::cache::Cache;
+use auth::credential_source::CredentialSource;
 use auth::jwt::{self, ClaimNaming, ClaimRules, KeySetSource};
-use auth::place::CredentialSource;
 use auth::{AuthRequest, Config, Method, MethodAnswer, MethodKind, keys};
 use criterion::{Criterion, criterion_group, criterion_main};
 use http::{HeaderMap, HeaderName, HeaderValue};

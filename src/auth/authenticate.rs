@@ -6,11 +6,11 @@ use std::task::{Context, Poll, Waker};
 
 use smallvec::SmallVec;
 
-use super::asked::{AuthRequest, MethodAnswer, PendingCheck};
 use super::cache::Cache;
 use super::config::MethodKind;
+use super::credential_source;
 use super::method::Method;
-use super::place;
+use super::request::{AuthRequest, MethodAnswer, PendingCheck};
 use base::cause::Cause;
 use base::identity::Identity;
 
@@ -45,7 +45,7 @@ pub async fn authenticate<'m>(
 ) -> AuthOutcome<'m> {
     let mut outcome = AuthOutcome::default();
     // The upstream may read the field that was not verified here.
-    if place::is_ambiguous(asked.headers) {
+    if credential_source::is_ambiguous(asked.headers) {
         outcome.refused.push(("authorization", Cause::CredentialTwice));
         return outcome;
     }

@@ -19,11 +19,11 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use tokio::sync::Semaphore;
 
-use super::asked::{AuthRequest, MethodAnswer, PendingCheck};
 use super::attempt::PasswordAttempt;
 use super::cache::Cache;
+use super::credential_source::authorization;
 use super::entries::{CredentialEntry, Error, ParsedFile};
-use super::place::authorization;
+use super::request::{AuthRequest, MethodAnswer, PendingCheck};
 use base::cause::Cause;
 use base::identity::Identity;
 

@@ -2,7 +2,7 @@
 
 use http::HeaderValue;
 
-use super::place::CredentialSource;
+use super::credential_source::CredentialSource;
 use super::{basic, jwt, keys, mtls};
 use base::identity::Identity;
 

@@ -16,10 +16,10 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::Deserialize;
 use smallvec::SmallVec;
 
-use super::asked::{AuthRequest, MethodAnswer};
+use super::credential_source::{CredentialSource, carried};
 use super::entries::{CredentialEntry, Error, ParsedFile};
-use super::issued::{IssuedKeys, prefix};
-use super::place::{CredentialSource, carried};
+use super::issued_keys::{IssuedKeys, prefix};
+use super::request::{AuthRequest, MethodAnswer};
 use base::cause::Cause;
 use base::identity::Identity;
 

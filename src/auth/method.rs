@@ -8,11 +8,11 @@ use std::time::Duration;
 use http::HeaderValue;
 use tokio::sync::watch;
 
-use super::asked::{AuthRequest, MethodAnswer, PendingCheck};
 use super::cache::Cache;
 use super::config::{Config, MethodKind, challenge};
-use super::issued::IssuedKeys;
+use super::issued_keys::IssuedKeys;
 use super::jwt::remote::{RemoteKeys, Schedule};
+use super::request::{AuthRequest, MethodAnswer, PendingCheck};
 use super::{basic, entries, jwt, keys, mtls};
 use base::cause::Cause;
 use base::identity::Identity;

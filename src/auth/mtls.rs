@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
-use super::asked::{AuthRequest, MethodAnswer};
 pub use super::certificate::{CertificateName, ClientCertificate};
+use super::request::{AuthRequest, MethodAnswer};
 use base::cause::Cause;
 use base::identity::Identity;
 

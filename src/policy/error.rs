@@ -348,7 +348,7 @@ pub enum DefinitionProblem {
     },
     /// A template is invalid.
     #[error(transparent)]
-    Given(#[from] domain::given::Error),
+    Given(#[from] domain::descriptor_template::Error),
     /// An entry that the descriptors of a rule do not have.
     #[error("the rule has no entry `{key}`{hint}")]
     UnknownEntry {

@@ -12,7 +12,7 @@ use tonic::body::Body;
 use tonic::codegen::Service as _;
 use tonic_reflection::server::Builder;
 
-use super::held::CountedBody;
+use super::counted_body::CountedBody;
 use super::limits::MESSAGE_BYTES_MAX;
 use super::proto::{enumeration, file, message, of_type, one, repeated, text};
 

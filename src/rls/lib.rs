@@ -9,12 +9,12 @@
 mod codec;
 mod config;
 mod connection;
+mod connection_tls;
+mod counted_body;
 mod descriptors;
-mod held;
 mod limits;
 mod messages;
 mod proto;
-mod secured;
 mod serve;
 mod service;
 mod stats;

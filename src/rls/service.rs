@@ -19,8 +19,8 @@ use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::HealthService;
 
 use super::codec::CheckCodec;
+use super::counted_body::CountedBody;
 use super::descriptors::Reflection;
-use super::held::CountedBody;
 use super::limits::{CHECK_WITHIN, DESCRIPTORS_MAX, ENTRIES_MAX, MESSAGE_BYTES_MAX};
 use super::messages::{RateLimitRequest, RateLimitResponse};
 use super::stats::RlsStats;

@@ -17,9 +17,9 @@ use tonic_health::server::{HealthReporter, HealthService};
 
 use super::config::GrpcClient;
 use super::connection::converse;
+use super::connection_tls::ConnectionTls;
 use super::descriptors::Reflection;
 use super::limits::HANDED_MAX;
-use super::secured::ConnectionTls;
 use super::service::{RateLimits, RlsService};
 use super::stats::{ConnectionCount, RlsStats};
 use net::listening::AcceptedStream;

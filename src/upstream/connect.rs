@@ -26,7 +26,7 @@ use tokio::time::timeout;
 use tokio_rustls::client::TlsStream;
 
 use super::open::OpenConnection;
-use super::shared::{ServerAddress, Upstream};
+use super::server::{ServerAddress, Upstream};
 use base::cause::Cause;
 use base::clock;
 use net::descriptors;

@@ -9,9 +9,9 @@ use arc_swap::ArcSwap;
 use serde::{Deserialize, Serialize};
 
 use super::config::{self, Config, ServerLocation};
+use super::dns_answers::DnsAnswers;
 use super::health::HealthHandover;
-use super::heard::DnsAnswers;
-use super::shared::{ServerAddress, ServerEndpoint, Upstream};
+use super::server::{ServerAddress, ServerEndpoint, Upstream};
 use base::clock;
 use metrics::IpVersion;
 

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::shared::SharedServer;
+use super::server::SharedServer;
 
 /// Counts one open connection against the server's maximum for as long as it lives.
 #[derive(Debug)]

@@ -16,7 +16,7 @@ use http_body::Body;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::time::timeout_at;
 
-use super::balance::{Balancer, Wish};
+use super::balance::{Balancer, ServerPreference};
 use super::budget::RetryBudget;
 use super::checkout::{Checkout, LentConnection};
 use super::config::HttpVersion;
@@ -26,8 +26,8 @@ use super::http1::Http1;
 use super::http2::{Http2, Http2Exchange};
 use super::live::LiveUpstream;
 use super::open::OpenConnection;
+use super::server::{ServerAddress, SharedServer, Upstream};
 use super::server_pool::{CountGuard, ServerPool, WaitingCount};
-use super::shared::{ServerAddress, SharedServer, Upstream};
 use super::uploads;
 use base::clock;
 use base::random::Random;
@@ -165,7 +165,7 @@ where
     }
 
     /// The next server.
-    pub fn choose(&self, wish: Wish, now: Instant) -> usize {
+    pub fn choose(&self, wish: ServerPreference, now: Instant) -> usize {
         let load = |index: usize| self.servers[index].exchanges.get();
         self.balancer.next(wish, load, &self.upstream.health, now)
     }
@@ -173,7 +173,7 @@ where
     /// A connection to the next server. At `ends` the attempt is given up.
     pub async fn acquire(
         self: &Rc<Self>,
-        wish: Wish,
+        wish: ServerPreference,
         terms: Terms,
         now: Instant,
         ends: Option<Instant>,

@@ -1,6 +1,6 @@
 //! Names of servers into addresses, on the control runtime: each question is asked again when its answer has run out, and
 //! what has come is in force without what is late. No request waits for it. While there is no answer the last good one
-//! stays ([`super::heard`]); a name that never had one leaves its server without an address, which a request learns at once.
+//! stays ([`super::dns_answers`]); a name that never had one leaves its server without an address, which a request learns at once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -14,9 +14,9 @@ use tokio::time::{timeout, timeout_at};
 use super::check::watch;
 use super::config::{self, ServerLocation};
 use super::dns::{Dns, DnsAnswer, Error, SrvTarget};
-use super::heard::{DnsAnswers, DnsQuestion};
+use super::dns_answers::{DnsAnswers, DnsQuestion};
 use super::live::{LiveUpstream, NameFailure, ResolvedName};
-use super::shared::ServerEndpoint;
+use super::server::ServerEndpoint;
 use base::clock;
 use metrics::IpVersion;
 

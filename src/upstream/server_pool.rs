@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 
 use super::http1::Http1;
 use super::http2::Http2Connections;
-use super::shared::SharedServer;
+use super::server::SharedServer;
 use super::tally::ServerTally;
 
 #[derive(Debug)]

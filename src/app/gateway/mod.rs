@@ -39,7 +39,7 @@ use super::{Inheritance, live, reload, service_manager};
 use base::cause::Cause;
 use config::Config;
 use control::admin::{self, ProcessPhase, Readiness};
-use gateway::proxy::request::gathered::BufferBudget;
+use gateway::proxy::request::buffered_body::BufferBudget;
 use gateway::proxy::services;
 use gateway::server::worker::WorkerResources;
 use gateway::service::overload::Overload;

@@ -19,10 +19,10 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 pub use jsonwebtoken::Algorithm;
 
-use super::asked::{AuthRequest, MethodAnswer, PendingCheck};
 use super::cache::{Cache, Digest, digest_of};
+use super::credential_source::{CredentialSource, carried};
 use super::entries::{self, text};
-use super::place::{CredentialSource, carried};
+use super::request::{AuthRequest, MethodAnswer, PendingCheck};
 use base::cause::Cause;
 use base::identity::Identity;
 use keyset::{KeySet, Signature};

@@ -9,9 +9,9 @@ use crate::reader::{Table, Value};
 use crate::upstream::trust;
 use crate::values::{Keys, Written};
 use auth::MethodKind;
+use auth::credential_source::CredentialSource;
 use auth::jwt::remote;
 use auth::jwt::{Algorithm, ClaimNaming, ClaimRules, Config, JwtSecret, KeySetSource};
-use auth::place::CredentialSource;
 use base::words::listed;
 use net::trust::Trust;
 

@@ -4,8 +4,8 @@ mod jwt;
 
 use std::time::Duration;
 
+use auth::credential_source::CredentialSource;
 use auth::mtls::{self, CertificateName};
-use auth::place::CredentialSource;
 use auth::{AnonymousIdentity, Config, MethodKind};
 use auth::{basic, keys};
 

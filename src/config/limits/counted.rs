@@ -3,7 +3,7 @@
 
 use crate::Config;
 use crate::load::mask::MASK;
-use auth::place::CredentialSource;
+use auth::credential_source::CredentialSource;
 use policy::definition::Dimension;
 use policy::keys::key::DecodedValue;
 use policy::{KeyNaming, Policy, Subject};

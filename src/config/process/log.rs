@@ -4,7 +4,7 @@ use http::HeaderName;
 use http::uri::Authority;
 use tracing_subscriber::EnvFilter;
 
-use auth::place::CredentialSource;
+use auth::credential_source::CredentialSource;
 use observe::record::decisions::DecisionsConfig;
 use observe::record::format::LogTemplate;
 use observe::record::syslog::{Syslog, SyslogAddress};

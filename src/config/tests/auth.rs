@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use super::{config, each_says, reads_the_same};
+use auth::credential_source::CredentialSource;
 use auth::keys::ApiKeySource;
-use auth::place::CredentialSource;
 use auth::{AnonymousIdentity, MethodKind};
 
 pub(super) const FULL: &str = r#"

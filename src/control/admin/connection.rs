@@ -20,7 +20,7 @@ use tokio::{task, time};
 
 use super::activity::{AdminActivity, TrackedBody};
 use super::limits::{AdminLimits, HEAD_BYTES_MAX, HEADERS_MAX};
-use super::watched::WatchedStream;
+use super::watched_stream::WatchedStream;
 use base::clock;
 
 /// Answers requests until the client or a deadline ends the connection. After `stopped`, the present answer is the last; a

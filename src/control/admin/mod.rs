@@ -8,6 +8,7 @@
 mod accept;
 mod access;
 mod activity;
+mod admin_tls;
 mod api;
 mod body;
 mod config;
@@ -27,14 +28,14 @@ mod readiness;
 mod refusal;
 mod reply;
 mod routes;
-mod secured;
 mod serve;
 mod state;
 #[cfg(test)]
 mod tests;
-mod watched;
+mod watched_stream;
 
 pub use access::{AccessRules, AdminRole, BearerToken};
+pub use admin_tls::Settings;
 pub use api::reading::bodies;
 pub use config::{Config, NamedCertificate, NamedToken, OWN_TOKEN_NAME, TokenSecret};
 pub use control::{
@@ -49,6 +50,5 @@ pub use explain::ExplainRequest;
 pub use host::canonical as canonical_host;
 pub use live::{LiveFeed, Summary};
 pub use readiness::{ProcessPhase, Readiness};
-pub use secured::Settings;
 pub use serve::spawn;
 pub use state::{AdminState, FleetNodes, KeyReader, Text};

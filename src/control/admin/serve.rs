@@ -15,10 +15,10 @@ use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 use tokio::time;
 
 use super::activity::AdminActivity;
+use super::admin_tls::{AdminTls, Settings};
 use super::connection::converse;
 use super::limits::AdminLimits;
 use super::routes;
-use super::secured::{AdminTls, Settings};
 use super::state::AdminState;
 use base::clock;
 use net::descriptors;

@@ -29,7 +29,7 @@ use policy::definition::PathEscapes;
 use policy::destination::PickedUpstream;
 use policy::matching::path;
 use policy::{Route, TemplateValues};
-use upstream::balance::Wish;
+use upstream::balance::ServerPreference;
 use upstream::config::HttpVersion as UpstreamVersion;
 use upstream::request::{RequestHead, Traceparent, put_traceparent};
 use upstream::{Checkout, Pool};
@@ -183,7 +183,7 @@ pub async fn forward(
     };
     let method = context.facts.method.clone();
     let mut head = RequestHead { method, target, headers, traceparent };
-    let wish = Wish { kept: named, key, avoid: None };
+    let wish = ServerPreference { kept: named, key, avoid: None };
     let mut attempt = UpstreamAttempt {
         pool: Rc::clone(pool),
         upstream,

@@ -24,7 +24,7 @@ use crate::service::overload::PressureStep;
 use base::clock;
 use metrics::MirrorOutcome;
 use policy::destination::Mirror;
-use upstream::balance::Wish;
+use upstream::balance::ServerPreference;
 use upstream::config::{HostHeader, HttpVersion, UpstreamTimeouts};
 use upstream::error::{SendError, UnsentRequest};
 use upstream::pool::Terms;
@@ -153,7 +153,8 @@ async fn exchange(
     ends: Instant,
 ) -> bool {
     let upstream = &pool.upstream;
-    let acquired = pool.acquire(Wish::default(), Terms::default(), clock::instant(), Some(ends)).await;
+    let acquired =
+        pool.acquire(ServerPreference::default(), Terms::default(), clock::instant(), Some(ends)).await;
     let mut checkout = match acquired {
         Ok(checkout) => checkout,
         Err(error) => {

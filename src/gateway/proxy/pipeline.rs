@@ -19,7 +19,7 @@ use super::forward::{self, UpstreamRequest};
 use super::headers::HeadersPresent;
 use super::request::client::{ForwardedTarget, RequestClient};
 use super::request::request_body::RequestBody;
-use super::request::unread::ReceivedBody;
+use super::request::unread_bodies::ReceivedBody;
 use super::request::{authenticate, client, gather, validate};
 use super::response::answer_fields::keeps_names;
 use super::response::compress::CompressionTerms;
@@ -28,7 +28,7 @@ use super::response::reply;
 use super::response::response_body::ResponseBody;
 use super::response::{answer_fields, compress};
 use super::services::Services;
-use super::{context, headers, limits, shed, sticky};
+use super::{context, headers, limits, load_shedding, sticky};
 use crate::service::activity::AnswerProgress;
 use crate::service::conn::Conn;
 use crate::service::form::ErrorForm;
@@ -65,7 +65,7 @@ pub async fn handle(
     }
     answer.headers_mut().entry(DATE).or_insert_with(clock::http_date);
     answer_fields::tell_node(&served.last_view().snapshot, &connection, answer.headers_mut());
-    shed::shed(&served.shared.overload, &connection, version, &mut answer);
+    load_shedding::shed(&served.shared.overload, &connection, version, &mut answer);
     connection.activity.answer(match version {
         Version::HTTP_10 => {
             announce_close(&mut answer, connection.activity.is_in_message());
@@ -153,14 +153,15 @@ async fn serve(
     let validated = validate::head(&head, present, &conn.config.max, conn.config.underscores)
         .and_then(|()| validate::normalise(&mut head.uri));
     let validated = validated.and_then(|doubt| context.weigh(&head).map(|()| doubt));
-    let doubt = match validated.and_then(|doubt| shed::admit(&services.shared.overload).map(|()| doubt)) {
-        Ok(doubt) => doubt,
-        Err(refusal) => {
-            // As it was sent, for the log: it may be what is refused.
-            context.facts.authority = headers::authority(&head.uri, &head.headers);
-            return reply::refuse(context, &refusal);
-        }
-    };
+    let doubt =
+        match validated.and_then(|doubt| load_shedding::admit(&services.shared.overload).map(|()| doubt)) {
+            Ok(doubt) => doubt,
+            Err(refusal) => {
+                // As it was sent, for the log: it may be what is refused.
+                context.facts.authority = headers::authority(&head.uri, &head.headers);
+                return reply::refuse(context, &refusal);
+            }
+        };
     let authority = headers::authority(&head.uri, &head.headers);
     context.facts.authority = authority.clone();
     let host = validate::host(&authority);
@@ -477,9 +478,9 @@ mod tests {
     use crate::proxy::headers::X_REQUEST_ID;
     use crate::proxy::services;
     use crate::service::activity::Activity;
+    use crate::service::body_rest::BodyRest;
     use crate::service::config;
     use crate::service::conn::PeerAddress;
-    use crate::service::rest::BodyRest;
 
     fn conn() -> Rc<Conn> {
         let config = config::ListenerConfig {

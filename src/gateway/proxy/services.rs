@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use arc_swap::cache::Cache;
 
-use super::request::gathered::BufferBudget;
+use super::request::buffered_body::BufferBudget;
 use super::request::request_body::RequestBody;
-use super::request::unread::UnreadBodies;
+use super::request::unread_bodies::UnreadBodies;
 use super::snapshot::{Snapshot, WorkerView};
 use crate::service::overload::Overload;
 use crate::service::reason::Reason;

@@ -19,7 +19,7 @@ use super::gate::FramingGate;
 use super::idle::{AwaitedHead, IdleConnection};
 use super::stream::{ClientStream, TrackedStream};
 use super::timer::{ConnectionTimer, Expiry};
-use super::{linger, prelude, rest, tunnel};
+use super::{late_body, linger, prelude, tunnel};
 use crate::service::activity::Presence;
 use crate::service::problem::RefusalProblem;
 use crate::service::refusal::Refusal;
@@ -51,7 +51,7 @@ pub async fn serve<S: Service>(
         (stream, ahead) = match Box::pin(drive(conn, stream, head)).await? {
             ConnectionWait::Message(stream, ahead) => (stream, ahead),
             ConnectionWait::Rest(stream, framing, left) => {
-                Box::pin(rest::read(conn, stream, framing, left)).await?
+                Box::pin(late_body::read(conn, stream, framing, left)).await?
             }
         };
         deadline = (clock::instant() + conn.facts.config.timeouts.idle, metrics::ConnectionDeadline::Idle);

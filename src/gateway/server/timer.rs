@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use tokio::time::{Sleep, sleep};
 
 use super::frame_timer::{FrameExpiry, FrameTimer};
-use super::rest::LATE_AFTER;
+use super::late_body::LATE_AFTER;
 use crate::service::activity::{Activity, ConnectionPhase};
 use crate::service::config::ClientTimeouts;
 use base::clock;

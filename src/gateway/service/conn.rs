@@ -10,10 +10,10 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderValue};
 
 use super::activity::Activity;
+use super::body_rest::BodyRest;
 use super::config;
 use super::drain::Drain;
 use super::reason::Reason;
-use super::rest::BodyRest;
 use auth::mtls::ClientCertificate;
 use net::wire::http2::{Meter, StreamId};
 use upstream::http1::UpgradedStream;

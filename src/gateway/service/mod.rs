@@ -4,6 +4,7 @@
 //! `server` and `proxy` never import each other; `app` joins them.
 
 pub mod activity;
+pub mod body_rest;
 pub mod config;
 pub mod conn;
 pub mod drain;
@@ -12,7 +13,6 @@ pub mod overload;
 pub mod problem;
 pub mod reason;
 pub mod refusal;
-pub mod rest;
 
 use std::convert::Infallible;
 use std::error::Error;

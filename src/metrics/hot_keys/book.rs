@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
 use super::inbox::KeyBatch;
-use super::named::NamedKey;
+use super::named_key::NamedKey;
 use super::sketch::KeyCounts;
 use super::slots::{self, MinuteSlots, covered};
 

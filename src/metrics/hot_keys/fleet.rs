@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use serde::{Deserialize, Serialize};
 
 use super::book::{HotKeyFilter, HotKeyStat, ROWS_MAX};
-use super::named::{NAME_BYTES_MAX, cut};
+use super::named_key::{NAME_BYTES_MAX, cut};
 use super::sketch::KeyCounts;
 
 /// What a key did, at one node or at all of them.

@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, PoisonError, TryLockError};
 
-use super::named::NamedKey;
+use super::named_key::NamedKey;
 use super::sketch::KeyCounts;
 
 /// Where a worker leaves what it has counted.

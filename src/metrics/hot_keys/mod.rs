@@ -5,10 +5,10 @@
 //! only when it is among the heavy ones.
 
 mod book;
+mod collector;
 mod fleet;
-mod gathered;
 mod inbox;
-mod named;
+mod named_key;
 mod sketch;
 mod slots;
 mod tally;
@@ -17,9 +17,9 @@ pub use book::{
     Book, EACH_MAX, FLOOR, HotKeyChange, HotKeyFilter, HotKeyReport, HotKeyStat, KeyStanding, MINUTES_MAX,
     PolicyFacts, ROWS_MAX,
 };
+pub use collector::KeyCollector;
 pub use fleet::{FleetRow, decode, encode, sum};
-pub use gathered::KeyCollector;
-pub use named::{NamedKey, shown_name};
+pub use named_key::{NamedKey, shown_name};
 pub use sketch::{BYTES, KEYS, KeyCounts, Sketch};
 pub use tally::KeyTally;
 

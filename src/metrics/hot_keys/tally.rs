@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use super::inbox::{Inbox, KeyBatch};
-use super::named::NamedKey;
+use super::named_key::NamedKey;
 use super::sketch::Sketch;
 
 /// One worker's part.

@@ -1,7 +1,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::named::NAME_BYTES_MAX;
+use super::named_key::NAME_BYTES_MAX;
 use super::*;
 
 /// Numbers by chance, the same in each run.

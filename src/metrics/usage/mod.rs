@@ -4,14 +4,14 @@
 //! Nothing is decided by it. A request takes no lock for it and, for somebody whom the worker has counted in the same fifth of a
 //! second, allocates nothing.
 
-mod gathered;
+mod collector;
 mod rows;
 
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use gathered::UsageCollector;
+pub use collector::UsageCollector;
 use rows::MinuteRows;
 
 /// A minute: so many since the Unix epoch.

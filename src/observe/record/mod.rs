@@ -10,9 +10,9 @@ mod entry;
 mod field;
 pub mod format;
 mod log;
+mod logged_parts;
 mod queue;
 mod sampler;
-mod shown;
 mod style;
 pub mod syslog;
 
@@ -27,8 +27,8 @@ pub use entry::{AccessEntry, LoggedDecision, RemainingLimit};
 pub use field::{FIELD_NAME_BYTES_MAX, FIELDS_MAX, LoggedField, QueryDetail};
 pub use format::{LogFormat, PATH_BYTES_MAX, push_address, shown_query};
 pub use log::{Error, LineLog, OpenSink};
+pub use logged_parts::{LoggedParts, Values, detach};
 pub use sampler::StatusSampler;
-pub use shown::{LoggedParts, Values, detach};
 pub use style::Style;
 pub use syslog::Syslog;
 

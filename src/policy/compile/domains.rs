@@ -12,7 +12,7 @@ use crate::matching::domain::definition::{
     DescriptorSlot, DomainDefinition as Written, EntryMatch, RuleDefinition as WrittenRule,
     VerdictDefinition as WrittenVerdict,
 };
-use crate::matching::domain::given::DescriptorTemplate;
+use crate::matching::domain::descriptor_template::DescriptorTemplate;
 use crate::matching::domain::tree::DomainTree;
 use crate::matching::domain::{ADDRESSES, CompiledDomain, CompiledRule, RuleVerdict};
 use base::words::did_you_mean;

@@ -39,7 +39,7 @@ pub struct NamedSubject {
 
 /// Why values make no subject of a policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Misnamed {
+pub enum SubjectError {
     /// A key with more or fewer values than the policy has dimensions.
     #[error("the policy counts by {by}, and the key has not exactly one value for each: write `dimensions`")]
     Key {
@@ -72,19 +72,19 @@ impl NamedSubject {
         named: SubjectValues,
         tier: Option<&str>,
         cost: Option<NonZeroU64>,
-    ) -> Result<NamedSubject, Misnamed> {
+    ) -> Result<NamedSubject, SubjectError> {
         let mut values = match named {
             SubjectValues::Key(key) => of_key(policy, &key)?,
             SubjectValues::Dimensions(named) => of_names(policy, named)?,
         };
         values.retain(|(_, value)| !value.is_empty());
         let of = |dimension| values.iter().find(|(by, _)| *by == dimension).map(|(_, value)| value.as_str());
-        let address = of(Dimension::Ip).map(str::parse).transpose().map_err(|_| Misnamed::Address)?;
+        let address = of(Dimension::Ip).map(str::parse).transpose().map_err(|_| SubjectError::Address)?;
         let lacks = |by: &&Dimension| of((*by).clone()).is_none();
         // The client's address takes the place of what is missing, if the policy says so. There is no client here.
         let needs = |by: &&Dimension| **by == Dimension::Ip || policy.missing == Missing::Ip;
         if let (None, Some(by)) = (address, policy.by.iter().filter(lacks).find(needs)) {
-            return Err(Misnamed::Missing(by.to_string()));
+            return Err(SubjectError::Missing(by.to_string()));
         }
         let text = |dimension| of(dimension).map(Box::from);
         let identity = Arc::new(Identity {
@@ -142,16 +142,16 @@ impl Subject for NamedSubject {
     }
 }
 
-fn of_key(policy: &Policy, key: &str) -> Result<Vec<(Dimension, String)>, Misnamed> {
+fn of_key(policy: &Policy, key: &str) -> Result<Vec<(Dimension, String)>, SubjectError> {
     // A single value may contain what would stand between two.
     let values: Vec<&str> = if policy.by.len() == 1 { vec![key] } else { key.split(':').collect() };
     if values.len() != policy.by.len() {
-        return Err(Misnamed::Key { by: by(policy) });
+        return Err(SubjectError::Key { by: by(policy) });
     }
     Ok(policy.by.iter().cloned().zip(values.into_iter().map(str::to_owned)).collect())
 }
 
-fn of_names(policy: &Policy, named: Vec<(String, String)>) -> Result<Vec<(Dimension, String)>, Misnamed> {
+fn of_names(policy: &Policy, named: Vec<(String, String)>) -> Result<Vec<(Dimension, String)>, SubjectError> {
     let dimension = |name: &str| {
         let own = policy.by.iter().find(|by| by.to_string() == name).cloned();
         own.or(match name {
@@ -163,7 +163,7 @@ fn of_names(policy: &Policy, named: Vec<(String, String)>) -> Result<Vec<(Dimens
     };
     let known = |(name, value): (String, String)| match dimension(&name) {
         Some(dimension) => Ok((dimension, value)),
-        None => Err(Misnamed::Unknown { name, by: by(policy) }),
+        None => Err(SubjectError::Unknown { name, by: by(policy) }),
     };
     named.into_iter().map(known).collect()
 }
@@ -241,19 +241,21 @@ mod tests {
         };
         let key = |text: &str| SubjectValues::Key(text.to_owned());
         let by = || "`consumer`, `route`".to_owned();
-        for (text, error) in [("a", Misnamed::Key { by: by() }), ("a:b:c", Misnamed::Key { by: by() })] {
+        for (text, error) in
+            [("a", SubjectError::Key { by: by() }), ("a:b:c", SubjectError::Key { by: by() })]
+        {
             assert_eq!(refused("9/m by consumer, route", Missing::Ip, key(text)), Some(error));
         }
-        let unknown = Misnamed::Unknown { name: "rout".to_owned(), by: by() };
+        let unknown = SubjectError::Unknown { name: "rout".to_owned(), by: by() };
         let named = dimensions(&[("consumer", "a"), ("rout", "b")]);
         assert_eq!(refused("9/m by consumer, route", Missing::Ip, named), Some(unknown));
-        let missing = Misnamed::Missing("consumer".to_owned());
+        let missing = SubjectError::Missing("consumer".to_owned());
         assert_eq!(refused("9/m by consumer", Missing::Ip, dimensions(&[])), Some(missing.clone()));
         assert_eq!(refused("9/m by consumer", Missing::Ip, dimensions(&[("consumer", "")])), Some(missing));
         assert_eq!(refused("9/m by consumer", Missing::Ip, dimensions(&[("ip", "192.0.2.1")])), None);
         assert_eq!(refused("9/m by consumer", Missing::Skip, dimensions(&[])), None);
-        assert_eq!(refused("9/m by ip", Missing::Skip, key("home")), Some(Misnamed::Address));
-        let no_address = Some(Misnamed::Missing("ip".to_owned()));
+        assert_eq!(refused("9/m by ip", Missing::Skip, key("home")), Some(SubjectError::Address));
+        let no_address = Some(SubjectError::Missing("ip".to_owned()));
         assert_eq!(refused("9/m by ip", Missing::Skip, dimensions(&[])), no_address);
     }
 }

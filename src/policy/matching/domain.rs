@@ -5,8 +5,8 @@
 //! decided or counted here.
 
 pub mod definition;
+pub(crate) mod descriptor_template;
 mod entry;
-pub(crate) mod given;
 mod subject;
 pub(crate) mod tree;
 
@@ -18,7 +18,7 @@ use std::collections::BTreeSet;
 use smallvec::SmallVec;
 
 use crate::definition::Dimension;
-use given::DescriptorTemplate;
+use descriptor_template::DescriptorTemplate;
 use limit::PolicyId;
 use tree::DomainTree;
 

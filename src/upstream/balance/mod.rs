@@ -25,7 +25,7 @@ use base::rendezvous;
 
 /// Which server a request is to go to, and which not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Wish {
+pub struct ServerPreference {
     /// The one that its client's cookie names.
     pub kept: Option<usize>,
     /// What a server is kept by, if it is by a hash.
@@ -67,7 +67,7 @@ impl Balancer {
     /// as another one is.
     pub fn next(
         &self,
-        Wish { kept, key, avoid }: Wish,
+        ServerPreference { kept, key, avoid }: ServerPreference,
         load: impl Fn(usize) -> u32,
         health: &UpstreamHealth,
         now: Instant,
@@ -184,12 +184,12 @@ mod tests {
         Balancer::new(kind, &servers, seed)
     }
 
-    fn avoiding(avoid: Option<usize>) -> Wish {
-        Wish { avoid, ..Wish::default() }
+    fn avoiding(avoid: Option<usize>) -> ServerPreference {
+        ServerPreference { avoid, ..ServerPreference::default() }
     }
 
-    fn hashed(key: u64) -> Wish {
-        Wish { key: Some(key), ..Wish::default() }
+    fn hashed(key: u64) -> ServerPreference {
+        ServerPreference { key: Some(key), ..ServerPreference::default() }
     }
 
     fn tally(balancer: &Balancer, load: impl Fn(usize) -> u32 + Copy, draws: usize) -> Vec<usize> {
@@ -197,7 +197,7 @@ mod tests {
         let mut tally = vec![0; balancer.weights.each.len()];
         let health = health(tally.len(), None);
         for _ in 0..draws {
-            tally[balancer.next(Wish::default(), load, &health, now)] += 1;
+            tally[balancer.next(ServerPreference::default(), load, &health, now)] += 1;
         }
         tally
     }
@@ -232,7 +232,7 @@ mod tests {
             if let Some(server) = waits[client].1 {
                 loads[server] -= 1;
             }
-            let server = balancer.next(Wish::default(), |index| loads[index], &health, now);
+            let server = balancer.next(ServerPreference::default(), |index| loads[index], &health, now);
             loads[server] += 1;
             sent[server] += 1;
             let uniform = (random.next() % 1_000_000 + 1) as f64 / 1_000_001.0;
@@ -272,13 +272,13 @@ mod tests {
             let balancer = balancer(kind, vec![1, 1], 7);
             let health = health(2, None);
             balancer.rest(0, now + Duration::from_secs(1));
-            assert!((0..100).all(|_| balancer.next(Wish::default(), |_| 0, &health, now) == 1));
+            assert!((0..100).all(|_| balancer.next(ServerPreference::default(), |_| 0, &health, now) == 1));
             let later = now + Duration::from_secs(2);
-            assert!((0..100).any(|_| balancer.next(Wish::default(), |_| 0, &health, later) == 0));
+            assert!((0..100).any(|_| balancer.next(ServerPreference::default(), |_| 0, &health, later) == 0));
             assert!((0..100).all(|_| balancer.next(avoiding(Some(1)), |_| 0, &health, later) == 0));
             assert!(balancer.has_usable(&health, now));
             balancer.rest(1, now + Duration::from_secs(1));
-            assert!((0..100).any(|_| balancer.next(Wish::default(), |_| 0, &health, now) == 0));
+            assert!((0..100).any(|_| balancer.next(ServerPreference::default(), |_| 0, &health, now) == 0));
             assert!(!balancer.has_usable(&health, now) && balancer.has_usable(&health, later));
         }
     }
@@ -287,11 +287,11 @@ mod tests {
     fn a_kept_server_is_next_as_long_as_it_may_be_used() {
         let (now, health) = (clock::instant(), health(3, None));
         let balancer = balancer(Balance::P2c, vec![1; 3], 7);
-        let wish = Wish { kept: Some(1), ..Wish::default() };
+        let wish = ServerPreference { kept: Some(1), ..ServerPreference::default() };
         let is_kept = |wish, now| (0..20).all(|_| balancer.next(wish, |_| 9, &health, now) == 1);
         let is_left = |wish, now| (0..20).all(|_| balancer.next(wish, |_| 9, &health, now) != 1);
         assert!(is_kept(wish, now));
-        assert!(is_left(Wish { avoid: Some(1), ..wish }, now));
+        assert!(is_left(ServerPreference { avoid: Some(1), ..wish }, now));
         balancer.rest(1, now + Duration::from_secs(1));
         assert!(is_left(wish, now) && is_kept(wish, now + Duration::from_secs(2)));
         health.checked(1, &Err("gone"), clock::ns_of(now));
@@ -303,7 +303,7 @@ mod tests {
         let health = health(3, None);
         let next = |loads: [u32; 3]| {
             let balancer = balancer(Balance::LeastRequests, vec![1, 1, 2], 7);
-            balancer.next(Wish::default(), |index| loads[index], &health, clock::instant())
+            balancer.next(ServerPreference::default(), |index| loads[index], &health, clock::instant())
         };
         assert_eq!(next([0, 0, 0]), 2);
         assert_eq!(next([0, 0, 2]), 0);
@@ -362,7 +362,8 @@ mod tests {
             health.checked(0, &Ok::<(), &str>(()), clock::ns_of(now));
             let share = |after: u64| {
                 let later = now + Duration::from_secs(after);
-                let draws = (0..9_000).filter(|_| balancer.next(Wish::default(), |_| 0, &health, later) == 0);
+                let draws = (0..9_000)
+                    .filter(|_| balancer.next(ServerPreference::default(), |_| 0, &health, later) == 0);
                 draws.count() as f64 / 9_000.0
             };
             for (after, asked) in

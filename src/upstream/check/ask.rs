@@ -15,7 +15,7 @@ use super::probe::{self, Asked};
 use crate::Upstream;
 use crate::config::{self, HealthCheckConfig, HealthProbe};
 use crate::connect;
-use crate::shared::ServerAddress;
+use crate::server::ServerAddress;
 use net::descriptors;
 
 /// Asks server `index` once. `None`: it is not the server's fault that it could not be asked.

@@ -9,8 +9,8 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use auth::cache::Cache;
+use auth::credential_source::CredentialSource;
 use auth::jwt::{self, Algorithm, ClaimNaming, ClaimRules, KeySetSource};
-use auth::place::CredentialSource;
 use auth::{self, AuthRequest, MethodAnswer, MethodKind, basic, entries, keys};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use libfuzzer_sys::fuzz_target;

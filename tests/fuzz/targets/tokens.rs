@@ -7,8 +7,8 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use auth::cache::Cache;
+use auth::credential_source::CredentialSource;
 use auth::jwt::{Algorithm, ClaimNaming, ClaimRules, Config, JwtSecret, KeySetSource};
-use auth::place::CredentialSource;
 use auth::{self, AuthRequest, MethodAnswer, MethodKind};
 use aws_lc_rs::hmac;
 use base::identity::Identity;

@@ -14,7 +14,7 @@ use crate::proxy::request::request_body::RequestBody;
 use crate::service::refusal::Refusal;
 use base::clock;
 use upstream::Checkout;
-use upstream::balance::Wish;
+use upstream::balance::ServerPreference;
 use upstream::pool::AcquireError;
 use upstream::request::RequestHead;
 
@@ -97,7 +97,7 @@ impl UpstreamAttempt<'_> {
         if !(self.pool.has_usable_server_beside(first, now) && self.again()) {
             return None;
         }
-        let server = self.pool.choose(Wish { avoid: Some(first), ..self.wish }, now);
+        let server = self.pool.choose(ServerPreference { avoid: Some(first), ..self.wish }, now);
         Some(self.try_at(server, false, head, names_server, now))
     }
 

@@ -22,7 +22,7 @@ use super::response::grpc;
 use crate::service::refusal::Refusal;
 use base::clock;
 use policy::retry::Retry;
-use upstream::balance::Wish;
+use upstream::balance::ServerPreference;
 use upstream::config::{HostHeader, HttpVersion as UpstreamVersion};
 use upstream::error::{Error, SendError, UnsentRequest};
 use upstream::pool::Terms;
@@ -37,7 +37,7 @@ pub struct UpstreamAttempt<'a> {
     /// Its place among the upstreams.
     pub upstream: usize,
     /// Which server it is to go to.
-    pub wish: Wish,
+    pub wish: ServerPreference,
     /// When it is sent a second time. `None`: when the upstream says so.
     pub retry: Option<&'a Retry>,
     /// The request.

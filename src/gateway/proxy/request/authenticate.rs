@@ -14,7 +14,7 @@ use http::{HeaderMap, Uri};
 use crate::proxy::context::RequestContext;
 use crate::proxy::snapshot::WorkerView;
 use crate::service::refusal::Refusal;
-use auth::place::{self, CarriedCredential, CredentialSource};
+use auth::credential_source::{self, CarriedCredential, CredentialSource};
 use auth::{self, AuthRequest, PendingCheck};
 use base::cause::Cause;
 use base::clock;
@@ -111,15 +111,17 @@ pub fn hide_credentials(view: &WorkerView, route: &Route, uri: &Uri, headers: &m
             match place {
                 CredentialSource::Header(name) => drop(headers.remove(name)),
                 // A credential of another scheme is not this method's; it may be meant for the upstream.
-                CredentialSource::Bearer => match place::authorization(headers, config.scheme()) {
-                    CarriedCredential::Nothing => {}
-                    CarriedCredential::One(_) | CarriedCredential::Several => {
-                        drop(headers.remove(AUTHORIZATION))
+                CredentialSource::Bearer => {
+                    match credential_source::authorization(headers, config.scheme()) {
+                        CarriedCredential::Nothing => {}
+                        CarriedCredential::One(_) | CarriedCredential::Several => {
+                            drop(headers.remove(AUTHORIZATION))
+                        }
                     }
-                },
+                }
                 CredentialSource::Query(name) => {
                     let Some(query) = uri.query() else { continue };
-                    let query = place::without(query, name);
+                    let query = credential_source::without(query, name);
                     uri = with_query(&uri, query.as_deref());
                 }
             }
@@ -145,8 +147,8 @@ pub fn hide_parameters(context: &mut RequestContext) {
     if names.is_empty() {
         return;
     }
-    snapshot.shown.mask_queries(&mut context.facts.shown, |query| place::masked(query, names));
-    if let Some(shown) = context.facts.uri.query().and_then(|query| place::masked(query, names)) {
+    snapshot.shown.mask_queries(&mut context.facts.shown, |query| credential_source::masked(query, names));
+    if let Some(shown) = context.facts.uri.query().and_then(|query| credential_source::masked(query, names)) {
         context.facts.uri = with_query(&context.facts.uri, Some(&shown));
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http_body::Frame;
 
-use crate::proxy::request::gathered::{BufferBudget, BufferedBody};
+use crate::proxy::request::buffered_body::{BufferBudget, BufferedBody};
 
 /// What has been copied so far, and who is told of the end.
 pub struct BodyCopy {

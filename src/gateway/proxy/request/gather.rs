@@ -15,7 +15,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
 
 use crate::proxy::context::RequestContext;
-use crate::proxy::request::gathered::BufferBudget;
+use crate::proxy::request::buffered_body::BufferBudget;
 use crate::proxy::request::request_body::{Error, RequestBody};
 use crate::service::refusal::Refusal;
 use policy::json::{JsonFields, JsonPath};

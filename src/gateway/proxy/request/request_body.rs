@@ -12,8 +12,8 @@ use http_body::{Body, Frame, SizeHint};
 
 use crate::proxy::headers;
 use crate::proxy::request::body_copy::BodyCopy;
-use crate::proxy::request::gathered::{BufferBudget, BufferedBody};
-use crate::proxy::request::unread::ReceivedBody;
+use crate::proxy::request::buffered_body::{BufferBudget, BufferedBody};
+use crate::proxy::request::unread_bodies::ReceivedBody;
 use crate::service::activity::Activity;
 use upstream::uploads::Progress;
 

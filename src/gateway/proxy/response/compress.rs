@@ -1,5 +1,5 @@
 //! Decides whether the answer to a request is compressed, and changes its fields accordingly. The rules and the choice of a
-//! coding are `policy::response::compress`; the bytes are [`crate::proxy::response::compressed`].
+//! coding are `policy::response::compress`; the bytes are [`crate::proxy::response::compressed_body`].
 
 use std::rc::Rc;
 use std::sync::Arc;

@@ -14,7 +14,7 @@ use tokio::time::{Sleep, sleep};
 use crate::proxy::context::RequestContext;
 use crate::proxy::request::request_body::{Error, RequestBody, cleaned};
 use crate::proxy::response::answer_reader::AnswerReader;
-use crate::proxy::response::compressed::CompressedBody;
+use crate::proxy::response::compressed_body::CompressedBody;
 use crate::service::reason::Reason;
 use base::clock;
 use policy::response::compress::Coding;

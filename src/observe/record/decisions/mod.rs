@@ -4,16 +4,16 @@
 //! keeps the last of them; whoever writes them on (to a log, to a database) follows it. No request waits for any of that.
 
 mod draws;
-mod hand;
 mod memory;
+mod narrative;
 mod sample;
-mod told;
+mod sample_buffer;
 
 pub use draws::{Draws, PER_SECOND_MAX};
-pub use hand::SampleBuffer;
 pub use memory::{KEPT_MAX, SampleCursor, SampleMemory};
+pub use narrative::{steady, told};
 pub use sample::{DecisionSample, SampledWindow, WINDOWS_MAX, printable};
-pub use told::{steady, told};
+pub use sample_buffer::SampleBuffer;
 
 use std::time::Duration;
 

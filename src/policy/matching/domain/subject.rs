@@ -7,8 +7,8 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use super::CompiledRule;
+use super::descriptor_template::{DescriptorTemplate, write_values};
 use super::entry::DescriptorEntry;
-use super::given::{DescriptorTemplate, write_values};
 use crate::counting::rules::PolicyRules;
 use crate::definition::Dimension;
 use crate::keys::named_subject::stand_in;

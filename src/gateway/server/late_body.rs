@@ -1,6 +1,6 @@
 //! The rest of a request's body that nobody wants, once it is late: its answer is out, and the client sends on or nothing.
 //!
-//! At first hyper reads it away ([`service::rest`](crate::service::rest)), because most of it comes at once. A client that
+//! At first hyper reads it away ([`service::rest`](crate::service::body_rest)), because most of it comes at once. A client that
 //! takes its time would make hyper's buffers, and what stands around them, its own for nothing; so the connection is taken
 //! out of hyper, and only its socket, its framing and a bound in bytes and time are kept. Drips do not renew the time. When
 //! memory is short these connections are the first to go.

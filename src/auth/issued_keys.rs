@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 
 use base::cause::Cause;
 use base::identity::Identity;
-use base::sharded::Sharded;
+use base::sharded_map::ShardedMap;
 
 /// The SHA-256 of a key.
 pub type Digest = [u8; 32];
@@ -19,7 +19,7 @@ pub type Digest = [u8; 32];
 /// Keys by the first bytes of their digests. The whole digest is compared in constant time.
 #[derive(Default)]
 pub struct IssuedKeys {
-    keys: Sharded<u64, Alike>,
+    keys: ShardedMap<u64, Alike>,
     /// Whether it has ever been filled. Until then nobody knows which keys there are.
     is_filled: AtomicBool,
 }

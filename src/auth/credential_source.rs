@@ -8,7 +8,7 @@ use std::fmt;
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::asked::MethodAnswer;
+use super::request::MethodAnswer;
 use base::cause::Cause;
 use policy::percent::{self, Plus};
 use policy::query;

@@ -3,7 +3,7 @@
 //! Over HTTP/2 it is kept for a moment. Dropping such a body resets its stream (RFC 9113 section 8.1), and many clients
 //! that meet the reset while they send report an error and lose the answer. While the body is kept, the client may send
 //! what its window allows, reads the answer, and stops on its own. Nothing is read from it, and the number of kept bodies
-//! is bounded. Over HTTP/1.1 a short one is read behind the answer ([`service::rest`](crate::service::rest)), so that the
+//! is bounded. Over HTTP/1.1 a short one is read behind the answer ([`service::rest`](crate::service::body_rest)), so that the
 //! connection stays; a longer one ends it.
 
 use std::cell::RefCell;

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 use super::config::{self, ServerLocation};
 use super::dns::{DnsAnswer, Error, SrvTarget};
-use super::shared::{ServerAddress, ServerEndpoint};
+use super::server::{ServerAddress, ServerEndpoint};
 use metrics::IpVersion;
 
 /// One question to name servers.

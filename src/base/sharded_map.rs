@@ -1,4 +1,4 @@
-//! [`Sharded`]: a large map that requests read without a lock and that changes a little at a time.
+//! [`ShardedMap`]: a large map that requests read without a lock and that changes a little at a time.
 
 use std::borrow::Borrow;
 use std::collections::HashMap;
@@ -12,7 +12,7 @@ type Shard<K, V> = HashMap<K, V>;
 
 /// A map in shards of which a change copies one.
 #[derive(Debug)]
-pub struct Sharded<K, V> {
+pub struct ShardedMap<K, V> {
     hasher: RandomState,
     shards: Box<[ArcSwapOption<Shard<K, V>>]>,
     /// Keys that have a value. While it is 0 nobody looks further.
@@ -34,9 +34,9 @@ impl<K: Borrow<Q> + Eq + Hash, Q: Eq + Hash + ?Sized, V> ShardedValue<'_, K, Q, 
     }
 }
 
-impl<K, V> Default for Sharded<K, V> {
-    fn default() -> Sharded<K, V> {
-        Sharded {
+impl<K, V> Default for ShardedMap<K, V> {
+    fn default() -> ShardedMap<K, V> {
+        ShardedMap {
             hasher: RandomState::new(),
             shards: (0..SHARDS).map(|_| ArcSwapOption::empty()).collect(),
             keys: AtomicUsize::new(0),
@@ -45,7 +45,7 @@ impl<K, V> Default for Sharded<K, V> {
     }
 }
 
-impl<K: Clone + Eq + Hash, V: Clone> Sharded<K, V> {
+impl<K: Clone + Eq + Hash, V: Clone> ShardedMap<K, V> {
     /// Whether no key has a value.
     #[inline]
     pub fn is_empty(&self) -> bool {
