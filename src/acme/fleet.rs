@@ -87,7 +87,7 @@ impl CertificateFleet {
         loop {
             tokio::time::sleep(TURN_LASTS / 3).await;
             if let Err(error) = self.take_turn().await {
-                tracing::debug!(%error, "the turn to order is not kept");
+                tracing::debug!(%error, "lock on the certificate order was not renewed");
             }
         }
     }
@@ -150,7 +150,7 @@ impl CertificateFleet {
                         let mut showing = challenges.show();
                         for proof in &wanted.proofs {
                             if let Err(error) = showing.add(proof) {
-                                tracing::warn!(%error, "another node's proof cannot be shown");
+                                tracing::warn!(%error, "challenge of another node cannot be answered");
                             }
                         }
                         (wanted, showing)

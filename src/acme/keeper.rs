@@ -171,11 +171,11 @@ impl Keeper {
         let (name, file) = (self.config.first_name().to_owned(), self.config.file());
         if let Err(error) = whole_file::write(&file, pem.into_bytes()).await {
             let file = file.display();
-            tracing::error!(%name, %file, %error, "another node's certificate cannot be written, it is tried again");
+            tracing::error!(%name, %file, %error, "certificate of another node cannot be written: retrying");
             return WRITE_AGAIN;
         }
         forget(&self.config.attempts());
-        tracing::info!(%name, "certificate taken over from another node");
+        tracing::info!(%name, "certificate received from another node");
         STEP_MIN
     }
 
@@ -194,10 +194,10 @@ impl Keeper {
             Err(error) => {
                 let name = self.config.first_name();
                 if issued.is_some_and(|issued| issued.validity.serves_on(now)) {
-                    tracing::debug!(%name, %error, "the renewal waits until the other nodes can be asked");
+                    tracing::debug!(%name, %error, "renewal waits until the other nodes are reachable");
                     return STEP_MAX;
                 }
-                tracing::warn!(%name, %error, "the other nodes cannot be asked: this one orders for itself");
+                tracing::warn!(%name, %error, "other nodes are unreachable: this node orders its own certificate");
                 return self.attempt(issued, own, now).await;
             }
         }
@@ -245,7 +245,7 @@ impl Keeper {
             Ok(None) => (None, ASK_MAX),
             Err(error) => {
                 let name = self.config.first_name();
-                tracing::debug!(%name, %error, "the authority does not say when to renew");
+                tracing::debug!(%name, %error, "ACME renewal information is unavailable");
                 (before_window, ASK_AFTER_ERROR)
             }
         };
@@ -289,7 +289,7 @@ impl Keeper {
         if let Err(error) = attempts.write(&file).await {
             self.counts.failed.fetch_add(1, Ordering::Relaxed);
             let file = file.display();
-            tracing::error!(%name, %file, %error, "no certificate is ordered: the state cannot be written");
+            tracing::error!(%name, %file, %error, "certificate is not ordered: the state file cannot be written");
             return STEP_MAX;
         }
         tell(self.fleet.as_deref(), Some(&attempts)).await;
@@ -313,7 +313,7 @@ impl Keeper {
                 self.counts.failed.fetch_add(1, Ordering::Relaxed);
                 let (directory, again_in_seconds) = (&self.config.directory, pause.as_secs());
                 let error = order::chain(&error, self.client.last());
-                tracing::error!(%name, %directory, failures, again_in_seconds, %error, "no certificate was issued");
+                tracing::error!(%name, %directory, failures, again_in_seconds, %error, "certificate order failed");
                 pause
             }
         }
@@ -346,21 +346,21 @@ impl Keeper {
         let (name, file) = (self.config.first_name().to_owned(), self.config.file());
         if let Err(error) = whole_file::write(&file, pem.clone().into_bytes()).await {
             let file = file.display();
-            tracing::error!(%name, %file, %error, "the certificate was issued but cannot be written, it is tried again");
+            tracing::error!(%name, %file, %error, "issued certificate cannot be written: retrying");
             self.unwritten = Some(pem);
             return WRITE_AGAIN;
         }
         self.counts.issued.fetch_add(1, Ordering::Relaxed);
         let now = clock::unix().as_secs();
         let Some(issued) = IssuedCertificate::parse(pem.as_bytes()) else {
-            tracing::error!(%name, "the authority's certificate cannot be read");
+            tracing::error!(%name, "issued certificate is invalid");
             return STEP_MIN;
         };
         let due = issued.validity.due(None, 0);
         tracing::info!(%name, not_after = issued.validity.not_after, "certificate issued");
         if due <= now {
             // The record of the attempt stays, so that the next one waits: else this would order without an end.
-            tracing::error!(%name, "the certificate is due for renewal as soon as it was issued: is the clock right?");
+            tracing::error!(%name, "issued certificate is already due for renewal: check the system clock");
             return STEP_MAX;
         }
         forget(&self.config.attempts());
@@ -375,7 +375,7 @@ async fn leave(fleet: Option<&CertificateFleet>, name: &str, pem: &str) {
     let (Some(fleet), Some(issued)) = (fleet, IssuedCertificate::parse(pem.as_bytes())) else { return };
     let left = issued.validity.not_after.saturating_sub(clock::unix().as_secs());
     if let Err(error) = fleet.leave_certificate(pem, Duration::from_secs(left)).await {
-        tracing::warn!(%name, %error, "the certificate cannot be left for the other nodes, it is tried again");
+        tracing::warn!(%name, %error, "certificate cannot be shared with the other nodes: retrying");
     }
 }
 
@@ -388,7 +388,7 @@ async fn tell(fleet: Option<&CertificateFleet>, attempts: Option<&FailedAttempts
 
 fn forget(attempts: &Path) {
     if let Err(error) = whole_file::remove(attempts) {
-        tracing::warn!(file = %attempts.display(), %error, "a record of attempts cannot be removed");
+        tracing::warn!(file = %attempts.display(), %error, "file of failed attempts cannot be removed");
     }
 }
 

@@ -142,7 +142,7 @@ async fn prove(order: &mut Order, by: Challenge, provers: Provers<'_>) -> Result
         && let Err(error) = fleet.show(&proofs).await
     {
         // The authority may still ask this node.
-        tracing::warn!(%error, "the other nodes cannot be told what to show the authority");
+        tracing::warn!(%error, "ACME challenge cannot be shared with the other nodes");
     }
     say_ready(order, by).await?;
     match order.poll_ready(&POLLING).await {

@@ -27,7 +27,7 @@ impl ConnectionTls {
         let stream = match timeout(PRELUDE, acceptor.accept(stream)).await {
             Ok(Ok(stream)) => stream,
             Ok(Err(error)) => {
-                tracing::debug!(%error, "TLS handshake of a gRPC connection");
+                tracing::debug!(%error, "gRPC connection: TLS handshake failed");
                 // One that just leaves, as probes do, was not refused.
                 if error.get_ref().is_some_and(|error| error.is::<rustls::Error>()) {
                     self.stats.refused_connection();
@@ -39,7 +39,7 @@ impl ConnectionTls {
         let shown =
             stream.get_ref().1.peer_certificates().and_then(|chain| ClientCertificate::read(chain.first()?));
         if !Config::admits(&self.clients, shown.as_ref()) {
-            tracing::warn!("a gRPC client has shown a certificate that `clients` does not name");
+            tracing::warn!("gRPC client refused: `clients` does not name its certificate");
             self.stats.refused_connection();
             return None;
         }

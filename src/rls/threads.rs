@@ -129,7 +129,7 @@ impl Threads {
         });
         for join in joins.collect::<Vec<_>>() {
             if !join.await.unwrap_or(false) {
-                tracing::error!("a thread of gRPC ended in a panic");
+                tracing::error!("gRPC thread panicked");
             }
         }
     }
@@ -176,7 +176,7 @@ async fn serve<R: RateLimits>(
         },
     };
     if let Err(error) = served {
-        tracing::debug!(%error, "a gRPC connection cannot be served");
+        tracing::debug!(%error, "gRPC connection failed");
     }
     drop(counted);
 }

@@ -551,7 +551,7 @@ where
         let server = &self.upstream.servers[index];
         if server.hung() {
             let (upstream, server) = (&self.upstream.config.name, &server.label);
-            tracing::warn!(%upstream, %server, "connections to the server hang, those of the other family are used");
+            tracing::warn!(%upstream, %server, "connections to the server time out: the other address family is used");
         }
     }
 
@@ -560,7 +560,7 @@ where
         let server = &self.upstream.servers[index];
         if server.connected() {
             let (upstream, server) = (&self.upstream.config.name, &server.label);
-            tracing::info!(%upstream, %server, "connections to the server do not hang any more");
+            tracing::info!(%upstream, %server, "connections to the server no longer time out");
         }
     }
 

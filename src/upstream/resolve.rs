@@ -267,13 +267,13 @@ impl Resolver {
                 tracing::warn!(%upstream, %server, %error, "name does not resolve");
             }
             Some((error, true)) if known.failure.is_none() => {
-                tracing::warn!(%upstream, %server, %error, "a part of the name has no answer, what it had stays");
+                tracing::warn!(%upstream, %server, %error, "DNS answer is incomplete: the previous addresses stay in use");
             }
             _ => {}
         }
         let Some(ResolvedEndpoints { endpoints, is_cut, left_out }) = found else { return };
         if *is_cut && !std::mem::replace(&mut self.said.is_cut, true) {
-            tracing::warn!(%upstream, %server, max = ADDRESSES_MAX, "name has too many addresses, the others are left out");
+            tracing::warn!(%upstream, %server, max = ADDRESSES_MAX, "server name has too many addresses: the rest are not used");
         }
         let addresses: Vec<_> = endpoints.iter().filter_map(|endpoint| endpoint.address.tcp()).collect();
         if known.failure.is_some() && failure.is_none() {
@@ -285,11 +285,11 @@ impl Resolver {
         match (known.left_out, left_out) {
             (before, Some(version)) if before != Some(*version) => {
                 let family = version.word();
-                tracing::info!(%upstream, %server, family, "addresses of this family cannot be reached, and are left out");
+                tracing::info!(%upstream, %server, family, "addresses of this family are unreachable and not used");
             }
             (Some(version), None) => {
                 let family = version.word();
-                tracing::info!(%upstream, %server, family, "addresses of this family are not left out any more");
+                tracing::info!(%upstream, %server, family, "addresses of this family are used again");
             }
             _ => {}
         }
@@ -301,13 +301,13 @@ impl ResolverLog {
     fn parts(&mut self, upstream: &str, server: &str, heard: &DnsAnswers) {
         let empty_hosts: BTreeSet<String> = heard.empty_hosts().into_iter().map(str::to_owned).collect();
         for host in empty_hosts.difference(&self.empty_hosts) {
-            tracing::warn!(%upstream, %server, %host, "the target of an SRV record has no address, and is no server");
+            tracing::warn!(%upstream, %server, %host, "SRV target has no address and is not used as a server");
         }
         let unanswered = heard.unanswered().into_iter().map(|(host, version)| (host.to_owned(), version));
         let unanswered: BTreeSet<_> = unanswered.collect();
         for (host, version) in unanswered.difference(&self.unanswered) {
             let family = version.word();
-            tracing::info!(%upstream, %server, %host, family, "no answer for addresses of this family, those of the other are used");
+            tracing::info!(%upstream, %server, %host, family, "no DNS answer for this address family: the other one is used");
         }
         (self.empty_hosts, self.unanswered) = (empty_hosts, unanswered);
     }

@@ -143,7 +143,7 @@ impl RemoteKeys {
             Ok(changed) => {
                 tracing::debug!(auth = %name, "keys fetched");
                 if schedule.has_failed {
-                    tracing::info!(auth = %name, "keys can be fetched again");
+                    tracing::info!(auth = %name, "JWT keys can be fetched again");
                 }
                 // A name that a fetch did not bring is not asked for again before the next scheduled fetch.
                 if *changed || !schedule.is_wanted {
@@ -152,7 +152,7 @@ impl RemoteKeys {
             }
             Err(error) => {
                 let url = &self.config.url;
-                tracing::error!(auth = %name, %url, %error, "keys not fetched, those there are go on");
+                tracing::error!(auth = %name, %url, %error, "JWT keys not fetched: the previous keys stay in use");
             }
         }
         schedule.has_failed = fetched.is_err();

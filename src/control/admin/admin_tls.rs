@@ -40,7 +40,7 @@ impl AdminTls {
         let stream = match timeout(limits.head, acceptor.accept(stream)).await {
             Ok(Ok(stream)) => stream,
             Ok(Err(error)) => {
-                tracing::debug!(%error, from = ?activity.from, "TLS handshake of an admin connection");
+                tracing::debug!(%error, from = ?activity.from, "admin connection: TLS handshake failed");
                 return;
             }
             Err(_) => return,

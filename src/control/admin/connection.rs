@@ -77,7 +77,7 @@ pub(super) async fn converse(
     });
     match ended.await {
         Some(Ok(())) => {}
-        Some(Err(error)) => tracing::debug!(%error, "admin connection broke off"),
-        None => tracing::debug!("admin connection took too long"),
+        Some(Err(error)) => tracing::debug!(%error, "admin connection failed"),
+        None => tracing::debug!("admin connection closed: timeout"),
     }
 }

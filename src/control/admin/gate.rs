@@ -124,7 +124,7 @@ pub(super) async fn pass(
             if permit.method != Method::GET && permit.role > AdminRole::Read {
                 let RequestAuthor { who, from, request_id, .. } = &client;
                 let (method, path) = (&permit.method, request.uri().path());
-                tracing::info!(who, from = ?from, %method, path = ?path, request_id, "change asked for");
+                tracing::info!(who, from = ?from, %method, path = ?path, request_id, "admin change requested");
             }
             request.extensions_mut().insert(client);
             if has_body && permit.body_bytes_max > 0 {

@@ -21,15 +21,15 @@ pub(super) enum AdminRefusal {
     /// A hop before this one may have checked the other value.
     #[error("`Authorization` was sent more than once")]
     TwoAuthorizations,
-    #[error("no such page; / lists them")]
+    #[error("no such endpoint: / lists them")]
     NoSuchPage,
     #[error(
-        "this page needs a token of [admin], or a client certificate that it lists: send `Authorization: Bearer …`"
+        "this endpoint needs a token of [admin], or a client certificate that it lists: send `Authorization: Bearer …`"
     )]
     NoToken,
-    #[error("this token is none of [admin]: send another one, or ask whoever runs the gateway")]
+    #[error("this token is invalid: send one of [admin], or ask the gateway's operators")]
     WrongToken,
-    #[error("this token has expired: ask whoever runs the gateway for another")]
+    #[error("this token has expired: ask the gateway's operators for another")]
     TokenExpired,
     #[error("the client certificate of this connection has expired: connect with a new one")]
     CertificateExpired,
@@ -39,14 +39,14 @@ pub(super) enum AdminRefusal {
     #[error("this needs the role `{}`, and these credentials have `{}`", needs.word(), has.word())]
     RoleTooLow { has: AdminRole, needs: AdminRole },
     /// With the value of `Allow`.
-    #[error("this page can only be read")]
+    #[error("this endpoint is read-only")]
     OnlyRead(HeaderValue),
     /// With the value of `Allow`.
-    #[error("this page does not take the method: `Allow` names those it takes")]
+    #[error("this endpoint does not allow the method: `Allow` lists those it does")]
     Method(HeaderValue),
-    #[error("too many pages are being shown")]
+    #[error("too many admin requests at once: try again")]
     Busy,
-    #[error("too many others watch this gateway: close a page that nobody looks at")]
+    #[error("too many live pages are open: close one that nobody needs")]
     TooManyStreams,
     #[error("the body is larger than {0} bytes")]
     BodyTooLarge(usize),
@@ -80,23 +80,23 @@ pub(super) enum AdminRefusal {
         "this gateway counts no usage by the minute: add `[database]` with `url = \"sqlite:state.db\"` to gateway.toml, with `usage-rows` above 0, and start it again"
     )]
     NoMinutes,
-    #[error("the database has not answered since the start, or cannot be used: the log says which")]
+    #[error("the database is unavailable: the log says why")]
     NotReached,
     #[error("{0}")]
     NotFound(&'static str),
     /// A name that is not in force, and those that are.
     #[error("{0}")]
     UnknownName(String),
-    #[error("several rows begin so: write more of the digest")]
+    #[error("several keys have this digest prefix: write more of it")]
     Ambiguous,
     #[error("the system has no random numbers")]
     NoRandomness,
-    #[error("Redis does not answer, so what is spent cannot be carried over: nothing was granted")]
+    #[error("Redis does not answer, so usage cannot be carried over: nothing was granted")]
     NoRedis,
-    #[error("other changes of the same counts came between: nothing was granted")]
+    #[error("the counts changed at the same time: nothing was granted, try again")]
     Overtaken,
     /// With the present version, if there is a row.
-    #[error("the row is not at the version that was asked for: read it again")]
+    #[error("the row has another version: read it again")]
     Changed(Option<i64>),
     #[error("this `Idempotency-Key` came with another request before: use a new one")]
     KeyReused,
@@ -111,7 +111,7 @@ impl From<database::Error> for AdminRefusal {
             database::Error::KeyReused => AdminRefusal::KeyReused,
             database::Error::NotFound => AdminRefusal::NotFound("there is no such row"),
             other => {
-                tracing::warn!(error = %other, "the database refused a request of the admin listener");
+                tracing::warn!(error = %other, "admin request failed: the database returned an error");
                 AdminRefusal::Database(other)
             }
         }

@@ -158,7 +158,7 @@ async fn exchange(
     let mut checkout = match acquired {
         Ok(checkout) => checkout,
         Err(error) => {
-            tracing::debug!(upstream = %upstream.config.name, %error, "no connection for a copy");
+            tracing::debug!(upstream = %upstream.config.name, %error, "connecting to the mirror failed");
             return false;
         }
     };

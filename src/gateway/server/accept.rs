@@ -159,7 +159,7 @@ pub fn adopt<S: Service>(
 ) {
     match TcpStream::from_std(stream) {
         Ok(stream) => start(worker, stream, peer, listener),
-        Err(error) => tracing::debug!(%error, "a connection was gone before it was served"),
+        Err(error) => tracing::debug!(%error, "client disconnected before its connection was served"),
     }
 }
 

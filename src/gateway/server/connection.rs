@@ -92,7 +92,7 @@ impl<S: Service> ConnectionTask<S> {
         if is_answered {
             self.refuse_unread(Version::HTTP_11, problem::reason_of_parse_status(status), status);
         } else {
-            tracing::debug!(peer = %self.facts.peer.ip, %error, "connection ended in an error");
+            tracing::debug!(peer = %self.facts.peer.ip, %error, "client connection failed");
         }
         is_answered
     }

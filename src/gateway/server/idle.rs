@@ -95,7 +95,7 @@ impl<T> IdleConnections<T> {
             Err(error) => {
                 // `served` is dropped after this, and may come back here as it wakes others.
                 drop(by_deadline);
-                tracing::warn!(%error, "an idle connection cannot be watched and is closed");
+                tracing::warn!(%error, "idle connection closed: it cannot be registered with epoll");
             }
         }
     }

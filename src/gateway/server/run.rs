@@ -104,7 +104,7 @@ async fn run<S: Service>(worker: Rc<Worker<S>>, poll: mio::Poll, mut orders: mps
             // A connection may have been handed over by a worker that had not heard yet.
             Some(WorkerCommand::Adopt(socket, peer, listener)) = orders.recv() => accept::adopt(&worker, socket, peer, listener),
             () = tokio::time::sleep_until(deadlines.end(worker.drain.has_tunnels()).into()) => {
-                tracing::warn!(worker = worker.index, connections = worker.connections(), "drain deadline: closing what is left");
+                tracing::warn!(worker = worker.index, connections = worker.connections(), "drain deadline passed: closing the remaining connections");
                 worker.drain.cut();
                 break;
             }

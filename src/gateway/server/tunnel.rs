@@ -60,9 +60,9 @@ pub async fn run(conn: &Conn, switched: UpstreamTunnel, client: ClientStream, re
         ended = copy(&conn.drain, up, down) => match ended {
             Ok(TunnelEnd::Sides) => {}
             Ok(TunnelEnd::Drain) => return tunnelled.request.fail(Reason::Drain),
-            Err(error) => tracing::debug!(peer = %conn.peer.ip, %error, "tunnel ended in an error"),
+            Err(error) => tracing::debug!(peer = %conn.peer.ip, %error, "tunnel failed"),
         },
-        () = is_idle(&activity, idle) => tracing::debug!(peer = %conn.peer.ip, "tunnel closed: nothing moved"),
+        () = is_idle(&activity, idle) => tracing::debug!(peer = %conn.peer.ip, "tunnel closed: idle timeout"),
     }
     tunnelled.request.complete();
 }

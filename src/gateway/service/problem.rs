@@ -94,16 +94,16 @@ impl<'r> RefusalProblem<'r> {
             Refusal::Misdirected =>
                 row(S::MISDIRECTED_REQUEST, R::Misdirected, C::Unknown, "this connection was made to another host"),
             Refusal::ExpectationFailed =>
-                row(S::EXPECTATION_FAILED, R::ExpectationFailed, C::Unknown, "the expectation is not one this gateway meets"),
+                row(S::EXPECTATION_FAILED, R::ExpectationFailed, C::Unknown, "the gateway does not support this `Expect` value"),
             Refusal::WebSocketVersion =>
-                row(S::UPGRADE_REQUIRED, R::Malformed, C::Unknown, "the WebSocket handshake is not of version 13")
+                row(S::UPGRADE_REQUIRED, R::Malformed, C::Unknown, "the WebSocket version must be 13")
                     .with(Extra::WebSocketVersion),
             Refusal::UriTooLong =>
                 row(S::URI_TOO_LONG, R::UriTooLong, C::Unknown, "the request target is too long"),
             Refusal::HeadersTooLarge =>
                 row(S::REQUEST_HEADER_FIELDS_TOO_LARGE, R::HeadersTooLarge, C::Unknown, "the header fields are too many or too long"),
             Refusal::BodyTooLarge =>
-                row(S::PAYLOAD_TOO_LARGE, R::BodyTooLarge, C::Unknown, "the request body is larger than this route takes"),
+                row(S::PAYLOAD_TOO_LARGE, R::BodyTooLarge, C::Unknown, "the request body is larger than this route allows"),
             // Close: the rest of the body will not be read (RFC 9110 section 15.5.9).
             Refusal::BodySlow =>
                 row(S::REQUEST_TIMEOUT, R::BodySlow, C::DeadlineExceeded, "the request body comes too slowly").close(),
@@ -116,7 +116,7 @@ impl<'r> RefusalProblem<'r> {
                     .with(Extra::Allow(allow)),
             // One text for every cause: saying what is wrong with a credential would help to guess one.
             Refusal::Unauthenticated(challenges, cause) =>
-                row(S::UNAUTHORIZED, R::Unauthenticated, C::Unauthenticated, "this route asks for valid credentials")
+                row(S::UNAUTHORIZED, R::Unauthenticated, C::Unauthenticated, "this route requires valid credentials")
                     .with(Extra::Challenges(challenges)).because(*cause),
             Refusal::AuthBusy(cause) => RefusalProblem {
                 cause: *cause,
@@ -125,7 +125,7 @@ impl<'r> RefusalProblem<'r> {
             Refusal::Forbidden(cause) =>
                 row(S::FORBIDDEN, R::Forbidden, C::PermissionDenied, "the client may not use this route").because(*cause),
             Refusal::AddressDenied =>
-                row(S::FORBIDDEN, R::AddressDenied, C::PermissionDenied, "the client's address may not come in"),
+                row(S::FORBIDDEN, R::AddressDenied, C::PermissionDenied, "the client's address is not allowed"),
             Refusal::OriginDenied =>
                 row(S::FORBIDDEN, R::OriginDenied, C::PermissionDenied, "scripts of this origin may not use this route"),
             // 503 and not 429: too many requests in flight mean a slow service, not a client that is too fast.
@@ -142,12 +142,12 @@ impl<'r> RefusalProblem<'r> {
             Refusal::UpstreamConnect(cause) =>
                 row(S::BAD_GATEWAY, R::UpstreamConnect, C::Unavailable, "the upstream cannot be reached").because(*cause),
             Refusal::UpstreamConnectTimeout =>
-                row(S::GATEWAY_TIMEOUT, R::UpstreamTimeout, C::DeadlineExceeded, "the upstream cannot be reached in time")
+                row(S::GATEWAY_TIMEOUT, R::UpstreamTimeout, C::DeadlineExceeded, "connecting to the upstream timed out")
                     .because(Cause::ConnectTimeout),
             Refusal::UpstreamPoolFull =>
                 row(S::SERVICE_UNAVAILABLE, R::UpstreamPoolFull, C::Unavailable, "all connections to the upstream are in use").soon(),
             Refusal::UpstreamNoStreams =>
-                row(S::SERVICE_UNAVAILABLE, R::UpstreamPoolFull, C::Unavailable, "the upstream takes no requests now")
+                row(S::SERVICE_UNAVAILABLE, R::UpstreamPoolFull, C::Unavailable, "the upstream accepts no requests at the moment")
                     .soon().because(Cause::NoStreams),
             Refusal::UpstreamTimeout =>
                 row(S::GATEWAY_TIMEOUT, R::UpstreamTimeout, C::DeadlineExceeded, "the upstream did not answer in time"),

@@ -134,11 +134,11 @@ impl LineLog {
         let mut crowded = self.crowded.lock().unwrap_or_else(PoisonError::into_inner);
         match *crowded {
             None if lost > 0 => {
-                tracing::warn!("{} is not taken fast enough; lines are lost until it is", self.name);
+                tracing::warn!("{} is written too slowly: lines are dropped until it keeps up", self.name);
                 *crowded = Some(lost);
             }
             Some(before) if lost == 0 && has_room => {
-                tracing::info!(lines_lost = before, "{} is taken fast enough again", self.name);
+                tracing::info!(lines_lost = before, "{} keeps up again", self.name);
                 *crowded = None;
             }
             Some(before) => *crowded = Some(before + lost),
@@ -226,7 +226,7 @@ impl ChunkWriter {
     fn lose(&mut self, lines: u64, error: &io::Error) {
         self.metrics.dropped.add(lines);
         if self.failing.is_none() {
-            tracing::warn!(%error, "{} cannot be written; lines are lost until it can", self.name);
+            tracing::warn!(%error, "{} cannot be written: lines are dropped until it can", self.name);
         }
         self.failing = Some(self.failing.unwrap_or(0) + lines);
     }

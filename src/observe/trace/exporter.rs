@@ -219,14 +219,14 @@ impl SpanSender {
         let crowded_out = self.crowded_out.swap(0, Ordering::Relaxed);
         match self.failing.take() {
             Some(ExportFailure { lost, .. }) => {
-                tracing::info!(spans_lost = lost + crowded_out, "the collector takes spans again");
+                tracing::info!(spans_lost = lost + crowded_out, "trace collector accepts spans again");
             }
             None => self.look_at_the_crowd(crowded_out),
         }
         let is_warned = rejected > 0 || !taken.words.is_empty();
         if is_warned && !self.is_warned {
             let says = &taken.words;
-            tracing::warn!(rejected, %says, "the collector does not take all spans of a batch, or warns");
+            tracing::warn!(rejected, %says, "trace collector rejected spans of a batch, or sent a warning");
         }
         self.is_warned = is_warned;
     }
@@ -236,11 +236,11 @@ impl SpanSender {
     fn look_at_the_crowd(&mut self, crowded_out: u64) {
         match self.crowded {
             None if crowded_out > 0 => {
-                tracing::warn!("more spans come than the collector takes; those that find no room are lost");
+                tracing::warn!("trace queue is full: spans are dropped");
                 self.crowded = Some(crowded_out);
             }
             Some(lost) if crowded_out == 0 && self.spans.len() < BATCH_SPANS_MAX => {
-                tracing::info!(spans_lost = lost, "the collector takes spans as they come again");
+                tracing::info!(spans_lost = lost, "trace queue has room again");
                 self.crowded = None;
             }
             Some(lost) => self.crowded = Some(lost + crowded_out),
@@ -255,9 +255,9 @@ impl SpanSender {
         let (kind, before) = (error.kind(), self.failing.take());
         let lost = before.as_ref().map_or(0, |failing| failing.lost);
         match before {
-            None => tracing::warn!(%error, "spans cannot be sent; they are lost until they can"),
+            None => tracing::warn!(%error, "trace export failed: spans are dropped until it works"),
             Some(failing) if failing.kind != kind => {
-                tracing::warn!(%error, spans_lost = lost, "spans cannot be sent for another reason now");
+                tracing::warn!(%error, spans_lost = lost, "trace export still fails, for another reason");
             }
             Some(_) => {}
         }
@@ -279,7 +279,7 @@ impl Drop for SpanSender {
             + self.crowded.take().unwrap_or(0)
             + self.crowded_out.swap(0, Ordering::Relaxed);
         if lost > 0 {
-            tracing::warn!(spans_lost = lost, "the collector did not take all spans before the stop");
+            tracing::warn!(spans_lost = lost, "trace collector did not accept all spans before shutdown");
         }
     }
 }

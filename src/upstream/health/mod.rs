@@ -394,8 +394,10 @@ impl UpstreamHealth {
         if is_panicking != self.is_panicking.swap(is_panicking, Ordering::Relaxed) {
             let upstream = &self.upstream;
             match is_panicking {
-                true => tracing::warn!(%upstream, "too few servers are usable, so all of them are used"),
-                false => tracing::info!(%upstream, "enough servers are usable again"),
+                true => tracing::warn!(%upstream, "too few servers are healthy: requests go to all of them"),
+                false => {
+                    tracing::info!(%upstream, "enough servers are healthy again: requests go only to those")
+                }
             }
         }
     }
@@ -464,7 +466,7 @@ impl UpstreamHealth {
                 tracing::warn!(%upstream, %server, %why, seconds = time.as_secs_f64(), "server is ejected");
             }
             HealthChange::Returned => {
-                tracing::info!(%upstream, %server, %why, "server is back from its ejection")
+                tracing::info!(%upstream, %server, %why, "server's ejection ended")
             }
         }
     }

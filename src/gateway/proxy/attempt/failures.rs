@@ -45,7 +45,7 @@ impl UpstreamAttempt<'_> {
     /// Counts a failure to get a connection. Returns how a client is told, and the server that it is the fault of, if another
     /// one may do better; `None` if the servers there are now are to be asked.
     pub(super) fn no_connection(&mut self, error: &AcquireError) -> Option<(Refusal, Option<usize>)> {
-        tracing::debug!(upstream = %self.pool.upstream.config.name, %error, "no connection to the upstream");
+        tracing::debug!(upstream = %self.pool.upstream.config.name, %error, "connecting to the upstream failed");
         let (refusal, outcome, index) = match error {
             AcquireError::Full { wait_ns, index, .. } => {
                 self.context.attempts.steps.wait += wait_ns;
@@ -133,7 +133,7 @@ impl UpstreamAttempt<'_> {
         may_repeat: bool,
         whole: ResendBody,
     ) -> Result<RequestBody, Refusal> {
-        tracing::debug!(upstream = %self.pool.upstream.config.name, %error, "connection broke before an answer");
+        tracing::debug!(upstream = %self.pool.upstream.config.name, %error, "upstream connection failed before the response");
         // Over TLS 1.3 a server refuses our certificate only after our side has finished the handshake.
         if let Some(cause) = error.tls_cause() {
             self.count().exchanged(self.cells(), metrics::ExchangeOutcome::ConnectFailed);

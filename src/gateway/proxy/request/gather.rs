@@ -110,7 +110,7 @@ pub fn refusal(context: &RequestContext, ended: GatherFailure) -> Refusal {
         GatherFailure::Stalled => Refusal::BodySlow,
         GatherFailure::NoRoom => Refusal::Overloaded,
         GatherFailure::Body(error) => {
-            tracing::debug!(%error, "a request's body ended early");
+            tracing::debug!(%error, "request body ended early");
             body_fault(context).unwrap_or(Refusal::ClientGone)
         }
     }
